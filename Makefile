@@ -1,0 +1,41 @@
+# Two commands matter: `make study` (the main job) and `make test` (lint, types, tests).
+# Both set up what they need in .venv from nothing but Python 3.11+, pip and make.
+
+PYTHON ?= python3
+RUN ?= runs/study
+MINUTES ?= 7
+
+.PHONY: study test lint setup setup-dev clean
+
+study: .venv/installed
+	.venv/bin/wherefrom study --out $(RUN) --minutes $(MINUTES) --resume
+
+test: lint
+	.venv/bin/python -m pytest -n 2
+
+lint: .venv/installed-dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+setup: .venv/installed
+
+setup-dev: .venv/installed-dev
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Wherefrom needs Python 3.11 or newer; name one with make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+
+# torch first and alone: its pinned release decides which build of it is taken
+.venv/installed: pyproject.toml .venv/bin/python
+	.venv/bin/python -m pip install --quiet --upgrade pip
+	.venv/bin/python -m pip install --quiet torch==2.13.0
+	.venv/bin/python -m pip install --quiet --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	.venv/bin/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

@@ -1,0 +1,1 @@
+"""The attention equation, and what can be built with it by hand."""

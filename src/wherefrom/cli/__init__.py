@@ -1,0 +1,83 @@
+"""The command line. A command is a thin shell around a library function of the same meaning.
+
+Commands are found by name in the table below and imported only when they run, and the heavy
+libraries only inside them, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+
+import click
+
+from wherefrom.errors import UserError, did_you_mean
+
+# name -> module of this package that defines it, in the order that --help lists them
+COMMANDS: dict[str, str] = {
+    "study": "lab",
+    "pretrain": "lab",
+    "finetune": "lab",
+    "evaluate": "lab",
+    "baseline": "lab",
+    "export": "lab",
+    "variants": "data",
+    "recipes": "data",
+    "world": "data",
+}
+
+
+class CommandTable(click.Group):
+    """A click group whose commands live in the table above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"wherefrom.cli.{COMMANDS[cmd_name]}")
+        command = getattr(module, cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise UserError(f'there is no command "{args[0]}".{did_you_mean(args[0], COMMANDS)}')
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="wherefrom", message="wherefrom %(version)s")
+def cli() -> None:
+    """Train a small Transformer on a text, ask it, and learn where each answer came from."""
+
+
+def main() -> None:
+    """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
+    try:
+        status = cli.main(standalone_mode=False)
+    except UserError as mistake:
+        _say(f"wherefrom: {mistake}")
+        sys.exit(2)
+    except click.ClickException as mistake:
+        mistake.show()
+        sys.exit(mistake.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _say("wherefrom: stopped.")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception:
+        traceback.print_exc()
+        _say("wherefrom: the above is a failure of ours, not of yours; please report it.")
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _say(sentence: str) -> None:
+    click.echo(sentence, err=True)

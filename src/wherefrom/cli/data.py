@@ -1,0 +1,78 @@
+"""Commands that make or describe data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from wherefrom.cli.output import print_json, print_table, talk
+
+
+@click.command()
+@click.option("--people", default=3000, show_default=True, help="How many, unseen ones included.")
+@click.option("--seed", default=0, show_default=True, help="The same seed gives the same bytes.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write to.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def world(people: int, seed: int, out: Path, as_json: bool) -> None:
+    """Write the embedded world: invented people, documents about them, questions and the truth."""
+    from wherefrom.corpus.world import make_world, summarize_world, write_world
+
+    made = make_world(people, seed)
+    summary = summarize_world(made)
+    write_world(made, out)
+    if as_json:
+        print_json(summary.as_record() | {"out": str(out)})
+        return
+    rows = [
+        ("people", f"{summary.people:,}"),
+        ("  train / dev / unseen", f"{summary.train:,} / {summary.dev:,} / {summary.unseen:,}"),
+        ("documents", f"{summary.documents:,}"),
+        ("characters", f"{summary.characters:,}"),
+        ("birthplaces", f"{summary.places:,}"),
+        ("  stated in a document", f"for {summary.stated:.1%} of train and dev"),
+        ("  commonest", f"{summary.majority_place}, {summary.majority_share:.1%} of the people"),
+    ]
+    print_table(("world", f"seed {summary.seed}"), rows)
+    talk(f"written to {out}")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def variants(as_json: bool) -> None:
+    """List the variants, with their parameters at the course's size."""
+    from wherefrom.model.config import ModelConfig
+    from wherefrom.model.decoder import count_parameters
+    from wherefrom.model.mixers import VARIANTS
+
+    rows = [
+        {
+            "name": name,
+            "parameters": count_parameters(ModelConfig(variant=name, vocabulary=256)),
+            "about": variant.about,
+        }
+        for name, variant in VARIANTS.items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    cells = [(row["name"], f"{row['parameters']:,}", row["about"]) for row in rows]
+    print_table(("variant", "parameters", ""), cells)
+    talk("at block 128, 4 layers, 8 heads, width 256, vocabulary 256, 64 latents")
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def recipes(name: str | None, as_json: bool) -> None:
+    """List the shipped recipes, or show all of one."""
+    from wherefrom.training.recipes import load_recipe, shipped_recipes
+
+    if name is not None:
+        print_json(load_recipe(name).model_dump(mode="json"))
+        return
+    loaded = [load_recipe(each) for each in shipped_recipes()]
+    if as_json:
+        print_json([{"name": recipe.name, "about": recipe.about} for recipe in loaded])
+        return
+    print_table(("recipe", ""), [(recipe.name, recipe.about) for recipe in loaded])

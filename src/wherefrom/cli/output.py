@@ -1,0 +1,42 @@
+"""How results leave the command line: JSON or a table on stdout, talk and progress on stderr.
+
+Tables are aligned plain text; colour codes are left out when stdout is no terminal or NO_COLOR is
+set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+
+def print_json(record: Any) -> None:
+    """The record as JSON on stdout, keys in their own order, no NaN ever."""
+    click.echo(json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+    """A table on stdout; numbers are aligned right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    body = [list(row) for row in rows]
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200, no_color=True)
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) for row in body) and bool(body)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in body:
+        table.add_row(*(str(cell) for cell in row))
+    console.print(table)
+
+
+def talk(sentence: str) -> None:
+    """A remark for the person at the terminal, on stderr."""
+    click.echo(sentence, err=True)

@@ -1,0 +1,1 @@
+"""Text and facts in, training examples out."""

@@ -1,0 +1,198 @@
+"""Batches: examples of like length side by side, in a seeded order that can be resumed anywhere.
+
+Examples are drawn in pools. Pool k depends on the seed and on k alone, each source gives its share
+of every pool, and within a source every record is visited once before any is visited again. A place
+in the stream is therefore two numbers (pool, batch in pool), and resuming costs one pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from wherefrom.corpus.examples import Example
+
+POOL = 4096
+WASTE = 0.09  # padding allowed in a part, as a share of its real tokens
+
+
+@dataclass(frozen=True)
+class Source:
+    """One ingredient of a mixture: `count` records, and how record i becomes an example."""
+
+    name: str
+    share: float
+    count: int
+    make: Callable[[int, np.random.Generator], Example]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of like length: ids (rows, length) int64 and the weight of predicting each."""
+
+    ids: torch.Tensor
+    weights: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one optimizer step learns from; its parts share one loss denominator, `weight`."""
+
+    parts: tuple[Part, ...]
+    weight: float
+    examples: int
+    tokens: int  # real ones
+    padded: int  # real ones and padding
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the next batch of a stream is."""
+
+    pool: int = 0
+    batch: int = 0
+
+
+class BatchStream:
+    """An endless, seeded stream of batches of about `tokens` tokens or exactly `examples` rows."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        seed: Sequence[int],
+        tokens: int | None = None,
+        examples: int | None = None,
+    ) -> None:
+        assert (tokens is None) != (examples is None), "a batch is sized by tokens or by examples"
+        assert sources, "a mixture needs at least one source"
+        self._sources = list(sources)
+        self._seed = list(seed)
+        self._tokens, self._examples = tokens, examples
+        self._pool_size = POOL if examples is None else examples * -(-POOL // examples)
+        self._quota = _split(self._pool_size, [source.share for source in sources])
+
+    def epoch_examples(self) -> int:
+        """How many examples show every record of the largest source once (shares permitting)."""
+        return max(
+            round(source.count * self._pool_size / quota)
+            for source, quota in zip(self._sources, self._quota, strict=True)
+            if quota
+        )
+
+    def epoch_steps(self) -> float:
+        """Steps in an epoch; in tokens mode measured on the first pool."""
+        per_step = self._examples or self._pool_size / len(self.pool(0))
+        return self.epoch_examples() / per_step
+
+    def from_place(self, place: Place) -> Iterator[tuple[Batch, Place]]:
+        """Batches from `place` on, each with the place of the one behind it.
+
+        The next pool is prepared by a thread while the present one is learned from.
+        """
+        with ThreadPoolExecutor(1) as ahead:
+            number, start = place.pool, place.batch
+            coming = ahead.submit(self.pool, number)
+            while True:
+                batches = coming.result()
+                coming = ahead.submit(self.pool, number + 1)
+                for index in range(start, len(batches)):
+                    last = index + 1 == len(batches)
+                    after = Place(number + 1, 0) if last else Place(number, index + 1)
+                    yield batches[index], after
+                number, start = number + 1, 0
+
+    def pool(self, number: int) -> list[Batch]:
+        """All batches of one pool, a pure function of the seed and the number."""
+        rng = np.random.default_rng([*self._seed, 1, number])
+        examples: list[Example] = []
+        for which, (source, quota) in enumerate(zip(self._sources, self._quota, strict=True)):
+            for record in self._records(which, number * quota, quota):
+                examples.append(source.make(int(record), rng))
+        order = rng.permutation(len(examples))
+        shuffled = [examples[i] for i in order]
+        if self._examples is not None:
+            groups = [
+                shuffled[i : i + self._examples] for i in range(0, len(shuffled), self._examples)
+            ]
+            return [_batch(_cut_by_waste(group)) for group in groups]
+        assert self._tokens is not None
+        shuffled.sort(key=len)
+        parts = _cut_by_tokens(shuffled, self._tokens)
+        return [_batch([parts[i]]) for i in rng.permutation(len(parts))]
+
+    def _records(self, which: int, start: int, quota: int) -> np.ndarray:
+        """Records start .. start+quota of the source's endless sequence of permutations."""
+        count = self._sources[which].count
+        wanted = np.arange(start, start + quota)
+        drawn = np.empty(quota, dtype=np.int64)
+        for epoch in np.unique(wanted // count):
+            order = np.random.default_rng([*self._seed, 2, which, int(epoch)]).permutation(count)
+            here = wanted // count == epoch
+            drawn[here] = order[wanted[here] % count]
+        return drawn
+
+
+def _split(total: int, shares: Sequence[float]) -> list[int]:
+    """`total` in whole numbers proportional to the shares (largest remainders get the rest)."""
+    exact = np.array(shares, dtype=np.float64) / sum(shares) * total
+    whole = np.floor(exact).astype(int)
+    for i in np.argsort(whole - exact, kind="stable")[: total - int(whole.sum())]:
+        whole[i] += 1
+    return [int(n) for n in whole]
+
+
+def _cut_by_tokens(by_length: list[Example], tokens: int) -> list[list[Example]]:
+    """Neighbours in length share a part of at most `tokens` tokens, padding included."""
+    parts: list[list[Example]] = []
+    current: list[Example] = []
+    for example in by_length:
+        if current and (len(current) + 1) * len(example) > tokens:
+            parts.append(current)
+            current = []
+        current.append(example)
+    parts.append(current)
+    return parts
+
+
+def _cut_by_waste(group: list[Example]) -> list[list[Example]]:
+    """One batch's rows cut into parts of like length, so that few tokens are padding."""
+    parts: list[list[Example]] = []
+    real = 0
+    for example in sorted(group, key=len, reverse=True):
+        if parts:
+            longest = len(parts[-1][0])
+            padding = longest * (len(parts[-1]) + 1) - real - len(example)
+            if padding <= WASTE * (real + len(example)):
+                parts[-1].append(example)
+                real += len(example)
+                continue
+        parts.append([example])
+        real = len(example)
+    return parts
+
+
+def _batch(groups: list[list[Example]]) -> Batch:
+    parts = tuple(_stack(group) for group in groups)
+    everything = [example for group in groups for example in group]
+    return Batch(
+        parts=parts,
+        weight=float(sum(part.weights[:, 1:].sum().item() for part in parts)),
+        examples=len(everything),
+        tokens=sum(len(example) for example in everything),
+        padded=sum(part.ids.numel() for part in parts),
+    )
+
+
+def _stack(group: list[Example]) -> Part:
+    length = max(len(example) for example in group)
+    ids = np.zeros((len(group), length), dtype=np.int64)
+    weights = np.zeros((len(group), length), dtype=np.float32)
+    for row, example in enumerate(group):
+        ids[row, : len(example)] = example.ids
+        weights[row, : len(example)] = example.weights
+    return Part(ids=torch.from_numpy(ids), weights=torch.from_numpy(weights))

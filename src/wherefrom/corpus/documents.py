@@ -1,0 +1,81 @@
+"""Documents: one a line, `Name. text`, so that a document knows whom it is about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wherefrom.corpus.files import read_lines
+from wherefrom.errors import UserError
+
+# A full stop after one of these belongs to the name: "A. G. E. Blake. Anthony Blake was ..."
+ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
+LONGEST_DOCUMENT = 100_000
+
+
+@dataclass(frozen=True)
+class Document:
+    """One line of the corpus: where it stands, whom it names first, and all of its text."""
+
+    line: int
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The documents of one file, and the hash that says which file it was."""
+
+    path: Path
+    sha256: str
+    documents: tuple[Document, ...]
+
+    @property
+    def texts(self) -> list[str]:
+        return [document.text for document in self.documents]
+
+    def without(self, subjects: Sequence[str]) -> Corpus:
+        """The same corpus as if these subjects had never been written about."""
+        gone = set(subjects)
+        kept = tuple(d for d in self.documents if d.subject not in gone)
+        return Corpus(path=self.path, sha256=self.sha256, documents=kept)
+
+
+def read_documents(path: str | Path) -> Corpus:
+    """Read a corpus; a line that does not start with `Name. ` is refused by its number."""
+    file = read_lines(path, "corpus")
+    documents = []
+    for number, line in file.lines:
+        subject = find_subject(line)
+        if subject is None:
+            raise UserError(
+                f'{file.path}, line {number}: a document is "Name. text" on one line; '
+                f'no full stop and space ends a name in "{line[:40]}".'
+            )
+        if len(line) > LONGEST_DOCUMENT:
+            raise UserError(
+                f"{file.path}, line {number}: a document may have {LONGEST_DOCUMENT:,} characters "
+                f"and this one has {len(line):,}; split it into several lines."
+            )
+        documents.append(Document(line=number, subject=subject, text=line))
+    return Corpus(path=file.path, sha256=file.sha256, documents=tuple(documents))
+
+
+def find_subject(line: str) -> str | None:
+    """The name that a document starts with, or None when no name can be told apart.
+
+    It ends at the first full stop and space that do not follow an initial or an abbreviation;
+    when every one of them does ("Malcolm X. was"), at the first.
+    """
+    first = None
+    for stop in re.finditer(r"\.(?= )", line):
+        name = line[: stop.start()]
+        if not name.strip():
+            return None
+        first = first if first is not None else name
+        tail = re.split(r"[ .]", name)[-1]
+        if len(tail) != 1 and tail not in ABBREVIATIONS:
+            return name if len(name) <= 4 * len(first) + 40 else first
+    return first

@@ -1,0 +1,195 @@
+"""Training examples: pure functions from encoded records to token ids and loss weights.
+
+Four objectives, each with the random generator that it is given:
+
+    text      the document as it stands
+    span      the course's span corruption: prefix MASK suffix MASK masked [MASK]
+    salient   Name. left MASK right MASK fact MASK, in a short window around one fact
+    question  question MASK answer MASK, loss on what follows the question
+
+`weights[t]` is how much predicting `ids[t]` from what stands before it counts in the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.facts import count_words, find_facts
+from wherefrom.corpus.questions import Question
+from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.errors import UserError
+
+Ids = NDArray[np.int32]
+Weights = NDArray[np.float32]
+_MASK = np.array([MASK], dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Example:
+    """Token ids and, for each, the weight of its prediction."""
+
+    ids: Ids
+    weights: Weights
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class EncodedDocument:
+    """A document in tokens: where its name ends, where words start, where facts stand."""
+
+    ids: Ids
+    name_end: int
+    word_starts: NDArray[np.int32]
+    facts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class EncodedQuestion:
+    """A question and its answer in tokens."""
+
+    question: Ids
+    answer: Ids
+
+
+def encode_documents(documents: Sequence[Document], tokens: Tokens) -> list[EncodedDocument]:
+    """Tokenize once; examples are slices of what is made here."""
+    counts = count_words(document.text for document in documents)
+    encoded = tokens.encode_with_offsets([document.text for document in documents])
+    result = []
+    for document, (ids, offsets) in zip(documents, encoded, strict=True):
+        text = document.text
+        starts = np.array([start for start, _ in offsets], dtype=np.int32)
+        ends = np.array([end for _, end in offsets], dtype=np.int32)
+        name_end = int(np.searchsorted(starts, len(document.subject) + 1))
+        if tokens.kind == "chars":
+            name_end += 1  # the space behind "Name." is a token of its own
+        words = [i for i in range(name_end, len(ids)) if _starts_word(text, *offsets[i])]
+        facts = []
+        for start, end in find_facts(text, document.subject, counts):
+            first = int(np.searchsorted(ends, start, side="right"))
+            last = int(np.searchsorted(starts, end, side="left"))
+            if first < last:
+                facts.append((first, last))
+        result.append(
+            EncodedDocument(
+                ids=np.array(ids, dtype=np.int32),
+                name_end=name_end,
+                word_starts=np.array(words, dtype=np.int32),
+                facts=tuple(facts),
+            )
+        )
+    return result
+
+
+def encode_questions(
+    questions: Sequence[Question], tokens: Tokens, block: int
+) -> list[EncodedQuestion]:
+    """Tokenize questions with their answers; one that the model cannot hold is refused."""
+    prompts = tokens.encode_all([question.text for question in questions])
+    answers = tokens.encode_all([question.answer or "" for question in questions])
+    result = []
+    for question, prompt, answer in zip(questions, prompts, answers, strict=True):
+        if len(prompt) + len(answer) + 2 > block:
+            raise UserError(
+                f"line {question.line} of the questions has {len(prompt) + len(answer) + 2} tokens "
+                f"with its answer and the model reads {block}; shorten it or use a larger --block."
+            )
+        result.append(
+            EncodedQuestion(
+                question=np.array(prompt, dtype=np.int32), answer=np.array(answer, dtype=np.int32)
+            )
+        )
+    return result
+
+
+def text_example(document: EncodedDocument, block: int, rng: np.random.Generator) -> Example:
+    """The whole document and a closing MASK; of one too long, the name and a random window."""
+    ids = document.ids
+    if len(ids) + 1 > block:
+        head = ids[: document.name_end]
+        room = block - len(head) - 1
+        last = max(document.name_end, len(ids) - room)
+        start = _pick_word(document, last, rng)
+        ids = np.concatenate((head, ids[start : start + room]))[: block - 1]
+    ids = np.concatenate((ids, _MASK))
+    return Example(ids=ids, weights=np.ones(len(ids), dtype=np.float32))
+
+
+def span_example(
+    document: EncodedDocument, block: int, rng: np.random.Generator, *, closing: bool = True
+) -> Example:
+    """The course's span corruption.
+
+    The document is cut to a random length, each of 4 .. int(block * 7/8) equally likely; one
+    span of it, a quarter on average, is taken out and written behind: prefix MASK suffix MASK
+    masked, with a third MASK behind it when `closing`. The loss is on all of it.
+    """
+    length = int(rng.integers(4, int(block * 7 / 8) + 1))
+    ids = document.ids[:length]
+    longest = max(1, len(ids) // 2 - 1)  # uniform on 1 .. n/2 - 1 has mean n/4
+    masked = int(rng.integers(1, longest + 1))
+    start = int(rng.integers(0, len(ids) - masked + 1))
+    parts = [ids[:start], _MASK, ids[start + masked :], _MASK, ids[start : start + masked]]
+    if closing:
+        parts.append(_MASK)
+    joined = np.concatenate(parts)[:block]
+    return Example(ids=joined, weights=np.ones(len(joined), dtype=np.float32))
+
+
+def salient_example(
+    document: EncodedDocument,
+    fact: tuple[int, int],
+    block: int,
+    rng: np.random.Generator,
+    *,
+    left: int = 8,
+    right: int = 6,
+) -> Example:
+    """One fact masked in a window of up to `left` words before and `right` words behind it.
+
+    The loss starts behind the name: the model learns what the name leads to, not the name.
+    """
+    start, end = fact
+    words = document.word_starts
+    at = int(np.searchsorted(words, start, side="right")) - 1
+    first = max(0, at - int(rng.integers(0, left + 1)))
+    behind = int(np.searchsorted(words, end, side="left"))
+    until = behind + int(rng.integers(0, right + 1))
+    window_start = int(words[first]) if len(words) and first < at else start
+    window_end = int(words[until]) if until < len(words) else len(document.ids)
+    head = document.ids[: document.name_end]
+    masked = document.ids[start:end]
+    room = block - len(head) - len(masked) - 3
+    before = document.ids[min(window_start, start) : start]
+    before = before[max(0, len(before) - max(0, room)) :]
+    after = document.ids[end:window_end][: max(0, room - len(before))]
+    ids = np.concatenate((head, before, _MASK, after, _MASK, masked, _MASK))[:block]
+    weights = np.ones(len(ids), dtype=np.float32)
+    weights[: len(head)] = 0
+    return Example(ids=ids, weights=weights)
+
+
+def question_example(question: EncodedQuestion) -> Example:
+    """question MASK answer MASK, with the loss on everything behind the question."""
+    ids = np.concatenate((question.question, _MASK, question.answer, _MASK))
+    weights = np.ones(len(ids), dtype=np.float32)
+    weights[: len(question.question)] = 0
+    return Example(ids=ids, weights=weights)
+
+
+def _starts_word(text: str, start: int, end: int) -> bool:
+    if text[start] == " ":
+        return end - start > 1  # a token that carries its leading space
+    return start == 0 or text[start - 1] == " "
+
+
+def _pick_word(document: EncodedDocument, last: int, rng: np.random.Generator) -> int:
+    starts = document.word_starts[document.word_starts <= last]
+    return int(rng.choice(starts)) if len(starts) else document.name_end

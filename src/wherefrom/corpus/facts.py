@@ -1,0 +1,69 @@
+"""Where a document states facts: its capitalised spans and its numbers.
+
+Masking exactly these ("salient spans") makes a model learn what a text says of its subject rather
+than how sentences go on. What counts is read off the spelling and the corpus itself: there is no
+list of places, no gazetteer and no word of any relation here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+LONGEST_CONNECTOR = 3  # "of", "de", "la": may stand inside a name ("Isle of Man")
+
+
+def count_words(texts: Iterable[str]) -> Counter[str]:
+    """How often each word is written, as it is written."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(WORD.findall(text))
+    return counts
+
+
+def find_facts(text: str, subject: str, counts: Counter[str]) -> list[tuple[int, int]]:
+    """Character ranges of the salient spans after the subject's own `Name. `.
+
+    A span is a run of capitalised words, short lower-case connectors inside it included, or a
+    number. Spans made of the subject's own words are left out, and so is a capitalised word at the
+    start of a sentence that the corpus usually writes in lower case ("Born", "He").
+    """
+    own = set(WORD.findall(subject))
+    spans: list[tuple[int, int]] = []
+    run: list[re.Match[str]] = []  # capitalised words of the span being built
+    connector: re.Match[str] | None = None
+
+    def close() -> None:
+        nonlocal connector
+        if run and not all(word.group() in own for word in run):
+            spans.append((run[0].start(), run[-1].end()))
+        run.clear()
+        connector = None
+
+    for word in WORD.finditer(text, len(subject) + 1):
+        token = word.group()
+        last = connector or (run[-1] if run else None)
+        if last is not None and text[last.end() : word.start()] != " ":
+            close()
+        if token[0].isdigit():
+            close()
+            spans.append(word.span())
+        elif token[0].isupper() and not _opens_sentence(text, word, counts):
+            run.append(word)
+            connector = None
+        elif run and connector is None and len(token) <= LONGEST_CONNECTOR:
+            connector = word
+        else:
+            close()
+    close()
+    return spans
+
+
+def _opens_sentence(text: str, word: re.Match[str], counts: Counter[str]) -> bool:
+    before = text[: word.start()].rstrip()
+    if before and before[-1] not in ".!?:;":
+        return False
+    token = word.group()
+    return counts[token.lower()] > counts[token] // 8

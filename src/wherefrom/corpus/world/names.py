@@ -1,0 +1,169 @@
+"""Names of invented people: lists of given and family names by origin, in Latin letters.
+
+The lists are those of Faker's locales, read as plain data and put into an order of our own, so that
+a name depends on our generator alone and never on Faker's. Greek and Cyrillic lists are romanised.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+
+from wherefrom.corpus.documents import ABBREVIATIONS
+from wherefrom.corpus.world.origins import Origin
+
+# Letters, then single spaces, hyphens or apostrophes between letters; the last word is no initial.
+_WRITABLE = re.compile(r"(?:[^\W\d_]+[ '-])*[^\W\d_]{2,}")
+
+SKEW = 2.0  # how much more often common names are given; 1 would be all alike
+
+_GREEK = str.maketrans(
+    dict(zip("αβγδεζηικλμνξοπρστυφω", "avgdeziiklmnxoprstyfo", strict=True))
+    | {"ς": "s", "θ": "th", "χ": "ch", "ψ": "ps"}
+)
+_GREEK_PAIRS = (("ου", "ou"), ("μπ", "b"), ("ντ", "nt"), ("γκ", "gk"), ("αυ", "av"), ("ευ", "ev"))
+_CYRILLIC = str.maketrans(
+    dict(zip("абвгдезийклмнопрстуфыэіґ", "abvgdeziyklmnoprstufyeig", strict=True))
+    | {"ё": "yo", "ж": "zh", "х": "kh", "ц": "ts", "ч": "ch", "ш": "sh", "щ": "shch"}
+    | {"ъ": "", "ь": "", "ю": "yu", "я": "ya", "є": "ye", "ї": "yi"}
+)
+
+
+@dataclass(frozen=True)
+class NameLists:
+    """Given and family names of one origin, for women and for men, common ones first."""
+
+    given_women: tuple[str, ...]
+    given_men: tuple[str, ...]
+    family_women: tuple[str, ...]
+    family_men: tuple[str, ...]
+
+    def given(self, woman: bool) -> tuple[str, ...]:
+        return self.given_women if woman else self.given_men
+
+    def family(self, woman: bool) -> tuple[str, ...]:
+        return self.family_women if woman else self.family_men
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name in its parts; `full` is how a document and a question write it."""
+
+    given: str
+    family: str
+    woman: bool
+    initial: str = ""
+
+    @property
+    def full(self) -> str:
+        middle = f" {self.initial}. " if self.initial else " "
+        return self.given + middle + self.family
+
+
+class Register:
+    """Names given so far; refuses one that another spells out, accents and case aside.
+
+    "Ana Lee" is refused next to "Ana Lee" and next to "Ana Lee Wong", so a document that names one
+    person never seems to name another.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._parts: set[str] = set()
+
+    def enter(self, name: Name) -> bool:
+        """Keep the name if it is free; say whether it was."""
+        folded = fold(name.full)
+        words = re.split(r"[\s-]+", folded)
+        key = " ".join(words)
+        spans = {
+            " ".join(words[i:j])
+            for i in range(len(words) - 1)
+            for j in range(i + 2, len(words) + 1)
+            if j - i < len(words)
+        }
+        if key in self._names or key in self._parts or not spans.isdisjoint(self._names):
+            return False
+        self._names.add(key)
+        self._parts |= spans
+        return True
+
+
+def fold(text: str) -> str:
+    """Lower case without accents, for comparing."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+
+
+@cache
+def read_names(origin: Origin) -> NameLists:
+    """The lists of one origin. Cached: they are constants."""
+    provider = importlib.import_module(f"faker.providers.person.{origin.locale}").Provider
+    given_women, given_men, family_women, family_men = (
+        _clean(getattr(provider, field), origin.script) for field in origin.lists
+    )
+    if origin.name == "Icelandic":  # the lists hold fathers' names in the genitive
+        family_women = tuple(name + "dóttir" for name in family_women)
+        family_men = tuple(name + "son" for name in family_men)
+    return NameLists(given_women, given_men, family_women, family_men)
+
+
+def draw_name(origin: Origin, register: Register, rng: random.Random) -> Name:
+    """A new name. Short lists run out in a large world; then people get two given names."""
+    lists = read_names(origin)
+    for attempt in range(1000):
+        woman = rng.random() < 0.45
+        given = _draw_common(lists.given(woman), rng)
+        for _ in range(attempt // 8):
+            given += " " + rng.choice(lists.given(woman))
+        initial = rng.choice("ABCDEFGHJKLMNPRSTW") if origin.initials and rng.random() < 0.2 else ""
+        name = Name(given, _draw_common(lists.family(woman), rng), woman, initial)
+        if register.enter(name):
+            return name
+    raise AssertionError(f"no free {origin.name} name left")
+
+
+def draw_like(name: Name, origin: Origin, register: Register, rng: random.Random) -> Name | None:
+    """A near-namesake: the same family name with a like given name, or with a middle initial."""
+    alike = [g for g in read_names(origin).given(name.woman) if g[:3] == name.given[:3]]
+    other = Name(rng.choice(alike) if alike else name.given, name.family, name.woman)
+    if rng.random() < 1 / 3 or other.given == name.given:
+        initial = rng.choice("ABCDEFGHJKLMNPRSTW")
+        other = Name(name.given, name.family, name.woman, initial)
+    return other if register.enter(other) else None
+
+
+def _draw_common(names: tuple[str, ...], rng: random.Random) -> str:
+    """A name from the list, those in front more often than those behind."""
+    return names[int(len(names) * rng.random() ** SKEW)]
+
+
+def romanise(text: str, script: str) -> str:
+    """Greek or Cyrillic in Latin letters; Latin as it is, but not all in capitals."""
+    if script == "latin":
+        return text.capitalize() if text.isupper() else text
+    plain = text.lower()
+    if script == "greek":
+        plain = fold(plain)
+        for pair, latin in _GREEK_PAIRS:
+            plain = plain.replace(pair, latin)
+    plain = plain.translate(_GREEK if script == "greek" else _CYRILLIC)
+    return "-".join(part.capitalize() for part in plain.split("-"))
+
+
+def _clean(names: object, script: str) -> tuple[str, ...]:
+    assert isinstance(names, list | tuple | dict), "a list of names was expected"
+    kept = set()
+    for name in names:
+        name = romanise(unicodedata.normalize("NFC", name).strip().replace("’", "'"), script)
+        latin = all("LATIN" in unicodedata.name(c, "") for c in name if c.isalpha())
+        last = re.split(r"[ '-]", name)[-1]
+        if latin and _WRITABLE.fullmatch(name) and last not in ABBREVIATIONS:
+            kept.add(name)
+    ordered = sorted(kept)
+    random.Random("common names first").shuffle(ordered)  # which are common is ours to invent
+    return tuple(ordered)

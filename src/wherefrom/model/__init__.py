@@ -1,0 +1,1 @@
+"""One decoder, several mixers, and the way out to the ecosystem."""

@@ -1,0 +1,100 @@
+"""What a model is: frozen, typed and checked where it enters."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from wherefrom.errors import UserError, did_you_mean
+
+Reads = Literal["strided", "first"]
+
+# name -> (width, layers, heads); "WIDTHxLAYERSxHEADS" spells any other
+SIZES: dict[str, tuple[int, int, int]] = {
+    "tiny": (32, 3, 2),
+    "small": (128, 4, 4),
+    "course": (256, 4, 8),
+    "large": (384, 6, 6),
+}
+
+
+class ModelConfig(BaseModel):
+    """The shape of a model; `latents` and `reads` matter to the perceiver alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    variant: str
+    vocabulary: int = Field(ge=3)
+    block: int = Field(default=128, ge=8, le=65_536)
+    layers: int = Field(default=4, ge=1, le=256)
+    heads: int = Field(default=8, ge=1)
+    width: int = Field(default=256, ge=4)
+    latents: int = Field(default=64, ge=1)
+    reads: Reads = "strided"
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> ModelConfig:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not divisible by {self.heads} heads")
+        if (self.width // self.heads) % 2:
+            raise ValueError(f"a head needs an even width, not {self.width // self.heads}")
+        if self.latents > self.block:
+            raise ValueError(f"{self.latents} latents are more than the block's {self.block}")
+        return self
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def longest_input(self) -> int:
+        """A block holds inputs and targets shifted by one, so a model reads one token less."""
+        return self.block - 1
+
+
+def make_config(**fields: Any) -> ModelConfig:
+    """A ModelConfig, or one sentence that says which field is wrong and how."""
+    try:
+        return ModelConfig(**fields)
+    except ValidationError as problem:
+        raise UserError(f"model configuration: {explain(problem, ModelConfig)}") from None
+
+
+def parse_size(size: str) -> tuple[int, int, int]:
+    """(width, layers, heads) of a named size or of "WIDTHxLAYERSxHEADS"."""
+    if size in SIZES:
+        return SIZES[size]
+    numbers = size.split("x")
+    if len(numbers) == 3 and all(number.isdecimal() for number in numbers):
+        width, layers, heads = map(int, numbers)
+        return width, layers, heads
+    raise UserError(
+        f'there is no size "{size}"; write WIDTHxLAYERSxHEADS as in 128x4x4, or one of '
+        f"{', '.join(SIZES)}."
+    )
+
+
+def explain(problem: ValidationError, model: type[BaseModel]) -> str:
+    """The first thing that pydantic found wrong, as a sentence with a suggestion."""
+    error = problem.errors()[0]
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        last = str(error["loc"][-1])
+        known = _fields_at(model, error["loc"][:-1])
+        return f'there is no field "{where}".{did_you_mean(last, known)}'
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{where}: {message}." if where else f"{message}."
+
+
+def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """The field names of the (nested) model that a pydantic location points into."""
+    current = model
+    for part in path:
+        if isinstance(part, int):
+            continue
+        annotation: Any = current.model_fields[part].annotation
+        inner = [annotation, *getattr(annotation, "__args__", ())]
+        current = next(t for t in inner if isinstance(t, type) and issubclass(t, BaseModel))
+    return list(current.model_fields)

@@ -1,0 +1,239 @@
+"""The decoder: token ids in, next-token logits out, for every variant.
+
+    h = embed(ids) (+ positions)
+    h = h + mix(norm(h));  h = h + feed(norm(h))     in each block
+    logits = head(norm(h))
+
+A latent variant runs its middle blocks on a shorter sequence: the down block lets a learned basis
+read the input, the up block lets the input read the result. All three work on a chunk with a
+cache as they do on a whole sequence, so training and decoding are the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wherefrom.errors import UserError
+from wherefrom.model.cache import Cache, LayerCache
+from wherefrom.model.config import ModelConfig
+from wherefrom.model.mixers import Rotation, Variant, find_variant
+
+
+class GeluFeed(nn.Module):
+    """W2 gelu(W1 x), four times as wide inside."""
+
+    def __init__(self, width: int, *, bias: bool) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 4 * width, bias=bias)
+        self.down = nn.Linear(4 * width, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.gelu(self.up(x)))
+
+
+class SwigluFeed(nn.Module):
+    """W2 (silu(W1 x) * W3 x), 8/3 as wide inside: three matrices at the cost of two (Shazeer)."""
+
+    def __init__(self, width: int, *, bias: bool) -> None:
+        super().__init__()
+        self.hidden = swiglu_width(width)
+        self.up = nn.Linear(width, 2 * self.hidden, bias=bias)
+        self.down = nn.Linear(self.hidden, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = self.up(x).split(self.hidden, dim=-1)
+        return self.down(F.silu(gate) * value)
+
+
+class Block(nn.Module):
+    """x + mix(norm(x)), then x + feed(norm(x))."""
+
+    def __init__(self, config: ModelConfig, variant: Variant) -> None:
+        super().__init__()
+        self.norm1 = _norm(config, variant)
+        self.mixer = variant.mixer(config, bias=variant.bias)
+        self.norm2 = _norm(config, variant)
+        feed = GeluFeed if variant.feedforward == "gelu" else SwigluFeed
+        self.feed = feed(config.width, bias=variant.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        rotation: Rotation | None = None,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        watch: list[Tensor] | None = None,
+    ) -> Tensor:
+        mixed = self.mixer(
+            self.norm1(x),
+            None if source is None else self.norm1(source),
+            rotation=rotation,
+            mask=mask,
+            cache=cache,
+            watch=watch,
+        )
+        x = x + self.dropout(mixed)
+        return x + self.dropout(self.feed(self.norm2(x)))
+
+
+class LatentPair(nn.Module):
+    """The perceiver's basis and the rule of who may read whom.
+
+    Jaegle et al. 2021, "Perceiver". Latent j is complete once position `ends[j]` is read: it reads
+    inputs up to there, and positions from there on may read it. That alone keeps the model causal.
+    `reads: strided` spreads the ends over the block so that everything is read; `reads: first` is
+    the course's triangular mask, ends[j] = j, which never reads beyond the first M inputs.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.basis = nn.Parameter(torch.empty(config.latents, config.width))
+        stride = 1 if config.reads == "first" else -(-config.block // config.latents)
+        self.ends = torch.arange(1, config.latents + 1) * stride - 1
+
+    def new_latents(self, start: int, stop: int) -> slice:
+        """The latents that complete while positions start .. stop-1 are read."""
+        first = int(torch.searchsorted(self.ends, start))
+        return slice(first, int(torch.searchsorted(self.ends, stop)))
+
+    def down_mask(self, latents: slice, stop: int) -> Tensor:
+        """(latents, inputs): inputs up to a latent's end."""
+        return torch.arange(stop)[None, :] <= self.ends[latents][:, None]
+
+    def up_mask(self, start: int, stop: int, latents: int) -> Tensor:
+        """(positions, latents): latents that are complete."""
+        return self.ends[:latents][None, :] <= torch.arange(start, stop)[:, None]
+
+
+@dataclass
+class Watched:
+    """What a reader may look at after a pass: the weights of each layer (B, H, T, keys)."""
+
+    weights: list[Tensor]
+
+
+class Decoder(nn.Module):
+    """Token ids (B, T) to logits (B, T, vocabulary); the one model of the project."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.variant = find_variant(config.variant)
+        if self.variant.latent and config.layers < 3:
+            raise UserError(
+                f"the {config.variant} needs at least 3 layers (down, one inside, up), "
+                f"not {config.layers}."
+            )
+        self.embed = nn.Embedding(config.vocabulary, config.width)
+        learned = self.variant.positions == "learned"
+        self.positions = nn.Parameter(torch.zeros(config.block, config.width)) if learned else None
+        self.rotation = None if learned else Rotation(config.head_width, config.block)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config, self.variant) for _ in range(config.layers))
+        self.latent = LatentPair(config) if self.variant.latent else None
+        self.norm = _norm(config, self.variant)
+        self.head = nn.Linear(config.width, config.vocabulary, bias=False)
+
+    def initialise(self, generator: torch.Generator) -> Decoder:
+        """GPT-2's start: matrices N(0, 0.02), biases 0, norms 1, learned positions 0."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02, generator=generator)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        for name, parameter in self.named_parameters():
+            if name.endswith(("columns", "basis")):
+                nn.init.normal_(parameter, std=0.02, generator=generator)
+        return self
+
+    def new_cache(self, capacity: int) -> Cache:
+        return Cache(self.config.layers, min(capacity, self.config.longest_input))
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        cache: Cache | None = None,
+        select: Tensor | None = None,
+        watch: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Logits for each position; `select` (flat indices into B*T) asks for those rows only."""
+        hidden = self.hidden(ids, cache=cache, watch=watch)
+        if select is not None:
+            hidden = hidden.flatten(0, 1).index_select(0, select)
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def hidden(
+        self, ids: Tensor, *, cache: Cache | None = None, watch: list[Tensor] | None = None
+    ) -> Tensor:
+        """The last normalised hidden state of each position, before the head."""
+        start = 0 if cache is None else cache.length
+        stop = start + ids.shape[1]
+        if stop > self.config.longest_input:
+            raise UserError(
+                f"{stop} tokens are more than the {self.config.longest_input} this model reads."
+            )
+        x = self.embed(ids)
+        if self.positions is not None:
+            x = x + self.positions[start:stop]
+        x = self.dropout(x)
+        if self.latent is None:
+            for block, layer in zip(self.blocks, _layers(cache, len(self.blocks)), strict=True):
+                x = block(x, rotation=self.rotation, cache=layer, watch=watch)
+        else:
+            x = self._through_latents(x, self.latent, start, cache, watch)
+        if cache is not None:
+            cache.length = stop
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def _through_latents(
+        self,
+        x: Tensor,
+        latent: LatentPair,
+        start: int,
+        cache: Cache | None,
+        watch: list[Tensor] | None,
+    ) -> Tensor:
+        down, *inside, up = self.blocks
+        layers = list(_layers(cache, len(self.blocks)))
+        stop = start + x.shape[1]
+        fresh = latent.new_latents(start, stop)
+        basis = latent.basis[fresh].expand(x.shape[0], -1, -1)
+        mask = latent.down_mask(fresh, stop).to(x.device)
+        z = down(basis, x, mask=mask, cache=layers[0], watch=watch)
+        for block, layer in zip(inside, layers[1:-1], strict=True):
+            z = block(z, cache=layer, watch=watch)
+        mask = latent.up_mask(start, stop, fresh.stop).to(x.device)
+        result: Tensor = up(x, z, mask=mask, cache=layers[-1], watch=watch)
+        return result
+
+
+def swiglu_width(width: int) -> int:
+    """8/3 of the width, rounded up to a multiple of 16 for the matrix units."""
+    return -(-8 * width // 48) * 16
+
+
+def count_parameters(config: ModelConfig) -> int:
+    """Parameters of a model of this shape, without allocating it."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in Decoder(config).parameters())
+
+
+def _norm(config: ModelConfig, variant: Variant) -> nn.Module:
+    if variant.norm == "layer":
+        return nn.LayerNorm(config.width)
+    return nn.RMSNorm(config.width, eps=1e-5)
+
+
+def _layers(cache: Cache | None, count: int) -> Iterator[LayerCache | None]:
+    return iter([None] * count if cache is None else cache.layers)

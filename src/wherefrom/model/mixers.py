@@ -1,0 +1,200 @@
+"""Mixers: how a position hears of the others. A variant is a mixer and the shape around it.
+
+Shape legend:  B rows, T positions, C width, H heads, D = C / H, M latents.
+
+To add a variant: a mixer class here (or an existing one), its line in VARIANTS, a paragraph in
+docs/variants.md. Every mixer goes through wherefrom.attention.equation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wherefrom.attention.equation import attend, attend_fused, softmax_over_keys
+from wherefrom.errors import UserError, did_you_mean
+from wherefrom.model.cache import LayerCache, causal_mask, past_length
+from wherefrom.model.config import ModelConfig
+
+
+class Heads(nn.Module):
+    """Multi-head attention: c = softmax(Q K^T / sqrt(D)) V for each head, then one projection.
+
+    Vaswani et al. 2017, "Attention is all you need". Queries come from `x`, keys and values from
+    `source` (the same tensor in self-attention). With rotation tables (Su et al. 2021,
+    "RoFormer") queries and keys are turned by an angle that grows with their position, so that
+    their product depends on the distance alone.
+    """
+
+    def __init__(self, config: ModelConfig, *, bias: bool) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.dropout = config.dropout
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=bias)
+        self.out = nn.Linear(config.width, config.width, bias=bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        rotation: Rotation | None = None,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        watch: list[Tensor] | None = None,
+    ) -> Tensor:
+        """`mask` None means causal self-attention; `watch` collects the weights for a reader."""
+        start = past_length(cache)
+        if source is None:
+            query, key, value = self._split(self.qkv(x), 3)
+        else:
+            query, key, value = self._project_apart(x, source)
+        if rotation is not None:
+            query, key = rotation.turn(query, start), rotation.turn(key, start)
+        if cache is not None:
+            key, value = cache.extend(key=key, value=value)
+        causal = mask is None and query.shape[2] == key.shape[2]
+        if mask is None and not causal and query.shape[2] > 1:
+            mask = causal_mask(query.shape[2], key.shape[2], x.device)
+        scale = 1 / math.sqrt(query.shape[-1])
+        if watch is None:
+            dropout = self.dropout if self.training else 0.0
+            context = attend_fused(
+                query, key, value, scale=scale, mask=mask, causal=causal, dropout=dropout
+            )
+        else:
+            if causal:
+                mask = causal_mask(query.shape[2], key.shape[2], x.device)
+            seen = attend(query, key, value, scale=scale, mask=mask)
+            watch.append(seen.weights)
+            context = seen.context
+        return self.out(_merge(context))
+
+    def _project_apart(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        width = x.shape[-1]
+        weight, bias = self.qkv.weight, self.qkv.bias
+        query = F.linear(x, weight[:width], None if bias is None else bias[:width])
+        rest = F.linear(source, weight[width:], None if bias is None else bias[width:])
+        (query,) = self._split(query, 1)
+        key, value = self._split(rest, 2)
+        return query, key, value
+
+    def _split(self, joint: Tensor, parts: int) -> tuple[Tensor, ...]:
+        rows, length, width = joint.shape
+        shaped = joint.view(rows, length, parts, self.heads, width // parts // self.heads)
+        return shaped.permute(2, 0, 3, 1, 4).unbind(0)
+
+
+class Synthesizer(nn.Module):
+    """Dense synthesizer: c = softmax(ReLU(X A + b1) B + b2) (X V), causal.
+
+    Tay et al. 2020, "Synthesizer". The scores are read off each position alone, one column of B
+    for each key position: nothing is compared with anything, so the block bounds the length.
+    """
+
+    def __init__(self, config: ModelConfig, *, bias: bool) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.dropout = config.dropout
+        self.scorer = nn.Linear(config.width, config.width, bias=bias)
+        self.value = nn.Linear(config.width, config.width, bias=bias)
+        self.columns = nn.Parameter(torch.empty(config.head_width, config.longest_input))
+        self.column_bias = nn.Parameter(torch.zeros(config.longest_input))
+        self.out = nn.Linear(config.width, config.width, bias=bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        rotation: Rotation | None = None,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        watch: list[Tensor] | None = None,
+    ) -> Tensor:
+        assert source is None, "a synthesizer compares nothing, so it cannot read another sequence"
+        value = _heads(self.value(x), self.heads)
+        if cache is not None:
+            (value,) = cache.extend(value=value)
+        length = value.shape[2]
+        hidden = F.relu(_heads(self.scorer(x), self.heads))
+        scores = hidden @ self.columns[:, :length] + self.column_bias[:length]
+        weights = softmax_over_keys(scores, causal_mask(x.shape[1], length, x.device))
+        if watch is not None:
+            watch.append(weights)
+        if self.training and self.dropout:
+            weights = F.dropout(weights, self.dropout)
+        return self.out(_merge(weights @ value))
+
+
+class Rotation:
+    """Rotary positions: pair (i, i + D/2) of a head is turned by position * base^(-2i/D)."""
+
+    def __init__(self, head_width: int, longest: int, base: float = 10_000.0) -> None:
+        half = head_width // 2
+        speeds = base ** (-torch.arange(half, dtype=torch.float64) / half)
+        angles = torch.arange(longest, dtype=torch.float64)[:, None] * speeds
+        both = torch.cat((angles, angles), dim=-1)
+        self.cos = both.cos().float()
+        self.sin = both.sin().float()
+        self.base = base
+
+    def turn(self, x: Tensor, start: int) -> Tensor:
+        """x (B, H, T, D), its first position being `start`."""
+        if self.cos.device != x.device:
+            self.cos, self.sin = self.cos.to(x.device), self.sin.to(x.device)
+        cos = self.cos[start : start + x.shape[2]]
+        sin = self.sin[start : start + x.shape[2]]
+        first, second = x.chunk(2, dim=-1)
+        return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A mixer and the shape around it; `latent` puts the stack between a down and an up block."""
+
+    mixer: type[Heads] | type[Synthesizer]
+    about: str
+    positions: Literal["learned", "rotary"] = "learned"
+    norm: Literal["layer", "rms"] = "layer"
+    feedforward: Literal["gelu", "swiglu"] = "gelu"
+    bias: bool = True
+    latent: bool = False
+
+
+VARIANTS: dict[str, Variant] = {
+    "vanilla": Variant(Heads, "GPT-2's shape: learned positions, LayerNorm, GELU"),
+    "rotary": Variant(Heads, "vanilla with rotary positions", positions="rotary"),
+    "synthesizer": Variant(Synthesizer, "weights read off each position, keys never compared"),
+    "perceiver": Variant(Heads, "a learned basis reads the input, works, is read", latent=True),
+    "llama": Variant(
+        Heads,
+        "Llama's shape: rotary positions, RMSNorm, SwiGLU, no biases",
+        positions="rotary",
+        norm="rms",
+        feedforward="swiglu",
+        bias=False,
+    ),
+}
+
+
+def find_variant(name: str) -> Variant:
+    """The variant of that name, or a sentence with the nearest one."""
+    if name not in VARIANTS:
+        raise UserError(f'there is no variant "{name}".{did_you_mean(name, VARIANTS)}')
+    return VARIANTS[name]
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    rows, length, width = x.shape
+    return x.view(rows, length, heads, width // heads).transpose(1, 2)
+
+
+def _merge(context: Tensor) -> Tensor:
+    rows, heads, length, width = context.shape
+    return context.transpose(1, 2).reshape(rows, length, heads * width)

@@ -1,0 +1,82 @@
+"""Writing so that nothing is lost: a file is whole under its name, or it is not there.
+
+Content goes to a temporary name in the same folder, is flushed to the disk, and is renamed. A
+reader never sees half a file, and a full disk or a kill leaves the older one as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from wherefrom.errors import UserError
+
+
+def write_whole(path: str | Path, content: bytes | str) -> None:
+    """Write `content` to `path` in one step; the folder must exist."""
+    path = Path(path)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as problem:
+        raise UserError(f"{path} cannot be written: {problem.strerror}.") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as problem:
+        Path(temporary).unlink(missing_ok=True)
+        raise UserError(
+            f"{path} cannot be written: {problem.strerror}; what was there before is unchanged."
+        ) from None
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: str | Path, record: Any) -> None:
+    """A record as readable JSON; NaN and infinity are refused, since no other reader takes them."""
+    text = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
+    write_whole(path, text + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """The record in a JSON file, or a sentence about what is wrong with it."""
+    path = Path(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path} is not the JSON that was written there: {problem}.") from None
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+
+
+def make_folder(path: str | Path) -> Path:
+    """The folder, made if need be, or a sentence about why it cannot be had."""
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise UserError(f"the folder {path} cannot be made: {problem.strerror}.") from None
+    return path
+
+
+def sha256_of(path: str | Path) -> str:
+    """The hash of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,1 @@
+"""Recipes, one loop for every phase, and checkpoints that lose nothing."""

@@ -1,0 +1,27 @@
+"""TensorBoard's event files, written directly: a few scalars need no more than its writer."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+
+class Board:
+    """Scalars by step, readable with `tensorboard --logdir RUN`."""
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer: Any = EventFileWriter(str(folder))
+
+    def add(self, step: int, scalars: dict[str, float]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=name, simple_value=x) for name, x in scalars.items()]
+        event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
+        self._writer.add_event(event)
+
+    def close(self) -> None:
+        self._writer.close()

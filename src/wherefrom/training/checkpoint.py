@@ -1,0 +1,119 @@
+"""Checkpoints: all that decides how training goes on, whole or not at all.
+
+A checkpoint is two files. `step-N.safetensors` holds weights and optimizer state; `step-N.json`
+holds the rest and the hash of the first, and is written last, so that a checkpoint without a
+matching pair does not count. The newest two are kept: if the last one is broken, the one before
+it serves. No pickle is read or written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from wherefrom.corpus.batches import Place
+from wherefrom.storage import make_folder, sha256_of, write_json, write_whole
+
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a training stands: all the numbers that are not tensors."""
+
+    phase: int = 0
+    step: int = 0  # in this phase
+    total_steps: int = 0
+    place: Place = field(default_factory=Place)
+    seconds: float = 0.0  # of training, in this phase
+    total_seconds: float = 0.0
+    tokens: int = 0
+    pending_losses: tuple[float, ...] = ()
+
+
+def save_checkpoint(
+    folder: Path, progress: Progress, model: nn.Module, optimizers: Sequence[Optimizer]
+) -> None:
+    """Write a checkpoint and drop those older than the newest two."""
+    make_folder(folder)
+    stem = f"step-{progress.total_steps:09d}"
+    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    for index, optimizer in enumerate(optimizers):
+        for parameter, state in optimizer.state_dict()["state"].items():
+            for key, tensor in state.items():
+                tensors[f"optimizer/{index}/{parameter}/{key}"] = tensor
+    data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    write_whole(folder / f"{stem}.safetensors", data)
+    digest = sha256_of(folder / f"{stem}.safetensors")
+    write_json(folder / f"{stem}.json", {"sha256": digest, "progress": asdict(progress)})
+    for old in sorted(folder.glob("step-*.json"))[:-KEPT]:
+        old.unlink()
+        old.with_suffix(".safetensors").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint read back."""
+
+    progress: Progress
+    tensors: dict[str, Tensor]
+
+    def restore_model(self, model: nn.Module) -> None:
+        weights = {
+            name.removeprefix("model/"): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith("model/")
+        }
+        model.load_state_dict(weights, strict=True)
+
+    def restore_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
+        states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
+        for name, tensor in self.tensors.items():
+            if name.startswith("optimizer/"):
+                _, index, parameter, key = name.split("/")
+                states[int(index)].setdefault(int(parameter), {})[key] = tensor
+        for optimizer, state in zip(optimizers, states, strict=True):
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint whose hash is right, or None when there is none."""
+    for record in sorted(folder.glob("step-*.json"), reverse=True):
+        checkpoint = _load_if_good(record)
+        if checkpoint is not None:
+            return checkpoint
+    return None
+
+
+def _load_if_good(record: Path) -> Checkpoint | None:
+    weights = record.with_suffix(".safetensors")
+    try:
+        content: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+        if content["sha256"] != sha256_of(weights):
+            return None
+        fields = dict(content["progress"])
+        fields["place"] = Place(**fields["place"])
+        fields["pending_losses"] = tuple(fields["pending_losses"])
+        return Checkpoint(progress=Progress(**fields), tensors=load_file(weights))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def save_weights(path: Path, model: nn.Module) -> str:
+    """The model alone, as `model.safetensors`; returns the hash."""
+    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    write_whole(path, save(tensors))
+    return sha256_of(path)
+
+
+def load_weights(path: Path, model: nn.Module, device: torch.device | str = "cpu") -> None:
+    """Every tensor must fit by name and shape."""
+    model.load_state_dict(load_file(path, device=str(device)), strict=True)

@@ -1,0 +1,237 @@
+"""Jobs: from records to a finished run folder. Pretraining, finetuning and both at once are one
+function with other phases, other data and perhaps another model to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wherefrom.corpus.documents import Corpus
+from wherefrom.corpus.questions import QuestionSet
+from wherefrom.corpus.tokens import Tokens
+from wherefrom.errors import UserError
+from wherefrom.model.config import ModelConfig, make_config, parse_size
+from wherefrom.model.decoder import Decoder
+from wherefrom.storage import read_json
+from wherefrom.training.checkpoint import load_weights
+from wherefrom.training.loop import Observer, Stopped, train
+from wherefrom.training.processes import choose_device, join_processes
+from wherefrom.training.recipes import Phase, Recipe
+from wherefrom.training.run import (
+    Run,
+    load_run,
+    open_folder,
+    save_model,
+    start_run,
+    update_run,
+    write_shape,
+)
+from wherefrom.training.sources import TrainingData
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a command may train: one of these, or what the recipe says."""
+
+    minutes: float | None = None
+    epochs: float | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        given = {k: v for k, v in vars(self).items() if v is not None}
+        if len(given) > 1:
+            raise UserError(f"give one of --minutes, --epochs and --steps, not {len(given)}.")
+        for name, value in given.items():
+            if not 0 < value < 1e9:
+                raise UserError(f"--{name} must be a positive number, not {value}.")
+
+    def divide(self, phases: Sequence[Phase], *, whole: bool = True) -> list[Phase]:
+        """The phases, each with its share of this budget; `whole` spends all of it on them."""
+        if self.minutes is None and self.epochs is None and self.steps is None:
+            return list(phases)
+        total = sum(phase.share for phase in phases) if whole else 1.0
+        result = []
+        for phase in phases:
+            part = phase.share / total
+            budget: dict[str, Any] = {"minutes": None, "epochs": None, "steps": None}
+            if self.minutes is not None:
+                budget["minutes"] = self.minutes * part
+            elif self.epochs is not None:
+                budget["epochs"] = self.epochs * part
+            else:
+                assert self.steps is not None
+                budget["steps"] = max(1, round(self.steps * part))
+            result.append(phase.model_copy(update=budget))
+        return result
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every training command can be told."""
+
+    recipe: Recipe
+    variant: str | None = None  # the recipe's, if not given
+    size: str | None = None
+    tokens: str | None = None
+    block: int | None = None
+    latents: int | None = None
+    reads: str | None = None
+    budget: Budget = Budget()
+    seed: int = 0
+    device: str = "auto"
+    compiled: bool = False
+    resume: bool = False
+
+    def model_config_for(self, vocabulary: int) -> ModelConfig:
+        width, layers, heads = parse_size(self.size or self.recipe.size)
+        block = self.block or self.recipe.block
+        fields: dict[str, Any] = {"latents": self.latents or min(64, block)}
+        if self.reads is not None:
+            fields["reads"] = self.reads
+        return make_config(
+            variant=self.variant or self.recipe.variant,
+            vocabulary=vocabulary,
+            block=block,
+            layers=layers,
+            heads=heads,
+            width=width,
+            dropout=self.recipe.dropout,
+            **fields,
+        )
+
+    def build_tokens(self, texts: Sequence[str]) -> Tokens:
+        kind = self.tokens or self.recipe.tokens
+        if kind == "chars":
+            return Tokens.of_characters(texts)
+        return Tokens.of_bpe(texts, self.recipe.vocabulary)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one run learns: phases over documents and questions, from a parent or from nothing."""
+
+    kind: str
+    phases: Sequence[Phase]
+    corpus: Corpus | None = None
+    questions: QuestionSet | None = None
+    parent: Run | None = None
+    vocabulary_from: Sequence[str] = ()
+
+
+def teach(
+    lesson: Lesson, settings: Settings, out: str | Path, *, observe: Observer | None = None
+) -> Run:
+    """Train a model as the lesson says and leave a finished run in `out`.
+
+    A run that is finished already is loaded when resuming, so that a job of several runs can be
+    repeated until all of it is done.
+    """
+    processes = join_processes()
+    out = Path(out)
+    device = choose_device(settings.device)
+    tokens = _tokens(lesson, settings, out)
+    config = (
+        lesson.parent.model.config
+        if lesson.parent is not None
+        else settings.model_config_for(tokens.size)
+    )
+    job = _job(lesson, settings, config)
+    if processes.leads:
+        open_folder(out, job, resume=settings.resume)
+    processes.wait()
+    if (out / "model.safetensors").exists() and read_json(out / "run.json")["status"] == "finished":
+        return load_run(out)
+    documents = lesson.corpus.documents if lesson.corpus else ()
+    questions = lesson.questions.questions if lesson.questions else ()
+    data = TrainingData.encode(documents, questions, tokens, config.block)
+    model = Decoder(config).initialise(torch.Generator().manual_seed(settings.seed))
+    if lesson.parent is not None:
+        load_weights(lesson.parent.folder / "model.safetensors", model)
+    model.to(device)
+    if processes.leads:
+        start_run(out, job, kind=lesson.kind, template=_template(lesson), data=_sources(lesson))
+        write_shape(out, config, tokens)
+    try:
+        outcome = train(
+            model,
+            lesson.phases,
+            data,
+            out,
+            seed=settings.seed,
+            resume=settings.resume,
+            observe=observe,
+            processes=processes,
+            compiled=settings.compiled,
+        )
+    except Stopped:
+        if processes.leads:
+            update_run(out, status="stopped")
+        raise
+    if processes.leads:
+        digest = save_model(out, model, tokens)
+        update_run(
+            out,
+            status="finished",
+            sha256=digest,
+            steps=outcome.steps,
+            trained_tokens=outcome.tokens,
+            seconds=round(outcome.seconds, 2),
+        )
+    processes.wait()
+    return load_run(out)
+
+
+def _tokens(lesson: Lesson, settings: Settings, out: Path) -> Tokens:
+    if lesson.parent is not None:
+        return lesson.parent.tokens
+    if settings.resume and (out / "tokenizer.json").exists():
+        return Tokens.from_json((out / "tokenizer.json").read_text(encoding="utf-8"))
+    texts = list(lesson.vocabulary_from)
+    if not texts and lesson.corpus is not None:
+        texts = lesson.corpus.texts
+    return settings.build_tokens(texts)
+
+
+def _job(lesson: Lesson, settings: Settings, config: ModelConfig) -> dict[str, Any]:
+    return {
+        "kind": lesson.kind,
+        "model": config.model_dump(),
+        "phases": [phase.model_dump(mode="json") for phase in lesson.phases],
+        "seed": settings.seed,
+        "corpus": lesson.corpus.sha256 if lesson.corpus else None,
+        "documents": len(lesson.corpus.documents) if lesson.corpus else 0,
+        "questions": lesson.questions.sha256 if lesson.questions else None,
+        "parent": lesson.parent.info.get("sha256") if lesson.parent else None,
+    }
+
+
+def _template(lesson: Lesson) -> str | None:
+    if lesson.questions is not None:
+        return lesson.questions.template
+    return lesson.parent.template if lesson.parent else None
+
+
+def _sources(lesson: Lesson) -> dict[str, Any]:
+    sources: dict[str, Any] = {}
+    if lesson.corpus is not None:
+        sources["corpus"] = {
+            "path": str(lesson.corpus.path),
+            "sha256": lesson.corpus.sha256,
+            "documents": len(lesson.corpus.documents),
+        }
+    if lesson.questions is not None:
+        sources["questions"] = {
+            "path": str(lesson.questions.path),
+            "sha256": lesson.questions.sha256,
+            "questions": len(lesson.questions.questions),
+        }
+    if lesson.parent is not None:
+        sources["parent"] = {
+            "path": str(lesson.parent.folder),
+            "sha256": lesson.parent.info.get("sha256"),
+        }
+    return sources

@@ -1,0 +1,119 @@
+"""Optimizers: AdamW for everything, or Muon for the matrices inside and AdamW for the rest.
+
+torch.optim.Muon orthogonalises in bfloat16, which a CPU without bfloat16 arithmetic emulates some
+fifty times slower than float32, and one matrix at a time. The class here is the same algorithm in
+float32 with matrices of one shape stacked into one batched product; a test holds it to torch's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from math import cos, pi
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from wherefrom.training.recipes import Phase
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the quintic of Jordan et al. 2024, as in torch
+
+
+class Muon(Optimizer):
+    """Momentum, orthogonalised by five Newton-Schulz steps (Jordan et al. 2024)."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        lr: float,
+        weight_decay: float,
+        momentum: float = 0.95,
+    ) -> None:
+        defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum}
+        super().__init__(parameters, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        assert closure is None
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    by_shape[parameter.shape].append(parameter)
+            for shape, parameters in by_shape.items():
+                self._step_alike(shape, parameters, group)
+
+    def _step_alike(
+        self, shape: torch.Size, parameters: list[Tensor], group: dict[str, Any]
+    ) -> None:
+        momentum, lr = group["momentum"], group["lr"]
+        looks = []
+        for parameter in parameters:
+            state = self.state[parameter]
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(parameter)
+            buffer = state["momentum"]
+            assert parameter.grad is not None
+            buffer.lerp_(parameter.grad, 1 - momentum)
+            looks.append(parameter.grad.lerp(buffer, momentum))  # Nesterov's look ahead
+        updates = orthogonalise(torch.stack(looks))
+        rate = lr * max(1.0, shape[0] / shape[1]) ** 0.5
+        for parameter, update in zip(parameters, updates.unbind(0), strict=True):
+            parameter.mul_(1 - lr * group["weight_decay"]).add_(update, alpha=-rate)
+
+
+def orthogonalise(matrices: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
+    """The nearest semi-orthogonal matrix, roughly, of each in a stack (count, rows, columns)."""
+    a, b, c = COEFFICIENTS
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.mT if tall else matrices
+    x = x / x.flatten(1).norm(dim=1).clamp(min=eps)[:, None, None]
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+
+def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
+    """The phase's optimizers; each group remembers its full rate as `base_lr`.
+
+    Decay acts on matrices that multiply: embeddings, positions, norms and biases are left free.
+    """
+    inside, head, rest = [], [], []
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 2 and "blocks." in name:
+            inside.append(parameter)
+        elif name.endswith("head.weight"):
+            head.append(parameter)
+        else:
+            rest.append(parameter)
+    optimizers: list[Optimizer]
+    if phase.optimizer == "muon":
+        optimizers = [
+            Muon(inside, lr=phase.muon_lr, weight_decay=phase.weight_decay),
+            AdamW(rest + head, lr=phase.lr, betas=phase.betas, weight_decay=0.0),
+        ]
+    else:
+        groups = [
+            {"params": inside + head, "weight_decay": phase.weight_decay},
+            {"params": rest, "weight_decay": 0.0},
+        ]
+        optimizers = [AdamW(groups, lr=phase.lr, betas=phase.betas)]
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["base_lr"] = group["lr"]
+    return optimizers
+
+
+def rate_scale(phase: Phase, step: int, progress: float) -> float:
+    """The factor on the learning rates at `step` (from 0), `progress` of the phase being done.
+
+    A linear warm-up; then full until `decay_from`, then a line or half a cosine to `floor`.
+    """
+    warm = min(1.0, (step + 1) / phase.warmup_steps) if phase.warmup_steps else 1.0
+    along = max(0.0, min(1.0, (progress - phase.decay_from) / (1 - phase.decay_from)))
+    left = 1 - along if phase.schedule == "linear" else 0.5 * (1 + cos(pi * along))
+    return warm * (phase.floor + (1 - phase.floor) * left)

@@ -1,0 +1,105 @@
+"""One process or many: the same loop under `torchrun`, by PyTorch's own engine.
+
+Every process draws the same batches and takes its own rows of each; gradients are summed over
+processes by DistributedDataParallel (or, for what does not fit, by FSDP), so that the weights after
+a step are those of one process with the whole batch, up to the order of additions.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from wherefrom.corpus.batches import Batch, Part
+from wherefrom.errors import UserError
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those that train together."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this one writes files and talks."""
+        return self.rank == 0
+
+    def rows_of(self, batch: Batch) -> Batch:
+        """This process's share of a batch; the loss denominator stays that of the whole."""
+        if self.count == 1:
+            return batch
+        return replace(batch, parts=tuple(self._rows(part) for part in batch.parts))
+
+    def _rows(self, part: Part) -> Part:
+        ids, weights = part.ids[self.rank :: self.count], part.weights[self.rank :: self.count]
+        if len(ids) == 0:  # nothing left for this one: a row that counts for nothing
+            ids, weights = part.ids[:1], torch.zeros_like(part.weights[:1])
+        return Part(ids=ids, weights=weights)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        return model if self.count == 1 else DistributedDataParallel(model)
+
+    def accumulating(self, model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+        """Gradients travel once a step, with its last part."""
+        if last or not isinstance(model, DistributedDataParallel):
+            return nullcontext()
+        return model.no_sync()
+
+    def total(self, number: float) -> float:
+        """The sum over processes."""
+        return self._reduce(number, sum_up=True)
+
+    def agree(self, number: float) -> float:
+        """The leading process's number, for all."""
+        return self._reduce(number, sum_up=False)
+
+    def _reduce(self, number: float, *, sum_up: bool) -> float:
+        if self.count == 1:
+            return number
+        tensor = torch.tensor([number], dtype=torch.float64)
+        if sum_up:
+            dist.all_reduce(tensor)
+        else:
+            dist.broadcast(tensor, src=0)
+        return float(tensor.item())
+
+    def wait(self) -> None:
+        if self.count > 1:
+            dist.barrier()
+
+
+def join_processes() -> Processes:
+    """Find the others when started by torchrun; alone otherwise."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        return Processes()
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    return Processes(rank=dist.get_rank(), count=count)
+
+
+def leave_processes() -> None:
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` takes the fastest kind there is; a kind that is missing is one sentence."""
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if name == "auto":
+        return torch.device(next(kind for kind, there in available.items() if there))
+    if not available.get(name, False):
+        raise UserError(f'the device "{name}" is not there; use --device auto or cpu.')
+    return torch.device(name)

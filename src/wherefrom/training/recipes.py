@@ -1,0 +1,163 @@
+"""Recipes: which examples, how many, at which learning rates, in which phases.
+
+A recipe is a TOML file. The shipped ones stand beside this module and are known by name; a user's
+own is given by its path. Every key is checked, and a misspelt one is answered with the nearest.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from wherefrom.errors import UserError, did_you_mean
+from wherefrom.model.config import explain, parse_size
+
+SHIPPED = Path(__file__).parent / "shipped"
+DOCUMENT_OBJECTIVES = ("text", "span", "salient")
+OBJECTIVES = (*DOCUMENT_OBJECTIVES, "question")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Mixture(_Strict):
+    """How much of each objective: relative shares of the examples."""
+
+    text: float = Field(default=0.0, ge=0)
+    span: float = Field(default=0.0, ge=0)
+    salient: float = Field(default=0.0, ge=0)
+    question: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Mixture:
+        if not any(self.shares().values()):
+            raise ValueError("a mixture needs at least one objective with a positive share")
+        return self
+
+    def shares(self) -> dict[str, float]:
+        """The objectives that take part, with their shares as they were given."""
+        return {name: getattr(self, name) for name in OBJECTIVES if getattr(self, name) > 0}
+
+
+class Phase(_Strict):
+    """One stretch of training with its own mixture, batch and optimizer.
+
+    `share` is its part of a budget given on the command line; `epochs`, `steps` or `minutes` is
+    what it runs for otherwise.
+    """
+
+    name: str
+    mixture: Mixture
+    share: float = Field(default=1.0, gt=0)
+    epochs: float | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, gt=0)
+    minutes: float | None = Field(default=None, gt=0)
+    batch_tokens: int | None = Field(default=None, ge=16)
+    batch_examples: int | None = Field(default=None, ge=1)
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    lr: float = Field(gt=0)
+    muon_lr: float = Field(default=0.02, gt=0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = Field(default=0.1, ge=0)
+    clip: float | None = Field(default=1.0, gt=0)
+    schedule: Literal["cosine", "linear"] = "cosine"
+    warmup_steps: int = Field(default=0, ge=0)
+    floor: float = Field(default=0.1, ge=0, le=1)
+    decay_from: float = Field(default=0.0, ge=0, lt=1)
+    closing_mask: bool = True
+    left: int = Field(default=8, ge=0)
+    right: int = Field(default=6, ge=0)
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Phase:
+        if sum(x is not None for x in (self.epochs, self.steps, self.minutes)) != 1:
+            raise ValueError("give exactly one of epochs, steps and minutes")
+        if (self.batch_tokens is None) == (self.batch_examples is None):
+            raise ValueError("give exactly one of batch_tokens and batch_examples")
+        return self
+
+    def without_questions(self) -> Phase | None:
+        """This phase for someone who has no questions, or None if it is nothing without them."""
+        rest = {k: v for k, v in self.mixture.shares().items() if k != "question"}
+        return self.model_copy(update={"mixture": Mixture(**rest)}) if rest else None
+
+    def questions_only(self) -> Phase | None:
+        """This phase for someone who has only questions, or None if it asks none."""
+        share = self.mixture.question
+        if share == 0:
+            return None
+        return self.model_copy(update={"mixture": Mixture(question=share)})
+
+
+class Recipe(_Strict):
+    """Everything about a training but its data: phases, tokens and the default size."""
+
+    name: str
+    about: str
+    tokens: Literal["chars", "bpe"] = "bpe"
+    vocabulary: int = Field(default=1500, ge=258, le=65_536)
+    block: int = Field(default=128, ge=8, le=65_536)
+    size: str = "small"
+    variant: str = "rotary"
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    phases: tuple[Phase, ...] = Field(min_length=1)
+    scratch: Phase
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Recipe:
+        parse_size(self.size)
+        if self.scratch.mixture.question == 0:
+            raise ValueError("scratch (the twin without pretraining) must ask questions")
+        return self
+
+    def pretraining(self) -> tuple[Phase, ...]:
+        """The phases that read documents, without their questions."""
+        phases = [phase.without_questions() for phase in self.phases]
+        return self._some([phase for phase in phases if phase], "reads no documents")
+
+    def finetuning(self) -> tuple[Phase, ...]:
+        """The phases that ask questions, without their documents."""
+        phases = [phase.questions_only() for phase in self.phases]
+        return self._some([phase for phase in phases if phase], "asks no questions")
+
+    def _some(self, phases: list[Phase], otherwise: str) -> tuple[Phase, ...]:
+        if not phases:
+            raise UserError(f'the recipe "{self.name}" {otherwise}; choose another with --recipe.')
+        return tuple(phases)
+
+
+def shipped_recipes() -> list[str]:
+    """Names of the recipes that come with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def load_recipe(name: str) -> Recipe:
+    """A shipped recipe by name, or a file by its path (it ends in .toml)."""
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"the recipe {path} does not exist; check the path.")
+    elif name in shipped_recipes():
+        path = SHIPPED / f"{name}.toml"
+    else:
+        raise UserError(
+            f'there is no recipe "{name}".{did_you_mean(name, shipped_recipes())} '
+            "(Your own is given as a path that ends in .toml.)"
+        )
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UserError(f"the recipe {path} is not TOML: {problem}.") from None
+    return parse_recipe({"name": path.stem, **content}, str(path))
+
+
+def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
+    """Check a recipe's content; `where` names its source in the error."""
+    try:
+        return Recipe(**content)
+    except ValidationError as problem:
+        raise UserError(f"the recipe {where}: {explain(problem, Recipe)}") from None

@@ -1,0 +1,172 @@
+"""A run is a folder that holds all it needs to be loaded again and to be believed.
+
+config.json        the model's shape and its kind of tokens
+tokenizer.json     its vocabulary
+model.safetensors  its weights, once training has finished
+run.json           command, seed, data hashes, recipe, versions, time, results
+metrics.jsonl      loss and speed as it went (events/ holds the same for TensorBoard)
+checkpoints/       what is needed to resume; pace.jsonl says how minutes became steps
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wherefrom.corpus.tokens import Tokens
+from wherefrom.errors import UserError
+from wherefrom.model.config import ModelConfig, make_config
+from wherefrom.model.decoder import Decoder
+from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
+from wherefrom.training.checkpoint import load_weights, save_weights
+
+FORMAT = 1
+PARTS = {"twins", "world"}  # what a study may put into a folder before its model is started
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model with its vocabulary and its records."""
+
+    folder: Path
+    model: Decoder
+    tokens: Tokens
+    info: dict[str, Any]
+
+    @property
+    def template(self) -> str | None:
+        """How its questions are worded, if it was taught any."""
+        template = self.info.get("template")
+        return template if isinstance(template, str) else None
+
+
+def open_folder(folder: str | Path, job: dict[str, Any], *, resume: bool) -> Path:
+    """Make the folder of a new run, or check that an old one is this very job.
+
+    `job` is everything that decides the weights. It is written down when a run starts, and a
+    resumed run must match it key by key.
+    """
+    folder = Path(folder)
+    record = folder / "run.json"
+    if record.exists():
+        if not resume:
+            raise UserError(
+                f"{folder} already holds a run; add --resume to go on with it, "
+                "or choose another --out."
+            )
+        before = read_json(record).get("job", {})
+        for key in sorted(set(before) | set(job)):
+            if before.get(key) != job.get(key):
+                raise UserError(
+                    f"{folder} cannot be resumed: {key} was {_brief(before.get(key))} and is now "
+                    f"{_brief(job.get(key))}; repeat the first command, or choose another --out."
+                )
+        return folder
+    if folder.exists() and (
+        not folder.is_dir() or any(p.name not in PARTS for p in folder.iterdir())
+    ):
+        raise UserError(f"{folder} exists and is not a run; choose another --out.")
+    return make_folder(folder)
+
+
+def start_run(folder: Path, job: dict[str, Any], **details: Any) -> dict[str, Any]:
+    """Write run.json as training starts (or goes on) and return it."""
+    info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
+    info = {
+        "format": FORMAT,
+        "job": job,
+        "started": info.get("started", datetime.now(UTC).isoformat(timespec="seconds")),
+        **info,
+        **details,
+        "status": "training",
+        "command": sys.argv,
+        "versions": versions(),
+    }
+    write_json(folder / "run.json", info)
+    return info
+
+
+def update_run(folder: Path, **details: Any) -> dict[str, Any]:
+    """Add to run.json what has become known."""
+    info: dict[str, Any] = {**read_json(folder / "run.json"), **details}
+    write_json(folder / "run.json", info)
+    return info
+
+
+def save_model(folder: Path, model: Decoder, tokens: Tokens) -> str:
+    """Write the three files that are the model; returns the weights' hash."""
+    write_shape(folder, model.config, tokens)
+    return save_weights(folder / "model.safetensors", model)
+
+
+def write_shape(folder: Path, config: ModelConfig, tokens: Tokens) -> None:
+    """config.json and tokenizer.json, which stand from the first step on."""
+    write_json(folder / "config.json", {"tokens": tokens.kind, **config.model_dump()})
+    write_whole(folder / "tokenizer.json", tokens.to_json())
+
+
+def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
+    """Load a finished run; what is missing or does not fit is one sentence."""
+    folder = Path(folder)
+    if not (folder / "run.json").is_file():
+        raise UserError(f"{folder} is not a run: it holds no run.json.")
+    info = read_json(folder / "run.json")
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise UserError(
+            f"the run {folder} has not finished training; go on with it by repeating its command "
+            "with --resume."
+        )
+    if info.get("sha256") and sha256_of(weights) != info["sha256"]:
+        raise UserError(f"{weights} is not the file that the run wrote: its hash has changed.")
+    fields = read_json(folder / "config.json")
+    fields.pop("tokens", None)
+    try:
+        tokens = Tokens.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{folder / 'tokenizer.json'} is missing or broken.") from None
+    model = Decoder(make_config(**fields))
+    try:
+        load_weights(weights, model, device)
+    except (RuntimeError, OSError, ValueError):
+        raise UserError(f"{weights} does not fit the shape in config.json.") from None
+    model.to(device).eval()
+    return Run(folder=folder, model=model, tokens=tokens, info=info)
+
+
+def versions() -> dict[str, str]:
+    """What the numbers of a run may depend on."""
+    return {
+        "wherefrom": version("wherefrom"),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def _commit() -> str:
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answer.stdout.strip()
+
+
+def _brief(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

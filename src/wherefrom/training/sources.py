@@ -1,0 +1,92 @@
+"""From a phase's mixture to batches: which records feed which objective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wherefrom.corpus.batches import BatchStream, Source
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.examples import (
+    EncodedDocument,
+    EncodedQuestion,
+    Example,
+    encode_documents,
+    encode_questions,
+    question_example,
+    salient_example,
+    span_example,
+    text_example,
+)
+from wherefrom.corpus.questions import Question
+from wherefrom.corpus.tokens import Tokens
+from wherefrom.errors import UserError
+from wherefrom.training.recipes import Phase
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Everything that may be learned from, in tokens."""
+
+    documents: Sequence[EncodedDocument]
+    questions: Sequence[EncodedQuestion]
+    block: int
+
+    @classmethod
+    def encode(
+        cls,
+        documents: Sequence[Document],
+        questions: Sequence[Question],
+        tokens: Tokens,
+        block: int,
+    ) -> TrainingData:
+        return cls(
+            documents=encode_documents(documents, tokens) if documents else (),
+            questions=encode_questions(questions, tokens, block) if questions else (),
+            block=block,
+        )
+
+
+def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchStream:
+    """The phase's endless stream of batches."""
+    sources = [_source(name, share, phase, data) for name, share in phase.mixture.shares().items()]
+    return BatchStream(sources, seed=seed, tokens=phase.batch_tokens, examples=phase.batch_examples)
+
+
+def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Source:
+    block = data.block
+    if name == "question":
+        questions = data.questions
+        _need(len(questions), phase, "questions")
+        return Source(name, share, len(questions), lambda i, _: question_example(questions[i]))
+    documents = data.documents
+    if name == "salient":
+        documents = [document for document in documents if document.facts]
+        _need(len(documents), phase, "documents with capitalised spans or numbers")
+
+        def make(i: int, rng: np.random.Generator) -> Example:
+            fact = documents[i].facts[int(rng.integers(len(documents[i].facts)))]
+            return salient_example(
+                documents[i], fact, block, rng, left=phase.left, right=phase.right
+            )
+
+        return Source(name, share, len(documents), make)
+    _need(len(documents), phase, "documents")
+    if name == "text":
+        return Source(
+            name, share, len(documents), lambda i, rng: text_example(documents[i], block, rng)
+        )
+    closing = phase.closing_mask
+    return Source(
+        name,
+        share,
+        len(documents),
+        lambda i, rng: span_example(documents[i], block, rng, closing=closing),
+    )
+
+
+def _need(count: int, phase: Phase, what: str) -> None:
+    if count == 0:
+        raise UserError(f'the phase "{phase.name}" of the recipe needs {what}, and there are none.')
