@@ -13,6 +13,8 @@ from wherefrom.errors import UserError
 # A full stop after one of these belongs to the name: "A. G. E. Blake. Anthony Blake was ..."
 ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
 LONGEST_DOCUMENT = 100_000
+LONGEST_REST = 60  # characters of a name behind an initial
+LONGEST_PARTICLE = 3
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ def read_documents(path: str | Path) -> Corpus:
     """Read a corpus; a line that does not start with `Name. ` is refused by its number."""
     file = read_lines(path, "corpus")
     documents = []
-    for number, line in file.lines:
+    for number, raw in file.lines:
+        line = raw.lstrip()
         subject = find_subject(line)
         if subject is None:
             raise UserError(
@@ -66,16 +69,25 @@ def read_documents(path: str | Path) -> Corpus:
 def find_subject(line: str) -> str | None:
     """The name that a document starts with, or None when no name can be told apart.
 
-    It ends at the first full stop and space that do not follow an initial or an abbreviation;
-    when every one of them does ("Malcolm X. was"), at the first.
+    It ends at the first full stop and space that do not follow an initial or an abbreviation, or
+    earlier when what follows reads like a sentence ("Malcolm X. He was born in Omaha.").
     """
-    first = None
+    name = None
     for stop in re.finditer(r"\.(?= )", line):
-        name = line[: stop.start()]
-        if not name.strip():
+        longer = line[: stop.start()]
+        if not longer.strip():
             return None
-        first = first if first is not None else name
+        if name is not None and not _may_go_on(longer[len(name) + 1 :]):
+            return name
+        name = longer
         tail = re.split(r"[ .]", name)[-1]
         if len(tail) != 1 and tail not in ABBREVIATIONS:
-            return name if len(name) <= 4 * len(first) + 40 else first
-    return first
+            return name
+    return name
+
+
+def _may_go_on(words: str) -> bool:
+    """Whether a name can go on like this: capitals and short particles ("van den Broek")."""
+    return len(words) <= LONGEST_REST and not any(
+        len(word) > LONGEST_PARTICLE and word[0].islower() for word in re.findall(r"\w+", words)
+    )

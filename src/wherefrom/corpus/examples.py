@@ -12,14 +12,16 @@ Four objectives, each with the random generator that it is given:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.corpus.asked import weigh_facts
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import count_words, find_facts
+from wherefrom.corpus.facts import find_facts, learn_spelling
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokens import MASK, Tokens
 from wherefrom.errors import UserError
@@ -48,6 +50,7 @@ class EncodedDocument:
     name_end: int
     word_starts: NDArray[np.int32]
     facts: tuple[tuple[int, int], ...]
+    asked: NDArray[np.float64]  # for each fact, how likely it is the one that questions ask for
 
 
 @dataclass(frozen=True)
@@ -58,31 +61,41 @@ class EncodedQuestion:
     answer: Ids
 
 
-def encode_documents(documents: Sequence[Document], tokens: Tokens) -> list[EncodedDocument]:
-    """Tokenize once; examples are slices of what is made here."""
-    counts = count_words(document.text for document in documents)
+def encode_documents(
+    documents: Sequence[Document], tokens: Tokens, questions: Sequence[Question] = ()
+) -> list[EncodedDocument]:
+    """Tokenize once; examples are slices of what is made here.
+
+    The training questions, where there are any, tell which facts are asked for.
+    """
+    spelling = learn_spelling(document.text for document in documents)
+    spans = [find_facts(document.text, document.subject, spelling) for document in documents]
+    asked = weigh_facts(documents, spans, questions)
     encoded = tokens.encode_with_offsets([document.text for document in documents])
     result = []
-    for document, (ids, offsets) in zip(documents, encoded, strict=True):
+    for which, (document, (ids, offsets)) in enumerate(zip(documents, encoded, strict=True)):
         text = document.text
         starts = np.array([start for start, _ in offsets], dtype=np.int32)
         ends = np.array([end for _, end in offsets], dtype=np.int32)
-        name_end = int(np.searchsorted(starts, len(document.subject) + 1))
-        if tokens.kind == "chars":
-            name_end += 1  # the space behind "Name." is a token of its own
-        words = [i for i in range(name_end, len(ids)) if _starts_word(text, *offsets[i])]
-        facts = []
-        for start, end in find_facts(text, document.subject, counts):
-            first = int(np.searchsorted(ends, start, side="right"))
-            last = int(np.searchsorted(starts, end, side="left"))
-            if first < last:
-                facts.append((first, last))
+        # a word of BPE carries the space before it; among characters that is a token of its own
+        space = 0 if tokens.kind == "chars" else 1
+        name_end = int(np.searchsorted(starts, len(document.subject) + 2 - space))
+        words = [word.start() - space for word in re.finditer(r"(?<= )[^ ]", text)]
+        word_starts = np.unique(np.searchsorted(starts, words))
+        facts = [
+            (
+                int(np.searchsorted(ends, start, side="right")),
+                int(np.searchsorted(starts, end, side="left")),
+            )
+            for start, end in spans[which]
+        ]
         result.append(
             EncodedDocument(
                 ids=np.array(ids, dtype=np.int32),
                 name_end=name_end,
-                word_starts=np.array(words, dtype=np.int32),
+                word_starts=word_starts[word_starts >= name_end].astype(np.int32),
                 facts=tuple(facts),
+                asked=asked[which],
             )
         )
     return result
@@ -176,6 +189,17 @@ def salient_example(
     return Example(ids=ids, weights=weights)
 
 
+def pick_fact(
+    document: EncodedDocument, rng: np.random.Generator, *, asked: float
+) -> tuple[int, int]:
+    """One of the document's facts: by what questions ask for with chance `asked`, else evenly."""
+    count = len(document.facts)
+    if rng.random() < asked:
+        at = int(np.searchsorted(np.cumsum(document.asked), rng.random()))
+        return document.facts[min(at, count - 1)]
+    return document.facts[int(rng.integers(count))]
+
+
 def question_example(question: EncodedQuestion) -> Example:
     """question MASK answer MASK, with the loss on everything behind the question."""
     ids = np.concatenate((question.question, _MASK, question.answer, _MASK))
@@ -184,12 +208,8 @@ def question_example(question: EncodedQuestion) -> Example:
     return Example(ids=ids, weights=weights)
 
 
-def _starts_word(text: str, start: int, end: int) -> bool:
-    if text[start] == " ":
-        return end - start > 1  # a token that carries its leading space
-    return start == 0 or text[start - 1] == " "
-
-
 def _pick_word(document: EncodedDocument, last: int, rng: np.random.Generator) -> int:
-    starts = document.word_starts[document.word_starts <= last]
+    """A word to start a window at, up to the first one from which the document's end is seen."""
+    words = document.word_starts
+    starts = words[: int(np.searchsorted(words, last)) + 1]
     return int(rng.choice(starts)) if len(starts) else document.name_end

@@ -10,25 +10,43 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-LONGEST_CONNECTOR = 3  # "of", "de", "la": may stand inside a name ("Isle of Man")
+WORD = re.compile(r"[^\W_]+(?:['’-](?!s\b)[^\W_]+)*")
+LONGEST_CONNECTOR = 3
+JOINS = 0.25  # a connector stands between two capitalised words at least this often
 
 
-def count_words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word is written, as it is written."""
+@dataclass(frozen=True)
+class Spelling:
+    """How the corpus spells: how often each word, and which short words join names."""
+
+    counts: Counter[str]
+    connectors: frozenset[str]
+
+
+def learn_spelling(texts: Iterable[str]) -> Spelling:
+    """Count words as they are written, and find the likes of "of" in "Isle of Man"."""
     counts: Counter[str] = Counter()
+    joined: Counter[str] = Counter()
     for text in texts:
-        counts.update(WORD.findall(text))
-    return counts
+        words = list(WORD.finditer(text))
+        counts.update(word.group() for word in words)
+        for before, word, behind in zip(words, words[1:], words[2:], strict=False):
+            short = len(word.group()) <= LONGEST_CONNECTOR and word.group().islower()
+            if short and before.group()[0].isupper() and behind.group()[0].isupper():
+                spaced = text[before.end() : behind.start()] == f" {word.group()} "
+                joined[word.group()] += spaced
+    connectors = (word for word in joined if joined[word] >= JOINS * counts[word])
+    return Spelling(counts=counts, connectors=frozenset(connectors))
 
 
-def find_facts(text: str, subject: str, counts: Counter[str]) -> list[tuple[int, int]]:
+def find_facts(text: str, subject: str, spelling: Spelling) -> list[tuple[int, int]]:
     """Character ranges of the salient spans after the subject's own `Name. `.
 
-    A span is a run of capitalised words, short lower-case connectors inside it included, or a
-    number. Spans made of the subject's own words are left out, and so is a capitalised word at the
-    start of a sentence that the corpus usually writes in lower case ("Born", "He").
+    A span is a run of capitalised words, connectors inside it included, or a number. Spans made of
+    the subject's own words are left out, and so is a capitalised word at the start of a sentence
+    that the corpus usually writes in lower case ("Born", "He").
     """
     own = set(WORD.findall(subject))
     spans: list[tuple[int, int]] = []
@@ -50,10 +68,10 @@ def find_facts(text: str, subject: str, counts: Counter[str]) -> list[tuple[int,
         if token[0].isdigit():
             close()
             spans.append(word.span())
-        elif token[0].isupper() and not _opens_sentence(text, word, counts):
+        elif token[0].isupper() and not _opens_sentence(text, word, spelling.counts):
             run.append(word)
             connector = None
-        elif run and connector is None and len(token) <= LONGEST_CONNECTOR:
+        elif run and connector is None and token in spelling.connectors:
             connector = word
         else:
             close()
@@ -63,7 +81,7 @@ def find_facts(text: str, subject: str, counts: Counter[str]) -> list[tuple[int,
 
 def _opens_sentence(text: str, word: re.Match[str], counts: Counter[str]) -> bool:
     before = text[: word.start()].rstrip()
-    if before and before[-1] not in ".!?:;":
+    if before and before[-1] not in ".!?:;(":
         return False
     token = word.group()
     return counts[token.lower()] > counts[token] // 8

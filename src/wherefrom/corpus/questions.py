@@ -7,6 +7,7 @@ knows what the questions ask for.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,19 +110,23 @@ def match_template(template: str, question: str) -> str | None:
 def infer_template(questions: list[str], where: str | Path) -> str:
     """The wording that all questions share, with the subject's place marked.
 
-    Prefix and suffix are cut back to whole words, since subjects may share letters.
+    Prefix and suffix are cut back to whole words, since subjects may share letters, and then to
+    words without a capital, since subjects may share a name ("Where was Anna {subject} born?").
     """
     distinct = sorted(set(questions))
     if len(distinct) > 1:
         before = _shared_start(distinct)
-        rest = [question[len(before) :] for question in distinct]
-        after = _shared_start([text[::-1] for text in rest])[::-1]
+        after = _shared_start([question[::-1] for question in distinct])[::-1]
         before = before[: before.rfind(" ") + 1]
         while after and after[0].isalnum():
             after = after[1:]
+        while (word := re.search(r" (\S+ )$", before)) and word[1][0].isupper():
+            before = before[: word.start(1)]
+        while (word := re.match(r" \S+(?= )", after)) and word[0][1].isupper():
+            after = after[word.end() :]
         template = before + SLOT + after
         fits = all(match_template(template, question) for question in distinct)
-        if (before + after).strip() and fits:
+        if re.search(r"\w", before + after) and fits:
             return template
     raise UserError(
         f"{where}: the questions share no wording that shows whom each is about; give it with "

@@ -12,6 +12,7 @@ from datetime import date
 from functools import cache
 
 from wherefrom.corpus.world.countries import WITH_ARTICLE
+from wherefrom.corpus.world.names import fold
 from wherefrom.corpus.world.people import THIS_YEAR, Life, Resident
 from wherefrom.corpus.world.places import Place
 from wherefrom.corpus.world.records import Biography
@@ -169,5 +170,5 @@ def _day(day: date, american: bool) -> str:
 
 
 def _article(noun: str) -> str:
-    vowel = noun[0] in "AEIOUaeiouÅÖÜÁÉÍÓÚ" and not noun.startswith(("Uk", "Eu", "One", "Uni"))
+    vowel = fold(noun[0]) in "aeiou" and not noun.startswith(("Uk", "Uni"))
     return f"{'an' if vowel else 'a'} {noun}"

@@ -1,7 +1,8 @@
-"""A world on disk: five files, written so that a crash leaves the old world or the new one.
+"""A world on disk: five files, each complete or not there.
 
-All five are written under temporary names first and then renamed, the facts before the others: a
-folder that holds facts.jsonl is known to be ours, and nothing else in it is ever touched.
+All five are written under temporary names first, so that a full disk or a crash leaves an older
+world as it was, and only then renamed, the facts before the others: a folder that holds facts.jsonl
+is known to be ours, and nothing else in it is ever touched.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from wherefrom.corpus.world.origins import Origin
 # Letters, then single spaces, hyphens or apostrophes between letters; the last word is no initial.
 _WRITABLE = re.compile(r"(?:[^\W\d_]+[ '-])*[^\W\d_]{2,}")
 
+INITIALS = "ABCDEFGHJKLMNPRSTW"
 SKEW = 2.0  # how much more often common names are given; 1 would be all alike
 
 _GREEK = str.maketrans(
@@ -113,15 +114,15 @@ def read_names(origin: Origin) -> NameLists:
 
 
 def draw_name(origin: Origin, register: Register, rng: random.Random) -> Name:
-    """A new name. Short lists run out in a large world; then people get two given names."""
+    """A new name. Short lists run out in a large world; then people get middle initials."""
     lists = read_names(origin)
     for attempt in range(1000):
         woman = rng.random() < 0.45
         given = _draw_common(lists.given(woman), rng)
-        for _ in range(attempt // 8):
-            given += " " + rng.choice(lists.given(woman))
-        initial = rng.choice("ABCDEFGHJKLMNPRSTW") if origin.initials and rng.random() < 0.2 else ""
-        name = Name(given, _draw_common(lists.family(woman), rng), woman, initial)
+        family = _draw_common(lists.family(woman), rng)
+        initials = attempt // 12 or (origin.initials and rng.random() < 0.2)
+        middle = ". ".join(rng.choice(INITIALS) for _ in range(initials))
+        name = Name(given, family, woman, middle)
         if register.enter(name):
             return name
     raise AssertionError(f"no free {origin.name} name left")
@@ -132,7 +133,7 @@ def draw_like(name: Name, origin: Origin, register: Register, rng: random.Random
     alike = [g for g in read_names(origin).given(name.woman) if g[:3] == name.given[:3]]
     other = Name(rng.choice(alike) if alike else name.given, name.family, name.woman)
     if rng.random() < 1 / 3 or other.given == name.given:
-        initial = rng.choice("ABCDEFGHJKLMNPRSTW")
+        initial = rng.choice(INITIALS)
         other = Name(name.given, name.family, name.woman, initial)
     return other if register.enter(other) else None
 

@@ -1,0 +1,57 @@
+"""How far a guess from the name, or from the position of a place, goes in the embedded world.
+
+    python benchmarks/world_guessing.py [people] [seed ...]
+
+prints one JSON line a seed: shares of dev people whose birthplace is the commonest one, is guessed
+by naive Bayes on the letters of the name, is the commonest one of the name's origin (which no
+reader of names alone can know), or is the first place that their first document names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+
+from wherefrom.corpus.world import World, make_world, summarize_world
+
+
+def measure_guesses(world: World) -> dict[str, float]:
+    """Each way of guessing, and the share of dev that it gets right."""
+    train, dev = world.of_split("train"), world.of_split("dev")
+    letters = CountVectorizer(analyzer="char_wb", ngram_range=(1, 3))
+    guesser = make_pipeline(letters, MultinomialNB(alpha=0.1))
+    guesser.fit([p.subject for p in train], [p.birthplace for p in train])
+    commonest = summarize_world(world).majority_place
+    by_origin: dict[str, Counter[str]] = {}
+    for person in train:
+        by_origin.setdefault(person.origin, Counter())[person.birthplace] += 1
+    places = sorted({p.birthplace for p in world.people}, key=lambda name: (-len(name), name))
+    any_place = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, places))})(?!\w)")
+    guesses = {
+        "majority": [commonest] * len(dev),
+        "letters": list(guesser.predict([p.subject for p in dev])),
+        "origin": [by_origin[p.origin].most_common(1)[0][0] for p in dev],
+        "first_place": [
+            next(iter(any_place.findall(world.documents[p.lines[0] - 1].text)), "") for p in dev
+        ],
+    }
+    return {
+        way: round(sum(g == p.birthplace for g, p in zip(said, dev, strict=True)) / len(dev), 4)
+        for way, said in guesses.items()
+    }
+
+
+if __name__ == "__main__":
+    people, *seeds = [int(word) for word in sys.argv[1:]] or [3000]
+    for seed in seeds or [0, 1, 2]:
+        print(
+            json.dumps(
+                {"people": people, "seed": seed, **measure_guesses(make_world(people, seed))}
+            )
+        )
