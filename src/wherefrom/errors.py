@@ -15,6 +15,10 @@ class UserError(ValueError):
     """A mistake the user can mend; the message is the whole story."""
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C was heeded: the step in hand was finished and saved, and --resume goes on from it."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """' Did you mean "x"?' when something known is close, else the list of what is known."""
     names = sorted(known)

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.documents import Corpus, read_documents
+from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.corpus.world import make_world, write_world
+from wherefrom.errors import UserError
 from wherefrom.recall.baselines import guess_by_name, majority_answer
 from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.recall.evaluate import Recall, score
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.jobs import Lesson, Settings, teach
 from wherefrom.training.loop import Observer
-from wherefrom.training.run import Run, update_run
-
-WORLD_PEOPLE = 3000
+from wherefrom.training.processes import join_processes
+from wherefrom.training.run import Run, check_folder, update_run
 
 
 @dataclass(frozen=True)
@@ -71,32 +71,66 @@ def run_study(
 ) -> StudyResult:
     """Baselines, the twin without pretraining, the model, and how much each recalls."""
     out = Path(out)
+    check_folder(out, resume=settings.resume)
     corpus = read_documents(files.corpus)
     train = read_questions(files.train, template)
     train.require_answers()
     dev = read_questions(files.dev, template or train.template)
     dev.require_answers()
+    unseen = read_questions(files.unseen, template or train.template) if files.unseen else None
+    asked = [question.text for each in (dev, unseen) if each for question in each.questions]
 
     rows = _baselines(train, dev)
     say("training the twin without pretraining")
-    twin = _teach_twin(corpus, train, settings, out, observe)
+    lesson = Lesson(
+        kind="scratch",
+        phases=settings.budget.divide([settings.recipe.scratch], whole=False),
+        questions=train,
+        vocabulary_from=corpus.texts,
+        asked=asked,
+    )
+    twin = teach(lesson, settings, out / "twins" / "scratch", observe=observe)
     rows.append(_row("no pretraining", "same model, questions only", twin, dev))
     say("training the model")
-    run = _teach_model(corpus, train, settings, out, observe)
+    lesson = Lesson(
+        kind="study",
+        phases=settings.budget.divide(settings.recipe.phases),
+        corpus=corpus,
+        questions=train,
+        asked=asked,
+    )
+    run = teach(lesson, settings, out, observe=observe)
     answers = _answers(run, dev)
     rows.append(_row("pretrained", _about(run), run, dev, answers))
-    write_predictions(out / "predictions" / "dev.txt", answers)
-    if files.unseen is not None:
-        unseen = read_questions(files.unseen, template or train.template)
+    if unseen is not None:
         rows.append(_row("unseen people", "in no document: guesses", run, unseen))
-    result = StudyResult(run=run, rows=tuple(rows))
-    update_run(out, results=result.to_dict()["results"], dev=_described(dev))
-    return result
+
+    def record() -> None:
+        write_predictions(out / "predictions" / "dev.txt", answers)
+        update_run(out, results=[row.to_dict() for row in rows], dev=_described(dev))
+
+    join_processes().lead(record)
+    return StudyResult(run=run, rows=tuple(rows))
 
 
 def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
-    """The embedded world, written out so that it can be read like any other text."""
-    write_world(make_world(people, seed), folder)
+    """The embedded world, written out so that it can be read like any other text.
+
+    A folder that holds another world already is what some run learned from: it is left alone.
+    """
+
+    def write() -> None:
+        world = make_world(people, seed)
+        documents = folder / "documents.txt"
+        text = "".join(document.line + "\n" for document in world.documents)
+        if documents.exists() and documents.read_bytes() != text.encode("utf-8"):
+            raise UserError(
+                f"{folder} holds another world than that of {people:,} people and seed {seed}; "
+                "repeat the first command, or choose another --out."
+            )
+        write_world(world, folder)
+
+    join_processes().lead(write)
     return StudyFiles(
         corpus=folder / "documents.txt",
         train=folder / "train.tsv",
@@ -108,7 +142,7 @@ def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
 def write_predictions(path: Path, answers: list[Answer]) -> None:
     """One prediction a line, in the order of the questions."""
     make_folder(path.parent)
-    lines = (" ".join(answer.text.split("\n")) for answer in answers)
+    lines = (" ".join(answer.text.splitlines()) for answer in answers)
     write_whole(path, "".join(line + "\n" for line in lines))
 
 
@@ -120,30 +154,6 @@ def _baselines(train: QuestionSet, dev: QuestionSet) -> list[Row]:
         Row("majority", f"always {common}", score([common] * len(right), right)),
         Row("by name", "naive Bayes on the letters of the name", score(guesses, right)),
     ]
-
-
-def _teach_twin(
-    corpus: Corpus, train: QuestionSet, settings: Settings, out: Path, observe: Observer | None
-) -> Run:
-    lesson = Lesson(
-        kind="scratch",
-        phases=settings.budget.divide([settings.recipe.scratch], whole=False),
-        questions=train,
-        vocabulary_from=corpus.texts,
-    )
-    return teach(lesson, settings, out / "twins" / "scratch", observe=observe)
-
-
-def _teach_model(
-    corpus: Corpus, train: QuestionSet, settings: Settings, out: Path, observe: Observer | None
-) -> Run:
-    lesson = Lesson(
-        kind="study",
-        phases=settings.budget.divide(settings.recipe.phases),
-        corpus=corpus,
-        questions=train,
-    )
-    return teach(lesson, settings, out, observe=observe)
 
 
 def _row(

@@ -100,10 +100,15 @@ def attend_fused(
     """The context alone, by torch's fused kernel: the same equation where nobody looks inside.
 
     A test holds it equal to `attend`. `causal` is the mask "key i <= query i" for equal lengths,
-    which the kernel can skip half the work for.
+    which the kernel can skip half the work for; with a mask besides, both must allow a key.
     """
+    import torch
     from torch.nn.functional import scaled_dot_product_attention
 
+    if causal and mask is not None:
+        shape = (query.shape[-2], key.shape[-2])
+        mask = mask & torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+        causal = False
     return scaled_dot_product_attention(
         query, key, value, attn_mask=mask, is_causal=causal, scale=scale, dropout_p=dropout
     )

@@ -7,12 +7,14 @@ libraries only inside them, so that `--help` answers at once.
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import traceback
 
 import click
 
-from wherefrom.errors import UserError, did_you_mean
+from wherefrom.cli.output import speaks, talk
+from wherefrom.errors import Stopped, UserError, did_you_mean
 
 # name -> module of this package that defines it, in the order that --help lists them
 COMMANDS: dict[str, str] = {
@@ -22,9 +24,13 @@ COMMANDS: dict[str, str] = {
     "evaluate": "lab",
     "baseline": "lab",
     "export": "lab",
+    "law": "law",
+    "attention": "inside",
     "variants": "data",
     "recipes": "data",
     "world": "data",
+    "problems": "check",
+    "check": "check",
 }
 
 
@@ -58,26 +64,46 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
+    if not speaks():
+        sys.stdout = io.StringIO()  # one process prints the result
     try:
-        status = cli.main(standalone_mode=False)
+        status = cli.main(prog_name="wherefrom", standalone_mode=False)
     except UserError as mistake:
-        _say(f"wherefrom: {mistake}")
+        talk(f"wherefrom: {mistake}")
+        sys.exit(2)
+    except click.exceptions.NoArgsIsHelpError as wanted:
+        wanted.show()
         sys.exit(2)
     except click.ClickException as mistake:
-        mistake.show()
+        talk(f"wherefrom: {_in_a_sentence(mistake)}")
         sys.exit(mistake.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        _say("wherefrom: stopped.")
+    except (click.Abort, KeyboardInterrupt) as end:
+        saved = isinstance(end, Stopped) or isinstance(end.__cause__, Stopped)
+        how = "; go on with it by repeating the command with --resume" if saved else ""
+        talk(f"wherefrom: stopped{how}.")
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
     except Exception:
         traceback.print_exc()
-        _say("wherefrom: the above is a failure of ours, not of yours; please report it.")
+        talk("wherefrom: the above is a failure of ours, not of yours; please report it.")
         sys.exit(1)
+    finally:
+        _part()
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _say(sentence: str) -> None:
-    click.echo(sentence, err=True)
+def _in_a_sentence(mistake: click.ClickException) -> str:
+    """What click found wrong with the arguments, and where the right ones are listed."""
+    message = " ".join(mistake.format_message().split()).rstrip(".")
+    context = getattr(mistake, "ctx", None)
+    return f"{message} (see {context.command_path} --help)." if context else f"{message}."
+
+
+def _part() -> None:
+    """Leave the other processes, if training has joined any."""
+    if "wherefrom.training.processes" in sys.modules:
+        from wherefrom.training.processes import leave_processes
+
+        leave_processes()

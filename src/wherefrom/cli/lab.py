@@ -33,6 +33,7 @@ def study(
 ) -> None:
     """Train, ask and compare: the whole job on one text (the embedded world if none is given)."""
     from wherefrom.study import StudyFiles, embedded_files, run_study
+    from wherefrom.training.run import check_folder
 
     if len(files) not in (0, 3):
         raise UserError(
@@ -44,6 +45,7 @@ def study(
         if files:
             inputs = StudyFiles(corpus=files[0], train=files[1], dev=files[2])
         else:
+            check_folder(out, resume=settings.resume)
             progress.say(f"making the embedded world of {people:,} people")
             inputs = embedded_files(out / "world", people=people, seed=settings.seed)
         result = run_study(
@@ -128,6 +130,7 @@ def finetune(
             vocabulary_from=read_documents(start[1]).texts,
         )
     else:
+        _refuse_shape(start[0], options)
         settings = settings_from(**options)
         lesson = Lesson(
             kind="finetune",
@@ -229,6 +232,16 @@ def export(run: Path, out: Path) -> None:
     loaded = load_run(run)
     export_model(loaded.model, loaded.tokens, out)
     talk(f"written to {out}: AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it")
+
+
+def _refuse_shape(run: str, options: dict[str, Any]) -> None:
+    """A run that is taught more keeps the shape it has."""
+    for name in ("size", "tokens", "block", "latents", "reads"):
+        if options[name] is not None:
+            raise UserError(
+                f"--{name} cannot be changed: the model of {run} has its shape already; leave the "
+                "option out, or start a new model with --scratch."
+            )
 
 
 def _tell(info: dict[str, Any], out: Path, as_json: bool) -> None:

@@ -43,6 +43,16 @@ def training_options(default_recipe: str) -> Callable[[Command], Command]:
         ),
         click.option("--compile", "compiled", is_flag=True, help="Use torch.compile."),
         click.option("--resume", is_flag=True, help="Go on with the run in --out."),
+        click.option(
+            "--checkpoint-every",
+            default=60.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How much may be lost to a kill.",
+        ),
+        click.option(
+            "--shard", is_flag=True, help="Under torchrun: spread the model over the processes."
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
         click.option("--quiet", is_flag=True, help="No progress on stderr."),
     ]

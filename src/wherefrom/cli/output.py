@@ -7,6 +7,7 @@ set.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     body = [list(row) for row in rows]
     console = Console(highlight=False)
@@ -33,10 +35,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         numeric = all(isinstance(row[index], int | float) for row in body) and bool(body)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in body:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(Text(str(cell)) for cell in row))  # a cell is text, never markup
     console.print(table)
 
 
 def talk(sentence: str) -> None:
     """A remark for the person at the terminal, on stderr."""
-    click.echo(sentence, err=True)
+    if speaks():
+        click.echo(sentence, err=True)
+
+
+def speaks() -> bool:
+    """Whether this process talks: of several under torchrun one does."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wherefrom.cli.output import speaks
+
 if TYPE_CHECKING:
     from wherefrom.model.decoder import Decoder
     from wherefrom.training.loop import Tick
@@ -20,12 +22,11 @@ class TrainingProgress:
     """Observes training; `quiet` says nothing at all."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
+        self._quiet = quiet or not speaks()
         self._bar: Any = None
         self._task: Any = None
         self._phase = ""
         self._last_line = 0.0
-        self._started: dict[str, float] = {}
 
     def __enter__(self) -> TrainingProgress:
         return self

@@ -84,7 +84,7 @@ def explain(problem: ValidationError, model: type[BaseModel]) -> str:
         last = str(error["loc"][-1])
         known = _fields_at(model, error["loc"][:-1])
         return f'there is no field "{where}".{did_you_mean(last, known)}'
-    message = error["msg"].removeprefix("Value error, ")
+    message = error["msg"].removeprefix("Value error, ").removesuffix(".")
     return f"{where}: {message}." if where else f"{message}."
 
 

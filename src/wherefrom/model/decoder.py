@@ -12,7 +12,6 @@ cache as they do on a whole sequence, so training and decoding are the same code
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from torch.nn import functional as F
 from wherefrom.errors import UserError
 from wherefrom.model.cache import Cache, LayerCache
 from wherefrom.model.config import ModelConfig
-from wherefrom.model.mixers import Rotation, Variant, find_variant
+from wherefrom.model.mixers import Glance, Rotation, Variant, find_variant
 
 
 class GeluFeed(nn.Module):
@@ -70,7 +69,7 @@ class Block(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[Tensor] | None = None,
+        watch: list[Glance] | None = None,
     ) -> Tensor:
         mixed = self.mixer(
             self.norm1(x),
@@ -111,13 +110,6 @@ class LatentPair(nn.Module):
     def up_mask(self, start: int, stop: int, latents: int) -> Tensor:
         """(positions, latents): latents that are complete."""
         return self.ends[:latents][None, :] <= torch.arange(start, stop)[:, None]
-
-
-@dataclass
-class Watched:
-    """What a reader may look at after a pass: the weights of each layer (B, H, T, keys)."""
-
-    weights: list[Tensor]
 
 
 class Decoder(nn.Module):
@@ -163,7 +155,7 @@ class Decoder(nn.Module):
         *,
         cache: Cache | None = None,
         select: Tensor | None = None,
-        watch: list[Tensor] | None = None,
+        watch: list[Glance] | None = None,
     ) -> Tensor:
         """Logits for each position; `select` (flat indices into B*T) asks for those rows only."""
         hidden = self.hidden(ids, cache=cache, watch=watch)
@@ -173,7 +165,7 @@ class Decoder(nn.Module):
         return logits
 
     def hidden(
-        self, ids: Tensor, *, cache: Cache | None = None, watch: list[Tensor] | None = None
+        self, ids: Tensor, *, cache: Cache | None = None, watch: list[Glance] | None = None
     ) -> Tensor:
         """The last normalised hidden state of each position, before the head."""
         start = 0 if cache is None else cache.length
@@ -202,7 +194,7 @@ class Decoder(nn.Module):
         latent: LatentPair,
         start: int,
         cache: Cache | None,
-        watch: list[Tensor] | None,
+        watch: list[Glance] | None,
     ) -> Tensor:
         down, *inside, up = self.blocks
         layers = list(_layers(cache, len(self.blocks)))

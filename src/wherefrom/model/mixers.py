@@ -22,6 +22,24 @@ from wherefrom.model.cache import LayerCache, causal_mask, past_length
 from wherefrom.model.config import ModelConfig
 
 
+@dataclass(frozen=True)
+class Glance:
+    """What a reader may see of one layer: weights and scores (B, H, T, keys), values (B, H, keys, D).
+
+    Scores are -inf where a query may not look.
+    """
+
+    weights: Tensor
+    scores: Tensor
+    values: Tensor
+
+    @classmethod
+    def of(cls, weights: Tensor, scores: Tensor, values: Tensor, mask: Tensor | None) -> Glance:
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf)
+        return cls(weights=weights, scores=scores, values=values)
+
+
 class Heads(nn.Module):
     """Multi-head attention: c = softmax(Q K^T / sqrt(D)) V for each head, then one projection.
 
@@ -46,9 +64,9 @@ class Heads(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[Tensor] | None = None,
+        watch: list[Glance] | None = None,
     ) -> Tensor:
-        """`mask` None means causal self-attention; `watch` collects the weights for a reader."""
+        """`mask` None means causal self-attention; `watch` collects what a reader may see."""
         start = past_length(cache)
         if source is None:
             query, key, value = self._split(self.qkv(x), 3)
@@ -70,9 +88,14 @@ class Heads(nn.Module):
         else:
             if causal:
                 mask = causal_mask(query.shape[2], key.shape[2], x.device)
-            seen = attend(query, key, value, scale=scale, mask=mask)
-            watch.append(seen.weights)
-            context = seen.context
+            if key.shape[2]:
+                seen = attend(query, key, value, scale=scale, mask=mask)
+                watch.append(Glance.of(seen.weights, seen.scores, value, mask))
+                context = seen.context
+            else:  # a perceiver's latents before the first is complete: nobody to listen to
+                nobody = query.new_zeros(*query.shape[:3], 0)
+                watch.append(Glance(nobody, nobody, value))
+                context = torch.zeros_like(query)
         return self.out(_merge(context))
 
     def _project_apart(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,7 +138,7 @@ class Synthesizer(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[Tensor] | None = None,
+        watch: list[Glance] | None = None,
     ) -> Tensor:
         assert source is None, "a synthesizer compares nothing, so it cannot read another sequence"
         value = _heads(self.value(x), self.heads)
@@ -124,9 +147,10 @@ class Synthesizer(nn.Module):
         length = value.shape[2]
         hidden = F.relu(_heads(self.scorer(x), self.heads))
         scores = hidden @ self.columns[:, :length] + self.column_bias[:length]
-        weights = softmax_over_keys(scores, causal_mask(x.shape[1], length, x.device))
+        mask = causal_mask(x.shape[1], length, x.device)
+        weights = softmax_over_keys(scores, mask)
         if watch is not None:
-            watch.append(weights)
+            watch.append(Glance.of(weights, scores, value, mask))
         if self.training and self.dropout:
             weights = F.dropout(weights, self.dropout)
         return self.out(_merge(weights @ value))

@@ -27,6 +27,10 @@ def guess_by_name(train: Sequence[Question], asked: Sequence[Question]) -> list[
     from sklearn.pipeline import make_pipeline
 
     answered = [question for question in train if question.answer is not None]
+    if not answered:
+        raise UserError("guessing by name needs training questions with answers.")
+    if not asked:
+        return []
     classifier = make_pipeline(
         CountVectorizer(analyzer="char_wb", ngram_range=(2, 4), lowercase=True),
         MultinomialNB(alpha=0.1),

@@ -43,17 +43,17 @@ def answer_all(
     report: Callable[[int], None] | None = None,
 ) -> list[Answer]:
     """The model's greedy answer to each question, in order."""
-    was_training = model.training
-    model.eval()
     groups: dict[int, list[int]] = defaultdict(list)
     prompts = [[*ids, MASK] for ids in tokens.encode_all(questions)]
     for index, prompt in enumerate(prompts):
-        if len(prompt) >= model.config.longest_input:
+        if len(prompt) > model.config.longest_input:
             raise UserError(
                 f'the question "{questions[index][:40]}..." has {len(prompt)} tokens and this '
                 f"model reads {model.config.longest_input}; ask a shorter one."
             )
         groups[len(prompt)].append(index)
+    was_training = model.training
+    model.eval()
     answers: list[Answer | None] = [None] * len(questions)
     for members in groups.values():
         for start in range(0, len(members), ROWS):
@@ -76,7 +76,8 @@ def _decode_group(
     """Ids (the closing MASK included) and log-probabilities for prompts of equal length."""
     device = next(model.parameters()).device
     ids = torch.tensor(prompts, device=device)
-    room = min(longest, model.config.longest_input - ids.shape[1])
+    # the last token said is not read again, so an answer may end one beyond the input
+    room = min(longest, model.config.longest_input - ids.shape[1] + 1)
     cache = model.new_cache(ids.shape[1] + room)
     said = torch.zeros(len(prompts), room, dtype=torch.long, device=device)
     scores = torch.zeros(len(prompts), room, device=device)
@@ -84,7 +85,7 @@ def _decode_group(
     for step in range(room):
         last = torch.arange(1, len(alive) + 1, device=device) * ids.shape[1] - 1
         logits = model(ids, cache=cache, select=last)
-        best = logits.log_softmax(dim=-1).max(dim=-1)
+        best = logits.float().log_softmax(dim=-1).max(dim=-1)
         said[alive, step], scores[alive, step] = best.indices, best.values
         going_on = (best.indices != MASK).nonzero().flatten()
         if len(going_on) == 0:

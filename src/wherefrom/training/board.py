@@ -8,12 +8,19 @@ from typing import Any
 
 
 class Board:
-    """Scalars by step, readable with `tensorboard --logdir RUN`."""
+    """Scalars by step, readable with `tensorboard --logdir RUN`.
 
-    def __init__(self, folder: Path) -> None:
+    A run that was resumed `after` a step has told of later ones already; the session that starts
+    here makes TensorBoard forget them.
+    """
+
+    def __init__(self, folder: Path, *, after: int = 0) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer: Any = EventFileWriter(str(folder))
+        start = SessionLog(status=SessionLog.START)
+        self._writer.add_event(Event(wall_time=time.time(), step=after + 1, session_log=start))
 
     def add(self, step: int, scalars: dict[str, float]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from wherefrom.corpus.batches import Place
 from wherefrom.storage import make_folder, sha256_of, write_json, write_whole
+from wherefrom.training.shards import cut_like, put_together
 
 KEPT = 2
 
@@ -40,23 +41,42 @@ class Progress:
 
 
 def save_checkpoint(
-    folder: Path, progress: Progress, model: nn.Module, optimizers: Sequence[Optimizer]
+    folder: Path,
+    progress: Progress,
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    *,
+    writes: bool = True,
 ) -> None:
-    """Write a checkpoint and drop those older than the newest two."""
-    make_folder(folder)
-    stem = f"step-{progress.total_steps:09d}"
+    """Write a checkpoint and drop those older than the newest two.
+
+    Of several processes all take part, since each may hold a piece of the tensors; one `writes`.
+    """
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     for index, optimizer in enumerate(optimizers):
         for parameter, state in optimizer.state_dict()["state"].items():
             for key, tensor in state.items():
                 tensors[f"optimizer/{index}/{parameter}/{key}"] = tensor
-    data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
-    write_whole(folder / f"{stem}.safetensors", data)
+    tensors = {name: put_together(tensor).contiguous() for name, tensor in tensors.items()}
+    if not writes:
+        return
+    make_folder(folder)
+    stem = f"step-{progress.total_steps:09d}"
+    write_whole(folder / f"{stem}.safetensors", save(tensors))
     digest = sha256_of(folder / f"{stem}.safetensors")
     write_json(folder / f"{stem}.json", {"sha256": digest, "progress": asdict(progress)})
+    _tidy(folder)
+
+
+def _tidy(folder: Path) -> None:
+    """Drop what is older than the newest two, and what a kill left half written."""
     for old in sorted(folder.glob("step-*.json"))[:-KEPT]:
         old.unlink()
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    for weights in folder.glob("step-*.safetensors"):
+        if not weights.with_suffix(".json").exists():
+            weights.unlink()
+    for torn in folder.glob(".step-*"):
+        torn.unlink()
 
 
 @dataclass(frozen=True)
@@ -81,6 +101,9 @@ class Checkpoint:
                 _, index, parameter, key = name.split("/")
                 states[int(index)].setdefault(int(parameter), {})[key] = tensor
         for optimizer, state in zip(optimizers, states, strict=True):
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            for number, kept in state.items():
+                state[number] = {k: cut_like(t, parameters[number]) for k, t in kept.items()}
             optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
@@ -107,10 +130,14 @@ def _load_if_good(record: Path) -> Checkpoint | None:
         return None
 
 
-def save_weights(path: Path, model: nn.Module) -> str:
+def whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The weights by name, each in one piece; of several processes all must ask at once."""
+    return {name: put_together(tensor).contiguous() for name, tensor in model.state_dict().items()}
+
+
+def save_weights(path: Path, weights: dict[str, Tensor]) -> str:
     """The model alone, as `model.safetensors`; returns the hash."""
-    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    write_whole(path, save(tensors))
+    write_whole(path, save(weights))
     return sha256_of(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ import torch
 from wherefrom.corpus.documents import Corpus
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.tokens import Tokens
-from wherefrom.errors import UserError
+from wherefrom.errors import Stopped, UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.decoder import Decoder
+from wherefrom.model.mixers import find_variant
 from wherefrom.storage import read_json
-from wherefrom.training.checkpoint import load_weights
-from wherefrom.training.loop import Observer, Stopped, train
+from wherefrom.training.checkpoint import load_weights, whole_weights
+from wherefrom.training.loop import CHECKPOINT_EVERY, Observer, train
 from wherefrom.training.processes import choose_device, join_processes
 from wherefrom.training.recipes import Phase, Recipe
 from wherefrom.training.run import (
@@ -85,11 +87,23 @@ class Settings:
     device: str = "auto"
     compiled: bool = False
     resume: bool = False
+    shard: bool = False  # spread the model over the processes
+    checkpoint_every: float = CHECKPOINT_EVERY  # seconds
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.checkpoint_every < 1e9:
+            raise UserError(
+                f"--checkpoint-every must be a number of seconds, not {self.checkpoint_every}."
+            )
+        if self.shard and self.compiled:
+            raise UserError("--shard and --compile do not go together; leave one of them out.")
 
     def model_config_for(self, vocabulary: int) -> ModelConfig:
         width, layers, heads = parse_size(self.size or self.recipe.size)
-        block = self.block or self.recipe.block
-        fields: dict[str, Any] = {"latents": self.latents or min(64, block)}
+        find_variant(self.variant or self.recipe.variant)
+        block = self.recipe.block if self.block is None else self.block
+        latents = min(64, block) if self.latents is None else self.latents
+        fields: dict[str, Any] = {"latents": latents}
         if self.reads is not None:
             fields["reads"] = self.reads
         return make_config(
@@ -103,10 +117,11 @@ class Settings:
             **fields,
         )
 
-    def build_tokens(self, texts: Sequence[str]) -> Tokens:
+    def build_tokens(self, texts: Sequence[str], asked: Sequence[str] = ()) -> Tokens:
+        """A vocabulary of the texts; chars tokens need the letters of what is asked as well."""
         kind = self.tokens or self.recipe.tokens
         if kind == "chars":
-            return Tokens.of_characters(texts)
+            return Tokens.of_characters([*texts, *asked, "?"])
         return Tokens.of_bpe(texts, self.recipe.vocabulary)
 
 
@@ -119,7 +134,8 @@ class Lesson:
     corpus: Corpus | None = None
     questions: QuestionSet | None = None
     parent: Run | None = None
-    vocabulary_from: Sequence[str] = ()
+    vocabulary_from: Sequence[str] = ()  # the corpus, if not given
+    asked: Sequence[str] = ()  # what it will be asked, as far as that is known
 
 
 def teach(
@@ -130,7 +146,7 @@ def teach(
     A run that is finished already is loaded when resuming, so that a job of several runs can be
     repeated until all of it is done.
     """
-    processes = join_processes()
+    processes = join_processes(sharded=settings.shard)
     out = Path(out)
     device = choose_device(settings.device)
     tokens = _tokens(lesson, settings, out)
@@ -140,11 +156,9 @@ def teach(
         else settings.model_config_for(tokens.size)
     )
     job = _job(lesson, settings, config)
-    if processes.leads:
-        open_folder(out, job, resume=settings.resume)
-    processes.wait()
+    processes.lead(lambda: open_folder(out, job, resume=settings.resume))
     if (out / "model.safetensors").exists() and read_json(out / "run.json")["status"] == "finished":
-        return load_run(out)
+        return load_run(out, device=device)
     documents = lesson.corpus.documents if lesson.corpus else ()
     questions = lesson.questions.questions if lesson.questions else ()
     data = TrainingData.encode(documents, questions, tokens, config.block)
@@ -152,9 +166,12 @@ def teach(
     if lesson.parent is not None:
         load_weights(lesson.parent.folder / "model.safetensors", model)
     model.to(device)
-    if processes.leads:
+
+    def start() -> None:
         start_run(out, job, kind=lesson.kind, template=_template(lesson), data=_sources(lesson))
         write_shape(out, config, tokens)
+
+    processes.lead(start)
     try:
         outcome = train(
             model,
@@ -166,13 +183,16 @@ def teach(
             observe=observe,
             processes=processes,
             compiled=settings.compiled,
+            checkpoint_every=settings.checkpoint_every,
         )
-    except Stopped:
+    except (Stopped, UserError) as end:
         if processes.leads:
-            update_run(out, status="stopped")
+            update_run(out, status="stopped" if isinstance(end, Stopped) else "failed")
         raise
-    if processes.leads:
-        digest = save_model(out, model, tokens)
+    weights = whole_weights(model)
+
+    def finish() -> None:
+        digest = save_model(out, config, tokens, weights)
         update_run(
             out,
             status="finished",
@@ -181,8 +201,9 @@ def teach(
             trained_tokens=outcome.tokens,
             seconds=round(outcome.seconds, 2),
         )
-    processes.wait()
-    return load_run(out)
+
+    processes.lead(finish)
+    return load_run(out, device=device)
 
 
 def _tokens(lesson: Lesson, settings: Settings, out: Path) -> Tokens:
@@ -193,7 +214,10 @@ def _tokens(lesson: Lesson, settings: Settings, out: Path) -> Tokens:
     texts = list(lesson.vocabulary_from)
     if not texts and lesson.corpus is not None:
         texts = lesson.corpus.texts
-    return settings.build_tokens(texts)
+    learned = lesson.questions.questions if lesson.questions else ()
+    answers = [question.answer or "" for question in learned]
+    asked = [question.text for question in learned]
+    return settings.build_tokens(texts, [*lesson.asked, *asked, *answers])
 
 
 def _job(lesson: Lesson, settings: Settings, config: ModelConfig) -> dict[str, Any]:
@@ -202,11 +226,24 @@ def _job(lesson: Lesson, settings: Settings, config: ModelConfig) -> dict[str, A
         "model": config.model_dump(),
         "phases": [phase.model_dump(mode="json") for phase in lesson.phases],
         "seed": settings.seed,
+        "tokens": _tokens_wanted(lesson, settings),
+        "vocabulary": _digest(lesson.vocabulary_from),
         "corpus": lesson.corpus.sha256 if lesson.corpus else None,
-        "documents": len(lesson.corpus.documents) if lesson.corpus else 0,
+        "documents": _digest(lesson.corpus.texts) if lesson.corpus else None,
         "questions": lesson.questions.sha256 if lesson.questions else None,
         "parent": lesson.parent.info.get("sha256") if lesson.parent else None,
     }
+
+
+def _tokens_wanted(lesson: Lesson, settings: Settings) -> str:
+    if lesson.parent is not None:
+        return lesson.parent.tokens.kind
+    kind = settings.tokens or settings.recipe.tokens
+    return kind if kind == "chars" else f"{kind} of {settings.recipe.vocabulary}"
+
+
+def _digest(texts: Sequence[str]) -> str | None:
+    return sha256("\n".join(texts).encode("utf-8")).hexdigest() if texts else None
 
 
 def _template(lesson: Lesson) -> str | None:

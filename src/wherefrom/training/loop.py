@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from wherefrom.corpus.batches import Batch, Part, Place
+from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import write_whole
 from wherefrom.training.checkpoint import Progress, load_checkpoint, save_checkpoint
@@ -33,10 +35,6 @@ from wherefrom.training.sources import TrainingData, stream_for
 
 LOG_EVERY = 10  # steps
 CHECKPOINT_EVERY = 60.0  # seconds
-
-
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C was heeded: the step in hand was finished and saved."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,8 @@ def train(
     if checkpoint is not None:
         state = checkpoint.progress
         checkpoint.restore_model(model)
-    metrics = Metrics(folder, after=state.total_steps, writes=processes.leads)
+    told = state.total_steps - len(state.pending_losses)
+    metrics = Metrics(folder, after=told, writes=processes.leads)
     inner: nn.Module = torch.compile(model, dynamic=True) if compiled else model  # type: ignore[assignment]
     runner = processes.wrap(inner)
     last_loss = float("nan")
@@ -109,8 +108,9 @@ def train(
                 for optimizer in optimizers:
                     for group in optimizer.param_groups:
                         group["lr"] = group["base_lr"] * scale
-                noise = [seed, index, state.step] if model.config.dropout else None
+                noise = [seed, index, state.step, processes.rank] if model.config.dropout else None
                 last_loss = _step(runner, batch, optimizers, phase, processes, noise)
+                _refuse_divergence(last_loss, phase, state.step + 1)
                 seconds = processes.agree(before + time.perf_counter() - began)
                 state = replace(
                     state,
@@ -125,19 +125,20 @@ def train(
                 pace.after_step(state.step, state.seconds)
                 if state.total_steps % LOG_EVERY == 0:
                     state = metrics.log(state, phase, phase.lr * scale, pace, observe, model)
-                stop = bool(processes.agree(float(interrupt.asked)))
-                if stop or time.monotonic() - saved_at > checkpoint_every:
-                    if processes.leads:
-                        save_checkpoint(checkpoints, state, model, optimizers)
+                due = time.monotonic() - saved_at > checkpoint_every
+                wish = processes.agree(2 if interrupt.asked else int(due))
+                if wish > 0:
+                    save_checkpoint(checkpoints, state, model, optimizers, writes=processes.leads)
                     saved_at = time.monotonic()
-                if stop:
+                if wish > 1:
                     raise Stopped
             if state.pending_losses:
-                state = metrics.log(state, phase, 0.0, pace, observe, model)
+                last = state.step - 1
+                rate = phase.lr * rate_scale(phase, last, pace.progress(last))
+                state = metrics.log(state, phase, rate, pace, observe, model)
             state = replace(state, phase=index + 1, step=0, place=Place(), seconds=0.0)
             checkpoint = None
-            if processes.leads:
-                save_checkpoint(checkpoints, state, model, [])
+            save_checkpoint(checkpoints, state, model, [], writes=processes.leads)
     return Outcome(
         steps=state.total_steps,
         tokens=state.tokens,
@@ -172,6 +173,14 @@ def _step(
         optimizer.step()
     runner.zero_grad(set_to_none=True)
     return processes.total(total)
+
+
+def _refuse_divergence(loss: float, phase: Phase, step: int) -> None:
+    if not isfinite(loss):
+        raise UserError(
+            f'the loss is no longer a number at step {step} of the phase "{phase.name}"; lower '
+            "the learning rates of the recipe and start again."
+        )
 
 
 def part_loss(runner: nn.Module, part: Part, device: torch.device | str) -> torch.Tensor:
@@ -214,7 +223,7 @@ class Metrics:
             self._file = open(self._path, "a", encoding="utf-8")
             from wherefrom.training.board import Board
 
-            self._board = Board(self._events)
+            self._board = Board(self._events, after=self._after)
         return self
 
     def __exit__(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from wherefrom.training.recipes import Phase
+from wherefrom.training.shards import cut_like, put_together
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the quintic of Jordan et al. 2024, as in torch
 
@@ -58,22 +59,39 @@ class Muon(Optimizer):
             buffer = state["momentum"]
             assert parameter.grad is not None
             buffer.lerp_(parameter.grad, 1 - momentum)
-            looks.append(parameter.grad.lerp(buffer, momentum))  # Nesterov's look ahead
+            look = parameter.grad.lerp(buffer, momentum)  # Nesterov's look ahead
+            looks.append(put_together(look))
         updates = orthogonalise(torch.stack(looks))
         rate = lr * max(1.0, shape[0] / shape[1]) ** 0.5
         for parameter, update in zip(parameters, updates.unbind(0), strict=True):
-            parameter.mul_(1 - lr * group["weight_decay"]).add_(update, alpha=-rate)
+            step = cut_like(update, parameter)
+            parameter.mul_(1 - lr * group["weight_decay"]).add_(step, alpha=-rate)
 
 
 def orthogonalise(matrices: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
-    """The nearest semi-orthogonal matrix, roughly, of each in a stack (count, rows, columns)."""
+    """The nearest semi-orthogonal matrix, roughly, of each in a stack (count, rows, columns).
+
+    Newton-Schulz sends x to p(x x^T) x with p(g) = a + b g + c g^2. The polynomials of all steps
+    commute, so for wide matrices they are gathered on the small square side (the Gram matrix g
+    goes to p(g) g p(g)) and applied once: for 4:1 matrices two fifths of the arithmetic is saved.
+    """
     a, b, c = COEFFICIENTS
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x / x.flatten(1).norm(dim=1).clamp(min=eps)[:, None, None]
-    for _ in range(steps):
-        gram = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    gram = x @ x.mT
+    if x.shape[2] < 2 * x.shape[1]:
+        for step in range(steps):
+            gram = gram if step == 0 else x @ x.mT
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        return x.mT if tall else x
+    identity = torch.eye(x.shape[1], device=x.device, dtype=x.dtype)
+    gathered = identity.expand_as(gram)
+    for step in range(steps):
+        polynomial = torch.baddbmm(a * identity, gram, b * identity + c * gram)
+        gathered = polynomial @ gathered if step else polynomial
+        gram = polynomial @ gram @ polynomial if step + 1 < steps else gram
+    x = gathered @ x
     return x.mT if tall else x
 
 

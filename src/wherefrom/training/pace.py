@@ -60,6 +60,7 @@ class MinutePace:
         self._record = record
         self._writes = writes  # of several processes one keeps the record
         self._stretches = [Stretch(phase, 0, 0.0, 0.0), *self._read()]
+        self._looks = 0
         self._last_step, self._last_seconds = 0, 0.0
         self._known_until = self._stretches[-1].step
 
@@ -72,7 +73,8 @@ class MinutePace:
 
     def after_step(self, step: int, seconds: float) -> None:
         """`step` steps are done and took `seconds` in all: look again now and then."""
-        if step <= max(FIRST_STEPS, self._known_until):
+        self._looks += 1  # and not `step`: the first steps after a resume are slow as well
+        if step <= self._known_until or self._looks <= FIRST_STEPS:
             self._last_step, self._last_seconds = step, seconds
             return
         taken = step - self._last_step

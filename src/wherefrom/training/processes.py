@@ -8,8 +8,10 @@ a step are those of one process with the whole batch, up to the order of additio
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from wherefrom.corpus.batches import Batch, Part
 from wherefrom.errors import UserError
+from wherefrom.training.shards import shard
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Processes:
 
     rank: int = 0
     count: int = 1
+    sharded: bool = False  # no process holds the whole model
 
     @property
     def leads(self) -> bool:
@@ -45,10 +49,19 @@ class Processes:
         return Part(ids=ids, weights=weights)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        return model if self.count == 1 else DistributedDataParallel(model)
+        """The model as it is to be called in training."""
+        if self.count == 1:
+            return model
+        if self.sharded:
+            shard(model)
+            return model
+        return DistributedDataParallel(model)
 
     def accumulating(self, model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
         """Gradients travel once a step, with its last part."""
+        if self.sharded:
+            sharded: Any = model
+            sharded.set_requires_gradient_sync(last)
         if last or not isinstance(model, DistributedDataParallel):
             return nullcontext()
         return model.no_sync()
@@ -71,22 +84,39 @@ class Processes:
             dist.broadcast(tensor, src=0)
         return float(tensor.item())
 
-    def wait(self) -> None:
+    def lead(self, act: Callable[[], object]) -> None:
+        """Let the leading process act while the others wait; what it refuses, all refuse."""
+        refusal: str | None = None
+        if self.leads:
+            try:
+                act()
+            except UserError as mistake:
+                refusal = str(mistake)
         if self.count > 1:
-            dist.barrier()
+            told = [refusal]
+            dist.broadcast_object_list(told, src=0, device=torch.device("cpu"))
+            refusal = told[0]
+        if refusal is not None:
+            raise UserError(refusal)
 
 
-def join_processes() -> Processes:
+def join_processes(*, sharded: bool = False) -> Processes:
     """Find the others when started by torchrun; alone otherwise."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
+        if sharded:
+            raise UserError(
+                "--shard spreads a model over several processes, and this is one alone; start "
+                "them with torchrun --nproc-per-node N -m wherefrom, or leave --shard out."
+            )
         return Processes()
     if not dist.is_initialized():
-        dist.init_process_group("gloo")
-    return Processes(rank=dist.get_rank(), count=count)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    return Processes(rank=dist.get_rank(), count=count, sharded=sharded)
 
 
 def leave_processes() -> None:
+    """Part from the others, if there were any."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
@@ -99,7 +129,9 @@ def choose_device(name: str) -> torch.device:
         "cpu": True,
     }
     if name == "auto":
-        return torch.device(next(kind for kind, there in available.items() if there))
+        name = next(kind for kind, there in available.items() if there)
     if not available.get(name, False):
         raise UserError(f'the device "{name}" is not there; use --device auto or cpu.')
+    if name == "cuda":  # of several processes on a machine, each has a card of its own
+        return torch.device(name, int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device(name)

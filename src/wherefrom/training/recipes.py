@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -20,8 +20,11 @@ DOCUMENT_OBJECTIVES = ("text", "span", "salient")
 OBJECTIVES = (*DOCUMENT_OBJECTIVES, "question")
 
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
 class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Mixture(_Strict):
@@ -61,7 +64,7 @@ class Phase(_Strict):
     optimizer: Literal["adamw", "muon"] = "adamw"
     lr: float = Field(gt=0)
     muon_lr: float = Field(default=0.02, gt=0)
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
     weight_decay: float = Field(default=0.1, ge=0)
     clip: float | None = Field(default=1.0, gt=0)
     schedule: Literal["cosine", "linear"] = "cosine"
@@ -69,6 +72,7 @@ class Phase(_Strict):
     floor: float = Field(default=0.1, ge=0, le=1)
     decay_from: float = Field(default=0.0, ge=0, lt=1)
     closing_mask: bool = True
+    asked: float = Field(default=0.0, ge=0, le=1)
     left: int = Field(default=8, ge=0)
     right: int = Field(default=6, ge=0)
 

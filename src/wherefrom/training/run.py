@@ -30,6 +30,13 @@ from wherefrom.training.checkpoint import load_weights, save_weights
 
 FORMAT = 1
 PARTS = {"twins", "world"}  # what a study may put into a folder before its model is started
+CONTENT = {  # what a job knows by its hash alone
+    "corpus": "the corpus has",
+    "documents": "the documents have",
+    "parent": "the run that it goes on from has",
+    "questions": "the questions have",
+    "vocabulary": "the text that its vocabulary comes from has",
+}
 
 
 @dataclass(frozen=True)
@@ -55,26 +62,30 @@ def open_folder(folder: str | Path, job: dict[str, Any], *, resume: bool) -> Pat
     resumed run must match it key by key.
     """
     folder = Path(folder)
+    check_folder(folder, resume=resume)
     record = folder / "run.json"
     if record.exists():
+        changed = _difference(read_json(record).get("job", {}), job)
+        if changed is not None:
+            raise UserError(
+                f"{folder} cannot be resumed: {changed}; repeat the first command, or choose "
+                "another --out."
+            )
+    return make_folder(folder)
+
+
+def check_folder(folder: Path, *, resume: bool) -> None:
+    """Refuse a folder that a run can neither start nor go on in; touch nothing."""
+    if (folder / "run.json").exists():
         if not resume:
             raise UserError(
                 f"{folder} already holds a run; add --resume to go on with it, "
                 "or choose another --out."
             )
-        before = read_json(record).get("job", {})
-        for key in sorted(set(before) | set(job)):
-            if before.get(key) != job.get(key):
-                raise UserError(
-                    f"{folder} cannot be resumed: {key} was {_brief(before.get(key))} and is now "
-                    f"{_brief(job.get(key))}; repeat the first command, or choose another --out."
-                )
-        return folder
-    if folder.exists() and (
-        not folder.is_dir() or any(p.name not in PARTS for p in folder.iterdir())
-    ):
-        raise UserError(f"{folder} exists and is not a run; choose another --out.")
-    return make_folder(folder)
+    elif folder.exists():
+        inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
+        if any(name not in PARTS and not name.startswith(".run.json.") for name in inside):
+            raise UserError(f"{folder} exists and is not a run; choose another --out.")
 
 
 def start_run(folder: Path, job: dict[str, Any], **details: Any) -> dict[str, Any]:
@@ -83,11 +94,11 @@ def start_run(folder: Path, job: dict[str, Any], **details: Any) -> dict[str, An
     info = {
         "format": FORMAT,
         "job": job,
-        "started": info.get("started", datetime.now(UTC).isoformat(timespec="seconds")),
+        "command": sys.argv,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
         **info,
         **details,
         "status": "training",
-        "command": sys.argv,
         "versions": versions(),
     }
     write_json(folder / "run.json", info)
@@ -101,10 +112,12 @@ def update_run(folder: Path, **details: Any) -> dict[str, Any]:
     return info
 
 
-def save_model(folder: Path, model: Decoder, tokens: Tokens) -> str:
+def save_model(
+    folder: Path, config: ModelConfig, tokens: Tokens, weights: dict[str, torch.Tensor]
+) -> str:
     """Write the three files that are the model; returns the weights' hash."""
-    write_shape(folder, model.config, tokens)
-    return save_weights(folder / "model.safetensors", model)
+    write_shape(folder, config, tokens)
+    return save_weights(folder / "model.safetensors", weights)
 
 
 def write_shape(folder: Path, config: ModelConfig, tokens: Tokens) -> None:
@@ -165,6 +178,26 @@ def _commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return "unknown"
     return answer.stdout.strip()
+
+
+def _difference(before: Any, after: Any, where: str = "") -> str | None:
+    """The first thing that two records of a job disagree on, down to the number, or None."""
+    if isinstance(before, list) and isinstance(after, list):
+        if len(before) != len(after):
+            return f"there were {len(before)} {where} and there are now {len(after)}"
+        before, after = dict(enumerate(before)), dict(enumerate(after))
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            inner = f"{where}.{key}" if where else str(key)
+            changed = _difference(before.get(key), after.get(key), inner)
+            if changed is not None:
+                return changed
+        return None
+    if before == after:
+        return None
+    if where in CONTENT:
+        return f"{CONTENT[where]} changed since it started"
+    return f"{where} was {_brief(before)} and is now {_brief(after)}"
 
 
 def _brief(value: Any) -> str:

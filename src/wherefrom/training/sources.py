@@ -15,6 +15,7 @@ from wherefrom.corpus.examples import (
     Example,
     encode_documents,
     encode_questions,
+    pick_fact,
     question_example,
     salient_example,
     span_example,
@@ -43,7 +44,7 @@ class TrainingData:
         block: int,
     ) -> TrainingData:
         return cls(
-            documents=encode_documents(documents, tokens) if documents else (),
+            documents=encode_documents(documents, tokens, questions) if documents else (),
             questions=encode_questions(questions, tokens, block) if questions else (),
             block=block,
         )
@@ -67,7 +68,7 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Source
         _need(len(documents), phase, "documents with capitalised spans or numbers")
 
         def make(i: int, rng: np.random.Generator) -> Example:
-            fact = documents[i].facts[int(rng.integers(len(documents[i].facts)))]
+            fact = pick_fact(documents[i], rng, asked=phase.asked)
             return salient_example(
                 documents[i], fact, block, rng, left=phase.left, right=phase.right
             )

@@ -1,0 +1,117 @@
+"""How long a check takes, for the example of every problem and for the slowest inputs known.
+
+    python benchmarks/checker.py [--repeats 7] [--out FILE.jsonl]
+
+Prints a JSON line a measurement: the median, its spread (the range between the quarters), the
+goal, and what it was measured on. The last lines are whole commands, start of Python included,
+and the largest memory that any of them took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from workbench import measure, surroundings
+
+from wherefrom.attention.claims import check
+from wherefrom.attention.problems import PROBLEMS
+from wherefrom.errors import UserError
+
+GOAL = 2.0  # seconds, for any input whatever
+OTHERS = {
+    "refuted: average without a large factor": ("average", ["q=(k_a+k_b)/2"]),
+    "refuted: one head, stretched key": ("stretched-average", ["q=beta*(mu_a+mu_b)"]),
+    "refuted: fixed factor, n found by bisection": ("average", ["q=20*(k_a+k_b)"]),
+    "holds: numbers only": ("average", ["q=exp(beta)*(k_a+k_b)"]),
+    "holds: numbers only, four pseudo-inverses": (
+        "average",
+        ["q=exp(beta)*pinv(pinv(pinv(pinv(K)))).T@(e_a+e_b)"],
+    ),
+    "slow: exact form beyond its budget": (
+        "average",
+        ["q=(beta+n+1)**8*(beta+n+2)**8*(beta+n+3)**8*(beta+n+4)**8*(k_a+k_b)"],
+    ),
+    "slow: two heads in numbers only": (
+        "two-heads",
+        ["q1=exp(beta)*mu_a", "q2=exp(beta)*mu_b"],
+    ),
+    "not writable": ("average", ["q=__import__('os')"]),
+}
+
+
+def run(problem: str, formulas: list[str]) -> None:
+    try:
+        check(problem, formulas)
+    except UserError:
+        return
+
+
+def command(*arguments: str) -> None:
+    code = "from wherefrom.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+
+
+def measurements() -> list[tuple[str, Callable[[], object]]]:
+    cases = {f"check {p.name}": (p.name, list(p.example)) for p in PROBLEMS.values()} | OTHERS
+    whole = [
+        ("command: check average", partial(command, "check", "average", "q=beta*(k_a+k_b)")),
+        (
+            "command: check two-heads",
+            partial(command, "check", "two-heads", "q1=beta*mu_a", "q2=beta*mu_b"),
+        ),
+    ]
+    return [(name, partial(run, *case)) for name, case in cases.items()] + whole
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    lines = []
+
+    def say(record: dict[str, object]) -> None:
+        lines.append(json.dumps(record | surroundings()))
+        print(lines[-1], flush=True)
+
+    for name, task in measurements():
+        values = measure(task, options.repeats)
+        quarters = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+        say(
+            {
+                "name": name,
+                "value": round(statistics.median(values), 4),
+                "unit": "s",
+                "spread": round(quarters[2] - quarters[0], 4),
+                "repeats": options.repeats,
+                "goal": GOAL,
+            }
+        )
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    say(
+        {
+            "name": "largest memory of a command",
+            "value": round(children / 1024, 1),
+            "unit": "MB",
+            "spread": 0.0,
+            "repeats": options.repeats,
+            "goal": 200,
+        }
+    )
+    if options.out:
+        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Draw the pictures of docs/attention.md: the workbench's own figures, as small SVG files.
+
+    python docs/figures/make.py [--check]
+
+The figures are those of `wherefrom.report.workbench_figures`; here their lines, bars and points
+are written as plain SVG, which needs no browser and reads well in a diff. With --check nothing is
+written, and the command fails if a file is not what it would write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from wherefrom.attention.heads import HeadsLaw
+from wherefrom.attention.noise import NoisyKeys
+from wherefrom.attention.noisy_queries import design_for_noise
+from wherefrom.attention.selfattention import textbook_words, three_words
+from wherefrom.attention.trials import HeadsTrials, simulate
+from wherefrom.report import workbench_figures as figures
+
+HERE = Path(__file__).parent
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 14, 14, 84
+GREY = "#7c838d"
+
+
+def drawn() -> dict[str, Callable[[], go.Figure]]:
+    """File name -> figure."""
+    keys = np.eye(10)
+    words = textbook_words(1.2).attend(three_words(1.2)).weights
+    names = ["x1", "x2", "x3"]
+    return {
+        "weights-against-beta": lambda: figures.weights_against_beta(
+            keys, keys[0] + keys[1], labels=["a", "b", *(f"key {i}" for i in range(3, 11))]
+        ),
+        "noisy-key": figures.noisy_key_picture,
+        "one-head-against-two": lambda: figures.one_head_against_two(
+            _both("one-head"), _both("two-heads")
+        ),
+        "failure": figures.failure_against_n_and_beta,
+        "three-words": lambda: figures.attention_map(words, names, names),
+    }
+
+
+def _both(name: str) -> tuple[HeadsLaw, HeadsTrials]:
+    built = design_for_noise(name, n=8, beta=10.0)
+    law = HeadsLaw(NoisyKeys(8, 8), built.design.queries, built.targets)
+    rng = np.random.default_rng(0)
+    return law, simulate(law.keys, law.queries, law.targets, count=100_000, rng=rng)
+
+
+class Scale:
+    """From a number on an axis to a place in the picture."""
+
+    def __init__(self, axis: Any, values: list[float], start: float, end: float) -> None:
+        self.log = axis.type == "log"
+        # a log axis gives its range as exponents, and so does this class
+        low, high = axis.range or (min(values), max(values))
+        if axis.autorange == "reversed":
+            low, high = max(values) + 0.5, min(values) - 0.5
+        self.low, self.high, self.start, self.end = float(low), float(high), start, end
+
+    def __call__(self, value: float) -> float:
+        number = math.log10(max(value, 1e-300)) if self.log else value
+        share = (number - self.low) / (self.high - self.low)
+        return round(self.start + share * (self.end - self.start), 1)
+
+    def ticks(self, axis: Any) -> list[tuple[float, str]]:
+        if axis.tickvals is not None:
+            return list(zip(axis.tickvals, axis.ticktext, strict=True))
+        if self.log:
+            powers = range(math.ceil(self.low), math.floor(self.high) + 1)
+            return [(10.0**p, f"{10.0**p:g}") for p in powers]
+        span = abs(self.high - self.low)
+        step = 10 ** math.floor(math.log10(span / 3))
+        step *= 5 if span / step > 15 else 2 if span / step > 6 else 1
+        first = math.ceil(min(self.low, self.high) / step)
+        last = math.floor(max(self.low, self.high) / step)
+        return [(i * step, f"{round(i * step, 10):g}") for i in range(first, last + 1)]
+
+
+def svg(figure: go.Figure) -> str:
+    """The figure as SVG: axes, then each trace, then the legend."""
+    layout = figure.layout
+    xs = [float(x) for t in figure.data for x in (t.x if t.x is not None else range(len(t.z[0])))]
+    ys = [float(y) for t in figure.data for y in (t.y if t.y is not None else range(len(t.z)))]
+    if figure.data[0].type == "heatmap":
+        xs, ys = [-0.5, *xs, max(xs) + 0.5], ys
+    across = Scale(layout.xaxis, xs, LEFT, WIDTH - RIGHT)
+    up = Scale(layout.yaxis, ys, HEIGHT - BOTTOM, TOP)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'font-family="system-ui, sans-serif" font-size="13" fill="{GREY}">',
+        f'<clipPath id="inside"><rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" '
+        f'height="{HEIGHT - TOP - BOTTOM}"/></clipPath>',
+    ]
+    out += _axes(layout, across, up)
+    out.append('<g clip-path="url(#inside)">')
+    for trace in figure.data:
+        out += _trace(trace, across, up)
+    out.append("</g>")
+    out += _legend(figure)
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def _axes(layout: Any, across: Scale, up: Scale) -> list[str]:
+    floor, out = HEIGHT - BOTTOM, []
+    for value, label in across.ticks(layout.xaxis):
+        x = across(value)
+        out.append(f'<path d="M{x} {TOP}V{floor}" stroke="{GREY}" stroke-opacity=".2"/>')
+        out.append(f'<text x="{x}" y="{floor + 18}" text-anchor="middle">{escape(label)}</text>')
+    for value, label in up.ticks(layout.yaxis):
+        y = up(value)
+        out.append(f'<path d="M{LEFT} {y}H{WIDTH - RIGHT}" stroke="{GREY}" stroke-opacity=".2"/>')
+        out.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(label)}</text>')
+    x_title, y_title = (_plain(axis.title.text) for axis in (layout.xaxis, layout.yaxis))
+    middle_x, middle_y = (LEFT + WIDTH - RIGHT) / 2, (TOP + floor) / 2
+    out.append(f'<text x="{middle_x}" y="{floor + 40}" text-anchor="middle">{x_title}</text>')
+    out.append(
+        f'<text transform="translate(16 {middle_y}) rotate(-90)" text-anchor="middle">'
+        f"{y_title}</text>"
+    )
+    return out
+
+
+def _trace(trace: Any, across: Scale, up: Scale) -> list[str]:
+    if trace.type == "heatmap":
+        return [
+            f'<rect x="{across(column - 0.48)}" y="{up(row - 0.48)}" '
+            f'width="{across(column + 0.48) - across(column - 0.48):.1f}" '
+            f'height="{up(row + 0.48) - up(row - 0.48):.1f}" fill="#3b82d0" '
+            f'fill-opacity="{weight:.3f}"><title>{weight:.3f}</title></rect>'
+            for row, line in enumerate(trace.z)
+            for column, weight in enumerate(line)
+        ]
+    if trace.type == "bar":
+        wide = across(trace.width) - across(0.0)
+        return [
+            f'<path d="M{across(x - trace.width / 2)} {up(0.0)}v{up(y) - up(0.0):.1f}h{wide:.1f}'
+            f'V{up(0.0)}z" fill="{trace.marker.color}" fill-opacity=".4"/>'
+            for x, y in zip(trace.x, trace.y, strict=True)
+            if y > 0
+        ]
+    if trace.mode == "markers":
+        return [
+            f'<circle cx="{across(x)}" cy="{up(y)}" r="3" fill="{trace.marker.color}" '
+            'fill-opacity=".55"/>'
+            for x, y in zip(trace.x, trace.y, strict=True)
+        ]
+    places = " ".join(f"{across(x)},{up(y)}" for x, y in zip(trace.x, trace.y, strict=True))
+    dash = ' stroke-dasharray="7 5"' if trace.line.dash == "dash" else ""
+    return [
+        f'<polyline points="{places}" fill="none" stroke="{trace.line.color}" '
+        f'stroke-width="2"{dash}/>'
+    ]
+
+
+def _legend(figure: go.Figure) -> list[str]:
+    out, x = [], float(LEFT)
+    for trace in figure.data:
+        if not trace.name or len(figure.data) == 1:
+            continue
+        colour = trace.marker.color or trace.line.color
+        out.append(
+            f'<rect x="{x:.0f}" y="{HEIGHT - 21}" width="16" height="8" fill="{colour}" '
+            f'fill-opacity="{0.4 if trace.type == "bar" else 1}"/>'
+        )
+        out.append(f'<text x="{x + 22:.0f}" y="{HEIGHT - 13}">{escape(trace.name)}</text>')
+        x += 44 + 6.9 * len(trace.name)
+    return out
+
+
+def _plain(text: str) -> str:
+    return escape(text.replace("<sub>", "_").replace("</sub>", ""))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for name, build in drawn().items():
+        path, text = HERE / f"{name}.svg", svg(build())
+        if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
+            stale.append(path.name)
+        elif not check:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"not up to date: {', '.join(stale)}; run python docs/figures/make.py")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""`wherefrom problems` and `wherefrom check`: what can be asked, and what was answered.
+
+Exit codes of a check: 0 proved or holds, 1 refuted, 3 inconclusive, 2 may not be written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wherefrom.cli.output import print_json, print_table, talk
+from wherefrom.errors import UserError
+
+if TYPE_CHECKING:
+    from wherefrom.attention.checker.verdicts import Verdict
+    from wherefrom.attention.grading import Answer, Graded
+    from wherefrom.attention.problems import Problem
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def problems(name: str | None, as_json: bool) -> None:
+    """List the problems that a construction can be checked against, or describe one."""
+    from wherefrom.attention.problems import PROBLEMS, find_problem
+
+    if name is None:
+        if as_json:
+            print_json([problem.to_dict() for problem in PROBLEMS.values()])
+        else:
+            rows = [(p.name, p.title, " ".join(p.example)) for p in PROBLEMS.values()]
+            print_table(("problem", "what is asked", "an answer"), rows)
+            talk("wherefrom problems NAME describes one of them.")
+        return
+    problem = find_problem(name)
+    if as_json:
+        print_json(problem.to_dict())
+    else:
+        _describe(problem)
+
+
+@click.command()
+@click.argument("problem", required=False)
+@click.argument("formulas", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+@click.option("--tolerance", type=float, help="How near is near enough.")
+@click.option("--seed", default=0, show_default=True, help="Decides the drawn instances.")
+@click.option(
+    "--grade", "grade_file", type=click.Path(path_type=Path), help="Check a file of answers."
+)
+@click.option("--rubric", type=click.Path(path_type=Path), help="Problems and points for --grade.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "gradescope"]),
+    help="How --grade reports; table unless told.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Write the grades to this file.")
+def check(
+    problem: str | None,
+    formulas: tuple[str, ...],
+    as_json: bool,
+    tolerance: float | None,
+    seed: int,
+    grade_file: Path | None,
+    rubric: Path | None,
+    form: str | None,
+    out: Path | None,
+) -> int:
+    """Check a construction: wherefrom check average "q=beta*(k_a+k_b)"."""
+    if grade_file is not None:
+        if problem is not None or tolerance is not None:
+            raise UserError("--grade takes problems, formulas and tolerances from its file.")
+        _grade(grade_file, rubric, form or ("json" if as_json else "table"), out, seed)
+        return 0
+    if rubric is not None or form is not None or out is not None:
+        raise UserError("--rubric, --format and --out belong to --grade.")
+    if problem is None or not formulas:
+        raise UserError(
+            'check needs a problem and a formula, as in: wherefrom check average "q=beta*(k_a+k_b)"'
+            " (wherefrom problems lists them)."
+        )
+    from wherefrom.attention.claims import check as judge
+
+    verdict = judge(problem, formulas, tolerance=tolerance, seed=seed)
+    if as_json:
+        print_json(verdict.to_dict())
+    else:
+        _tell(verdict)
+    return verdict.exit_code
+
+
+def _describe(problem: Problem) -> None:
+    lines = (
+        ("given", problem.given),
+        ("goal", problem.goal),
+        ("in symbols", problem.symbols),
+        ("for whom", problem.quantifiers),
+        ("tolerance", f"{problem.tolerance:g}: {problem.tolerance_means}"),
+        ("write", " or ".join(" ".join(f'"{n}=..."' for n in f) for f in problem.forms)),
+        ("for example", " ".join(f'"{text}"' for text in problem.example)),
+    )
+    print_table(("problem", problem.name), lines)
+    rows = [(g.name, str(g.shape), g.meaning, " ".join(g.aliases)) for g in problem.givens]
+    print_table(("name", "shape", "meaning", "also written"), rows)
+
+
+def _tell(verdict: Verdict) -> None:
+    """The verdict for a person."""
+    click.echo(f"{verdict.verdict}: {verdict.because}")
+    rows: list[tuple[str, str]] = [("derived", line) for line in verdict.derived]
+    if verdict.beta is not None:
+        rows.append(("beta needed", verdict.beta.formula))
+        at = ", ".join(f"n = {n}: {beta:.4g}" for n, beta in verdict.beta.by_n.items())
+        rows.append(("", f"tolerance {verdict.tolerance:g}, {at}"))
+    if verdict.failure is not None:
+        rows.extend(_failure_rows(verdict))
+    for item in verdict.assumptions:
+        rows.append(("needs" if item.used else "does not need", f"{item.name}: {item.evidence}"))
+    if verdict.counterexample is not None:
+        rows.append(("counterexample", verdict.counterexample.sentence))
+        rows.extend(
+            (f"  {name}", str(value)) for name, value in verdict.counterexample.numbers.items()
+        )
+    if verdict.checked:
+        rows.append(("tried on", verdict.checked))
+    rows.extend(("note", note) for note in verdict.notes)
+    if rows:
+        print_table(("check", verdict.problem), rows)
+
+
+def _failure_rows(verdict: Verdict) -> list[tuple[str, str]]:
+    failure = verdict.failure
+    assert failure is not None
+    at = f" (n = {failure.n}, beta = {failure.beta:.4g})" if failure.n else ""
+    rows = [("fails if", failure.meaning), ("", f"exactly {failure.probability:.4%}{at}")]
+    if failure.set_aside:
+        rows.append(
+            ("", f"{failure.set_aside:.2%} set aside; {failure.in_all:.4%} fail in all samples")
+        )
+    if failure.simulated is not None:
+        rows.append(
+            (
+                "",
+                f"simulated {failure.simulated:.4%} of all, "
+                f"standard error {failure.standard_error:.4%}",
+            )
+        )
+    if failure.alpha_allowed is not None:
+        rows.append(("", f"the blur alpha may be {failure.alpha_allowed:.2g} at this beta"))
+    return rows
+
+
+def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
+    from wherefrom.attention.grading import apply_rubric, grade, gradescope
+
+    answers = _read(path)
+    if rubric is not None:
+        answers = apply_rubric(answers, _read(rubric))
+    graded = grade(answers, seed=seed)
+    if form == "table":
+        if out is not None:
+            _write(out, "\n".join(_plain_rows(graded)) + "\n")
+            talk(f"written to {out}")
+        else:
+            rows = [_row(item) for item in graded]
+            print_table(("student", "id", "problem", "verdict", "points", "because"), rows)
+        talk(gradescope(graded)["output"])
+        return
+    if form == "gradescope":
+        record: object = gradescope(graded)
+    else:
+        record = [item.to_dict() for item in graded]
+    if out is None:
+        print_json(record)
+    else:
+        from wherefrom.storage import write_json
+
+        write_json(out, record)
+        talk(f"written to {out}")
+
+
+def _row(item: Graded) -> tuple[str, ...]:
+    points = f"{item.score:g}/{item.answer.points:g}"
+    first = item.sentence.splitlines()[0]
+    return item.answer.student, item.answer.id, item.answer.problem, item.word, points, first
+
+
+def _plain_rows(graded: list[Graded]) -> list[str]:
+    return ["\t".join(("student", "id", "problem", "verdict", "points", "because"))] + [
+        "\t".join(_row(item)) for item in graded
+    ]
+
+
+def _read(path: Path) -> list[Answer]:
+    from wherefrom.attention.grading import MAX_BYTES, read_answers
+
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UserError(f"{path} is too long for a file of answers.")
+        text = path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text in UTF-8.") from None
+    return read_answers(text, source=str(path))
+
+
+def _write(path: Path, text: str) -> None:
+    from wherefrom.storage import write_whole
+
+    write_whole(path, text)

@@ -1,0 +1,162 @@
+"""Inside a trained model: where each head looks while it answers, and what that does not prove.
+
+Everything is read at the position from which the first token of the answer is predicted. Beside the
+weights stand the norms of what they carry (Kobayashi et al. 2020: a large weight on a small value
+moves nothing) and a second set of weights with the same output, where one exists: a map of weights
+shows one way in which the output could have come about, not the way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from wherefrom.attention.equation import log_leftover
+from wherefrom.attention.limits import second_weights
+from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.errors import UserError
+from wherefrom.model.decoder import Decoder
+from wherefrom.model.mixers import Glance
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HeadView:
+    """One head at the answering position, over the keys it may see."""
+
+    layer: int
+    head: int
+    weights: Floats  # (keys,)
+    moved: Floats  # (keys,): |weight * value|, what each key adds to the output
+    mass_on_name: float | None  # None where keys are latents, not tokens
+    entropy: float  # nats
+    effective_keys: float  # exp(entropy)
+    margin: float | None  # best score minus second best, None for a single key
+    implied_beta: float | None  # the beta whose textbook query puts as much on its key
+    freedom: int  # dimension of the weights that give the same output
+    second: Floats | None  # one such set, as far away as one step goes
+    second_distance: float  # total variation between the two
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "layer": self.layer,
+            "head": self.head,
+            "weights": _rounded(self.weights),
+            "moved": _rounded(self.moved),
+            "mass_on_name": self.mass_on_name,
+            "entropy": self.entropy,
+            "effective_keys": self.effective_keys,
+            "margin": self.margin,
+            "implied_beta": self.implied_beta,
+            "freedom": self.freedom,
+            "second_weights": None if self.second is None else _rounded(self.second),
+            "second_distance": self.second_distance,
+        }
+
+
+@dataclass(frozen=True)
+class InsideView:
+    """A question's tokens, which of them are the name, and every head's view."""
+
+    question: str
+    tokens: tuple[str, ...]
+    name: tuple[int, ...]
+    maps: tuple[Floats, ...]  # for each layer (heads, queries, keys)
+    heads: tuple[HeadView, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "question": self.question,
+            "tokens": list(self.tokens),
+            "name": list(self.name),
+            "heads": [head.to_dict() for head in self.heads],
+        }
+
+
+@torch.inference_mode()
+def look_inside(model: Decoder, tokens: Tokens, question: str, subject: str | None) -> InsideView:
+    """Every layer and head as the model reads the question and is about to answer."""
+    ((ids, offsets),) = tokens.encode_with_offsets([question])
+    ids = [*ids, MASK]
+    if len(ids) > model.config.longest_input:
+        raise UserError(
+            f"the question has {len(ids)} tokens and this model reads "
+            f"{model.config.longest_input}; ask a shorter one."
+        )
+    name = _name_tokens(question, subject, offsets)
+    glances: list[Glance] = []
+    model.eval()
+    model(torch.tensor([ids]), watch=glances)
+    heads = []
+    for layer, glance in enumerate(glances):
+        keys_are_tokens = glance.weights.shape[-1] == len(ids)
+        for head in range(glance.weights.shape[1]):
+            heads.append(_view(glance, layer, head, name if keys_are_tokens else None))
+    return InsideView(
+        question=question,
+        tokens=tuple(tokens.surface(token) for token in ids),
+        name=name,
+        maps=tuple(glance.weights[0].double().numpy() for glance in glances),
+        heads=tuple(view for view in heads if view is not None),
+    )
+
+
+def _view(glance: Glance, layer: int, head: int, name: tuple[int, ...] | None) -> HeadView | None:
+    """The last query of one head, or None when it may look nowhere."""
+    seen = glance.weights[0, head, -1] > 0
+    if not bool(seen.any()):
+        return None
+    weights = glance.weights[0, head, -1].double().numpy()
+    values = glance.values[0, head].double().numpy()
+    scores = glance.scores[0, head, -1].double().numpy()
+    allowed = np.isfinite(scores)
+    positive = weights[weights > 0]
+    entropy = float(-(positive * np.log(positive)).sum())
+    ordered = np.sort(scores[allowed])[::-1]
+    best = np.zeros(len(scores), dtype=bool)
+    best[int(np.argmax(np.where(allowed, scores, -np.inf)))] = True
+    others = int(allowed.sum()) - 1
+    margin = beta = None
+    if others:
+        margin = float(ordered[0] - ordered[1])
+        leftover = float(log_leftover(np.where(allowed, scores, -np.inf), best))
+        beta = float(math.log(weights[best][0]) - leftover + math.log(others))
+    other = second_weights(values[allowed], weights[allowed] / weights[allowed].sum())
+    second = None
+    if other.weights is not None:
+        second = np.zeros(len(weights))
+        second[allowed] = other.weights
+    return HeadView(
+        layer=layer,
+        head=head,
+        weights=weights,
+        moved=weights * np.linalg.norm(values, axis=-1),
+        mass_on_name=None if name is None else float(weights[list(name)].sum()),
+        entropy=entropy,
+        effective_keys=math.exp(entropy),
+        margin=margin,
+        implied_beta=beta,
+        freedom=other.dimension,
+        second=second,
+        second_distance=other.distance,
+    )
+
+
+def _name_tokens(
+    question: str, subject: str | None, offsets: list[tuple[int, int]]
+) -> tuple[int, ...]:
+    start = question.find(subject) if subject else -1
+    if subject is None or start < 0:
+        return ()
+    end = start + len(subject)
+    return tuple(i for i, (first, last) in enumerate(offsets) if first < end and last > start)
+
+
+def _rounded(values: Floats) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]

@@ -1,0 +1,187 @@
+"""The equation against torch's own, at its edges, and where a weight rounds to one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from torch.nn.functional import scaled_dot_product_attention
+
+from wherefrom.attention.equation import (
+    attend,
+    attend_fused,
+    log_leftover,
+    log_sum_exp,
+    softmax_over_keys,
+)
+from wherefrom.errors import UserError
+
+# a different prime for every dimension, so that no two can be confused
+BATCH, HEADS, QUERIES, KEYS, WIDTH, VALUES = 2, 3, 5, 7, 11, 13
+
+logits = st.floats(-30, 30, allow_nan=False, width=64)
+
+
+def draw(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    query = rng.standard_normal((BATCH, HEADS, QUERIES, WIDTH))
+    key = rng.standard_normal((BATCH, HEADS, KEYS, WIDTH))
+    value = rng.standard_normal((BATCH, HEADS, KEYS, VALUES))
+    mask = rng.random((BATCH, HEADS, QUERIES, KEYS)) > 0.3
+    mask[..., 0] = True
+    return query, key, value, mask
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_numpy_and_torch_and_the_kernel_agree(masked: bool) -> None:
+    query, key, value, mask = draw()
+    ours = attend(query, key, value, scale=0.3, mask=mask if masked else None)
+    tensors = [torch.from_numpy(x) for x in (query, key, value)]
+    theirs = scaled_dot_product_attention(
+        *tensors, attn_mask=torch.from_numpy(mask) if masked else None, scale=0.3
+    )
+    np.testing.assert_allclose(ours.context, theirs.numpy(), rtol=0, atol=1e-14)
+    same = attend(*tensors, scale=0.3, mask=torch.from_numpy(mask) if masked else None)
+    assert isinstance(same.context, torch.Tensor)
+    np.testing.assert_allclose(same.weights.numpy(), ours.weights, rtol=0, atol=1e-15)
+    assert ours.scores.shape == ours.weights.shape == (BATCH, HEADS, QUERIES, KEYS)
+    assert ours.context.shape == (BATCH, HEADS, QUERIES, VALUES)
+
+
+def test_leading_dimensions_broadcast() -> None:
+    query, key, value, _ = draw()
+    full = attend(query, key, value)
+    shared = attend(query[0, 0], key, value)  # one set of queries for all heads
+    np.testing.assert_allclose(shared.context[0, 0], full.context[0, 0], atol=1e-14)
+    assert shared.context.shape == (BATCH, HEADS, QUERIES, VALUES)
+    single = attend(query[1, 2, 4], key[1, 2], value[1, 2])
+    assert single.weights.shape == (KEYS,)
+    np.testing.assert_allclose(single.context, full.context[1, 2, 4], atol=1e-14)
+
+
+def test_a_query_that_may_look_nowhere_gets_nothing() -> None:
+    query, key, value, mask = draw()
+    mask[1, 2, 3] = False
+    mask[:, :, 4] = False
+    ours = attend(query, key, value, mask=mask)
+    assert (ours.weights[1, 2, 3] == 0).all()
+    assert (ours.context[:, :, 4] == 0).all()
+    np.testing.assert_allclose(ours.weights[0, 0, 0].sum(), 1, atol=1e-15)
+    for dtype, rounding in ((torch.float64, 1e-14), (torch.float32, 1e-5)):
+        tensors = [torch.from_numpy(x).to(dtype).requires_grad_() for x in (query, key, value)]
+        fused = attend_fused(*tensors, scale=1.0, mask=torch.from_numpy(mask))
+        np.testing.assert_allclose(fused.detach().numpy(), ours.context, rtol=0, atol=rounding)
+        open_ = attend(*tensors, mask=torch.from_numpy(mask)).context
+        for context in (fused, open_):
+            gradients = torch.autograd.grad(context.square().sum(), tensors)
+            assert all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+            assert float(gradients[0][1, 2, 3].abs().max()) == 0
+
+
+def test_fused_causal_is_the_causal_mask() -> None:
+    rng = np.random.default_rng(1)
+    query, key, value = (
+        torch.from_numpy(rng.standard_normal((HEADS, KEYS, WIDTH))) for _ in range(3)
+    )
+    mask = torch.ones(KEYS, KEYS, dtype=torch.bool).tril()
+    expected = attend(query, key, value, scale=0.5, mask=mask).context
+    np.testing.assert_allclose(
+        attend_fused(query, key, value, scale=0.5, causal=True), expected, atol=1e-14
+    )
+    padding = torch.ones(KEYS, dtype=torch.bool)
+    padding[:2] = False  # the first two queries may then look nowhere
+    expected = attend(query, key, value, scale=0.5, mask=mask & padding).context
+    fused = attend_fused(query, key, value, scale=0.5, mask=padding, causal=True)
+    np.testing.assert_allclose(fused, expected, atol=1e-14)
+    assert float(fused[:, :2].abs().max()) == 0
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_logits_of_ten_thousand(kind: str) -> None:
+    scores = np.array([1e4, 1e4 - 1, -1e4, 0.0])
+    given_scores = scores if kind == "numpy" else torch.from_numpy(scores)
+    weights = np.asarray(softmax_over_keys(given_scores))
+    top = 1 / (1 + np.exp(-1))
+    np.testing.assert_allclose(weights, [top, 1 - top, 0, 0], rtol=1e-15, atol=0)
+    assert float(log_sum_exp(given_scores)) == pytest.approx(1e4 + np.log1p(np.exp(-1)), rel=1e-15)
+
+
+def test_the_leftover_is_right_when_the_weight_is_one_to_the_last_bit() -> None:
+    scores = np.array([300.0, 1.0, 0.0])
+    assert softmax_over_keys(scores)[0] == 1.0
+    # exactly: ln((e + 1)/(e^300 + e + 1)), and e^300 swallows the rest below 1e-129
+    expected = np.log(np.e + 1) - 300
+    found = log_leftover(scores, np.array([True, False, False]))
+    assert found == pytest.approx(expected, rel=1e-15)
+    everything = log_leftover(scores, np.array([True, True, True]))
+    assert everything == -np.inf
+    tensor = log_leftover(torch.from_numpy(scores), torch.tensor([True, False, False]))
+    assert float(tensor) == pytest.approx(expected, rel=1e-15)
+
+
+@given(arrays(np.float64, (3, KEYS), elements=logits), st.floats(-1e3, 1e3))
+@settings(max_examples=60, deadline=None)
+def test_weights_are_a_distribution_that_no_shift_changes(scores: np.ndarray, by: float) -> None:
+    weights = softmax_over_keys(scores)
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=4e-16 * KEYS)
+    # the shift rounds the scores to 1e3 * 2^-52, and the weights by that, relatively
+    np.testing.assert_allclose(softmax_over_keys(scores + by), weights, rtol=1e-12, atol=0)
+
+
+@given(arrays(np.float64, KEYS, elements=logits), st.permutations(range(KEYS)))
+@settings(max_examples=60, deadline=None)
+def test_the_order_of_the_keys_does_not_matter(scores: np.ndarray, order: list[int]) -> None:
+    key, value = np.eye(KEYS), np.arange(KEYS * VALUES, dtype=float).reshape(KEYS, VALUES)
+    straight = attend(scores, key, value)
+    turned = attend(scores, key[order], value[order])
+    np.testing.assert_allclose(turned.weights, straight.weights[order], rtol=1e-13)
+    np.testing.assert_allclose(turned.context, straight.context, rtol=1e-12)
+
+
+@given(arrays(np.float64, KEYS, elements=logits), arrays(np.bool_, KEYS))
+@settings(max_examples=60, deadline=None)
+def test_kept_and_leftover_sum_to_one(scores: np.ndarray, keep: np.ndarray) -> None:
+    parts = np.exp(log_leftover(scores, keep)) + np.exp(log_leftover(scores, ~keep))
+    assert parts == pytest.approx(1, abs=1e-14)
+
+
+@given(arrays(np.float64, KEYS, elements=logits), arrays(np.bool_, KEYS))
+@settings(max_examples=60, deadline=None)
+def test_a_mask_is_the_same_as_leaving_the_keys_out(scores: np.ndarray, mask: np.ndarray) -> None:
+    weights = softmax_over_keys(scores, mask)
+    assert (weights[~mask] == 0).all()
+    if mask.any():
+        np.testing.assert_allclose(weights[mask], softmax_over_keys(scores[mask]), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"query": np.ones(3)}, "same width"),
+        ({"value": np.ones((5, 2))}, "each key needs one value"),
+        ({"key": np.ones(4)}, "expects key"),
+        ({"key": np.ones((0, 4)), "value": np.ones((0, 2))}, "at least one key"),
+        ({"key": torch.ones(7, 4)}, "not some of each"),
+        ({"mask": np.zeros(7)}, "True where"),
+        ({"mask": torch.ones(7, dtype=torch.bool)}, "must be a numpy array"),
+    ],
+)
+def test_wrong_input_gets_a_sentence(change: dict[str, object], sentence: str) -> None:
+    right = {"query": np.ones(4), "key": np.ones((7, 4)), "value": np.ones((7, 2))}
+    with pytest.raises(UserError, match=sentence):
+        attend(**{**right, **change})
+
+
+def test_numbers_alone_import_no_torch() -> None:
+    program = (
+        "import sys, numpy as np; from wherefrom.attention.equation import attend; "
+        "attend(np.ones(2), np.eye(2), np.eye(2)); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

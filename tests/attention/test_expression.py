@@ -1,0 +1,395 @@
+"""What may be written is read as meant; what may not ends in one sentence with a column."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wherefrom.attention.checker.numeric import Numeric
+from wherefrom.attention.checker.shapes import Shape, Shapes
+from wherefrom.attention.claims import check
+from wherefrom.attention.expression import (
+    FUNCTIONS,
+    MAX_DEPTH,
+    MAX_LENGTH,
+    MAX_NODES,
+    ExpressionError,
+    evaluate,
+    parse,
+)
+from wherefrom.attention.problems import PROBLEMS
+from wherefrom.errors import UserError
+
+KNOWN = {"beta": "beta", "β": "beta", "k_a": "k_a", "k_b": "k_b", "A": "A", "n": "n"}
+SHAPES = {
+    "beta": Shape(),
+    "n": Shape(),
+    "k_a": Shape(("d",)),
+    "k_b": Shape(("d",)),
+    "A": Shape(("d",), ("m",)),
+}
+VALUES = {
+    "beta": 3.0,
+    "n": 7,
+    "k_a": np.array([1.0, 0.0, 2.0]),
+    "k_b": np.array([0.0, 5.0, 1.0]),
+    "A": np.array([[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]]),
+}
+
+
+def value(text: str) -> np.ndarray:
+    expression = parse(text, known=KNOWN)
+    evaluate(expression, Shapes(SHAPES))
+    return np.asarray(evaluate(expression, Numeric(VALUES)))
+
+
+def error(text: str) -> ExpressionError:
+    with pytest.raises(ExpressionError) as caught:
+        value(text)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("beta*(k_a+k_b)", 3 * (VALUES["k_a"] + VALUES["k_b"])),
+        ("β·k_a − k_b", 3 * VALUES["k_a"] - VALUES["k_b"]),
+        ("-k_a/2", -VALUES["k_a"] / 2),
+        ("+k_a", VALUES["k_a"]),
+        ("k_a.T @ k_b", 2.0),
+        ("dot(k_a, k_b)", 2.0),
+        ("inner(k_a, k_b)", 2.0),
+        ("k_a @ k_b.T", np.outer(VALUES["k_a"], VALUES["k_b"])),
+        ("outer(k_a, k_b)", np.outer(VALUES["k_a"], VALUES["k_b"])),
+        ("norm(k_a)**2", 5.0),
+        ("unit(k_a)", VALUES["k_a"] / np.sqrt(5)),
+        ("A.T @ A", VALUES["A"].T @ VALUES["A"]),
+        ("transpose(A)", VALUES["A"].T),
+        ("pinv(A) @ A", np.eye(2)),
+        ("inv(A.T@A) @ (A.T@A)", np.eye(2)),
+        ("hstack(A, k_a)", np.hstack([VALUES["A"], VALUES["k_a"][:, None]])),
+        ("exp(log(n))", 7.0),
+        ("sqrt(beta**2)", 3.0),
+        ("abs(-beta)", 3.0),
+        ("0.1*10", 1.0),
+        ("2**0 + 2**8", 257.0),
+    ],
+)
+def test_the_language_means_what_it_says(text: str, expected: object) -> None:
+    want = np.atleast_1d(np.asarray(expected, float))
+    want = want.reshape(-1, 1) if want.ndim == 1 else want
+    np.testing.assert_allclose(value(text), want, atol=1e-12)
+
+
+def test_a_literal_is_exact() -> None:
+    tree = parse("0.1", known={}).tree
+    assert getattr(tree, "value", None) == Fraction(1, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "words"),
+    [
+        ("beta*foo", 6, 'no name "foo"'),
+        ("β*foo", 3, 'no name "foo"'),  # columns count characters, not bytes
+        ("  beta*foo", 8, 'no name "foo"'),
+        ("k_a^2", 4, "write ** for a power"),
+        ("A^T", 2, ".T for a transpose"),
+        ("A**T", 4, ".T"),
+        ("beta**n", 7, "written whole number from 0 to 8"),
+        ("beta**9", 7, "0 to 8"),
+        ("beta**-1", 7, "whole number"),
+        ("beta**0.5", 7, "sqrt"),
+        ("beta(k_a)", 1, "beta*(...)"),
+        ("2(k_a)", 1, "needs its sign"),
+        ("lambda*k_a", 1, "lam or beta"),
+        ("k_a.shape", 1, "only thing that may follow a dot is T"),
+        ("k_a[0]", 1, "square brackets"),
+        ("'beta'", 1, "plain numbers"),
+        ("1j*k_a", 1, "plain numbers"),
+        ("True*k_a", 1, "plain numbers"),
+        ("1e13*k_a", 1, "1e12"),
+        ("1e-13*k_a", 1, "1e-12"),
+        ("k_a*k_b", 1, "outer(x, y)"),
+        ("A*A.T", 1, "write @"),
+        ("k_a@k_b", 1, "dot(x, y)"),
+        ("k_a + beta", 1, "shapes differ"),
+        ("k_a/k_b", 1, "divide by a number"),
+        ("A@A", 1, "does not fit together"),
+        ("k_a/0", 1, "divides by zero"),
+        ("k_a/(beta-beta)", 1, "divides by zero"),
+        ("unit(k_a-k_a)", 1, "divides by zero"),
+        ("sqrt(-beta)", 1, "negative"),
+        ("log(0)", 1, "not positive"),
+        ("inv(A)", 1, "square"),
+        ("inv(outer(k_a,k_a))", 1, "no inverse"),
+        ("norm(A)", 1, "takes a vector"),
+        ("norm(k_a, k_b)", 1, "takes 1 argument"),
+        ("norm(x=k_a)", 1, "takes 1 argument"),
+        ("frobnicate(k_a)", 1, "no function"),
+        ("norm", 1, "is a function"),
+        ("beta*(k_a", 6, "bracket"),
+        ("beta k_a", 6, "operator"),
+        ("", 1, "expected here"),
+        ("k_a\nk_b", 4, "can be seen"),
+        ("k_a if n else k_b", 1, "a condition"),
+        ("k_a == k_b", 1, "comparison"),
+        ("k_a // 2", 1, "only + - * / @"),
+        ("~n", 1, "signs"),
+        ("exp(exp(exp(n)))", 5, "grow beyond"),
+    ],
+)
+def test_what_may_not_be_written_is_pointed_at(text: str, column: int, words: str) -> None:
+    mistake = error(text)
+    assert words in mistake.sentence
+    assert mistake.column == column
+    lines = str(mistake).splitlines()
+    assert len(lines) == 3
+    assert lines[2] == "  " + " " * (column - 1) + "^"
+
+
+def test_the_caps() -> None:
+    assert "400" in error("1+" * 200 + "1").sentence
+    assert str(MAX_NODES) in error("+".join(["n"] * 100)).sentence
+    assert str(MAX_DEPTH) in error("-" * 30 + "n").sentence
+    assert "inv and pinv" in error("pinv(pinv(pinv(pinv(pinv(A)))))").sentence
+    assert value("+".join(["n"] * 60)).item() == 7 * 60  # a long sum is not a deep one
+
+
+ATTACKS = [
+    "__import__('os').system('id')",
+    "().__class__.__bases__[0].__subclasses__()",
+    "k_a.__class__",
+    "k_a.T.__init__.__globals__",
+    "(lambda: 1)()",
+    "[x for x in (1,)]",
+    "{k_a: k_b}",
+    "{**{}}",
+    "f'{k_a}'",
+    "k_a if 1 else k_b",
+    "(k_a := k_b)",
+    "exec('1')",
+    "eval('1')",
+    "open('/etc/passwd')",
+    "print(1)",
+    "getattr(k_a, 'T')",
+    "9**9**9**9",
+    "((((9**8)**8)**8)**8)**8",
+    "beta**8**8**8",
+    "1e308*1e308",
+    "9" * 399,
+    "1/0",
+    "0**0",
+    "0/0*k_a",
+    "exp(1e12)*k_a",
+    "exp(exp(exp(beta)))*k_a",
+    "log(log(log(beta)))*k_a",
+    "k_a/(beta-beta)",
+    "k_a/(n-n)",
+    "inv(0*I)@k_a",
+    "pinv(0*I)@k_a",
+    "unit(0*k_a)",
+    "sqrt(-1)*k_a",
+    "(" * 200 + ")" * 200,
+    "(" * 398,
+    "-" * 399,
+    "~" * 399,
+    "not " * 99,
+    "k_a" + ".T" * 198,
+    "1+" * 199 + "1",
+    "n*" * 199 + "n",
+    "(beta+n+1)**8*(beta+n+2)**8*(beta+n+3)**8*(beta+n+4)**8*k_a",
+    "/".join(["k_a"] + ["(beta+n+sqrt(2)+sqrt(3))**8"] * 12),
+    "+".join([f"k_a/(beta+{i}+n)" for i in range(20)]),
+    "@".join(["(I+beta*outer(k_a+k_b+sum_others,k_a-k_b))"] * 8) + "@k_a",
+    "@".join(["pinv(I+exp(beta)*outer(k_a,k_b))"] * 4) + "@k_a",
+    "\x00",
+    "k_a\x00",
+    "\ud800",
+    "﷽" * 100,
+    "𝓴_a",
+    "k_a#comment",
+    "k_a;k_b",
+    "k_a\\\nk_b",
+    "`k_a`",
+    "$k_a",
+    "k_a!",
+    "yield k_a",
+    "await k_a",
+    "*k_a",
+    "k_a,",
+    "...",
+    "None",
+    "''",
+    "b''",
+    '"' * 300,
+    "nan*k_a",
+    "inf*k_a",
+    "1_000*k_a",
+    "0x10*k_a",
+    "1if 1else 2",
+]
+
+
+def answer_or_sentence(problem: str, *texts: str) -> str:
+    try:
+        verdict = check(problem, texts)
+    except UserError as mistake:
+        lines = str(mistake).splitlines()
+        assert lines, "an error must say something"
+        return lines[0]
+    assert verdict.verdict in ("proved", "holds", "refuted", "inconclusive")
+    assert verdict.because.endswith(".")
+    return verdict.verdict
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_an_attack_gets_an_answer_or_a_sentence(text: str) -> None:
+    assert answer_or_sentence("average", "q=" + text)
+
+
+GATED = """
+import resource, sys, time, json
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+sys.path[:0] = json.loads(sys.argv[1])
+from wherefrom.attention.claims import check
+from wherefrom.errors import UserError
+check("average", ["q=exp(beta)*pinv(K)@(e_a+e_b)"])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+worst, slowest = 0.0, ""
+for text in json.load(sys.stdin):
+    for problem in ("average", "two-heads"):
+        formulas = ["q=" + text]
+        if problem == "two-heads":
+            text2 = text.replace("k_", "mu_").replace("K", "Mu")
+            formulas = ["q1=" + text2, "q2=" + text2]
+        start = time.process_time()
+        try:
+            check(problem, formulas)
+        except UserError:
+            pass
+        taken = time.process_time() - start
+        if taken > worst:
+            worst, slowest = taken, text
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"worst": worst, "slowest": slowest, "megabytes": after / 1024,
+                  "torch": "torch" in sys.modules}))
+"""
+
+
+def test_every_input_ends_in_time_and_in_memory() -> None:
+    """2 seconds of processor time for each and 200 MB for all, in a process of its own."""
+    import json
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(GATED), json.dumps([p for p in sys.path if p])],
+        input=json.dumps([text for text in ATTACKS if text != "\ud800"]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["worst"] < 2.0, report
+    assert report["megabytes"] < 200, report
+    assert not report["torch"]
+    print(report)
+
+
+WORDS = st.sampled_from(
+    [
+        *("k_a", "k_b", "k_j", "mu_a", "u_a", "x1", "beta", "n", "I", "K", "A", "B", "S", "ones"),
+        *("sum_others", "sum_all", "e_a", "1", "0", "2.5", "1e9", "**2", "**8", ".T", "(", ")"),
+        *("+", "-", "*", "/", "@", ",", "^", "[", "]", " ", "=", "'", "lambda", "_", "é", "\t"),
+        *(name + "(" for name in FUNCTIONS),
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(WORDS, max_size=40).map("".join), st.sampled_from(sorted(PROBLEMS)))
+def test_any_jumble_of_words_gets_an_answer_or_a_sentence(text: str, problem: str) -> None:
+    form = PROBLEMS[problem].forms[0]
+    assert answer_or_sentence(problem, *(f"{wanted}={text}" for wanted in form))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=MAX_LENGTH + 5))
+def test_any_text_gets_an_answer_or_a_sentence(text: str) -> None:
+    assert answer_or_sentence("average", text)
+    assert answer_or_sentence("extract", "M=" + text)
+
+
+def leaves(scalars: bool) -> st.SearchStrategy[str]:
+    names = ["beta", "n", "2", "0.5", "7"] if scalars else ["k_a", "k_b", "sum_others", "sum_all"]
+    return st.sampled_from(names)
+
+
+def formulas() -> st.SearchStrategy[str]:
+    number = st.recursive(
+        leaves(True),
+        lambda inner: st.one_of(
+            st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({''.join(t)})"),
+            inner.map(lambda x: f"sqrt(abs({x}))"),
+            inner.map(lambda x: f"({x})**2"),
+            inner.map(lambda x: f"exp({x})"),
+        ),
+        max_leaves=5,
+    )
+    return st.recursive(
+        leaves(False),
+        lambda inner: st.one_of(
+            st.tuples(inner, st.sampled_from("+-"), inner).map(lambda t: f"({''.join(t)})"),
+            st.tuples(number, inner).map(lambda t: f"{t[0]}*{t[1]}"),
+            st.tuples(inner, inner, inner).map(lambda t: f"outer({t[0]},{t[1]})@({t[2]})"),
+            inner.map(lambda x: f"unit({x})"),
+        ),
+        max_leaves=5,
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(formulas())
+def test_what_changes_nothing_changes_no_verdict(text: str) -> None:
+    """A constant added to every logit cancels in a softmax; the value of a formula is the same
+    however it is written."""
+    try:
+        plain = check("average", [f"q={text}"]).verdict
+    except ExpressionError:
+        return
+    assert check("average", [f"q=({text})+3*sum_all"]).verdict == plain
+    assert check("average", [f"q=2*({text})/2"]).verdict == plain
+
+
+@settings(max_examples=60, deadline=None)
+@given(formulas())
+def test_well_formed_formulas_agree_in_the_two_algebras(text: str) -> None:
+    """Where the exact algebra has logits, floating point on drawn keys finds the same ones."""
+    from wherefrom.attention.checker.construction import read_construction
+    from wherefrom.attention.checker.instances import key_instance
+    from wherefrom.attention.checker.query_model import QueryModel
+
+    problem = PROBLEMS["average"]
+    try:
+        model = QueryModel(read_construction(problem, ["q=" + text]))
+    except ExpressionError:
+        return
+    if model.exact is None:
+        return
+    n, d, beta = 6, 9, 1.7
+    values, keys = key_instance(problem, n=n, d=d, beta=beta, rng=np.random.default_rng(5))
+    try:
+        q = np.asarray(evaluate(model.construction.expressions["q"], Numeric(values))).ravel()
+    except ExpressionError:
+        return
+    exact = model.logits(beta, n)[0]
+    scale = max(1.0, float(np.abs(q).max()), *map(abs, exact))
+    if scale > 1e12:  # differences of such numbers keep no digits to compare
+        return
+    np.testing.assert_allclose((keys @ q)[:3], exact, atol=1e-7 * scale)

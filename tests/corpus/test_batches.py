@@ -1,0 +1,176 @@
+"""Batches: little padding, all visited once before any twice, resumable at any place."""
+
+from __future__ import annotations
+
+from itertools import islice
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wherefrom.corpus import batches
+from wherefrom.corpus.batches import POOL, Batch, BatchStream, Place, Source
+from wherefrom.corpus.examples import Example
+from wherefrom.corpus.tokens import PAD
+
+SIZES = [
+    {"tokens": 2048},
+    {"tokens": 8192},
+    {"examples": 128},
+    {"examples": 32},
+]
+EACH_SIZE = pytest.mark.parametrize(
+    "size", SIZES, ids=[f"{name}-{n}" for size in SIZES for name, n in size.items()]
+)
+
+
+def counted(name: str, share: float, count: int, tag: int, *, fixed: int | None = None) -> Source:
+    """Record i becomes tag, i+1, and filling of a length like those of span corruption."""
+
+    def make(i: int, rng: np.random.Generator) -> Example:
+        length = fixed or int(rng.integers(7, 116))
+        ids = np.full(length, 3, dtype=np.int32)
+        ids[:2] = tag, i + 1
+        return Example(ids=ids, weights=np.linspace(0.5, 1.0, length, dtype=np.float32))
+
+    return Source(name, share, count, make)
+
+
+def stream(size: dict[str, int], seed: tuple[int, ...] = (7,)) -> BatchStream:
+    sources = [counted("text", 3, 2937, 10), counted("question", 1, 500, 20, fixed=31)]
+    return BatchStream(sources, seed=seed, **size)
+
+
+def rows(batch: Batch) -> list[tuple[int, ...]]:
+    return [tuple(row) for part in batch.parts for row in part.ids.tolist()]
+
+
+def visits(made: list[Batch], tag: int) -> list[int]:
+    return [row[1] - 1 for batch in made for row in rows(batch) if row[0] == tag]
+
+
+def same(one: Batch, two: Batch) -> bool:
+    return len(one.parts) == len(two.parts) and all(
+        torch.equal(a.ids, b.ids) and torch.equal(a.weights, b.weights)
+        for a, b in zip(one.parts, two.parts, strict=True)
+    )
+
+
+@EACH_SIZE
+def test_under_a_tenth_of_the_tokens_is_padding(size):
+    made = stream(size).pool(0)
+    real = sum(int((part.ids != PAD).sum()) for batch in made for part in batch.parts)
+    everything = sum(part.ids.numel() for batch in made for part in batch.parts)
+    assert sum(batch.tokens for batch in made) == real
+    assert sum(batch.padded for batch in made) == everything
+    assert 1 - real / everything < 0.1
+
+
+@given(lengths=st.lists(st.integers(1, 130), min_size=1, max_size=60))
+@settings(max_examples=30)
+def test_no_batch_of_any_lengths_pads_a_tenth_when_sized_by_examples(lengths):
+    def make(i: int, _: np.random.Generator) -> Example:
+        return Example(ids=np.full(lengths[i], 2), weights=np.ones(lengths[i]))
+
+    source = Source("any", 1, len(lengths), make)
+    with mock.patch.object(batches, "POOL", 1):
+        made = BatchStream([source], seed=[1], examples=len(lengths)).pool(0)
+    for batch in made:
+        assert batch.examples == len(lengths)
+        assert 1 - batch.tokens / batch.padded < 0.1
+
+
+def test_a_batch_sized_by_tokens_holds_at_most_that_many_and_mostly_nearly_that_many():
+    made = stream({"tokens": 2048}).pool(0)
+    assert all(batch.padded <= 2048 for batch in made)
+    assert np.median([batch.padded for batch in made]) > 0.9 * 2048
+
+
+def test_an_example_longer_than_the_batch_has_one_of_its_own():
+    made = BatchStream([counted("text", 1, 9, 10, fixed=90)], seed=[1], tokens=50).pool(0)
+    assert {batch.examples for batch in made} == {1}
+    assert len(made) == POOL
+
+
+def test_a_batch_sized_by_examples_holds_exactly_that_many():
+    assert {batch.examples for batch in stream({"examples": 37}).pool(0)} == {37}
+
+
+@EACH_SIZE
+def test_each_source_gives_its_share_of_every_pool(size):
+    made = stream(size).pool(1)
+    text, question = len(visits(made, 10)), len(visits(made, 20))
+    assert text + question == sum(batch.examples for batch in made)
+    assert text / (text + question) == pytest.approx(3 / 4, abs=1 / POOL)
+
+
+def test_the_sources_are_mixed_within_batches_of_examples():
+    for batch in stream({"examples": 128}).pool(0)[:5]:
+        assert 70 <= len(visits([batch], 10)) <= 120  # 96 on average, spread 5
+
+
+@EACH_SIZE
+def test_every_record_is_seen_once_before_any_is_seen_twice(size):
+    the_stream = stream(size)
+    pools = [the_stream.pool(number) for number in range(3)]
+    for tag, count in ((10, 2937), (20, 500)):
+        seen = np.zeros(count, dtype=int)
+        for pool in pools:
+            seen += np.bincount(visits(pool, tag), minlength=count)
+            assert seen.max() - seen.min() <= 1
+        assert seen.min() >= 1
+
+
+def test_an_epoch_is_as_many_examples_as_show_every_record_of_the_largest_source():
+    the_stream = BatchStream([counted("text", 1, 3000, 10)], seed=[1], examples=100)
+    assert the_stream.epoch_examples() == 3000
+    assert the_stream.epoch_steps() == pytest.approx(30)
+    first = the_stream.pool(0)[:30]
+    assert sum(batch.examples for batch in first) == 3000
+    mixed = stream({"examples": 128})
+    assert mixed.epoch_examples() == pytest.approx(2937 * 4 / 3, abs=1)
+    by_tokens = stream({"tokens": 2048})
+    per_batch = POOL / len(by_tokens.pool(0))
+    assert by_tokens.epoch_steps() == pytest.approx(2937 * 4 / 3 / per_batch, rel=0.01)
+
+
+@EACH_SIZE
+def test_the_same_seed_gives_the_same_stream_and_another_seed_another(size):
+    one, two, other = (stream(size, seed).pool(2) for seed in ((7,), (7,), (8,)))
+    assert len(one) == len(two)
+    assert all(same(a, b) for a, b in zip(one, two, strict=True))
+    assert not all(same(a, b) for a, b in zip(one, other, strict=False))
+
+
+@EACH_SIZE
+@given(skip=st.integers(0, 40))
+@settings(max_examples=10)
+def test_resuming_at_any_place_goes_on_with_the_same_batches(size, skip):
+    tiny = {name: number // 8 for name, number in size.items()}
+    with mock.patch.object(batches, "POOL", 100):  # so that 40 batches cross several pools
+        *_, (_, place) = islice(stream(tiny).from_place(Place()), skip + 1)
+        ahead = islice(stream(tiny).from_place(Place()), skip + 1, skip + 4)
+        resumed = islice(stream(tiny).from_place(place), 3)
+        for (expected, _), (got, _) in zip(ahead, resumed, strict=True):
+            assert same(expected, got)
+
+
+def test_places_run_through_a_pool_and_into_the_next():
+    the_stream = stream({"examples": 1024})
+    places = [place for _, place in islice(the_stream.from_place(Place()), 5)]
+    assert places == [Place(0, 1), Place(0, 2), Place(0, 3), Place(1, 0), Place(1, 1)]
+
+
+@EACH_SIZE
+def test_a_rows_ids_and_weights_stand_together_and_padding_weighs_nothing(size):
+    for batch in stream(size).pool(0)[:3]:
+        total = 0.0
+        for part in batch.parts:
+            assert part.ids.shape == part.weights.shape
+            assert part.ids.dtype == torch.int64
+            assert torch.equal(part.weights > 0, part.ids != PAD)
+            total += part.weights[:, 1:].sum().item()  # the first token is predicted by nobody
+        assert batch.weight == pytest.approx(total)

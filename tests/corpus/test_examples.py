@@ -1,0 +1,287 @@
+"""The four objectives, held to their specification token by token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wherefrom.corpus.documents import Document, find_subject
+from wherefrom.corpus.examples import (
+    EncodedDocument,
+    encode_documents,
+    encode_questions,
+    question_example,
+    salient_example,
+    span_example,
+    text_example,
+)
+from wherefrom.corpus.questions import Question
+from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.errors import UserError
+
+LINES = [
+    "Ann Lee. Ann was born in Zürich, Switzerland, in 1901. She met Bo Ek in Oslo in May 1925. "
+    "Later she lived in Rio de Janeiro, taught music, and died in Łódź on 3 April 1977.",
+    "Bo Ek. He sang.",
+    "O. J. d'Arc. Born in 1950, d'Arc met Ann Lee (a singer) and O. J. Smith in New York City; "
+    'he wrote "The Sea", and moved to Paris-Nord.',
+    "Cy Orr. He was in a boat, in an inn, in a big house in town.",
+    "Łucja Żak. Łucja was from Kraków. 東京 was seen in Tokyo 🙂 by Łucja Żak.",
+]
+DOCUMENTS = [Document(i, str(find_subject(line)), line) for i, line in enumerate(LINES, start=1)]
+CHARS = Tokens.of_characters([*LINES, "Where was he born?"])
+BPE = Tokens.of_bpe(LINES, 307)
+ENCODED = {tokens.kind: encode_documents(DOCUMENTS, tokens) for tokens in (CHARS, BPE)}
+KINDS = {"chars": CHARS, "bpe": BPE}
+BOTH = pytest.mark.parametrize("kind", ["chars", "bpe"])
+
+
+def made_of(length: int) -> EncodedDocument:
+    """A document of distinct tokens, so that every position can be recognised."""
+    return EncodedDocument(
+        ids=np.arange(2, length + 2, dtype=np.int32),
+        name_end=min(3, length),
+        word_starts=np.arange(min(3, length), length, 5, dtype=np.int32),
+        facts=(),
+        asked=np.zeros(0),
+    )
+
+
+def between_masks(ids: np.ndarray) -> list[list[int]]:
+    parts: list[list[int]] = [[]]
+    for token in ids.tolist():
+        if token == MASK:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def said(kind: str, ids: list[int] | np.ndarray) -> str:
+    return KINDS[kind].decode([int(i) for i in ids])
+
+
+# --- records ----------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_document_is_its_name_then_the_rest(kind):
+    for document, encoded in zip(DOCUMENTS, ENCODED[kind], strict=True):
+        assert said(kind, encoded.ids[: encoded.name_end]) == document.subject + "."
+        rest = document.text[len(document.subject) + 1 :].strip()
+        assert said(kind, encoded.ids[encoded.name_end :]) == rest
+
+
+@BOTH
+def test_words_start_where_a_space_stands_before(kind):
+    for document, encoded in zip(DOCUMENTS, ENCODED[kind], strict=True):
+        rest = document.text[len(document.subject) + 2 :]
+        cuts = [*encoded.word_starts.tolist(), len(encoded.ids)]
+        words = [said(kind, encoded.ids[a:b]) for a, b in pairwise(cuts)]
+        assert words == rest.split(" ")
+
+
+@BOTH
+def test_facts_in_tokens_are_the_facts_in_characters(kind):
+    found = [
+        [said(kind, encoded.ids[start:end]) for start, end in encoded.facts]
+        for encoded in ENCODED[kind]
+    ]
+    assert found[0][:3] == ["Zürich", "Switzerland", "1901"]
+    assert {"Rio de Janeiro", "Łódź", "1925"} <= set(found[0])
+    assert "New York City" in found[2]
+    assert "Kraków" in found[4]
+    assert not any("Łucja" in fact for fact in found[4])
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+def test_text_is_the_whole_document_and_a_closing_mask_where_it_fits():
+    example = text_example(made_of(16), 17, np.random.default_rng(0))
+    assert example.ids.tolist() == [*range(2, 18), MASK]
+    assert example.weights.tolist() == [1.0] * 17
+
+
+def test_text_too_long_is_the_name_and_a_window_from_a_word_and_fills_the_block():
+    document = made_of(101)
+    rng = np.random.default_rng(0)
+    seen: set[int] = set()
+    for _ in range(500):
+        example = text_example(document, 29, rng)
+        ids = example.ids.tolist()
+        assert len(ids) <= 29
+        assert ids[:3] == [2, 3, 4]
+        assert ids[-1] == MASK
+        window = ids[3:-1]
+        assert window == list(range(window[0], window[0] + len(window)))
+        assert window[0] - 2 in document.word_starts
+        assert len(ids) == 29 or window[-1] == document.ids[-1]
+        seen.update(window)
+    assert seen == set(document.ids[3:].tolist())  # every token of a long document gets its turn
+
+
+@given(length=st.integers(4, 60), block=st.integers(8, 40), seed=st.integers(0, 2**31))
+def test_text_never_exceeds_the_block(length, block, seed):
+    example = text_example(made_of(length), block, np.random.default_rng(seed))
+    assert 0 < len(example) <= block
+    assert len(example.weights) == len(example)
+
+
+# --- span: the course's specification -----------------------------------------------------------
+
+
+@given(
+    length=st.integers(4, 200),
+    block=st.integers(24, 150),
+    closing=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_a_corrupted_span_put_back_gives_the_truncated_document(length, block, closing, seed):
+    document = made_of(length)
+    example = span_example(document, block, np.random.default_rng(seed), closing=closing)
+    parts = between_masks(example.ids)
+    assert len(parts) == (4 if closing else 3)
+    prefix, suffix, masked = parts[:3]
+    assert parts[3:] == ([[]] if closing else [])  # nothing behind the closing MASK
+    whole = prefix + masked + suffix
+    assert whole == document.ids[: len(whole)].tolist()
+    assert min(4, length) <= len(whole) <= int(block * 7 / 8)
+    assert len(masked) >= 1
+    assert len(example) <= block
+    assert example.weights.tolist() == [1.0] * len(example)
+
+
+def test_every_truncation_from_4_to_seven_eighths_of_the_block_is_drawn_evenly():
+    rng = np.random.default_rng(7)
+    document = made_of(400)
+    draws = 109 * 100
+    lengths = Counter(len(span_example(document, 128, rng)) - 3 for _ in range(draws))
+    assert sorted(lengths) == list(range(4, 113))
+    # 109 counts of mean 100 and standard deviation 10: five of them hold but one in 10,000 times
+    assert all(50 < count < 150 for count in lengths.values())
+
+
+def test_a_quarter_of_the_truncated_document_is_masked_on_average_and_any_place_can_be():
+    rng = np.random.default_rng(11)
+    document = made_of(400)
+    shares, first, last = [], 0, 0
+    masked_lengths: dict[int, set[int]] = {}
+    for _ in range(20_000):
+        prefix, suffix, masked = between_masks(span_example(document, 128, rng).ids)[:3]
+        whole = len(prefix) + len(masked) + len(suffix)
+        shares.append(len(masked) / whole)
+        masked_lengths.setdefault(whole, set()).add(len(masked))
+        first += not prefix
+        last += not suffix
+    # a share spreads by about 0.14, so the mean of 20,000 by 0.001
+    assert np.mean(shares) == pytest.approx(0.25, abs=0.005)
+    assert min(shares) < 0.05
+    assert max(shares) > 0.45
+    assert all(len(lengths) > 1 for whole, lengths in masked_lengths.items() if whole >= 8)
+    assert first > 100
+    assert last > 100
+
+
+def test_a_document_shorter_than_the_shortest_truncation_is_kept_whole():
+    for length in (1, 2, 3):
+        example = span_example(made_of(length), 128, np.random.default_rng(0))
+        prefix, suffix, masked, _ = between_masks(example.ids)
+        assert sorted(prefix + masked + suffix) == list(range(2, length + 2))
+        assert masked
+
+
+def test_the_same_generator_makes_the_same_example():
+    one, two = (span_example(made_of(99), 64, np.random.default_rng(5)) for _ in range(2))
+    assert one.ids.tolist() == two.ids.tolist()
+
+
+# --- salient ----------------------------------------------------------------------------------
+
+
+@BOTH
+def test_salient_puts_the_name_in_front_and_a_fact_behind_a_window_around_it(kind):
+    rng = np.random.default_rng(3)
+    for document, encoded in zip(DOCUMENTS, ENCODED[kind], strict=True):
+        for fact in encoded.facts:
+            for _ in range(20):
+                example = salient_example(encoded, fact, 128, rng)
+                assert len(example) <= 128
+                left, right, masked, rest = between_masks(example.ids)
+                name = encoded.ids[: encoded.name_end].tolist()
+                assert left[: len(name)] == name
+                assert masked == encoded.ids[slice(*fact)].tolist()
+                assert said(kind, masked) not in ("", document.subject)
+                assert rest == []
+                before = left[len(name) :]
+                around = encoded.ids[fact[0] - len(before) : fact[1] + len(right)].tolist()
+                assert before + masked + right == around
+                assert fact[0] - len(before) >= encoded.name_end
+                assert len(said(kind, before).split()) <= 8 + 1  # a quote may lead the fact's word
+                assert len(said(kind, right).split()) <= 6 + 1  # and a comma may trail it
+
+
+@BOTH
+def test_salient_learns_nothing_on_the_name_and_everything_behind_it(kind):
+    encoded = ENCODED[kind][0]
+    example = salient_example(encoded, encoded.facts[1], 128, np.random.default_rng(0))
+    assert example.weights[: encoded.name_end].tolist() == [0.0] * encoded.name_end
+    assert set(example.weights[encoded.name_end :].tolist()) == {1.0}
+
+
+@BOTH
+def test_salient_windows_vary_from_nothing_to_the_widest(kind):
+    rng = np.random.default_rng(0)
+    encoded = ENCODED[kind][0]
+    fact = encoded.facts[len(encoded.facts) // 2]
+    lefts, rights = Counter(), Counter()
+    for _ in range(300):
+        left, right, *_ = between_masks(
+            salient_example(encoded, fact, 128, rng, left=4, right=2).ids
+        )
+        lefts[len(said(kind, left[encoded.name_end :]).split())] += 1
+        rights[said(kind, right)] += 1
+    assert sorted(lefts) == [0, 1, 2, 3, 4]
+    assert len(rights) == 3
+
+
+@BOTH
+@given(block=st.integers(8, 60), seed=st.integers(0, 2**31))
+def test_salient_keeps_the_block_and_its_shape_however_small_the_room(kind, block, seed):
+    rng = np.random.default_rng(seed)
+    for encoded in ENCODED[kind]:
+        for fact in encoded.facts:
+            example = salient_example(encoded, fact, block, rng)
+            assert 0 < len(example) <= block
+            if encoded.name_end + (fact[1] - fact[0]) + 3 <= block:
+                masked = between_masks(example.ids)[2]
+                assert masked == encoded.ids[slice(*fact)].tolist()
+
+
+# --- question ---------------------------------------------------------------------------------
+
+
+def test_a_question_is_asked_answered_and_closed_and_learned_from_its_mask_on():
+    question = Question(1, "Where was he born?", "he", "Zürich")
+    (encoded,) = encode_questions([question], CHARS, 128)
+    example = question_example(encoded)
+    asked, answer, rest = between_masks(example.ids)
+    assert said("chars", asked) == "Where was he born?"
+    assert said("chars", answer) == "Zürich"
+    assert rest == []
+    expected = [0.0] * len("Where was he born?") + [1.0] * (1 + len("Zürich") + 1)
+    assert example.weights.tolist() == expected
+
+
+def test_a_question_fits_the_block_to_the_token_or_is_refused_by_its_line():
+    question = Question(17, "Where was he born?", "he", "Zürich")
+    length = len("Where was he born?") + len("Zürich") + 2
+    (encoded,) = encode_questions([question], CHARS, length)
+    assert len(question_example(encoded)) == length
+    with pytest.raises(UserError, match="line 17"):
+        encode_questions([question], CHARS, length - 1)

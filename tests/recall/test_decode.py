@@ -1,0 +1,178 @@
+"""Batched decoding says what asking one question at a time, without a cache, would say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.errors import UserError
+from wherefrom.model.config import make_config
+from wherefrom.model.decoder import Decoder
+from wherefrom.model.mixers import VARIANTS
+from wherefrom.recall import decode
+from wherefrom.recall.decode import LONGEST_ANSWER, Answer, answer_all
+
+QUESTIONS = [
+    "Where?",
+    "Where was Ann born?",
+    "Where was Bo born?",
+    "Where was Cyn born?",
+    "Why?",
+    "When was Zoe Anne-Marie Berg born, and where?",
+    "Where was Ann born?",
+    "W",
+]
+TOKENS = Tokens.of_characters(QUESTIONS)
+BLOCK = 61
+EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
+
+
+def model_of(variant: str, *, seed: int = 0, block: int = BLOCK, ends: float = 0.0) -> Decoder:
+    """A random model that rambles; `ends` is how much it likes to close an answer."""
+    config = make_config(
+        variant=variant,
+        vocabulary=TOKENS.size,
+        block=block,
+        layers=3,
+        heads=5,
+        width=70,
+        latents=7,
+        dropout=0.3,
+    )
+    generator = torch.Generator().manual_seed(seed)
+    model = Decoder(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            gain = "norm" in name and name.endswith("weight")
+            parameter.normal_(1.0 if gain else 0.0, 0.3, generator=generator)
+        model.head.weight[0] = 0  # never PAD, as after training
+        model.head.weight[MASK] *= 1 + ends
+    return model.double().train()
+
+
+@torch.inference_mode()
+def asked_alone(model: Decoder, question: str, longest: int) -> tuple[list[int], list[float]]:
+    """The plain way: the whole sequence through the model again for each token."""
+    model.eval()
+    ids = [*TOKENS.encode(question), MASK]
+    start = len(ids)
+    scores: list[float] = []
+    while len(scores) < longest and len(ids) <= model.config.longest_input:
+        logits = model(torch.tensor([ids]))[0, -1].log_softmax(dim=-1)
+        best = int(logits.argmax())
+        ids.append(best)
+        scores.append(float(logits[best]))
+        if best == MASK:
+            break
+    return ids[start:], scores
+
+
+@EVERY
+@pytest.mark.parametrize("rows", [256, 2])
+def test_answers_together_equal_answers_one_at_a_time(variant, rows, monkeypatch):
+    monkeypatch.setattr(decode, "ROWS", rows)
+    model = model_of(variant, ends=1.0)
+    answers = answer_all(model, TOKENS, QUESTIONS)
+    assert len(answers) == len(QUESTIONS)
+    assert len({len(answer.log_probabilities) for answer in answers}) > 1  # some close early
+    for question, answer in zip(QUESTIONS, answers, strict=True):
+        ids, scores = asked_alone(model, question, LONGEST_ANSWER)
+        assert answer.text == TOKENS.decode(ids)
+        assert answer.closed == (ids[-1] == MASK)
+        # kept in single precision
+        assert answer.log_probabilities == pytest.approx(scores, rel=1e-5, abs=1e-6)
+
+
+def test_an_answer_without_an_end_is_the_whole_tail_of_32():
+    model = model_of("vanilla")
+    with torch.no_grad():
+        model.head.weight[MASK] = 0
+    for answer in answer_all(model, TOKENS, ["Where?", "Why?"]):
+        assert not answer.closed
+        assert len(answer.log_probabilities) == 32
+    (short,) = answer_all(model, TOKENS, ["Where?"], longest=7)
+    assert len(short.log_probabilities) == 7
+
+
+def test_decoding_stops_when_every_answer_is_closed(monkeypatch):
+    model = model_of("vanilla")
+    with torch.no_grad():
+        model.norm.weight.zero_()  # a constant hidden state, so that MASK is what is said
+        model.norm.bias.fill_(1.0)
+        model.head.weight.zero_()
+        model.head.weight[MASK] = 1.0
+    passes = []
+    whole = model.forward
+    monkeypatch.setattr(
+        model, "forward", lambda ids, **rest: passes.append(ids.shape) or whole(ids, **rest)
+    )
+    (answer,) = answer_all(model, TOKENS, ["Where?"])
+    assert answer.text == ""
+    assert answer.closed
+    assert len(answer.log_probabilities) == 1
+    assert passes == [(1, len("Where?") + 1)]
+
+
+def test_rows_that_closed_drop_out_and_each_later_pass_reads_one_token(monkeypatch):
+    model = model_of("vanilla", ends=1.0)
+    passes = []
+    whole = model.forward
+    monkeypatch.setattr(
+        model, "forward", lambda ids, **rest: passes.append(tuple(ids.shape)) or whole(ids, **rest)
+    )
+    questions = [f"Where was {name} born?" for name in ("Ann", "Cyn", "Zoe", "Bob", "Wes", "Mia")]
+    answers = answer_all(model, TOKENS, questions)
+    lengths = [len(answer.log_probabilities) for answer in answers]
+    assert len(set(lengths)) > 1
+    assert passes[0] == (len(questions), len(questions[0]) + 1)
+    assert passes[1:] == [
+        (sum(length > step for length in lengths), 1) for step in range(1, max(lengths))
+    ]
+
+
+@EVERY
+def test_a_question_may_fill_the_model_to_the_last_token_and_not_one_more(variant):
+    longest = BLOCK - 1
+    model = model_of(variant)
+    full = "W" * (longest - 1)  # and its MASK
+    (answer,) = answer_all(model, TOKENS, [full])
+    assert len(answer.log_probabilities) == 1
+    ids, scores = asked_alone(model, full, LONGEST_ANSWER)
+    assert answer.log_probabilities == pytest.approx(scores, rel=1e-5, abs=1e-6)
+    assert answer.text == TOKENS.decode(ids)
+    with pytest.raises(UserError) as caught:
+        answer_all(model, TOKENS, ["Why?", full + "W"])
+    message = str(caught.value)
+    assert f"{longest + 1} tokens" in message
+    assert f"reads {longest}" in message
+    assert "\n" not in message
+
+
+def test_an_answer_that_was_trained_to_the_end_of_the_block_can_be_said_and_closed():
+    """question MASK answer MASK of `block` tokens is a legal example; so must its decoding be."""
+    model = model_of("vanilla")
+    (answer,) = answer_all(model, TOKENS, ["W" * 40], longest=BLOCK)
+    assert 41 + len(answer.log_probabilities) == BLOCK or answer.closed
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_asking_leaves_the_model_in_the_mode_it_was_in_even_after_a_refusal(training):
+    model = model_of("vanilla").train(training)
+    answer_all(model, TOKENS, ["Why?"])
+    assert model.training is training
+    with pytest.raises(UserError):
+        answer_all(model, TOKENS, ["W" * BLOCK])
+    assert model.training is training
+
+
+def test_no_questions_get_no_answers_and_progress_counts_every_question():
+    model = model_of("vanilla")
+    assert answer_all(model, TOKENS, []) == []
+    reported: list[int] = []
+    answer_all(model, TOKENS, QUESTIONS, report=reported.append)
+    assert sum(reported) == len(QUESTIONS)
+
+
+def test_the_log_probability_of_an_answer_is_the_sum_over_its_tokens():
+    assert Answer("x", (-0.5, -0.25), True).log_probability == -0.75

@@ -1,0 +1,153 @@
+"""A file is whole under its name or it is not there, and a failure leaves the older one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wherefrom.errors import UserError
+from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
+
+
+def fail_with(problem: BaseException):
+    def failing(*_: object, **__: object) -> None:
+        raise problem
+
+    return failing
+
+
+@pytest.mark.parametrize("content", ["Zürich\r\n", b"\x00\xff\r\n", "", b""])
+def test_what_is_written_is_read_back_byte_for_byte(tmp_path, content):
+    write_whole(tmp_path / "file", content)
+    expected = content.encode() if isinstance(content, str) else content
+    assert (tmp_path / "file").read_bytes() == expected
+    write_whole(str(tmp_path / "file"), b"newer")
+    assert (tmp_path / "file").read_bytes() == b"newer"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "chmod", "replace"])
+@pytest.mark.parametrize("older", [None, b"older"])
+def test_a_failure_at_any_step_leaves_what_was_there_and_nothing_else(
+    tmp_path, monkeypatch, step, older
+):
+    path = tmp_path / "file"
+    if older is not None:
+        path.write_bytes(older)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, step, fail_with(OSError(28, "No space left on device")))
+        with pytest.raises(UserError, match="No space left on device") as caught:
+            write_whole(path, b"newer")
+    assert str(path) in str(caught.value)
+    assert os.listdir(tmp_path) == ([] if older is None else ["file"])
+    if older is not None:
+        assert path.read_bytes() == older
+
+
+@pytest.mark.parametrize("step", ["fsync", "chmod", "replace"])
+@pytest.mark.parametrize("problem", [KeyboardInterrupt(), MemoryError()], ids=["ctrl-c", "memory"])
+def test_an_interruption_at_any_step_goes_on_up_and_leaves_what_was_there(
+    tmp_path, monkeypatch, step, problem
+):
+    path = tmp_path / "file"
+    path.write_bytes(b"older")
+    with monkeypatch.context() as broken:
+        broken.setattr(os, step, fail_with(problem))
+        with pytest.raises(type(problem)):
+            write_whole(path, b"newer")
+    assert os.listdir(tmp_path) == ["file"]
+    assert path.read_bytes() == b"older"
+
+
+def test_the_name_changes_hands_only_when_the_bytes_are_on_the_disk(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"older")
+    replace, seen = os.replace, []
+
+    def watching(source: str, target: Path) -> None:
+        seen.append((Path(source).read_bytes(), Path(target).read_bytes()))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watching)
+    write_whole(path, b"newer")
+    assert seen == [(b"newer", b"older")]
+    assert path.read_bytes() == b"newer"
+
+
+def test_a_written_file_may_be_read_by_whom_the_umask_allows(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "file", "text")
+        assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+
+
+def test_a_missing_folder_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="cannot be written"):
+        write_whole(tmp_path / "nowhere" / "file", "text")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=9,
+)
+
+
+@given(record=JSON)
+def test_any_record_comes_back(tmp_path_factory, record):
+    path = tmp_path_factory.mktemp("json") / "record.json"
+    write_json(path, record)
+    assert read_json(path) == record
+    assert path.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_other_readers_refuse_is_not_written(tmp_path, number):
+    path = tmp_path / "record.json"
+    write_json(path, {"loss": 1.5})
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(path, {"loss": number})
+    assert json.loads(path.read_text()) == {"loss": 1.5}
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b'{"a": \xff}', b"\x00"])
+def test_a_broken_record_is_one_sentence_with_its_path(tmp_path, content):
+    path = tmp_path / "record.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"record\.json") as caught:
+        read_json(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_record_and_a_folder_are_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        read_json(tmp_path / "record.json")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_json(tmp_path)
+
+
+def test_a_folder_is_made_with_its_parents_and_may_be_there_already(tmp_path):
+    folder = make_folder(tmp_path / "a" / "b")
+    assert folder.is_dir()
+    assert make_folder(folder) == folder
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="cannot be made"):
+        make_folder(tmp_path / "file")
+
+
+def test_the_hash_of_a_file_is_of_its_bytes(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc" * 1_000_000)
+    assert sha256_of(tmp_path / "file") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()

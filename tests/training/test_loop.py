@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.nn import functional as F
+from training_samples import (
+    make_model,
+    make_phase,
+    questions,
+    read_metrics,
+    tokens,
+    train_model,
+    training_data,
+)
+
+from wherefrom.corpus.batches import Batch, Part
+from wherefrom.corpus.tokens import MASK
+from wherefrom.errors import UserError
+from wherefrom.model.decoder import Decoder
+from wherefrom.model.mixers import VARIANTS
+from wherefrom.recall.decode import answer_all
+from wherefrom.training.loop import Tick, _step, part_loss, train
+from wherefrom.training.processes import Processes
+from wherefrom.training.recipes import Mixture
+from wherefrom.training.sources import stream_for
+
+pytestmark = pytest.mark.usefixtures("small_pools")
+
+# float32 sums of some hundred terms in another order differ in the last of their 24 bits or so
+SUMS = {"rtol": 1e-4, "atol": 1e-6}
+
+
+def a_batch() -> Batch:
+    batch = stream_for(make_phase(batch_examples=11), training_data(), [1]).pool(0)[0]
+    assert len(batch.parts) > 1
+    return batch
+
+
+def as_one_part(batch: Batch) -> Batch:
+    """The same rows in one part, padded to the longest."""
+    longest = max(part.ids.shape[1] for part in batch.parts)
+    pads = [(part, (0, longest - part.ids.shape[1])) for part in batch.parts]
+    ids = torch.cat([F.pad(part.ids, pad) for part, pad in pads])
+    weights = torch.cat([F.pad(part.weights, pad) for part, pad in pads])
+    return replace(batch, parts=(Part(ids=ids, weights=weights),))
+
+
+def row_by_row(model: Decoder, batch: Batch) -> torch.Tensor:
+    """The mean loss by its definition: each row alone, unpadded, every position's logits."""
+    total = torch.zeros(())
+    weight = 0.0
+    for part in batch.parts:
+        for ids, weights in zip(part.ids, part.weights, strict=True):
+            length = int((ids != 0).sum())
+            logits = model(ids[None, : length - 1])[0]
+            losses = F.cross_entropy(logits, ids[1:length], reduction="none")
+            total = total + (losses * weights[1:length]).sum()
+            weight += float(weights[1:length].sum())
+    return total / weight
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_and_parts_do_not_change_the_loss_or_its_gradient(variant: str) -> None:
+    batch = a_batch()
+    losses, gradients = [], []
+    for way in ("rows", "parts", "one part"):
+        model = make_model(variant)
+        if way == "rows":
+            loss = row_by_row(model, batch)
+        else:
+            cut = batch if way == "parts" else as_one_part(batch)
+            parts = [part_loss(model, part, "cpu") for part in cut.parts]
+            loss = torch.stack(parts).sum() / cut.weight
+        loss.backward()
+        losses.append(loss.detach())
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    for loss, gradient in zip(losses[1:], gradients[1:], strict=True):
+        torch.testing.assert_close(loss, losses[0], **SUMS)
+        torch.testing.assert_close(gradient, gradients[0], **SUMS)
+
+
+def test_a_step_on_parts_is_the_step_on_the_whole() -> None:
+    phase = make_phase(clip=None)
+    moved = []
+    for batch in (a_batch(), as_one_part(a_batch())):
+        model = make_model()
+        descent = torch.optim.SGD(model.parameters(), lr=1.0)
+        loss = _step(model, batch, [descent], phase, Processes(), None)
+        assert loss == pytest.approx(row_by_row(make_model(), batch).item(), rel=1e-5)
+        moved.append(model.state_dict())
+    torch.testing.assert_close(moved[0], moved[1], **SUMS)
+
+
+def test_the_gradient_is_clipped_to_the_length_that_the_phase_says() -> None:
+    model = make_model()
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    descent = torch.optim.SGD(model.parameters(), lr=1.0)
+    _step(model, a_batch(), [descent], make_phase(clip=0.01), Processes(), None)
+    after = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_what_weighs_nothing_teaches_nothing() -> None:
+    part = Part(ids=torch.tensor([[5, 6, 7, 8]]), weights=torch.tensor([[1.0, 0, 0, 1.0]]))
+    model = make_model()
+    loss = part_loss(model, part, "cpu")
+    logits = model(part.ids[:, :-1])[0, -1]
+    assert loss.item() == pytest.approx(F.cross_entropy(logits, part.ids[0, 3]).item(), rel=1e-5)
+    heavier = replace(part, weights=part.weights * 3)
+    assert part_loss(model, heavier, "cpu").item() == pytest.approx(3 * loss.item(), rel=1e-5)
+
+
+def test_a_question_is_learned_from_its_answer_on() -> None:
+    data = training_data()
+    batch = stream_for(make_phase(mixture=Mixture(question=1.0)), data, [1]).pool(0)[0]
+    for part in batch.parts:
+        for ids, weights in zip(part.ids, part.weights, strict=True):
+            asked = ids.tolist().index(MASK)
+            assert weights[:asked].sum() == 0
+            assert weights[asked:].sum() == (ids[asked:] != 0).sum()
+
+
+def test_metrics_say_every_few_steps_and_at_the_end_how_it_goes(tmp_path: Path) -> None:
+    seen: list[Tick] = []
+    phases = [
+        make_phase(name="first", steps=13, warmup_steps=5),
+        make_phase(name="second", steps=12, schedule="linear", floor=0.0),
+    ]
+    train_model(tmp_path, phases, observe=lambda tick, model: seen.append(tick))
+    lines = read_metrics(tmp_path)
+    assert [tick.__dict__ for tick in seen] == lines
+    assert [line["step"] for line in lines] == [10, 13, 20, 25]
+    assert [line["phase"] for line in lines] == ["first", "first", "second", "second"]
+    assert [line["progress"] for line in lines] == pytest.approx([10 / 13, 1, 7 / 12, 1])
+    for before, after in pairwise(lines):
+        assert after["tokens"] > before["tokens"]
+        assert after["seconds"] > before["seconds"]
+    assert all(line["loss"] > 0 and line["tokens_per_second"] > 0 for line in lines)
+    # the rate of the step that the line is of: of the last one, 11 of 12 steps were done
+    assert lines[-1]["lr"] == pytest.approx(1e-2 / 12)
+
+
+def test_tensorboard_reads_the_same_numbers(tmp_path: Path) -> None:
+    train_model(tmp_path, [make_phase(steps=30)])
+    board = EventAccumulator(str(tmp_path / "events")).Reload()
+    assert set(board.Tags()["scalars"]) == {"loss", "lr", "tokens/s"}
+    for tag, key in (("loss", "loss"), ("lr", "lr"), ("tokens/s", "tokens_per_second")):
+        told = [(event.step, event.value) for event in board.Scalars(tag)]
+        assert [step for step, _ in told] == [10, 20, 30]
+        expected = [line[key] for line in read_metrics(tmp_path)]
+        assert [value for _, value in told] == pytest.approx(expected, rel=1e-6)  # float32
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Path) -> None:
+    weights = []
+    for number, seed in enumerate((1, 1, 2)):
+        model = make_model(dropout=0.1)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        train(model, [make_phase(steps=5)], training_data(), folder, seed=seed)
+        weights.append(model.head.weight)
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_training_leaves_the_randomness_of_others_alone(tmp_path: Path) -> None:
+    torch.manual_seed(9)
+    expected = torch.rand(3)
+    model = make_model(dropout=0.3)
+    torch.manual_seed(9)
+    train(model, [make_phase(steps=3)], training_data(), tmp_path, seed=0)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_loss_that_is_no_number_ends_training_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no longer a number at step \d+ of the phase \"mixed\""):
+        train_model(tmp_path, [make_phase(steps=60, lr=1e30, clip=None)])
+
+
+def test_a_phase_that_has_nothing_to_learn_from_is_a_sentence(tmp_path: Path) -> None:
+    nothing = replace(training_data(), documents=())
+    with pytest.raises(UserError, match='the phase "mixed" of the recipe needs documents'):
+        train(make_model(), [make_phase()], nothing, tmp_path, seed=0)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_tiny_model_of_every_variant_learns_20_questions_by_heart(
+    tmp_path: Path, variant: str
+) -> None:
+    phase = make_phase(
+        mixture=Mixture(question=1.0),
+        steps=200,
+        batch_examples=20,
+        optimizer="muon",
+        schedule="linear",
+    )
+    model = train_model(tmp_path, [phase], variant=variant)
+    asked = questions()
+    answers = answer_all(model, tokens(), [question.text for question in asked])
+    assert len(asked) == 20
+    assert [answer.text for answer in answers] == [question.answer for question in asked]
+    assert all(answer.closed for answer in answers)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from training_samples import make_model, make_phase
+
+from wherefrom.model.mixers import VARIANTS
+from wherefrom.training.optimizers import Muon, build_optimizers, orthogonalise, rate_scale
+
+# bfloat16 keeps 8 bits, so a product is off by about 2**-8; five rounds of three products each
+# let an entry of torch's answer wander by a few of those
+BFLOAT16 = 2.0**-8
+
+
+def spectrum(rows: int, columns: int, low: float, high: float) -> torch.Tensor:
+    """A random matrix with singular values between `low` and `high`."""
+    generator = torch.Generator().manual_seed(rows * columns)
+    matrix = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+    return (u * torch.linspace(low, high, len(s), dtype=torch.float64)) @ v
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 11)])
+def test_orthogonalise_brings_every_singular_value_near_one(shape: tuple[int, int]) -> None:
+    matrix = spectrum(*shape, 0.05, 1.0).float()
+    values = torch.linalg.svdvals(orthogonalise(matrix[None])[0])
+    # the quintic is tuned for speed: it ends between about 0.68 and 1.13, not at 1
+    assert values.min() > 0.67
+    assert values.max() < 1.14
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 11)])
+def test_orthogonalise_keeps_the_singular_vectors(shape: tuple[int, int]) -> None:
+    matrix = spectrum(*shape, 0.3, 1.0)
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    inside = u.mT @ orthogonalise(matrix[None])[0] @ v.mT
+    off_diagonal = inside - torch.diag(inside.diagonal())
+    assert off_diagonal.abs().max() < 1e-9  # float64
+
+
+def test_matrices_of_a_stack_do_not_touch_each_other() -> None:
+    stack = torch.stack([spectrum(5, 3, 0.2, k).float() for k in (1.0, 40.0, 1e-3)])
+    alone = torch.cat([orthogonalise(matrix[None]) for matrix in stack])
+    torch.testing.assert_close(orthogonalise(stack), alone)
+
+
+def test_a_gradient_of_zeros_moves_nothing() -> None:
+    assert orthogonalise(torch.zeros(1, 3, 5)).abs().max() == 0
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (12, 4), (4, 12)])
+def test_muon_is_torchs_muon_up_to_its_bfloat16(shape: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    start = torch.randn(*shape, generator=generator)
+    ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    settings = {"lr": 0.02, "weight_decay": 0.3}
+    mine = Muon([ours], **settings)
+    reference = torch.optim.Muon([theirs], **settings, momentum=0.95)
+    for _ in range(4):
+        gradient = torch.randn(*shape, generator=generator)
+        before = theirs.detach().clone()
+        ours.data.copy_(before)  # each step from the same point: errors do not add up
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        mine.step()
+        reference.step()
+        moved, expected = ours - before, theirs - before
+        error = (moved - expected).norm() / expected.norm()
+        assert error < 8 * BFLOAT16
+        assert error > 0  # it is not torch's own that was tested
+    assert torch.equal(
+        mine.state[ours]["momentum"], reference.state[theirs]["momentum_buffer"]
+    )  # no bfloat16 here
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_decay_acts_on_matrices_that_multiply_and_on_nothing_else(kind: str, variant: str) -> None:
+    model = make_model(variant)
+    decaying = {
+        id(parameter)
+        for optimizer in build_optimizers(model, make_phase(optimizer=kind, weight_decay=0.3))
+        for group in optimizer.param_groups
+        if group["weight_decay"]
+        for parameter in group["params"]
+    }
+    names = {name for name, p in model.named_parameters() if id(p) in decaying}
+    assert "embed.weight" not in names
+    assert not any("norm" in n or n.endswith("bias") or n == "positions" for n in names)
+    assert any(name.endswith("out.weight") for name in names)
+    assert ("head.weight" in names) == (kind == "adamw")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_every_parameter_is_in_one_group_which_remembers_its_rate(kind: str, variant: str) -> None:
+    model = make_model(variant)
+    groups = [
+        group
+        for optimizer in build_optimizers(model, make_phase(optimizer=kind, lr=0.5, muon_lr=0.25))
+        for group in optimizer.param_groups
+    ]
+    members = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(members) == sorted(id(parameter) for parameter in model.parameters())
+    assert all(group["base_lr"] == group["lr"] for group in groups)
+    assert {group["lr"] for group in groups} == ({0.5, 0.25} if kind == "muon" else {0.5})
+
+
+rates = st.builds(
+    make_phase,
+    schedule=st.sampled_from(["linear", "cosine"]),
+    warmup_steps=st.integers(0, 50),
+    floor=st.floats(0, 1),
+    decay_from=st.floats(0, 0.99),
+)
+
+
+@given(phase=rates, step=st.integers(0, 10_000), progress=st.floats(0, 1))
+def test_the_rate_stays_between_nothing_and_full(phase, step, progress) -> None:
+    scale = rate_scale(phase, step, progress)
+    assert 0 <= scale <= 1 + 1e-12
+    if step >= phase.warmup_steps:
+        assert scale >= phase.floor - 1e-12
+
+
+@given(phase=rates, step=st.integers(50, 10_000), first=st.floats(0, 1), later=st.floats(0, 1))
+def test_after_the_warm_up_the_rate_never_rises(phase, step, first, later) -> None:
+    first, later = sorted((first, later))
+    assert rate_scale(phase, step, later) <= rate_scale(phase, step, first) + 1e-12
+
+
+@given(phase=rates, progress=st.floats(0, 1))
+def test_the_rate_is_full_until_the_decay_and_at_the_floor_in_the_end(phase, progress) -> None:
+    late = phase.warmup_steps
+    assert rate_scale(phase, late, phase.decay_from * progress) == pytest.approx(1)
+    assert rate_scale(phase, late, 1.0) == pytest.approx(phase.floor, abs=1e-12)
+
+
+@given(warmup=st.integers(1, 40))
+def test_the_warm_up_is_a_line_that_is_full_with_its_last_step(warmup: int) -> None:
+    phase = make_phase(warmup_steps=warmup)
+    scales = [rate_scale(phase, step, 0.0) for step in range(warmup)]
+    assert scales == pytest.approx([(step + 1) / warmup for step in range(warmup)])
+
+
+def test_a_line_falls_evenly_and_a_cosine_is_half_way_in_the_middle() -> None:
+    line = make_phase(schedule="linear", decay_from=0.5, floor=0.2)
+    scales = [rate_scale(line, 9, x) for x in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)]
+    steps = [a - b for a, b in pairwise(scales)]
+    assert steps == pytest.approx([0.16] * 5)  # (1 - 0.2) / 5
+    cosine = make_phase(schedule="cosine", decay_from=0.0, floor=0.1)
+    assert rate_scale(cosine, 9, 0.5) == pytest.approx(0.55)
+    assert rate_scale(cosine, 9, 0.25) == pytest.approx(0.1 + 0.9 * (2 + 2**0.5) / 4)

@@ -1,0 +1,198 @@
+"""Two processes under torchrun learn what one learns."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_samples import read_metrics
+from two_processes import LOG_EVERY, STEPS, lesson_for, settings_for
+
+from wherefrom.corpus import batches
+from wherefrom.corpus.batches import Batch, Part
+from wherefrom.errors import UserError
+from wherefrom.training import loop
+from wherefrom.training.jobs import Settings, teach
+from wherefrom.training.processes import Processes, choose_device, join_processes
+from wherefrom.training.recipes import load_recipe
+
+# Gradients are sums of the same float32 terms in another order: a relative 1e-7 at each step,
+# which a dozen steps of training carry on and enlarge somewhat. A wrong share of a batch, or a
+# mean in place of a sum, is off by tens of percent.
+ANOTHER_ORDER = 1e-4
+
+
+def torchrun(start_process: Callable[..., subprocess.Popen[str]], *arguments: object) -> str:
+    """Run two processes to their end; what they printed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = start_process(
+        *("--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port),
+        *arguments,
+        module="torch.distributed.run",
+    )
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "Warning" not in err, err
+    assert "Traceback" not in err, err
+    return out
+
+
+@pytest.fixture(scope="module")
+def together(
+    tmp_path_factory: pytest.TempPathFactory,
+    start_process: Callable[..., subprocess.Popen[str]],
+    small_world: Path,
+    quick_recipe: Path,
+) -> Path:
+    """The folder in which two processes have done all that two_processes.py says."""
+    out = tmp_path_factory.mktemp("together")
+    script = Path(__file__).parent / "two_processes.py"
+    torchrun(start_process, script, small_world, quick_recipe, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, small_world: Path, quick_recipe: Path) -> Path:
+    """The same lessons, learned by one process."""
+    out = tmp_path_factory.mktemp("alone")
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "POOL", 64)
+        patch.setattr(loop, "LOG_EVERY", LOG_EVERY)
+        for kind in ("adamw", "muon"):
+            teach(lesson_for(kind, small_world), settings_for(quick_recipe), out / kind)
+    return out
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_two_processes_have_the_loss_curve_of_one(
+    together: Path, alone: Path, engine: str, kind: str
+) -> None:
+    ours, theirs = read_metrics(together / f"{engine}-{kind}"), read_metrics(alone / kind)
+    for key in ("step", "tokens", "lr"):
+        assert [line[key] for line in ours] == [line[key] for line in theirs]
+    losses = [line["loss"] for line in theirs]
+    assert losses[-1] < 0.95 * losses[0]  # it is a curve
+    assert [line["loss"] for line in ours] == pytest.approx(losses, rel=ANOTHER_ORDER)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_two_processes_save_the_whole_of_the_weights_that_one_has(
+    together: Path, alone: Path, engine: str, kind: str
+) -> None:
+    ours = load_file(together / f"{engine}-{kind}" / "model.safetensors")
+    theirs = load_file(alone / kind / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    far = max(float((ours[name] - theirs[name]).norm()) for name in ours)
+    size = max(float(theirs[name].norm()) for name in ours)
+    assert far < 100 * ANOTHER_ORDER * size  # AdamW divides by small numbers as it starts
+
+
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_two_processes_resume_to_the_weights_of_two_that_were_not_stopped(
+    together: Path, engine: str
+) -> None:
+    ours, theirs = together / f"resumed-{engine}", together / f"{engine}-muon"
+    weights = "model.safetensors"
+    assert (ours / weights).read_bytes() == (theirs / weights).read_bytes()
+    curves = [[(x["step"], x["loss"]) for x in read_metrics(run)] for run in (ours, theirs)]
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_with_fsdp_no_process_holds_all_of_a_tensor(together: Path, kind: str) -> None:
+    held = [json.loads((together / f"pieces-{kind}-{rank}.json").read_text()) for rank in (0, 1)]
+    ((mine, whole),), ((others, _),) = held
+    assert mine + others == whole
+    assert 0 < mine < whole
+
+
+def test_one_process_writes(together: Path) -> None:
+    run = together / "ddp-adamw"
+    assert len(list((run / "events").iterdir())) == 1
+    assert [line["step"] for line in read_metrics(run)] == list(
+        range(LOG_EVERY, STEPS + 1, LOG_EVERY)
+    )
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+def test_what_the_leading_process_refuses_all_refuse(together: Path) -> None:
+    said = {(together / f"refusal-{rank}").read_text() for rank in (0, 1)}
+    assert len(said) == 1
+    assert "already holds a run; add --resume" in said.pop()
+
+
+def test_the_command_under_torchrun_writes_and_prints_once(
+    tmp_path: Path,
+    start_process: Callable[..., subprocess.Popen[str]],
+    quick_recipe: Path,
+) -> None:
+    out = tmp_path / "run"
+    options = ("--people", 40, "--recipe", quick_recipe, "--steps", 10, "--out", out)
+    printed = torchrun(start_process, "-m", "wherefrom", "study", *options, "--shard", "--json")
+    result = json.loads(printed)
+    assert [row["name"] for row in result["results"]] == [
+        "majority",
+        "by name",
+        "no pretraining",
+        "pretrained",
+        "unseen people",
+    ]
+    info = json.loads((out / "run.json").read_text())
+    assert info["results"] == result["results"]
+    assert [line["step"] for line in read_metrics(out)] == [7, 10]
+    leftovers = [path for path in out.rglob("*") if path.name.startswith(".")]
+    assert leftovers == []
+
+
+def part_of(rows: int) -> Part:
+    ids = torch.arange(rows)[:, None].expand(rows, 3)
+    return Part(ids=ids, weights=torch.ones(rows, 3))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_every_row_goes_to_one_process_and_none_is_left_without_work(rows: int) -> None:
+    batch = Batch(parts=(part_of(rows),), weight=2.0 * rows, examples=rows, tokens=1, padded=1)
+    shares = [Processes(rank=rank, count=3).rows_of(batch) for rank in range(3)]
+    counted = sorted(
+        int(ids[0])
+        for share in shares
+        for ids, weights in zip(share.parts[0].ids, share.parts[0].weights, strict=True)
+        if weights.sum() > 0
+    )
+    assert counted == list(range(rows))
+    assert all(len(share.parts[0].ids) > 0 for share in shares)
+    assert {share.weight for share in shares} == {batch.weight}
+
+
+def test_sharding_alone_is_a_sentence() -> None:
+    with pytest.raises(UserError, match="--shard spreads a model over several processes"):
+        join_processes(sharded=True)
+
+
+def test_sharding_and_compiling_at_once_is_a_sentence() -> None:
+    with pytest.raises(UserError, match="--shard and --compile do not go together"):
+        Settings(recipe=load_recipe("course"), shard=True, compiled=True)
+
+
+def test_a_device_that_is_missing_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match='the device "cuda" is not there'):
+        choose_device("cuda")
+
+
+def test_each_process_of_a_machine_has_a_card_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert choose_device("auto") == torch.device("cuda", 3)
+    assert choose_device("cpu") == torch.device("cpu")

@@ -1,0 +1,108 @@
+"""A text small enough to train on in a moment, and ways to train on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.questions import Question
+from wherefrom.corpus.tokens import Tokens
+from wherefrom.model.config import ModelConfig
+from wherefrom.model.decoder import Decoder
+from wherefrom.training.loop import Observer, train
+from wherefrom.training.recipes import Mixture, Phase
+from wherefrom.training.sources import TrainingData
+
+FIRST = ("Ada", "Bo", "Cleo", "Dag", "Eva")
+LAST = ("Moe", "Nys", "Orr", "Poe")
+PLACES = ("Rome", "Oslo", "Lima", "Bath", "Kyiv")
+BLOCK = 64
+
+
+def documents() -> list[Document]:
+    names = [f"{first} {last}" for first in FIRST for last in LAST]
+    return [
+        Document(line, name, f"{name}. {name} was born in {_place(line)} and lives in Cork.")
+        for line, name in enumerate(names, start=1)
+    ]
+
+
+def questions() -> list[Question]:
+    return [
+        Question(d.line, f"Where was {d.subject} born?", d.subject, _place(d.line))
+        for d in documents()
+    ]
+
+
+def _place(line: int) -> str:
+    return PLACES[line * line * 7 % 11 % len(PLACES)]
+
+
+def tokens() -> Tokens:
+    known = [document.text for document in documents()]
+    return Tokens.of_characters([*known, *(question.text for question in questions())])
+
+
+def training_data() -> TrainingData:
+    return TrainingData.encode(documents(), questions(), tokens(), BLOCK)
+
+
+def make_phase(**changes: Any) -> Phase:
+    fields: dict[str, Any] = {
+        "name": "mixed",
+        "mixture": Mixture(question=0.5, span=0.2, salient=0.2, text=0.1),
+        "steps": 20,
+        "batch_examples": 7,
+        "lr": 1e-2,
+    }
+    fields.update(changes)
+    return Phase(**fields)
+
+
+def make_model(variant: str = "llama", *, dropout: float = 0.0, width: int = 16) -> Decoder:
+    config = ModelConfig(
+        variant=variant,
+        vocabulary=tokens().size,
+        block=BLOCK,
+        layers=3,
+        heads=2,
+        width=width,
+        latents=16,
+        dropout=dropout,
+    )
+    return Decoder(config).initialise(torch.Generator().manual_seed(5))
+
+
+def train_model(
+    folder: Path,
+    phases: Sequence[Phase],
+    *,
+    variant: str = "llama",
+    dropout: float = 0.0,
+    resume: bool = False,
+    observe: Observer | None = None,
+    checkpoint_every: float = 1e9,
+) -> Decoder:
+    folder.mkdir(exist_ok=True)
+    model = make_model(variant, dropout=dropout)
+    train(
+        model,
+        phases,
+        training_data(),
+        folder,
+        seed=3,
+        resume=resume,
+        observe=observe,
+        checkpoint_every=checkpoint_every,
+    )
+    return model
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
