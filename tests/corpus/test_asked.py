@@ -10,8 +10,6 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
 
 PLACES = [start + end for start in ("Bon", "Ulm", "Os", "Lun") for end in ("ster", "by", "dorf")]
-    f"{start}{end}" for start in ("Bon", "Ulm", "Os", "Lun") for end in ("ster", "by", "dorf")
-]
 
 
 def person(i: int) -> tuple[Document, list[tuple[int, int]], str]:

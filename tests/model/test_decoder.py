@@ -219,7 +219,8 @@ def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, len
         torch.testing.assert_close(model(ids, watch=watch), model(ids), **CLOSE)
     assert len(watch) == LAYERS
     latents = length // 4
-    for number, weights in enumerate(glance.weights for glance in watch):
+    for number, glance in enumerate(watch):
+        weights = glance.weights
         if variant != "perceiver":
             expected = (length, length)
         elif number == 0:
@@ -233,6 +234,10 @@ def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, len
             hears[:, :, :3] = 0  # before the first latent is complete there is nobody to hear
         torch.testing.assert_close(total, hears, **CLOSE)
         assert (weights >= 0).all()
+        assert glance.values.shape == (ROWS, HEADS, expected[1], HEAD)
+        assert torch.equal(glance.scores == -math.inf, weights == 0)
+        shown = glance.scores.softmax(dim=-1).nan_to_num(0.0)  # nan where nobody is heard
+        torch.testing.assert_close(weights, shown, **CLOSE)
 
 
 @EVERY
@@ -247,8 +252,8 @@ def test_watching_with_a_cache_shows_the_same_weights(variant):
         for t in range(LENGTH):
             pieces.clear()
             model(ids[:, t : t + 1], cache=cache, watch=pieces)
-    keys = whole[-1].weights.shape[-1]
-    torch.testing.assert_close(pieces[-1].weights[:, :, -1, :keys], whole[-1].weights[:, :, -1], **CLOSE)
+    torch.testing.assert_close(pieces[-1].weights[:, :, 0], whole[-1].weights[:, :, -1], **CLOSE)
+    torch.testing.assert_close(pieces[-1].values, whole[-1].values, **CLOSE)
 
 
 # --- equations, each against a plain implementation -------------------------------------------

@@ -112,7 +112,7 @@ def _corner(values: Floats, weights: Floats, objective: Floats) -> Floats:
     rank = int((sizes > 1e-12 * sizes[0]).sum())
     equations = right[:rank]
     found = linprog(objective, A_eq=equations, b_eq=equations @ weights, bounds=(0, 1))
-    if not found.success:
+    if not found.success or found.x is None:
         return weights
     # what the solver's tolerance left over is put back within the given row space
     corner = np.maximum(found.x - equations.T @ (equations @ (found.x - weights)), 0.0)

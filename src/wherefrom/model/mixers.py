@@ -24,9 +24,10 @@ from wherefrom.model.config import ModelConfig
 
 @dataclass(frozen=True)
 class Glance:
-    """What a reader may see of one layer: weights and scores (B, H, T, keys), values (B, H, keys, D).
+    """What a reader may see of one layer.
 
-    Scores are -inf where a query may not look.
+    Weights and scores are (B, H, T, keys), values (B, H, keys, D); scores are -inf where a query
+    may not look.
     """
 
     weights: Tensor

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 
+from wherefrom.corpus.tokens import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView
 from wherefrom.report.theme import SHADES, page, themed
 from wherefrom.report.workbench_figures import attention_map
@@ -27,8 +28,8 @@ def mass_figure(view: InsideView) -> go.Figure:
                    colorbar={"title": {"text": "mass"}, "thickness": 10, "outlinewidth": 0})
     )  # fmt: skip
     themed(figure, x="head", y="layer")
-    figure.update_xaxes(dtick=1, showgrid=False)
-    figure.update_yaxes(dtick=1, autorange="reversed", showgrid=False)
+    figure.update_xaxes(dtick=1, showgrid=False, zeroline=False)
+    figure.update_yaxes(dtick=1, autorange="reversed", showgrid=False, zeroline=False)
     figure.update_layout(height=140 + 36 * layers)
     return figure
 
@@ -45,7 +46,7 @@ def write_inside_page(view: InsideView, answer: str, path: Path) -> None:
                 mass_figure(view),
             )
         )
-    labels = [token.strip() or "␣" for token in view.tokens]
+    labels = [_label(token) for token in view.tokens]
     for layer, heads in enumerate(view.maps):
         queries, keys = heads.shape[1:]
         if not queries or not keys:
@@ -60,3 +61,9 @@ def write_inside_page(view: InsideView, answer: str, path: Path) -> None:
             )
         )
     write_whole(path, page(f"{view.question} {answer}", sections))
+
+
+def _label(token: str) -> str:
+    if token == MASK_CHARACTER:
+        return "MASK"
+    return token.strip() or "␣"

@@ -99,8 +99,7 @@ def train(
             stream = stream_for(phase, data, [seed, index])
             pace = _pace(phase, stream.epoch_steps, folder, index, writes=processes.leads)
             saved_at = time.monotonic()
-            began = time.perf_counter()
-            before = state.seconds
+            clock = time.perf_counter()
             for batch, place in stream.from_place(state.place):
                 if (progress := pace.progress(state.step)) >= 1:
                     break
@@ -111,7 +110,7 @@ def train(
                 noise = [seed, index, state.step, processes.rank] if model.config.dropout else None
                 last_loss = _step(runner, batch, optimizers, phase, processes, noise)
                 _refuse_divergence(last_loss, phase, state.step + 1)
-                seconds = processes.agree(before + time.perf_counter() - began)
+                seconds = processes.agree(state.seconds + time.perf_counter() - clock)
                 state = replace(
                     state,
                     step=state.step + 1,
@@ -132,6 +131,7 @@ def train(
                     saved_at = time.monotonic()
                 if wish > 1:
                     raise Stopped
+                clock = time.perf_counter()  # records and observers are not training
             if state.pending_losses:
                 last = state.step - 1
                 rate = phase.lr * rate_scale(phase, last, pace.progress(last))
