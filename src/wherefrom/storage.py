@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ def write_whole(path: str | Path, content: bytes | str) -> None:
     """Write `content` to `path` in one step; the folder must exist."""
     path = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except OSError as problem:
         raise UserError(f"{path} cannot be written: {problem.strerror}.") from None
     try:
@@ -29,15 +30,14 @@ def write_whole(path: str | Path, content: bytes | str) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as problem:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise UserError(
             f"{path} cannot be written: {problem.strerror}; what was there before is unchanged."
         ) from None
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -74,9 +74,3 @@ def sha256_of(path: str | Path) -> str:
     """The hash of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -40,8 +40,6 @@ class ModelConfig(BaseModel):
             raise ValueError(f"width {self.width} is not divisible by {self.heads} heads")
         if (self.width // self.heads) % 2:
             raise ValueError(f"a head needs an even width, not {self.width // self.heads}")
-        if self.latents > self.block:
-            raise ValueError(f"{self.latents} latents are more than the block's {self.block}")
         return self
 
     @property

@@ -124,6 +124,11 @@ class Decoder(nn.Module):
                 f"the {config.variant} needs at least 3 layers (down, one inside, up), "
                 f"not {config.layers}."
             )
+        if self.variant.latent and config.latents > config.block:
+            raise UserError(
+                f"{config.latents} latents are more than the {config.block} tokens of a block; "
+                "give fewer with --latents."
+            )
         self.embed = nn.Embedding(config.vocabulary, config.width)
         learned = self.variant.positions == "learned"
         self.positions = nn.Parameter(torch.zeros(config.block, config.width)) if learned else None

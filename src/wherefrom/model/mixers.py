@@ -157,22 +157,24 @@ class Synthesizer(nn.Module):
         return self.out(_merge(weights @ value))
 
 
-class Rotation:
+class Rotation(nn.Module):
     """Rotary positions: pair (i, i + D/2) of a head is turned by position * base^(-2i/D)."""
 
+    cos: Tensor
+    sin: Tensor
+
     def __init__(self, head_width: int, longest: int, base: float = 10_000.0) -> None:
+        super().__init__()
         half = head_width // 2
         speeds = base ** (-torch.arange(half, dtype=torch.float64) / half)
         angles = torch.arange(longest, dtype=torch.float64)[:, None] * speeds
         both = torch.cat((angles, angles), dim=-1)
-        self.cos = both.cos().float()
-        self.sin = both.sin().float()
+        self.register_buffer("cos", both.cos().float(), persistent=False)
+        self.register_buffer("sin", both.sin().float(), persistent=False)
         self.base = base
 
     def turn(self, x: Tensor, start: int) -> Tensor:
         """x (B, H, T, D), its first position being `start`."""
-        if self.cos.device != x.device:
-            self.cos, self.sin = self.cos.to(x.device), self.sin.to(x.device)
         cos = self.cos[start : start + x.shape[2]]
         sin = self.sin[start : start + x.shape[2]]
         first, second = x.chunk(2, dim=-1)
