@@ -1,7 +1,7 @@
 """What every benchmark writes: JSON lines that say what was measured, how often, and on what.
 
 A record has a name, a value with its unit, the spread of its repeats, and the surroundings:
-machine, versions, commit and time. Ratios are measured in one run with the sides alternating, since the
+machine, versions, commit and time. Ratios are measured in one run with the sides alternating: the
 machine's speed changes from minute to minute.
 """
 

@@ -393,7 +393,6 @@ def test_a_misspelt_variant_or_field_is_answered_with_the_nearest():
     [
         ({"heads": 5}, "not divisible"),
         ({"heads": 6, "width": 66}, "even width"),
-        ({"latents": BLOCK + 1}, "latents"),
         ({"dropout": 1.0}, "dropout"),
         ({"reads": "last"}, "reads"),
         ({"vocabulary": 2}, "vocabulary"),
@@ -403,6 +402,12 @@ def test_a_shape_that_cannot_be_is_refused_in_a_sentence(changes, says):
     with pytest.raises(UserError, match=says) as caught:
         shape("vanilla", **changes)
     assert "\n" not in str(caught.value)
+
+
+def test_more_latents_than_a_block_are_refused_where_there_are_latents():
+    with pytest.raises(UserError, match="more than"):
+        Decoder(shape("perceiver", latents=BLOCK + 1))
+    Decoder(shape("vanilla", latents=BLOCK + 1))  # of no matter to it
 
 
 def test_a_size_is_a_name_or_three_numbers():
