@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from training_samples import make_phase, read_metrics
+from training_samples import make_model, make_phase, read_metrics, training_data
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
@@ -17,10 +17,12 @@ from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.training import loop
+from wherefrom.training.checkpoint import save_weights, whole_weights
 from wherefrom.training.jobs import Lesson, Settings, teach
 from wherefrom.training.loop import Tick
-from wherefrom.training.processes import join_processes, leave_processes
+from wherefrom.training.processes import Processes, join_processes, leave_processes
 from wherefrom.training.recipes import load_recipe
+from wherefrom.training.sources import stream_for
 
 STEPS = 12
 LOG_EVERY = 3
@@ -45,8 +47,23 @@ def interrupt(tick: Tick, model: Decoder) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+def descend(processes: Processes) -> dict[str, torch.Tensor]:
+    """The weights after one plain step against the gradient, whose length it therefore shows."""
+    phase = make_phase(clip=None, batch_examples=7)
+    model = make_model()
+    runner = processes.wrap(model)
+    batch = stream_for(phase, training_data(), [1]).pool(0)[0]
+    descent = torch.optim.SGD(model.parameters(), lr=1.0)
+    loop._step(runner, batch, [descent], phase, processes, None)
+    return whole_weights(model)
+
+
 def work(world: Path, recipe: Path, out: Path) -> None:
     rank = join_processes().rank
+    for engine in ("ddp", "fsdp"):
+        weights = descend(join_processes(sharded=engine == "fsdp"))
+        if rank == 0:
+            save_weights(out / f"step-{engine}.safetensors", weights)
     for kind in ("adamw", "muon"):
         lesson = lesson_for(kind, world)
         teach(lesson, settings_for(recipe), out / f"ddp-{kind}")

@@ -33,6 +33,16 @@ class LayerCache:
         self.length += added
         return tuple(grown)
 
+    def spread(self, rows: int, capacity: int) -> LayerCache:
+        """The same past for each of many rows, with room to go on."""
+        wider = LayerCache(capacity)
+        for name, store in self.stores.items():
+            past = store[:, :, : self.length].expand(rows, -1, -1, -1)
+            wider.stores[name] = past.new_empty(rows, past.shape[1], capacity, past.shape[3])
+            wider.stores[name][:, :, : self.length] = past
+        wider.length = self.length
+        return wider
+
     def keep(self, rows: Tensor) -> None:
         self.stores = {name: store.index_select(0, rows) for name, store in self.stores.items()}
 
@@ -43,6 +53,13 @@ class Cache:
     def __init__(self, layers: int, capacity: int) -> None:
         self.layers = [LayerCache(capacity) for _ in range(layers)]
         self.length = 0
+
+    def spread(self, rows: int, capacity: int) -> Cache:
+        """What one row has read, as the past of many."""
+        wider = Cache(0, capacity)
+        wider.layers = [layer.spread(rows, capacity) for layer in self.layers]
+        wider.length = self.length
+        return wider
 
     def keep(self, rows: Tensor) -> None:
         """Drop every row but these: answers that are complete need no more work."""

@@ -1,7 +1,8 @@
 """Greedy answers to many questions at once.
 
-Prompts of one length go through the model together and share one key/value cache, so no token is
-padding and no position is computed twice; rows that have closed their answer drop out.
+Prompts of one length go through the model together with one key/value cache, so no token is
+padding; what all prompts start with is read once for all; rows that have closed their answer drop
+out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from wherefrom.corpus.tokens import MASK, Tokens
 from wherefrom.errors import UserError
+from wherefrom.model.cache import Cache
 from wherefrom.model.decoder import Decoder
 
 LONGEST_ANSWER = 32
@@ -54,11 +56,12 @@ def answer_all(
         groups[len(prompt)].append(index)
     was_training = model.training
     model.eval()
+    start = _read_shared_start(model, prompts)
     answers: list[Answer | None] = [None] * len(questions)
     for members in groups.values():
-        for start in range(0, len(members), ROWS):
-            rows = members[start : start + ROWS]
-            decoded = _decode_group(model, [prompts[i] for i in rows], longest)
+        for at in range(0, len(members), ROWS):
+            rows = members[at : at + ROWS]
+            decoded = _decode_group(model, start, [prompts[i] for i in rows], longest)
             for index, (ids, log_probabilities) in zip(rows, decoded, strict=True):
                 closed = bool(ids) and ids[-1] == MASK
                 answers[index] = Answer(
@@ -70,15 +73,30 @@ def answer_all(
     return [answer for answer in answers if answer is not None]
 
 
+def _read_shared_start(model: Decoder, prompts: list[list[int]]) -> Cache:
+    """The tokens that every prompt starts with, read once; each keeps at least one of its own."""
+    shared, low = 0, min(prompts, default=[])
+    if len(prompts) > 1:
+        high = max(prompts)
+        while shared < min(len(low), len(high)) - 1 and low[shared] == high[shared]:
+            shared += 1
+    cache = model.new_cache(shared)
+    if shared:
+        device = next(model.parameters()).device
+        model.hidden(torch.tensor([low[:shared]], device=device), cache=cache)
+    return cache
+
+
 def _decode_group(
-    model: Decoder, prompts: list[list[int]], longest: int
+    model: Decoder, start: Cache, prompts: list[list[int]], longest: int
 ) -> list[tuple[list[int], tuple[float, ...]]]:
     """Ids (the closing MASK included) and log-probabilities for prompts of equal length."""
     device = next(model.parameters()).device
     ids = torch.tensor(prompts, device=device)
     # the last token said is not read again, so an answer may end one beyond the input
     room = min(longest, model.config.longest_input - ids.shape[1] + 1)
-    cache = model.new_cache(ids.shape[1] + room)
+    cache = start.spread(len(prompts), ids.shape[1] + room)
+    ids = ids[:, start.length :]
     said = torch.zeros(len(prompts), room, dtype=torch.long, device=device)
     scores = torch.zeros(len(prompts), room, device=device)
     alive = torch.arange(len(prompts), device=device)

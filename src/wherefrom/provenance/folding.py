@@ -1,0 +1,124 @@
+"""When two spellings are one name: words as the evidence compares them.
+
+A text is cut into words, folded so that case, accents and the likes of "ø" make no difference.
+Both sides of every comparison go through here, so an index and a question cannot disagree about
+what a word is, and nothing a user types ever reaches a query language.
+
+A word is a run of letters, digits and the marks that belong to them. Scripts written without
+spaces (Chinese, Japanese, Thai, Khmer, Lao, Burmese) have no such runs: there every letter is a
+word, so a name is found wherever its letters stand in a row. An emoji is a word too.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+# Letters that no decomposition takes apart, and what a keyboard without them writes.
+_PLAIN = str.maketrans({
+    "ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ŧ": "t",
+    "æ": "ae", "œ": "oe", "þ": "th",
+})  # fmt: skip
+# Thai, Lao, Burmese, Khmer, kana, Han with its extensions: one letter, one word
+_UNSPACED = (
+    r"\u0e00-\u0e7f\u0e80-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+_HIDDEN = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A folded word and the characters of the text that it was read from."""
+
+    folded: str
+    start: int
+    end: int
+
+
+def fold(text: str) -> str:
+    """Lower case, without accents: "Łódź" and "lodz" are one; kana keep their voicing marks."""
+    if text.isascii():
+        return text.lower()
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    kept = "".join(letter for letter in decomposed if not _is_accent(letter))
+    return unicodedata.normalize("NFC", _HIDDEN.sub("", kept).casefold().translate(_PLAIN))
+
+
+def split_words(text: str) -> list[Word]:
+    """The words of a text in order, each with where it stands."""
+    if text.isascii():
+        return [Word(m[0].lower(), m.start(), m.end()) for m in _ASCII_WORD.finditer(text)]
+    words = []
+    for match in _word_pattern().finditer(text):
+        # a letter may fold to several ("㎏"), and to letters that are words of their own ("㍿")
+        for part in _word_pattern().findall(fold(match[0])):
+            words.append(Word(part, match.start(), match.end()))
+    return words
+
+
+def fold_words(text: str) -> tuple[str, ...]:
+    """The folded words alone."""
+    return tuple(word.folded for word in split_words(text))
+
+
+def find_phrase(words: Sequence[str], phrase: Sequence[str]) -> list[int]:
+    """Where the phrase starts among the words; an empty phrase is nowhere."""
+    if not phrase:
+        return []
+    first, length, wanted = phrase[0], len(phrase), tuple(phrase)
+    return [
+        at
+        for at, word in enumerate(words)
+        if word == first and tuple(words[at : at + length]) == wanted
+    ]
+
+
+def is_unspaced(word: str) -> bool:
+    """Whether a word is a letter of a script that has no spaces."""
+    return re.match(f"[{_UNSPACED}]", word) is not None
+
+
+def trigrams(words: Sequence[str]) -> frozenset[str]:
+    """Three letters in a row of every word, its ends marked: "ann" has __a, _an, ann, nn_."""
+    padded = [f"__{word}_" for word in words]
+    return frozenset(word[at : at + 3] for word in padded for at in range(len(word) - 2))
+
+
+def _is_accent(letter: str) -> bool:
+    """Accents, Hebrew points and Arabic vowels; not nukta, virama or the voicing of kana."""
+    kind = unicodedata.combining(letter)
+    return kind == 1 or 10 <= kind <= 35 or kind >= 200
+
+
+@lru_cache(maxsize=1)
+def _word_pattern() -> re.Pattern[str]:
+    """One letter of an unspaced script, one emoji, or a run of letters, digits and marks.
+
+    Marks and symbols are listed from the Unicode tables once, since `re` has no names for them.
+    """
+    marks, symbols = [], []
+    for code in range(0x80, 0x20000):
+        category = unicodedata.category(chr(code))
+        if category[0] == "M" and not 0xFE00 <= code <= 0xFE0F:
+            marks.append(code)
+        elif category == "So":
+            symbols.append(code)
+    mark = _as_class(marks)
+    run = rf"(?:(?![{_UNSPACED}])[^\W_])(?:(?![{_UNSPACED}])[^\W_]|[{mark}]|{_HIDDEN.pattern})*"
+    return re.compile(rf"[{_UNSPACED}][{mark}]*|[{_as_class(symbols)}]|{run}")
+
+
+def _as_class(codes: list[int]) -> str:
+    """Sorted code points as ranges inside [...]."""
+    ranges: list[list[int]] = []
+    for code in codes:
+        if ranges and code == ranges[-1][1] + 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
