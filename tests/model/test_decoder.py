@@ -416,3 +416,14 @@ def test_a_size_is_a_name_or_three_numbers():
     for wrong in ("huge", "66x7", "66x7x3x1", "x7x3", "66x-7x3"):
         with pytest.raises(UserError, match="WIDTHxLAYERSxHEADS"):
             parse_size(wrong)
+
+
+@EVERY
+def test_a_silent_start_says_every_token_alike_and_the_head_can_learn(variant):
+    model = Decoder(shape(variant)).initialise(torch.Generator().manual_seed(1), silent=True)
+    logits = model(random_ids())
+    assert not logits.any()
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), random_ids().flatten()).backward()
+    assert model.head.weight.grad.any()
+    loud = Decoder(shape(variant)).initialise(torch.Generator().manual_seed(1))
+    assert loud(random_ids()).any()

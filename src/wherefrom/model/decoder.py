@@ -139,8 +139,12 @@ class Decoder(nn.Module):
         self.norm = _norm(config, self.variant)
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
 
-    def initialise(self, generator: torch.Generator) -> Decoder:
-        """GPT-2's start: matrices N(0, 0.02), biases 0, norms 1, learned positions 0."""
+    def initialise(self, generator: torch.Generator, *, silent: bool = False) -> Decoder:
+        """GPT-2's start: matrices N(0, 0.02), biases 0, norms 1, learned positions 0.
+
+        With a `silent` start every branch adds nothing at first (its last matrix is 0) and every
+        next token is equally likely (the head is 0), so the first steps move what matters.
+        """
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02, generator=generator)
@@ -149,6 +153,8 @@ class Decoder(nn.Module):
         for name, parameter in self.named_parameters():
             if name.endswith(("columns", "basis")):
                 nn.init.normal_(parameter, std=0.02, generator=generator)
+            if silent and name.endswith(("mixer.out.weight", "feed.down.weight", "head.weight")):
+                nn.init.zeros_(parameter)
         return self
 
     def new_cache(self, capacity: int) -> Cache:

@@ -162,7 +162,9 @@ def teach(
     documents = lesson.corpus.documents if lesson.corpus else ()
     questions = lesson.questions.questions if lesson.questions else ()
     data = TrainingData.encode(documents, questions, tokens, config.block)
-    model = Decoder(config).initialise(torch.Generator().manual_seed(settings.seed))
+    model = Decoder(config).initialise(
+        torch.Generator().manual_seed(settings.seed), silent=settings.recipe.silent_start
+    )
     if lesson.parent is not None:
         load_weights(lesson.parent.folder / "model.safetensors", model)
     model.to(device)
@@ -226,6 +228,7 @@ def _job(lesson: Lesson, settings: Settings, config: ModelConfig) -> dict[str, A
         "model": config.model_dump(),
         "phases": [phase.model_dump(mode="json") for phase in lesson.phases],
         "seed": settings.seed,
+        "silent_start": settings.recipe.silent_start,
         "tokens": _tokens_wanted(lesson, settings),
         "vocabulary": _digest(lesson.vocabulary_from),
         "corpus": lesson.corpus.sha256 if lesson.corpus else None,

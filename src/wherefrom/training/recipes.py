@@ -108,6 +108,7 @@ class Recipe(_Strict):
     size: str = "small"
     variant: str = "rotary"
     dropout: float = Field(default=0.0, ge=0, lt=1)
+    silent_start: bool = False
     phases: tuple[Phase, ...] = Field(min_length=1)
     scratch: Phase
 
