@@ -158,6 +158,9 @@ def test_a_mistake_is_one_sentence_and_exit_2(
     }
     for place, path in places.items():
         arguments = [argument.replace(place, str(path)) for argument in arguments]
+    budgets = {"--steps", "--minutes", "--epochs", "--stepps"}
+    if arguments[0] in ("study", "pretrain", "finetune") and not budgets & set(arguments):
+        arguments += ["--steps", "1"]  # a mistake that is overlooked shall not train for a day
     ended = command(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("wherefrom: ")
