@@ -148,10 +148,11 @@ def test_the_warm_up_is_a_line_that_is_full_with_its_last_step(warmup: int) -> N
 
 
 def test_a_line_falls_evenly_and_a_cosine_is_half_way_in_the_middle() -> None:
-    line = make_phase(schedule="linear", decay_from=0.5, floor=0.2)
+    line = make_phase(schedule="linear", decay_from=0.5, floor=0.1)
     scales = [rate_scale(line, 9, x) for x in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)]
     steps = [a - b for a, b in pairwise(scales)]
-    assert steps == pytest.approx([0.16] * 5)  # (1 - 0.2) / 5
+    assert steps == pytest.approx([0.2, 0.2, 0.2, 0.2, 0.1])  # the floor stops the last
     cosine = make_phase(schedule="cosine", decay_from=0.0, floor=0.1)
-    assert rate_scale(cosine, 9, 0.5) == pytest.approx(0.55)
-    assert rate_scale(cosine, 9, 0.25) == pytest.approx(0.1 + 0.9 * (2 + 2**0.5) / 4)
+    assert rate_scale(cosine, 9, 0.5) == pytest.approx(0.5)
+    assert rate_scale(cosine, 9, 0.25) == pytest.approx((2 + 2**0.5) / 4)
+    assert rate_scale(cosine, 9, 0.99) == pytest.approx(0.1)

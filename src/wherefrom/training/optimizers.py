@@ -129,9 +129,10 @@ def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
 def rate_scale(phase: Phase, step: int, progress: float) -> float:
     """The factor on the learning rates at `step` (from 0), `progress` of the phase being done.
 
-    A linear warm-up; then full until `decay_from`, then a line or half a cosine to `floor`.
+    A linear warm-up; then full until `decay_from`, then a line or half a cosine towards 0 that
+    stops at `floor`.
     """
     warm = min(1.0, (step + 1) / phase.warmup_steps) if phase.warmup_steps else 1.0
     along = max(0.0, min(1.0, (progress - phase.decay_from) / (1 - phase.decay_from)))
     left = 1 - along if phase.schedule == "linear" else 0.5 * (1 + cos(pi * along))
-    return warm * (phase.floor + (1 - phase.floor) * left)
+    return warm * max(phase.floor, left)
