@@ -70,7 +70,7 @@ def risk_coverage(answers: Answers) -> RiskCoverage:
     if not len(answers):
         return RiskCoverage(*(np.empty(0) for _ in range(4)))
     given = np.cumsum(answers.by_group(np.ones((1, len(answers))))[0])
-    wrong = np.cumsum(answers.by_group(1.0 - answers.correct[None, :])[0])
+    wrong = np.cumsum(answers.by_group((~answers.correct[None, :]).astype(np.float64))[0])
     threshold = answers.confidence[answers.order][answers.starts]
     people = len(answers)
     return RiskCoverage(threshold, given / people, wrong / given, wrong / people)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from typing import NamedTuple
 
 # Letters that no decomposition takes apart, and what a keyboard without them writes.
 _PLAIN = str.maketrans({
@@ -27,12 +28,21 @@ _UNSPACED = (
     r"\u0e00-\u0e7f\u0e80-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
     r"\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
-_HIDDEN = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+# where Unicode keeps marks and emoji; the blocks of Han and Hangul between them have neither
+_WITH_MARKS = (
+    range(0x80, 0x3400),
+    range(0xA000, 0xAC00),
+    range(0xFB00, 0x12000),
+    range(0x16A00, 0x17000),
+    range(0x1BC00, 0x1FC00),
+)
+_HIDDEN = re.compile(
+    "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
+)
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """A folded word and the characters of the text that it was read from."""
 
     folded: str
@@ -45,7 +55,7 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFKD", text.casefold())
-    kept = "".join(letter for letter in decomposed if not _is_accent(letter))
+    kept = "".join(letter for letter in decomposed if letter < "\u0300" or not _is_accent(letter))
     return unicodedata.normalize("NFC", _HIDDEN.sub("", kept).casefold().translate(_PLAIN))
 
 
@@ -53,16 +63,19 @@ def split_words(text: str) -> list[Word]:
     """The words of a text in order, each with where it stands."""
     if text.isascii():
         return [Word(m[0].lower(), m.start(), m.end()) for m in _ASCII_WORD.finditer(text)]
-    words = []
+    words: list[Word] = []
     for match in _word_pattern().finditer(text):
-        # a letter may fold to several ("㎏"), and to letters that are words of their own ("㍿")
-        for part in _word_pattern().findall(fold(match[0])):
-            words.append(Word(part, match.start(), match.end()))
+        # one letter may fold to several ("㎏"), and to letters that are words of their own ("㍿")
+        raw = match[0]
+        parts = [raw.lower()] if raw.isascii() else _word_pattern().findall(fold(raw))
+        words.extend(Word(part, match.start(), match.end()) for part in parts)
     return words
 
 
 def fold_words(text: str) -> tuple[str, ...]:
     """The folded words alone."""
+    if text.isascii():
+        return tuple(_ASCII_WORD.findall(text.lower()))
     return tuple(word.folded for word in split_words(text))
 
 
@@ -85,8 +98,13 @@ def is_unspaced(word: str) -> bool:
 
 def trigrams(words: Sequence[str]) -> frozenset[str]:
     """Three letters in a row of every word, its ends marked: "ann" has __a, _an, ann, nn_."""
-    padded = [f"__{word}_" for word in words]
-    return frozenset(word[at : at + 3] for word in padded for at in range(len(word) - 2))
+    return frozenset().union(*map(_word_trigrams, words))
+
+
+@lru_cache(maxsize=1 << 16)
+def _word_trigrams(word: str) -> frozenset[str]:
+    padded = f"__{word}_"
+    return frozenset(padded[at : at + 3] for at in range(len(padded) - 2))
 
 
 def _is_accent(letter: str) -> bool:
@@ -102,7 +120,7 @@ def _word_pattern() -> re.Pattern[str]:
     Marks and symbols are listed from the Unicode tables once, since `re` has no names for them.
     """
     marks, symbols = [], []
-    for code in range(0x80, 0x20000):
+    for code in chain.from_iterable(_WITH_MARKS):
         category = unicodedata.category(chr(code))
         if category[0] == "M" and not 0xFE00 <= code <= 0xFE0F:
             marks.append(code)
