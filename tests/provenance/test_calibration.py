@@ -158,11 +158,11 @@ def test_missing_often_has_a_weight_of_its_own():
     signals, right, _ = logistic_people(400, 11)
     hidden = np.where(right, signals["signal3"], np.nan)  # missing only for the wrong
     calibration = fit_calibration(signals | {"signal3": hidden}, right, seed=0)
-    weight = next(s.missing_weight for s in calibration.signals if s.name == "signal3")
-    assert weight < -1
-    some = {name: column[:1] for name, column in signals.items()}
-    without = calibration.probability(some | {"signal3": np.array([np.nan])})
-    assert without[0] < calibration.probability(some)[0]
+    numbers = next(signal for signal in calibration.signals if signal.name == "signal3")
+    assert numbers.missing_weight < -1
+    without = calibration.probability(signals | {"signal3": np.full(400, np.nan)})
+    average = calibration.probability(signals | {"signal3": np.full(400, numbers.mean)})
+    assert without.mean() < average.mean() - 0.1
 
 
 def test_what_was_never_seen_is_no_stronger_than_the_strongest(fitted):
@@ -317,6 +317,11 @@ def test_a_threshold_keeps_its_promise_on_the_people_it_was_made_on():
     assert found.bound == pytest.approx(guarantee.upper_bound(found.wrong, found.given, 0.05))
     assert found.bound is not None
     assert found.bound <= 0.05
+
+
+def test_a_confidence_equal_to_the_threshold_is_given():
+    confidence = np.repeat([0.9, 0.1], 300)
+    assert guarantee_threshold(confidence, confidence > 0.5).threshold == 0.101
 
 
 @pytest.mark.parametrize("always_false", [False, True])

@@ -42,8 +42,8 @@ class Fitted:
     """A calibration, and the confidence of each calibration person for choosing a threshold.
 
     held_out: the person's signals weighed by a fit without that person, then bent by the one
-    final curve. The curve only rises, so the order of people owes nothing to their own grades;
-    with a curve for each fold, the folds that were lucky would be ranked by the others' luck.
+    final curve. The curve only rises, so it cannot change the order that those fits gave; with a
+    curve for each fold, far fewer thresholds could be promised (docs/calibration.md).
     """
 
     calibration: Calibration
