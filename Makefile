@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 RUN ?= runs/study
-MINUTES ?= 7
+MINUTES ?= 8
 
 .PHONY: study test lint setup setup-dev clean
 
