@@ -84,3 +84,14 @@ def test_facts_stand_in_order_behind_the_name_without_overlap_and_hold_a_foreign
         assert text[start].isupper() or text[start].isdigit()
         assert not set(text[start:end].split()) <= {"Aa", "Bb"}
         last = end
+
+
+def test_a_hyphen_joins_names_and_cuts_off_what_is_not_one() -> None:
+    text = "Ann Lee. The Auckland-born Jean-Pierre Roux left Baden-Baden in 1856-1924."
+    spelling = learn_spelling([text, "the the"])
+    found = [text[start:end] for start, end in find_facts(text, "Ann Lee", spelling)]
+    assert "Auckland" in found
+    assert "Jean-Pierre Roux" in found
+    assert "Baden-Baden" in found
+    assert "1856" in found
+    assert "1924" in found

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-WORD = re.compile(r"[^\W_]+(?:['’-](?!s\b)[^\W_]+)*")
+WORD = re.compile(r"[^\W_]+(?:['’](?!s\b)[^\W_]+)*")
 LONGEST_CONNECTOR = 3
 JOINS = 0.25  # a connector stands between two capitalised words at least this often
 
@@ -63,7 +63,7 @@ def find_facts(text: str, subject: str, spelling: Spelling) -> list[tuple[int, i
     for word in WORD.finditer(text, len(subject) + 1):
         token = word.group()
         last = connector or (run[-1] if run else None)
-        if last is not None and text[last.end() : word.start()] != " ":
+        if last is not None and text[last.end() : word.start()] not in (" ", "-"):
             close()
         if token[0].isdigit():
             close()
