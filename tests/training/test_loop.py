@@ -194,7 +194,7 @@ def test_a_tiny_model_of_every_variant_learns_20_questions_by_heart(
 ) -> None:
     phase = make_phase(
         mixture=Mixture(question=1.0),
-        steps=200,
+        steps=320,
         batch_examples=20,
         optimizer="muon",
         schedule="linear",
