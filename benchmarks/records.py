@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import platform
 import statistics
-import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,12 +22,14 @@ PACKAGES = ("wherefrom", "numpy", "torch", "transformers", "tokenizers", "scikit
 
 def surroundings() -> dict[str, Any]:
     """What the numbers were measured on."""
+    from wherefrom.training.run import commit
+
     return {
         "machine": _processor(),
         "system": platform.system(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES if _installed(name)},
-        "commit": _commit(),
+        "commit": commit(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -77,17 +78,3 @@ def _installed(name: str) -> bool:
     except ModuleNotFoundError:
         return False
     return True
-
-
-def _commit() -> str:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return done.stdout.strip()

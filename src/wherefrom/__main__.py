@@ -1,4 +1,7 @@
-"""`python -m wherefrom`, which is also how torchrun starts it: `torchrun ... -m wherefrom`."""
+"""`python -m wherefrom`, which is also how torchrun starts it.
+
+torchrun --nproc-per-node 2 -m wherefrom study ...
+"""
 
 from wherefrom.cli import main
 

@@ -11,11 +11,12 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -160,7 +161,7 @@ def _step(
     runner.train()
     device = next(runner.parameters()).device
     total = 0.0
-    with _SeededNoise(noise):
+    with _seeded_noise(noise):
         for number, part in enumerate(mine.parts, start=1):
             with processes.accumulating(runner, last=number == len(mine.parts)):
                 loss = part_loss(runner, part, device) / batch.weight
@@ -226,12 +227,7 @@ class Metrics:
             self._board = Board(self._events, after=self._after)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
             self._board.close()
@@ -294,37 +290,20 @@ class _HeedInterrupt:
             raise KeyboardInterrupt
         self.asked = True
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
 
-class _SeededNoise:
+@contextmanager
+def _seeded_noise(seed: list[int] | None) -> Iterator[None]:
     """Dropout's randomness for one step, a function of the seed and the step alone."""
-
-    def __init__(self, seed: list[int] | None) -> None:
-        self._seed = seed
-        self._fork: Any = None
-
-    def __enter__(self) -> None:
-        if self._seed is not None:
-            self._fork = torch.random.fork_rng()
-            self._fork.__enter__()
-            mixed = 0
-            for number in self._seed:
-                mixed = (mixed * 1_000_003 + number + 1) % (1 << 63)
-            torch.manual_seed(mixed)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._fork is not None:
-            self._fork.__exit__(kind, problem, trace)
+    if seed is None:
+        yield
+        return
+    mixed = 0
+    for number in seed:
+        mixed = (mixed * 1_000_003 + number + 1) % (1 << 63)
+    with torch.random.fork_rng():
+        torch.manual_seed(mixed)
+        yield

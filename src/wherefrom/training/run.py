@@ -159,14 +159,15 @@ def versions() -> dict[str, str]:
     """What the numbers of a run may depend on."""
     return {
         "wherefrom": version("wherefrom"),
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": str(torch.get_num_threads()),
     }
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The state of the source that runs, if it is a checkout."""
     try:
         answer = subprocess.run(
             ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
