@@ -10,16 +10,14 @@ and the largest memory that any of them took.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from workbench import measure, surroundings
+from records import keep, summarise
+from workbench import measure
 
 from wherefrom.attention.claims import check
 from wherefrom.attention.problems import PROBLEMS
@@ -77,40 +75,15 @@ def measurements() -> list[tuple[str, Callable[[], object]]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", default="checker.jsonl")
     options = parser.parse_args()
-    lines = []
-
-    def say(record: dict[str, object]) -> None:
-        lines.append(json.dumps(record | surroundings()))
-        print(lines[-1], flush=True)
-
-    for name, task in measurements():
-        values = measure(task, options.repeats)
-        quarters = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-        say(
-            {
-                "name": name,
-                "value": round(statistics.median(values), 4),
-                "unit": "s",
-                "spread": round(quarters[2] - quarters[0], 4),
-                "repeats": options.repeats,
-                "goal": GOAL,
-            }
-        )
+    records = [
+        summarise(name, measure(task, options.repeats), "s", goal=GOAL)
+        for name, task in measurements()
+    ]
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    say(
-        {
-            "name": "largest memory of a command",
-            "value": round(children / 1024, 1),
-            "unit": "MB",
-            "spread": 0.0,
-            "repeats": options.repeats,
-            "goal": 200,
-        }
-    )
-    if options.out:
-        options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    records.append(summarise("largest memory of a command", [children / 1024], "MB", goal=200))
+    keep(records, options.out)
 
 
 if __name__ == "__main__":
