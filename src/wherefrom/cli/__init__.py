@@ -66,7 +66,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
     # threads that spin long while they wait starve each other as soon as anything else runs: with
-    # OpenMP's default, training on a busy machine is some seven times slower (docs/log.md)
+    # OpenMP's default, training on a busy machine all but stops (docs/log.md)
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if not speaks():
         sys.stdout = io.StringIO()  # one process prints the result
