@@ -20,7 +20,7 @@ from wherefrom.training import loop
 from wherefrom.training.checkpoint import save_weights, whole_weights
 from wherefrom.training.jobs import Lesson, Settings, teach
 from wherefrom.training.loop import Tick
-from wherefrom.training.processes import Processes, join_processes, leave_processes
+from wherefrom.training.processes import Processes, end_process, join_processes
 from wherefrom.training.recipes import load_recipe
 from wherefrom.training.sources import stream_for
 
@@ -96,4 +96,4 @@ if __name__ == "__main__":
     batches.POOL = 64
     loop.LOG_EVERY = LOG_EVERY
     work(*map(Path, sys.argv[1:]))
-    leave_processes()
+    end_process(0)

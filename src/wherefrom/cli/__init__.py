@@ -70,32 +70,40 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if not speaks():
         sys.stdout = io.StringIO()  # one process prints the result
+    status = _run()
+    if "wherefrom.training.processes" in sys.modules:  # it may have joined others
+        from wherefrom.training.processes import end_process
+
+        end_process(status)
+    sys.exit(status)
+
+
+def _run() -> int:
+    """The command's exit status, and whatever is to be said about it on stderr."""
     try:
         status = cli.main(prog_name="wherefrom", standalone_mode=False)
     except UserError as mistake:
         talk(f"wherefrom: {mistake}")
-        sys.exit(2)
+        return 2
     except click.exceptions.NoArgsIsHelpError as wanted:
         wanted.show()
-        sys.exit(2)
+        return 2
     except click.ClickException as mistake:
         talk(f"wherefrom: {_in_a_sentence(mistake)}")
-        sys.exit(mistake.exit_code)
+        return mistake.exit_code
     except (click.Abort, KeyboardInterrupt) as end:
         saved = isinstance(end, Stopped) or isinstance(end.__cause__, Stopped)
         how = "; go on with it by repeating the command with --resume" if saved else ""
         talk(f"wherefrom: stopped{how}.")
-        sys.exit(130)
+        return 130
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(1)
+        return 1
     except Exception:
         traceback.print_exc()
         talk("wherefrom: the above is a failure of ours, not of yours; please report it.")
-        sys.exit(1)
-    finally:
-        _part()
-    sys.exit(status if isinstance(status, int) else 0)
+        return 1
+    return status if isinstance(status, int) else 0
 
 
 def _in_a_sentence(mistake: click.ClickException) -> str:
@@ -103,11 +111,3 @@ def _in_a_sentence(mistake: click.ClickException) -> str:
     message = " ".join(mistake.format_message().split()).rstrip(".")
     context = getattr(mistake, "ctx", None)
     return f"{message} (see {context.command_path} --help)." if context else f"{message}."
-
-
-def _part() -> None:
-    """Leave the other processes, if training has joined any."""
-    if "wherefrom.training.processes" in sys.modules:
-        from wherefrom.training.processes import leave_processes
-
-        leave_processes()

@@ -7,11 +7,13 @@ a step are those of one process with the whole batch, up to the order of additio
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -115,10 +117,21 @@ def join_processes(*, sharded: bool = False) -> Processes:
     return Processes(rank=dist.get_rank(), count=count, sharded=sharded)
 
 
-def leave_processes() -> None:
-    """Part from the others, if there were any."""
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()
+def end_process(status: int) -> NoReturn:
+    """Part from the others, if there were any, and end this process.
+
+    Threads of gloo may let go of their last tensors while Python is being torn down, and then
+    abort the process after all its work is done (pytorch#179291). So among several processes
+    the tearing down is left out: what was written is on disk, and what was printed is flushed.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        sys.exit(status)
+    gc.collect()  # models that hold a group in a cycle
+    dist.destroy_process_group()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 def choose_device(name: str) -> torch.device:
