@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from wherefrom.errors import UserError
 from wherefrom.model.cache import Cache, LayerCache
 from wherefrom.model.config import ModelConfig
+from wherefrom.model.fused import rms_norm, swiglu
 from wherefrom.model.mixers import Glance, Rotation, Variant, find_variant
 
 
@@ -40,13 +41,20 @@ class SwigluFeed(nn.Module):
 
     def __init__(self, width: int, *, bias: bool) -> None:
         super().__init__()
-        self.hidden = swiglu_width(width)
-        self.up = nn.Linear(width, 2 * self.hidden, bias=bias)
-        self.down = nn.Linear(self.hidden, width, bias=bias)
+        hidden = swiglu_width(width)
+        self.up = nn.Linear(width, 2 * hidden, bias=bias)
+        self.down = nn.Linear(hidden, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, value = self.up(x).split(self.hidden, dim=-1)
-        return self.down(F.silu(gate) * value)
+        return self.down(swiglu(self.up(x)))
+
+
+class RmsNorm(nn.RMSNorm):
+    """torch's, with a derivative that reads memory less often."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.eps is not None
+        return rms_norm(x, self.weight, self.eps)
 
 
 class Block(nn.Module):
@@ -235,7 +243,7 @@ def count_parameters(config: ModelConfig) -> int:
 def _norm(config: ModelConfig, variant: Variant) -> nn.Module:
     if variant.norm == "layer":
         return nn.LayerNorm(config.width)
-    return nn.RMSNorm(config.width, eps=1e-5)
+    return RmsNorm(config.width, eps=1e-5)
 
 
 def _layers(cache: Cache | None, count: int) -> Iterator[LayerCache | None]:

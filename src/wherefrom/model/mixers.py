@@ -20,6 +20,7 @@ from wherefrom.attention.equation import attend, attend_fused, softmax_over_keys
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.cache import LayerCache, causal_mask, past_length
 from wherefrom.model.config import ModelConfig
+from wherefrom.model.fused import turn_pairs
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,12 @@ class Heads(nn.Module):
         watch: list[Glance] | None = None,
     ) -> Tensor:
         """`mask` None means causal self-attention; `watch` collects what a reader may see."""
-        start = past_length(cache)
-        if source is None:
+        if source is not None:
+            query, key, value = self._project_apart(x, source)
+        elif rotation is None:
             query, key, value = self._split(self.qkv(x), 3)
         else:
-            query, key, value = self._project_apart(x, source)
-        if rotation is not None:
-            query, key = rotation.turn(query, start), rotation.turn(key, start)
+            query, key, value = rotation.turn(self.qkv(x), self.heads, past_length(cache))
         if cache is not None:
             key, value = cache.extend(key=key, value=value)
         causal = mask is None and query.shape[2] == key.shape[2]
@@ -168,17 +168,17 @@ class Rotation(nn.Module):
         half = head_width // 2
         speeds = base ** (-torch.arange(half, dtype=torch.float64) / half)
         angles = torch.arange(longest, dtype=torch.float64)[:, None] * speeds
-        both = torch.cat((angles, angles), dim=-1)
-        self.register_buffer("cos", both.cos().float(), persistent=False)
-        self.register_buffer("sin", both.sin().float(), persistent=False)
+        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        self.register_buffer("sin", angles.sin().float(), persistent=False)
         self.base = base
 
-    def turn(self, x: Tensor, start: int) -> Tensor:
-        """x (B, H, T, D), its first position being `start`."""
-        cos = self.cos[start : start + x.shape[2]]
-        sin = self.sin[start : start + x.shape[2]]
-        first, second = x.chunk(2, dim=-1)
-        return x * cos + torch.cat((-second, first), dim=-1) * sin
+    def turn(self, joint: Tensor, heads: int, start: int) -> tuple[Tensor, ...]:
+        """Queries and keys, turned, and values (B, H, T, D) of a joint projection (B, T, 3 C).
+
+        Its first position is `start`.
+        """
+        positions = slice(start, start + joint.shape[1])
+        return turn_pairs(joint, self.cos[positions], self.sin[positions], heads)
 
 
 @dataclass(frozen=True)
