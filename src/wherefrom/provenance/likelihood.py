@@ -1,0 +1,110 @@
+"""How likely a model finds the answers that are given to it: teacher forcing in batches.
+
+Rows of unlike length are padded on the right: every variant is causal, so what stands behind a
+position cannot reach it. Chunks are bounded in tokens, so memory is too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wherefrom.corpus.tokens import MASK, PAD, Tokens
+from wherefrom.errors import UserError
+from wherefrom.model.decoder import Decoder
+from wherefrom.provenance.answers import Floats
+
+IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
+CHUNK = 4_096  # tokens that go through the model together
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of like length: which they are, their padded ids, and the length of each."""
+
+    rows: NDArray[np.intp]
+    ids: Tensor
+    lengths: Tensor
+
+
+def encode_prompts(model: Decoder, tokens: Tokens, questions: Sequence[str]) -> list[list[int]]:
+    """Questions as the model was taught them, each ending in the MASK that asks for its answer."""
+    prompts = [[*ids, MASK] for ids in tokens.encode_all(questions)]
+    for question, prompt in zip(questions, prompts, strict=True):
+        if len(prompt) > model.config.longest_input:
+            raise UserError(
+                f'the question "{question[:40]}..." has {len(prompt)} tokens and this model reads '
+                f"{model.config.longest_input}; ask a shorter one."
+            )
+    return prompts
+
+
+def encode_answers(tokens: Tokens, answers: Sequence[str]) -> list[list[int] | None]:
+    """Answers as they were taught, closed by MASK; None where a letter is not in the vocabulary."""
+    sayable = [can_encode(tokens, answer) for answer in answers]
+    encoded = iter(tokens.encode_all([a for a, can in zip(answers, sayable, strict=True) if can]))
+    return [[*next(encoded), MASK] if can else None for can in sayable]
+
+
+def can_encode(tokens: Tokens, text: str) -> bool:
+    """Whether the vocabulary has all letters of a text; BPE has all there are."""
+    if tokens.kind == "bpe":
+        return True
+    try:
+        tokens.encode(text)
+    except UserError:
+        return False
+    return True
+
+
+def chunks_of(sequences: Sequence[Sequence[int]], device: torch.device) -> Iterator[Chunk]:
+    """All sequences, the shortest first, in chunks of at most CHUNK tokens with their padding."""
+    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.intp)
+    order = np.argsort(lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        # the row at `start + k` would pad k + 1 rows to its length
+        ahead = lengths[order[start : start + CHUNK]]
+        fitting = np.searchsorted(ahead * np.arange(1, len(ahead) + 1), CHUNK, side="right")
+        rows = order[start : start + max(1, int(fitting))]
+        start += len(rows)
+        ids = np.full((len(rows), int(lengths[rows[-1]])), PAD)
+        for at, row in enumerate(rows):
+            ids[at, : lengths[row]] = sequences[row]
+        yield Chunk(
+            rows, torch.from_numpy(ids).to(device), torch.from_numpy(lengths[rows]).to(device)
+        )
+
+
+@torch.inference_mode()
+def score_answers(
+    model: Decoder, prompts: Sequence[list[int]], answers: Sequence[list[int] | None]
+) -> Floats:
+    """The log-probability of each answer after its prompt, every token of it given in turn."""
+    scores = np.full(len(prompts), IMPOSSIBLE)
+    longest = model.config.longest_input
+    kept, sequences = [], []
+    for at, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        if answer is not None and len(prompt) + len(answer) - 1 <= longest:
+            kept.append(at)
+            sequences.append([*prompt, *answer])
+    starts = torch.tensor([len(prompts[at]) for at in kept])
+    device = next(model.parameters()).device
+    which = np.array(kept, dtype=np.intp)
+    for chunk in chunks_of(sequences, device):
+        begins = starts[torch.from_numpy(chunk.rows)].to(device)
+        places = torch.arange(1, chunk.ids.shape[1], device=device)
+        said = (places >= begins[:, None]) & (places < chunk.lengths[:, None])
+        select = said.flatten().nonzero().flatten()
+        logits = model(chunk.ids[:, :-1], select=select).float()
+        targets = chunk.ids[:, 1:].flatten()[select]
+        each = logits.log_softmax(dim=-1).gather(1, targets[:, None]).flatten().double()
+        total = torch.zeros(len(chunk.rows), dtype=torch.float64, device=device)
+        total.index_add_(0, select // said.shape[1], each)
+        scores[which[chunk.rows]] = np.maximum(total.cpu().numpy(), IMPOSSIBLE)
+    return scores

@@ -1,0 +1,94 @@
+"""The known-name probe: what the hidden states alone tell about whether a name was read.
+
+A penalised logistic curve over the state from which the first token of the answer is predicted
+and the state at the last token of the name. Plain numbers, fitted on few people, so what it says
+of those people comes from fits without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from wherefrom.errors import UserError
+from wherefrom.model.decoder import Decoder
+from wherefrom.provenance.answers import Bools, Floats
+from wherefrom.provenance.likelihood import chunks_of
+from wherefrom.provenance.logistic import choose_strength, deal_folds, fit_logistic
+
+FEWEST_EACH = 5  # known or unknown names; with fewer nothing can be fitted or held out
+
+
+@dataclass(frozen=True, eq=False)
+class NameProbe:
+    """logit = (state - mean) / scale @ weights + intercept."""
+
+    mean: Floats
+    scale: Floats
+    weights: Floats
+    intercept: float
+
+    def score(self, states: Floats) -> Floats:
+        scaled = (states - self.mean) / self.scale
+        return np.asarray(scaled @ self.weights + self.intercept)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "mean": self.mean.tolist(),
+            "scale": self.scale.tolist(),
+            "weights": self.weights.tolist(),
+            "intercept": self.intercept,
+        }
+
+    @classmethod
+    def from_dict(cls, record: Any, width: int) -> NameProbe:
+        """Read back what `to_dict` wrote, for states of this width."""
+        try:
+            parts = [np.array(record[k], dtype=np.float64) for k in ("mean", "scale", "weights")]
+            intercept = float(record["intercept"])
+        except (KeyError, TypeError, ValueError):
+            raise UserError("the known-name probe is broken; fit it again.") from None
+        if any(part.shape != (width,) or not np.isfinite(part).all() for part in parts):
+            raise UserError(f"the known-name probe must hold {width} finite numbers; fit it again.")
+        mean, scale, weights = parts
+        return cls(mean, scale, weights, intercept)
+
+
+def fit_name_probe(
+    states: Floats, known: Bools, groups: Sequence[str], *, seed: int
+) -> tuple[NameProbe, Floats]:
+    """The probe, and for each row the score by a fit without anybody of its group."""
+    fewer = min(int(known.sum()), int((~known).sum()))
+    if fewer < FEWEST_EACH:
+        raise UserError(
+            f"the known-name probe needs {FEWEST_EACH} known and {FEWEST_EACH} unknown names, "
+            f"and there are {int(known.sum())} and {int((~known).sum())}."
+        )
+    mean, scale = states.mean(axis=0), states.std(axis=0)
+    scale = np.where(scale > 1e-6, scale, 1.0)
+    columns = (states - mean) / scale
+    people = np.unique(np.array(groups, dtype=object).astype(str), return_inverse=True)[1]
+    folds = deal_folds(known, people, np.random.default_rng(seed))
+    free = np.zeros(columns.shape[1], dtype=int)
+    strength, held_out = choose_strength(columns, known, folds, free)
+    beta = fit_logistic(columns, known.astype(np.float64), strength=strength)
+    return NameProbe(mean, scale, beta[:-1], float(beta[-1])), held_out
+
+
+@torch.inference_mode()
+def read_states(model: Decoder, prompts: Sequence[list[int]], name_ends: Sequence[int]) -> Floats:
+    """(n, 2 width): the last hidden state at the answering position and at the name's end."""
+    width = model.config.width
+    states = np.zeros((len(prompts), 2 * width))
+    ends = torch.tensor(name_ends)
+    for chunk in chunks_of(prompts, next(model.parameters()).device):
+        hidden = model.hidden(chunk.ids)
+        rows = torch.arange(len(chunk.rows), device=hidden.device)
+        at_name = ends[torch.from_numpy(chunk.rows)].to(hidden.device)
+        both = torch.cat((hidden[rows, chunk.lengths - 1], hidden[rows, at_name]), dim=-1)
+        states[chunk.rows] = both.double().cpu().numpy()
+    return states

@@ -1,0 +1,361 @@
+"""Reading the signals of many questions at once, from the model alone and its twin.
+
+A question's signals do not depend on which questions are asked beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from wherefrom.corpus.questions import SLOT
+from wherefrom.corpus.tokens import MASK
+from wherefrom.errors import UserError
+from wherefrom.model.mixers import Glance
+from wherefrom.provenance.answer_trie import FLOOR, AnswerTrie, entropy_of
+from wherefrom.provenance.answers import Floats
+from wherefrom.provenance.decoys import NameWords, ask_about
+from wherefrom.provenance.known_answers import (
+    Countries,
+    country_entropy_of,
+    margin_of,
+    others,
+    outcomes,
+    rank_of,
+)
+from wherefrom.provenance.likelihood import (
+    can_encode,
+    chunks_of,
+    encode_answers,
+    encode_prompts,
+    score_answers,
+)
+from wherefrom.provenance.name_probe import NameProbe, fit_name_probe, read_states
+from wherefrom.provenance.rewordings import reword
+from wherefrom.provenance.signals import SIGNALS, SignalTable, choose_signals
+from wherefrom.recall.decode import answer_all
+from wherefrom.training.run import Run
+
+DECOYS = 32  # recombined names, the same for all questions
+RELATIVES = 3  # names that keep a first word, and as many that keep a last word
+FIRST_WORDS = 8  # before which a last word is also tried
+PRIOR_FLOOR = 1e-7  # prefixes less likely than this under a decoy are not followed
+LEAST = 1e-8  # what decoys or the twin find less likely than this counts as this
+
+
+@dataclass(eq=False)
+class SignalReader:
+    """A run, its twin, and what was prepared once: decoys, the prior, the probe."""
+
+    run: Run
+    twin: Run | None
+    known_answers: tuple[str, ...]
+    names: tuple[str, ...]
+    seed: int
+    decoys: tuple[str, ...]
+    first_words: tuple[str, ...]
+    prior: Floats  # mean p(answer | decoy) of each answer of the trie
+    probe: NameProbe | None = None
+    templates: tuple[str, ...] = ()  # of rewordings that a user adds
+    _priors: dict[str, float] = field(default_factory=dict)  # of answers that are not known
+
+    @classmethod
+    def prepare(
+        cls,
+        run: Run,
+        twin: Run | None,
+        known_answers: Sequence[str],
+        names: Sequence[str],
+        *,
+        seed: int,
+    ) -> SignalReader:
+        """Choose decoys, and read the prior of the answers under them."""
+        known = tuple(dict.fromkeys(answer.strip() for answer in known_answers))
+        rng = np.random.default_rng([seed, 11])
+        words = NameWords.of(names)
+        decoys = [n for n in words.recombine(DECOYS, rng) if can_encode(run.tokens, n)]
+        picked = rng.permutation(len(words.first))[:FIRST_WORDS]
+        first = [w for w in (words.first[at] for at in picked) if can_encode(run.tokens, w)]
+        empty = np.zeros(0)
+        reader = cls(run, twin, known, tuple(names), seed, tuple(decoys), tuple(first), prior=empty)
+        prompts = reader._decoy_prompts
+        if prompts:
+            found = reader.trie.distribution(run.model, prompts, floor=PRIOR_FLOOR)
+            reader.prior = np.exp(found.log_probabilities).mean(axis=0)
+        return reader
+
+    def read(
+        self,
+        questions: Sequence[str],
+        subjects: Sequence[str],
+        *,
+        answers: Sequence[str] | None = None,
+        only: Collection[str] | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> SignalTable:
+        """The signals of the greedy answers, or of `answers` where they are given.
+
+        `only` names the signals to compute; `report` is told of questions as they are answered.
+        """
+        wanted = choose_signals(only)
+        model, tokens = self.run.model, self.run.tokens
+        model.eval()
+        prompts = encode_prompts(model, tokens, questions)
+        if answers is None:
+            said = answer_all(model, tokens, questions, report=report)
+            texts = [answer.text for answer in said]
+            scores = np.array([answer.log_probability for answer in said])
+        else:
+            texts = [answer.strip() for answer in answers]
+            scores = score_answers(model, prompts, encode_answers(tokens, texts))
+        ids = encode_answers(tokens, texts)
+        columns: dict[str, Floats] = {"log_probability": scores}
+        if wanted & {"entropy", "margin", "rank", "country_entropy"}:
+            columns |= self._among_known(prompts, texts, scores, wanted)
+        if "decoy_lift" in wanted:
+            columns["decoy_lift"] = scores - self._log_priors(texts)
+        if "relative_lift" in wanted:
+            columns["relative_lift"] = scores - self._log_relatives(questions, subjects, ids)
+        if "twin_lift" in wanted:
+            columns["twin_lift"] = scores - self._by_twin(questions, texts)
+        if "name_attention" in wanted:
+            columns["name_attention"] = self._attention(questions, subjects, prompts)
+        if "known_name" in wanted:
+            columns["known_name"] = np.full(len(questions), np.nan)
+            if self.probe is not None and len(questions):
+                states = self._states(questions, subjects, prompts)
+                columns["known_name"] = self.probe.score(states)
+        if "rewording_agreement" in wanted:
+            columns["rewording_agreement"] = self._agreement(questions, subjects, texts)
+        if "infill" in wanted:
+            columns["infill"] = score_answers(model, self._openings(subjects), ids)
+        if wanted & {"name_likelihood", "name_lift"}:
+            columns |= self._name_likelihoods(subjects)
+        columns = {name: columns[name] for name in SIGNALS if name in wanted}
+        return SignalTable(tuple(questions), tuple(subjects), tuple(texts), columns)
+
+    def fit_probe(
+        self,
+        known: Sequence[tuple[str, str]],
+        unknown: Sequence[tuple[str, str]],
+        *,
+        seed: int,
+    ) -> Floats:
+        """Fit `known_name` on (question, subject) pairs; returns their scores out of fold."""
+        questions = [question for question, _ in (*known, *unknown)]
+        subjects = [subject for _, subject in (*known, *unknown)]
+        prompts = encode_prompts(self.run.model, self.run.tokens, questions)
+        states = self._states(questions, subjects, prompts)
+        flags = np.arange(len(questions)) < len(known)
+        self.probe, held_out = fit_name_probe(states, flags, subjects, seed=seed)
+        return held_out
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words for JSON."""
+        return {
+            "known_answers": list(self.known_answers),
+            "names": list(self.names),
+            "seed": self.seed,
+            "decoys": list(self.decoys),
+            "first_words": list(self.first_words),
+            "prior": self.prior.tolist(),
+            "probe": None if self.probe is None else self.probe.to_dict(),
+            "templates": list(self.templates),
+        }
+
+    @classmethod
+    def from_dict(cls, record: Any, run: Run, twin: Run | None) -> SignalReader:
+        """What `to_dict` wrote, for the same run."""
+        try:
+            fields = ("known_answers", "names", "decoys", "first_words", "templates")
+            lists: dict[str, Any] = {name: tuple(map(str, record[name])) for name in fields}
+            prior = np.array(record["prior"], dtype=np.float64)
+            probe, seed = record["probe"], int(record["seed"])
+        except (KeyError, TypeError, ValueError):
+            raise UserError("the signals' record is broken; calibrate the run again.") from None
+        read = None if probe is None else NameProbe.from_dict(probe, 2 * run.model.config.width)
+        reader = cls(run=run, twin=twin, seed=seed, prior=prior, probe=read, **lists)
+        if prior.shape not in ((0,), (len(reader.trie.answers),)):
+            raise UserError("the signals' record does not fit the run; calibrate it again.")
+        return reader
+
+    @cached_property
+    def trie(self) -> AnswerTrie:
+        return AnswerTrie(self.run.tokens, self.known_answers)
+
+    @cached_property
+    def _words(self) -> NameWords:
+        return NameWords.of(self.names)
+
+    @cached_property
+    def _countries(self) -> Countries:
+        return Countries(self.trie.answers)
+
+    @cached_property
+    def _decoy_prompts(self) -> list[list[int]]:
+        template = self.run.template
+        if template is None:
+            return []
+        asked = [template.replace(SLOT, decoy) for decoy in self.decoys]
+        return encode_prompts(self.run.model, self.run.tokens, asked)
+
+    def _among_known(
+        self, prompts: list[list[int]], texts: list[str], scores: Floats, wanted: set[str]
+    ) -> dict[str, Floats]:
+        found = self.trie.distribution(self.run.model, prompts)
+        position = np.array([self.trie.position.get(text, -1) for text in texts], dtype=np.intp)
+        masses = outcomes(found, position, scores)
+        rest = others(found, position)
+        columns = {
+            "entropy": entropy_of(masses),
+            "margin": margin_of(rest, scores, FLOOR),
+            "rank": rank_of(rest, scores),
+        }
+        if "country_entropy" in wanted:
+            countries = country_entropy_of(masses, self._countries, texts, position)
+            columns["country_entropy"] = countries
+        return columns
+
+    def _log_priors(self, texts: list[str]) -> Floats:
+        """log of the mean probability under the decoys; NaN where there are none."""
+        prompts = self._decoy_prompts
+        if not prompts:
+            return np.full(len(texts), np.nan)
+        known = self.trie.position
+        new = sorted({text for text in texts if text not in known and text not in self._priors})
+        ids = encode_answers(self.run.tokens, new)
+        pairs = [(prompt, answer) for answer in ids for prompt in prompts]
+        scores = score_answers(self.run.model, [p for p, _ in pairs], [a for _, a in pairs])
+        means = np.exp(scores).reshape(len(new), len(prompts)).mean(axis=1)
+        self._priors.update(zip(new, means.tolist(), strict=True))
+        prior = [self.prior[known[t]] if t in known else self._priors[t] for t in texts]
+        return np.log(np.maximum(np.array(prior), LEAST))
+
+    def _log_relatives(
+        self, questions: Sequence[str], subjects: Sequence[str], ids: list[list[int] | None]
+    ) -> Floats:
+        rows, asked = [], []
+        for at, (question, subject) in enumerate(zip(questions, subjects, strict=True)):
+            for name in self._words.relatives(subject, RELATIVES, self.seed):
+                other = ask_about(question, subject, name)
+                if other is not None and can_encode(self.run.tokens, other):
+                    rows.append(at)
+                    asked.append([*self.run.tokens.encode(other), MASK])
+        scores = score_answers(self.run.model, asked, [ids[at] for at in rows])
+        return _log_mean(np.exp(scores), np.array(rows, dtype=np.intp), len(questions))
+
+    def _by_twin(self, questions: Sequence[str], texts: list[str]) -> Floats:
+        scores = np.full(len(questions), np.nan)
+        if self.twin is None:
+            return scores
+        tokens, model = self.twin.tokens, self.twin.model
+        rows = [at for at, question in enumerate(questions) if can_encode(tokens, question)]
+        prompts = [[*ids, MASK] for ids in tokens.encode_all([questions[at] for at in rows])]
+        answers = encode_answers(tokens, [texts[at] for at in rows])
+        scores[rows] = np.maximum(score_answers(model.eval(), prompts, answers), np.log(LEAST))
+        return scores
+
+    def _name_places(
+        self, questions: Sequence[str], subjects: Sequence[str]
+    ) -> list[tuple[int, int]]:
+        """First and one-past-last token of each name; (0, 0) where it is not in the question."""
+        places = []
+        encoded = self.run.tokens.encode_with_offsets(questions)
+        for question, subject, (_, offsets) in zip(questions, subjects, encoded, strict=True):
+            start = question.find(subject) if subject else -1
+            end = start + len(subject)
+            inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start >= 0]
+            places.append((inside[0], inside[-1] + 1) if inside else (0, 0))
+        return places
+
+    @torch.inference_mode()
+    def _attention(
+        self, questions: Sequence[str], subjects: Sequence[str], prompts: list[list[int]]
+    ) -> Floats:
+        """Mass on the name, mean over layers and heads; NaN where keys are latents."""
+        mass = np.full(len(questions), np.nan)
+        if self.run.model.variant.latent:
+            return mass
+        places = torch.tensor(self._name_places(questions, subjects)).reshape(-1, 2)
+        for chunk in chunks_of(prompts, next(self.run.model.parameters()).device):
+            glances: list[Glance] = []
+            self.run.model.hidden(chunk.ids, watch=glances)
+            span = places[torch.from_numpy(chunk.rows)].to(chunk.ids.device)
+            keys = torch.arange(chunk.ids.shape[1], device=chunk.ids.device)
+            name = (keys >= span[:, :1]) & (keys < span[:, 1:])
+            rows = torch.arange(len(chunk.rows), device=chunk.ids.device)
+            looks = [glance.weights[rows, :, chunk.lengths - 1].mean(dim=1) for glance in glances]
+            each = (torch.stack(looks).mean(dim=0) * name).sum(dim=-1)
+            mass[chunk.rows] = each.double().cpu().numpy()
+        mass[(places[:, 1] == 0).numpy()] = np.nan
+        return mass
+
+    def _states(
+        self, questions: Sequence[str], subjects: Sequence[str], prompts: list[list[int]]
+    ) -> Floats:
+        ends = [max(0, end - 1) for _, end in self._name_places(questions, subjects)]
+        return read_states(self.run.model.eval(), prompts, ends)
+
+    def _agreement(
+        self, questions: Sequence[str], subjects: Sequence[str], texts: list[str]
+    ) -> Floats:
+        """The share of rewordings with this answer; NaN for a question that has none."""
+        rows, asked = [], []
+        tokens, longest = self.run.tokens, self.run.model.config.longest_input
+        for at, (question, subject) in enumerate(zip(questions, subjects, strict=True)):
+            for other in reword(question, subject, self.templates):
+                if can_encode(tokens, other) and len(tokens.encode(other)) < longest:
+                    rows.append(at)
+                    asked.append(other)
+        said = answer_all(self.run.model, tokens, asked)
+        same = [answer.text == texts[at] for answer, at in zip(said, rows, strict=True)]
+        return _mean(np.array(same, dtype=np.float64), np.array(rows, dtype=np.intp), len(texts))
+
+    def _openings(self, subjects: Sequence[str]) -> list[list[int]]:
+        """Name. MASK MASK: a document of which one fact, and nothing else, is asked for."""
+        tokens = self.run.tokens
+        ending = ". " if tokens.kind == "chars" else "."
+        texts = [subject + ending for subject in subjects]
+        heads = [tokens.encode(text) if can_encode(tokens, text) else [] for text in texts]
+        return [[*head, MASK, MASK] for head in heads]
+
+    def _name_likelihoods(self, subjects: Sequence[str]) -> dict[str, Floats]:
+        """Of each name as a document opens with it; NaN for a name of one token or one word."""
+        tokens, model = self.run.tokens, self.run.model
+        whole = np.full(len(subjects), np.nan)
+        lift = np.full(len(subjects), np.nan)
+        parts = [subject.rpartition(" ") for subject in subjects]
+        rows = [at for at, s in enumerate(subjects) if s and can_encode(tokens, f"{s}.")]
+        ids = {at: tokens.encode(f"{subjects[at]}.") for at in rows}
+        rows = [at for at in rows if 2 <= len(ids[at]) <= model.config.longest_input]
+        scores = score_answers(model, [ids[at][:1] for at in rows], [ids[at][1:] for at in rows])
+        whole[rows] = scores / np.array([len(ids[at]) - 1 for at in rows])
+        rows = [at for at in rows if parts[at][0].strip()]
+        space = " " if tokens.kind == "chars" else ""
+        heads = [tokens.encode(parts[at][0] + space) for at in rows]
+        tails = [tokens.encode(f"{parts[at][2]}.") for at in rows]
+        firsts = [tokens.encode(word + space) for word in self.first_words]
+        if firsts:
+            own = score_answers(model, heads, list(tails))
+            others_before = [first for _ in tails for first in firsts]
+            elsewhere = score_answers(model, others_before, [t for t in tails for _ in firsts])
+            mean = np.exp(elsewhere).reshape(len(tails), len(firsts)).mean(axis=1)
+            lift[rows] = own - np.log(np.maximum(mean, LEAST))
+        return {"name_likelihood": whole, "name_lift": lift}
+
+
+def _mean(values: Floats, rows: NDArray[np.intp], count: int) -> Floats:
+    """The mean of the values of each row; NaN for a row that has none."""
+    many = np.bincount(rows, minlength=count)
+    total = np.bincount(rows, weights=values, minlength=count)
+    return np.divide(total, many, out=np.full(count, np.nan), where=many > 0)
+
+
+def _log_mean(values: Floats, rows: NDArray[np.intp], count: int) -> Floats:
+    return np.asarray(np.log(np.maximum(_mean(values, rows, count), LEAST)))

@@ -1,0 +1,72 @@
+"""The signals: what each says in a sentence, which way it points, and a table of them.
+
+How they are computed is in `signal_reader`; what they cost and what they cannot tell is in
+docs/signals.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wherefrom.errors import UserError, did_you_mean
+from wherefrom.provenance.answers import Floats
+
+
+@dataclass(frozen=True)
+class SignalInfo:
+    """+1 where more of it speaks for a right answer, -1 against, and what it is."""
+
+    sign: int
+    about: str
+
+
+SIGNALS: dict[str, SignalInfo] = {
+    "log_probability": SignalInfo(1, "log p(answer | question), all tokens and the closing one"),
+    "entropy": SignalInfo(-1, "entropy over the known answers, this one, and anything else"),
+    "margin": SignalInfo(1, "log p of the answer minus that of the likeliest other known answer"),
+    "rank": SignalInfo(-1, "1 + how many known answers are likelier than this one"),
+    "country_entropy": SignalInfo(-1, "the same entropy after adding up the answers by country"),
+    "decoy_lift": SignalInfo(1, "log p(answer) minus its log mean over recombined names"),
+    "relative_lift": SignalInfo(1, "log p(answer) minus its log mean over names that share a word"),
+    "twin_lift": SignalInfo(1, "log p(answer) minus the same by the twin without pretraining"),
+    "name_attention": SignalInfo(1, "attention on the name as the answer begins, mean of heads"),
+    "known_name": SignalInfo(1, "logit of a linear probe on hidden states: was the name read?"),
+    "rewording_agreement": SignalInfo(1, "share of rewordings that get the same answer"),
+    "infill": SignalInfo(
+        1, "log p(answer) as a masked fact of a document that opens with the name"
+    ),
+    "name_likelihood": SignalInfo(1, "log p of the name as a document's opening, mean of tokens"),
+    "name_lift": SignalInfo(1, "log p(last word | rest of the name) minus its log mean elsewhere"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class SignalTable:
+    """One row a question; a column has NaN where its signal is not defined."""
+
+    questions: tuple[str, ...]
+    subjects: tuple[str, ...]
+    answers: tuple[str, ...]
+    columns: dict[str, Floats]
+
+    def row(self, at: int) -> dict[str, float | None]:
+        """One question's signals for JSON: None where there is none."""
+        values = {name: float(column[at]) for name, column in self.columns.items()}
+        return {name: value if np.isfinite(value) else None for name, value in values.items()}
+
+
+def choose_signals(only: Collection[str] | None) -> set[str]:
+    """The names of the signals to compute: all, or those given; an unknown one is refused."""
+    for name in only or ():
+        if name not in SIGNALS:
+            raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
+    return set(SIGNALS) if only is None else set(only)
+
+
+def signs_of(names: Collection[str]) -> dict[str, Any]:
+    """The signs as a calibration takes them."""
+    return {name: SIGNALS[name].sign for name in names}
