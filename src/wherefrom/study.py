@@ -1,20 +1,22 @@
-"""The main job, top to bottom: a text and questions in; baselines, twin, model and recall out."""
+"""The main job, top to bottom: a text and questions in; recall, confidence and verdicts out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.people import JUDGED, LEFT_OUT, Deal, deal_people
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
+from wherefrom.provenance.account import Say, account_for
 from wherefrom.recall.baselines import guess_by_name, majority_answer
 from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.recall.evaluate import Recall, score
-from wherefrom.storage import make_folder, write_whole
+from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.jobs import Lesson, Settings, teach
 from wherefrom.training.loop import Observer
 from wherefrom.training.processes import join_processes
@@ -51,13 +53,24 @@ class Row:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """All that a study found, and the run that holds it."""
+    """All that a study found, and the run that holds it.
+
+    notes: what a reader of the numbers must know; judgement: the numbers on the verdicts, None
+    where nobody calibrates or is judged.
+    """
 
     run: Run
     rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    judgement: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"run": str(self.run.folder), "results": [row.to_dict() for row in self.rows]}
+        return {
+            "run": str(self.run.folder),
+            "results": [row.to_dict() for row in self.rows],
+            "notes": list(self.notes),
+            "judgement": self.judgement,
+        }
 
 
 def run_study(
@@ -66,10 +79,16 @@ def run_study(
     out: str | Path,
     *,
     template: str | None = None,
+    set_aside: float = 0.1,
+    leave_out: float = 0.0,
     observe: Observer | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> StudyResult:
-    """Baselines, the twin without pretraining, the model, and how much each recalls."""
+    """Deal people out; train the twin and the model; count what they recall; give verdicts.
+
+    `set_aside` of the training people are not learned from and calibrate the confidence, and
+    `leave_out` of all people are not read about either.
+    """
     out = Path(out)
     check_folder(out, resume=settings.resume)
     corpus = read_documents(files.corpus)
@@ -78,15 +97,21 @@ def run_study(
     dev = read_questions(files.dev, template or train.template)
     dev.require_answers()
     unseen = read_questions(files.unseen, template or train.template) if files.unseen else None
+    deal = deal_people(
+        corpus, train, dev, unseen, set_aside=set_aside, leave_out=leave_out, seed=settings.seed
+    )
+    for note in deal.notes:
+        say(note)
     asked = [question.text for each in (dev, unseen) if each for question in each.questions]
+    asked += [person.question for person in deal.people]
 
-    rows = _baselines(train, dev)
+    rows = _baselines(deal.train, dev)
     say("training the twin without pretraining")
     lesson = Lesson(
         kind="scratch",
         phases=settings.budget.divide([settings.recipe.scratch], whole=False),
-        questions=train,
-        vocabulary_from=corpus.texts,
+        questions=deal.train,
+        vocabulary_from=deal.corpus.texts,
         asked=asked,
     )
     twin = teach(lesson, settings, out / "twins" / "scratch", observe=observe)
@@ -95,22 +120,35 @@ def run_study(
     lesson = Lesson(
         kind="study",
         phases=settings.budget.divide(settings.recipe.phases),
-        corpus=corpus,
-        questions=train,
+        corpus=deal.corpus,
+        questions=deal.train,
         asked=asked,
     )
     run = teach(lesson, settings, out, observe=observe)
     answers = _answers(run, dev)
-    rows.append(_row("pretrained", _about(run), run, dev, answers))
+    rows += _dev_rows(run, dev, answers, deal)
     if unseen is not None:
         rows.append(_row("unseen people", "in no document: guesses", run, unseen))
 
-    def record() -> None:
+    def finish() -> None:
         write_predictions(out / "predictions" / "dev.txt", answers)
-        update_run(out, results=[row.to_dict() for row in rows], dev=_described(dev))
+        update_run(
+            out,
+            results=[row.to_dict() for row in rows],
+            dev=_described(dev),
+            left_out=list(deal.left_out),
+            notes=list(deal.notes),
+        )
+        account_for(run, twin, deal, seed=settings.seed, say=say)
 
-    join_processes().lead(record)
-    return StudyResult(run=run, rows=tuple(rows))
+    join_processes().lead(finish)
+    info = read_json(out / "run.json")
+    return StudyResult(
+        run=run,
+        rows=tuple(rows),
+        notes=tuple(info["notes"]),
+        judgement=info.get("judgement"),
+    )
 
 
 def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
@@ -154,6 +192,31 @@ def _baselines(train: QuestionSet, dev: QuestionSet) -> list[Row]:
         Row("majority", f"always {common}", score([common] * len(right), right)),
         Row("by name", "naive Bayes on the letters of the name", score(guesses, right)),
     ]
+
+
+def _dev_rows(run: Run, dev: QuestionSet, answers: list[Answer], deal: Deal) -> list[Row]:
+    """The model's row: one, or with people left out one on those it read and one on the others."""
+    gone = {p.subject for p in deal.people if p.role == JUDGED and p.source == LEFT_OUT}
+    if not gone:
+        return [_row("pretrained", _about(run), run, dev, answers)]
+    read = f"{_about(run)}; dev people in its documents"
+    return [
+        _row("pretrained", read, run, *_only(dev, answers, gone, inside=False)),
+        _row("left-out people", "dev people left out: guesses", run, *_only(dev, answers, gone)),
+    ]
+
+
+def _only(
+    asked: QuestionSet, answers: list[Answer], subjects: Collection[str], *, inside: bool = True
+) -> tuple[QuestionSet, list[Answer]]:
+    """The questions about these subjects (or about all others), and the answers to them."""
+    kept = [
+        (question, answer)
+        for question, answer in zip(asked.questions, answers, strict=True)
+        if (question.subject in subjects) == inside
+    ]
+    questions = replace(asked, questions=tuple(question for question, _ in kept))
+    return questions, [answer for _, answer in kept]
 
 
 def _row(

@@ -20,11 +20,16 @@ from wherefrom.errors import Stopped, UserError, did_you_mean
 # name -> module of this package that defines it, in the order that --help lists them
 COMMANDS: dict[str, str] = {
     "study": "lab",
+    "ask": "ask",
+    "judge": "judge",
+    "names": "judge",
+    "twins": "twins",
     "pretrain": "lab",
     "finetune": "lab",
     "evaluate": "lab",
     "baseline": "lab",
     "export": "lab",
+    "serve": "serve",
     "law": "law",
     "attention": "inside",
     "variants": "data",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from wherefrom.cli.judge import print_scores, print_verdicts
 from wherefrom.cli.options import settings_from, training_options
 from wherefrom.cli.output import print_json, print_table, talk
 from wherefrom.cli.progress import TrainingProgress
@@ -21,17 +22,34 @@ PATH = click.Path(path_type=Path)
 @click.option("--variant", help="The model's mixer; the recipe's own if not given.")
 @click.option("--template", help='How questions name their subject: "Where was {subject} born?".')
 @click.option("--people", default=3000, show_default=True, help="Size of the embedded world.")
+@click.option(
+    "--set-aside",
+    default=0.1,
+    show_default=True,
+    metavar="SHARE",
+    help="Training people who calibrate the confidence instead of being learned from.",
+)
+@click.option(
+    "--leave-out",
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="People whose documents are not read: the unseen.",
+)
 @training_options("speedrun")
 def study(
     files: tuple[Path, ...],
     out: Path,
     template: str | None,
     people: int,
+    set_aside: float,
+    leave_out: float,
     as_json: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
     """Train, ask and compare: the whole job on one text (the embedded world if none is given)."""
+    from wherefrom.corpus.people import check_shares
     from wherefrom.study import StudyFiles, embedded_files, run_study
     from wherefrom.training.run import check_folder
 
@@ -40,6 +58,7 @@ def study(
             "study takes a corpus, training questions and dev questions, or none of them for the "
             f"embedded world; it got {len(files)} file{'s' if len(files) > 1 else ''}."
         )
+    check_shares(set_aside, leave_out)
     settings = settings_from(**options)
     with TrainingProgress(quiet=quiet) as progress:
         if files:
@@ -49,7 +68,14 @@ def study(
             progress.say(f"making the embedded world of {people:,} people")
             inputs = embedded_files(out / "world", people=people, seed=settings.seed)
         result = run_study(
-            inputs, settings, out, template=template, observe=progress, say=progress.say
+            inputs,
+            settings,
+            out,
+            template=template,
+            set_aside=set_aside,
+            leave_out=leave_out,
+            observe=progress,
+            say=progress.say,
         )
     if as_json:
         print_json(result.to_dict())
@@ -65,6 +91,11 @@ def study(
         for row in result.rows
     ]
     print_table(("answers", "", "correct", "recall", "trained"), rows)
+    if result.judgement is not None:
+        print_scores(result.judgement)
+        print_verdicts(result.judgement["verdicts"])
+    for note in result.notes:
+        click.echo(f"note: {note}")
     click.echo(f"run folder: {result.run.folder}")
 
 

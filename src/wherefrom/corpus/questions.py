@@ -8,7 +8,8 @@ knows what the questions ask for.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wherefrom.corpus.files import TextFile, read_lines
@@ -48,6 +49,14 @@ class QuestionSet:
                 f"{self.path}, line {self.questions[0].line}: an answer was expected after a tab, "
                 "and the rows of this file have none."
             )
+
+    def without(self, subjects: Collection[str]) -> QuestionSet:
+        """The questions about everybody else; `sha256` stays that of the file."""
+        gone = set(subjects)
+        kept = tuple(q for q in self.questions if q.subject not in gone)
+        if not kept:
+            raise UserError(f"{self.path}: no question is left, since everybody is left out of it.")
+        return replace(self, questions=kept)
 
 
 def read_questions(path: str | Path, template: str | None = None) -> QuestionSet:

@@ -233,7 +233,7 @@ def _job(lesson: Lesson, settings: Settings, config: ModelConfig) -> dict[str, A
         "vocabulary": _digest(lesson.vocabulary_from),
         "corpus": lesson.corpus.sha256 if lesson.corpus else None,
         "documents": _digest(lesson.corpus.texts) if lesson.corpus else None,
-        "questions": lesson.questions.sha256 if lesson.questions else None,
+        "questions": _digest(_rows_of(lesson.questions)) if lesson.questions else None,
         "parent": lesson.parent.info.get("sha256") if lesson.parent else None,
     }
 
@@ -243,6 +243,11 @@ def _tokens_wanted(lesson: Lesson, settings: Settings) -> str:
         return lesson.parent.tokens.kind
     kind = settings.tokens or settings.recipe.tokens
     return kind if kind == "chars" else f"{kind} of {settings.recipe.vocabulary}"
+
+
+def _rows_of(asked: QuestionSet) -> list[str]:
+    """The questions that are really learned, which may be fewer than the file has."""
+    return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in asked.questions]
 
 
 def _digest(texts: Sequence[str]) -> str | None:

@@ -1,0 +1,175 @@
+"""Commands that judge a run: `judge` for its verdicts, `names` for what a name alone does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wherefrom.cli.output import print_json, print_table, talk
+
+RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
+JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+LEVEL = click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+SEED = click.option("--seed", default=0, show_default=True, help="Decides all that is random.")
+
+
+@click.command()
+@RUN
+@click.option(
+    "--risk", type=float, help="Share of wrong answers to allow; the study's if left out."
+)
+@LEVEL
+@click.option("--resamples", default=1000, show_default=True, help="Of the people, for intervals.")
+@SEED
+@JSON
+def judge(
+    run: Path | None, risk: float | None, level: float, resamples: int, seed: int, as_json: bool
+) -> None:
+    """Judge the verdicts of RUN (the newest if left out) on people kept for that."""
+    from wherefrom.corpus.people import read_people
+    from wherefrom.provenance.account import Estimate
+    from wherefrom.provenance.judging import judge_run, write_judgement
+    from wherefrom.training.newest import find_newest_run
+    from wherefrom.training.run import load_run
+
+    loaded = load_run(find_newest_run() if run is None else run)
+    asked = Estimate("asked about", len(read_people(loaded.folder)), talk)
+    judgement = judge_run(
+        loaded, risk=risk, level=level, resamples=resamples, seed=seed, report=asked
+    )
+    write_judgement(loaded, judgement)
+    record = judgement.to_dict()
+    if as_json:
+        print_json({"run": str(loaded.folder), **record})
+        return
+    print_scores(record)
+    print_verdicts(judgement.rows())
+    for group in record["by_documents"]:
+        if group["people"]:
+            count = group["documents"]
+            about = f"{count} document{'' if count == 1 else 's'}"
+            click.echo(f"recall of {group['people']} people with {about}: {show(group['recall'])}")
+    for one in record["against_the_best"]:
+        if one["rival"]:
+            name = {"auroc": "AUROC", "augrc": "AUGRC"}[one["measure"]]
+            gap = show(one["difference"], "{:+.3f}")
+            click.echo(
+                f"{name} of {one['score']} less that of {one['rival']}, the best rival: {gap}"
+            )
+    floor = record["open_world_floor"]
+    click.echo(f"open-world floor: {show(floor)} ({floor['reason']})")
+    for note in record["notes"]:
+        talk(note)
+    click.echo(f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json")
+
+
+def print_scores(record: dict[str, Any]) -> None:
+    """Every score on all judged people: how it ranks, and what would be given by it."""
+    precision = f"{record['precision']:.0%}"
+    ranks, gives = [], []
+    for name, score in record["scores"].items():
+        found = score["groups"]["together"]
+        metrics, grades = found["metrics"], found["grades"]
+        counts = (
+            "no threshold"
+            if grades["correct"] is None
+            else f"{grades['correct']} / {grades['wrong']} / {grades['not_attempted']}"
+        )
+        ranks.append((name, *(show(metrics[key], "{:.3f}") for key in ("auroc", "augrc", "ece"))))
+        shares = ("coverage_at_precision", "right_given_at_precision", "unseen_told_unknown")
+        gives.append((name, counts, *(show(metrics[key]) for key in shares)))
+    people = record["people"]
+    title = (
+        f"{people['judged']} people judged ({people['seen']} seen, {people['unseen']} unseen); "
+        f"intervals of {record['level']:.0%}"
+    )
+    print_table(("score", "AUROC", "AUGRC", "ECE"), ranks, title=title)
+    given = (f"given at {precision}", f"of the right ones at {precision}")
+    columns = ("score", "correct / wrong / not attempted", *given, "unseen: I don't know")
+    print_table(columns, gives)
+
+
+def print_verdicts(rows: list[dict[str, Any]]) -> None:
+    """The table of verdicts that a study ends with."""
+    shown = [
+        (
+            row["people"],
+            row["verdict"],
+            row["right"],
+            row["wrong"],
+            row["told"],
+            row["unknown"],
+            row["internal_told"],
+            row["internal_unknown"],
+        )
+        for row in rows
+        if row["count"]
+    ]
+    columns = ("people", "verdict", "right", "wrong", "told", "I don't know")
+    print_table((*columns, "told unchecked", "I don't know unchecked"), shown)
+
+
+@click.command()
+@RUN
+@click.option("--people", default=20, show_default=True, help="Invented names of each origin.")
+@LEVEL
+@SEED
+@JSON
+def names(run: Path | None, people: int, level: float, seed: int, as_json: bool) -> None:
+    """Ask RUN (the newest if left out) about invented names: what it makes of a name alone."""
+    from wherefrom.provenance.origins import probe_run, write_origins
+    from wherefrom.training.newest import find_newest_run
+    from wherefrom.training.run import load_run
+
+    loaded = load_run(find_newest_run() if run is None else run)
+    record = probe_run(loaded, each=people, level=level, seed=seed)
+    write_origins(loaded, record)
+    if as_json:
+        print_json({"run": str(loaded.folder), **record})
+        return
+    unknown = {row["origin"]: row for row in record["unknown"]["by_origin"]}
+    rows = [
+        (
+            row["origin"],
+            row["names"],
+            f"{row['at_home']:.0%}",
+            row["commonest"],
+            show(unknown[row["origin"]]),
+        )
+        for row in record["by_origin"]
+    ]
+    columns = ("origin", "names", "said of home", "commonest answer", "I don't know")
+    print_table(columns, rows, title=f"{record['names']} names that nobody has written about")
+    information = record["mutual_information"]
+    click.echo(
+        f"origin and country share {information['bits']:.2f} bits "
+        f"({information['by_chance']:.2f} by chance; {information['null']}, "
+        f"p = {information['p']:.3f})"
+    )
+    for group in ("seen", "unseen"):
+        found = record["people"][group]["hard_and_easy"]["wrong"]
+        if found["difference"]["value"] is not None:
+            click.echo(
+                f"wrong about {group} people whose country the name does not give away: "
+                f"{show(found['group'])}; whose it does: {show(found['others'])}"
+            )
+    guesser = record["people"]["origin_of_names"]
+    click.echo(
+        f"the origin of a real name is told by its letters: right for {guesser['exact']:.0%} of "
+        f"{guesser['held_out']} names with unknown words, among {guesser['origins']} origins"
+    )
+    for sentence in record["sentences"]:
+        click.echo(sentence)
+    click.echo(f"written to {loaded.folder}: origins.json")
+
+
+def show(metric: dict[str, Any], form: str = "{:.1%}") -> str:
+    """A number with its interval; a dash where it has none (the reason is in the JSON)."""
+    if metric["value"] is None:
+        return "-"
+    value = form.format(metric["value"])
+    if metric.get("low") is None or metric.get("high") is None:
+        return value
+    return f"{value} ({form.format(metric['low'])} to {form.format(metric['high'])})"

@@ -1,0 +1,319 @@
+"""Dealing people out: whose questions are learned, who calibrates, who is judged, who is left out.
+
+Confidence is fitted on people whose questions were not learned, some of them read about and some
+not, and is judged on others again; nobody plays two parts. Who plays which is drawn here, once,
+from the seed, and written into the run folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wherefrom.corpus.documents import Corpus
+from wherefrom.corpus.invented import invent_names
+from wherefrom.corpus.named import Asked, Key
+from wherefrom.corpus.questions import SLOT, QuestionSet
+from wherefrom.errors import UserError
+from wherefrom.storage import write_whole
+
+PEOPLE = "people.jsonl"
+CALIBRATION, JUDGED = "calibration", "judged"
+SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED = (
+    "set aside",
+    "left out",
+    "dev",
+    "unseen file",
+    "invented",
+)
+SOURCES = (SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED)
+ASSUMED_UNSEEN = 0.2  # of the calibration, where nobody among the judged shows how many to expect
+ENOUGH = 20  # unseen people of the calibration from which on nobody has to be invented
+LARGEST_SHARE = 0.9
+# each draw has a stream of its own, so that another share changes nothing else
+_LEAVE_TRAIN, _LEAVE_DEV, _ASIDE, _HALVES, _MIX, _NAMES = range(1, 7)
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who is asked about and not learned from.
+
+    seen: a document that was read names them. answer: None where whatever is said is made up.
+    """
+
+    role: str
+    seen: bool
+    source: str
+    subject: str
+    question: str
+    answer: str | None
+
+
+@dataclass(frozen=True)
+class Deal:
+    """What is learned and read, who calibrates and is judged, and what a report must say of it.
+
+    left_out: whom no document is about any more, as the documents spelled them.
+    """
+
+    train: QuestionSet
+    corpus: Corpus
+    people: tuple[Person, ...]
+    notes: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    def of_role(self, role: str) -> list[Person]:
+        return [person for person in self.people if person.role == role]
+
+
+def deal_people(
+    corpus: Corpus,
+    train: QuestionSet,
+    dev: QuestionSet,
+    unseen: QuestionSet | None = None,
+    *,
+    set_aside: float = 0.1,
+    leave_out: float = 0.0,
+    seed: int,
+) -> Deal:
+    """Draw who is set aside and who is left out; shares are of the people of each file.
+
+    Whoever the questions give several answers for (namesakes) plays no part, nor does anybody
+    whom two files ask about. People are left out only if no other document names them.
+    """
+    check_shares(set_aside, leave_out)
+    asked = Asked(corpus, train, dev, unseen)
+    notes: list[str] = []
+    gone_train, gone_dev = (
+        _draw(asked.told_alone(file), leave_out, asked.count(file), _stream(seed, which))
+        for file, which in ((train, _LEAVE_TRAIN), (dev, _LEAVE_DEV))
+    )
+    wanted = sum(round(leave_out * asked.count(each)) for each in (train, dev))
+    gone = {*gone_train, *gone_dev}
+    if len(gone) < wanted:
+        notes.append(
+            f"{len(gone)} people are left out where {wanted} were wanted: documents about others "
+            "name the rest, or none is about them."
+        )
+    left_out = asked.leave_out(gone)
+    kept = corpus.without(left_out)
+    if not kept.documents:
+        raise UserError(
+            f"{corpus.path}: leaving so many people out leaves no document to read; choose a "
+            "smaller --leave-out."
+        )
+
+    free = [key for key in asked.usable(train) if key not in gone]
+    spared = int(len(free) > 1)  # of few people one calibrates, if one is left to learn from
+    aside = _draw(free, set_aside, asked.count(train), _stream(seed, _ASIDE), at_least=spared)
+    if len(gone_train) + len(aside) == asked.count(train):
+        raise UserError(
+            f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
+            "question to learn from; choose smaller shares."
+        )
+    learned = train.without(asked.spellings([*gone_train, *aside]))
+
+    people = [_person(asked, train, key, CALIBRATION, SET_ASIDE) for key in aside]
+    people += [_person(asked, train, key, CALIBRATION, LEFT_OUT) for key in gone_train]
+    people += [
+        _person(asked, dev, key, JUDGED, LEFT_OUT if key in gone else DEV)
+        for key in asked.usable(dev)
+    ]
+    if unseen is not None:
+        strangers = asked.usable(unseen)
+        half = set(_draw(strangers, 0.5, len(strangers), _stream(seed, _HALVES)))
+        people += [
+            _person(asked, unseen, key, CALIBRATION if key in half else JUDGED, UNSEEN_FILE)
+            for key in strangers
+        ]
+    judged = [person for person in people if person.role == JUDGED]
+    calibrating = [person for person in people if person.role == CALIBRATION]
+    if not aside:
+        why = "--set-aside is 0" if set_aside == 0 else "no training person can be spared"
+        notes.append(f"nobody is set aside ({why}), so no confidence can be fitted.")
+        calibrating = []
+    else:
+        calibrating = _mix(calibrating, judged, asked, learned, seed, notes)
+    if not judged:
+        notes.append(
+            "nobody is judged: the training questions ask about all people of the dev questions "
+            "too, or the questions give several answers for them."
+        )
+    return Deal(
+        train=learned,
+        corpus=kept,
+        people=(*calibrating, *judged),
+        notes=tuple(notes),
+        left_out=left_out,
+    )
+
+
+def check_shares(set_aside: float, leave_out: float) -> None:
+    """Refuse what is no share of the people."""
+    for option, share in (("--set-aside", set_aside), ("--leave-out", leave_out)):
+        if not 0 <= share < LARGEST_SHARE:
+            raise UserError(
+                f"{option} is a share of the people, from 0 to below {LARGEST_SHARE}, as 0.1 for "
+                f"a tenth; {share:g} is none."
+            )
+
+
+def write_people(folder: Path, people: Iterable[Person]) -> None:
+    """One person a line, in the run folder."""
+    write_whole(folder / PEOPLE, people_text(people))
+
+
+def people_text(people: Iterable[Person]) -> str:
+    """What people.jsonl holds of these."""
+    return "".join(json.dumps(asdict(person), ensure_ascii=False) + "\n" for person in people)
+
+
+def read_people(folder: Path) -> tuple[Person, ...]:
+    """The people of a run, or a sentence about why they cannot be had."""
+    path = folder / PEOPLE
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist: the run was not made by `wherefrom study`, or has not come "
+            "that far; repeat its command with --resume."
+        ) from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path} cannot be read: {problem}.") from None
+    people = []
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        try:
+            person = Person(**json.loads(line))
+        except (ValueError, TypeError):
+            person = None
+        if person is None or not _is_whole(person):
+            raise UserError(
+                f"{path}, line {number}: this is not a person as the study writes them; repeat "
+                "the study's command with --resume."
+            )
+        people.append(person)
+    return tuple(people)
+
+
+def _stream(seed: int, which: int) -> np.random.Generator:
+    return np.random.default_rng([seed, which])
+
+
+def _person(asked: Asked, file: QuestionSet, key: Key, role: str, source: str) -> Person:
+    question = asked.first(file, key)
+    return Person(
+        role=role,
+        seen=asked.is_seen(key),
+        source=source,
+        subject=question.subject,
+        question=question.text,
+        answer=question.answer,
+    )
+
+
+def _draw(
+    keys: Sequence[Key], share: float, total: int, rng: np.random.Generator, *, at_least: int = 0
+) -> list[Key]:
+    """So many of the keys as the share of the total, as far as there are any, in their order."""
+    wanted = max(at_least, round(share * total)) if share else 0
+    chosen = rng.permutation(len(keys))[:wanted]
+    return [keys[at] for at in sorted(chosen)]
+
+
+def _mix(
+    calibrating: list[Person],
+    judged: list[Person],
+    asked: Asked,
+    learned: QuestionSet,
+    seed: int,
+    notes: list[str],
+) -> list[Person]:
+    """The calibration people with the share of unseen ones that the judged people have.
+
+    Of whom there are too many, some are let go. Where fewer than ENOUGH unseen ones can be had,
+    invented names stand in, and a note says so.
+    """
+    seen = [person for person in calibrating if person.seen]
+    unseen = [person for person in calibrating if not person.seen]
+    expected = sum(not person.seen for person in judged)
+    share = expected / len(judged) if expected else ASSUMED_UNSEEN
+    if not seen or share == 1:
+        return unseen
+    rng = _stream(seed, _MIX)
+    wanted = max(1, round(len(seen) * share / (1 - share)))
+    unseen = _some(unseen, wanted, rng)
+    if len(unseen) < min(wanted, ENOUGH):
+        lacking = min(wanted, len(seen)) - len(unseen)
+        whom = "too few people are left out" if unseen else "nobody is left out"
+        invented = _invent(lacking, asked, learned, seed)
+        unseen += invented
+        notes.append(
+            f"{whom}: {len(invented)} invented names stand in for the unseen in the calibration, "
+            f"{len(unseen)} of its {len(seen) + len(unseen)} people, and what is promised of "
+            "unseen people rests on them."
+        )
+    if ENOUGH <= len(unseen) < wanted:
+        seen = _some(seen, round(len(unseen) * (1 - share) / share), rng)
+    elif len(unseen) < wanted:
+        notes.append(
+            f"the calibration has {len(unseen)} unseen people where {wanted} were wanted: the "
+            "data have no more, and do not show how to invent more."
+        )
+    return [*seen, *unseen]
+
+
+def _some(people: list[Person], count: int, rng: np.random.Generator) -> list[Person]:
+    return [people[at] for at in sorted(rng.permutation(len(people))[:count])]
+
+
+def _invent(count: int, asked: Asked, learned: QuestionSet, seed: int) -> list[Person]:
+    wordings = [learned.template] if learned.template else _wordings(learned)
+    if not wordings:
+        return []
+    rng = _stream(seed, _NAMES)
+    subjects = [question.subject for question in learned.questions]
+    subjects += [document.subject for document in asked.corpus.documents]
+    names = invent_names(
+        list(dict.fromkeys(subjects)),
+        count,
+        documents=asked.corpus.documents,
+        taken=asked.names,
+        rng=rng,
+    )
+    return [
+        Person(
+            role=CALIBRATION,
+            seen=False,
+            source=INVENTED,
+            subject=name,
+            question=wordings[int(rng.integers(len(wordings)))].replace(SLOT, name),
+            answer=None,
+        )
+        for name in names
+    ]
+
+
+def _wordings(learned: QuestionSet) -> list[str]:
+    """How questions with a subject of their own are worded, where they spell the subject out."""
+    return [
+        question.text.replace(question.subject, SLOT)
+        for question in learned.questions
+        if question.text.count(question.subject) == 1 and SLOT not in question.text
+    ]
+
+
+def _is_whole(person: Person) -> bool:
+    texts = (person.role, person.source, person.subject, person.question)
+    return (
+        all(isinstance(text, str) and text for text in texts)
+        and isinstance(person.seen, bool)
+        and (person.answer is None or isinstance(person.answer, str))
+        and person.role in (CALIBRATION, JUDGED)
+        and person.source in SOURCES
+    )

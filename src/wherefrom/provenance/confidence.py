@@ -1,0 +1,320 @@
+"""The confidence of a run: signals, calibration and promised thresholds, kept as plain numbers.
+
+Fitted once, when a study has trained its model, on the people dealt out for it: some of them were
+read about and some were not, and nobody's question was learned. Internal is what the model gives
+away by itself; checked adds what the lines of the text say. Asking a run needs no fitting again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wherefrom.corpus.people import CALIBRATION, Person
+from wherefrom.errors import UserError
+from wherefrom.provenance.answers import Bools, Floats
+from wherefrom.provenance.calibration import Calibration, fit_with_held_out
+from wherefrom.provenance.guarantee import Guarantee, guarantee_threshold
+from wherefrom.provenance.lines import EvidenceReader
+from wherefrom.provenance.probability import is_number
+from wherefrom.provenance.signal_reader import SignalReader
+from wherefrom.provenance.signals import SIGNALS, SignalTable
+from wherefrom.provenance.support import Support, find_support
+from wherefrom.storage import read_json, write_json
+from wherefrom.training.run import Run, load_run
+
+CALIBRATED = "calibration.json"
+TWIN = Path("twins", "scratch")
+VERSION = 1
+PROBE = "known_name"
+PART = 32  # people whose signals are read together
+FEWEST_FOR_PROBE = 10  # people known and unknown, each, below which no probe is fitted
+# of what the text says, the directions that are known; being seen counts beside what is stated
+EVIDENCE_SIGNS = {"seen": 0, "states_answer": 1, "states_other": -1}
+
+
+@dataclass(frozen=True, eq=False)
+class Confidence:
+    """All that turns an answer of this run into a probability, and the thresholds promised.
+
+    The held-out confidences and the grades of the calibration people (`correct`) are kept, so
+    that a threshold can be promised at any risk.
+    """
+
+    reader: SignalReader
+    internal: Calibration
+    internal_guarantee: Guarantee
+    internal_held_out: Floats
+    checked: Calibration
+    checked_guarantee: Guarantee
+    checked_held_out: Floats
+    correct: Bools
+    assumed_unseen: float  # share of the calibration people whom no document names
+    notes: tuple[str, ...]
+    weights_sha256: str
+    twin_sha256: str | None
+    people_sha256: str
+
+    @property
+    def people(self) -> int:
+        return self.correct.size
+
+    def internal_probability(self, table: SignalTable) -> Floats:
+        """How likely each answer is right, by the model's own signals."""
+        return self.internal.probability(table.columns)
+
+    def checked_probability(self, table: SignalTable, support: Sequence[Support]) -> Floats:
+        """The same, confirmed or denied by the lines of the text."""
+        return self.checked.probability({**table.columns, **evidence_columns(support)})
+
+    def guarantee(
+        self, risk: float, *, checked: bool = True, delta: float | None = None
+    ) -> Guarantee:
+        """The threshold that can be promised at another risk, from the same people."""
+        promised = self.checked_guarantee if checked else self.internal_guarantee
+        held_out = self.checked_held_out if checked else self.internal_held_out
+        sure = promised.delta if delta is None else delta
+        return guarantee_threshold(held_out, self.correct, risk=risk, delta=sure)
+
+
+def fit_confidence(
+    run: Run,
+    evidence: EvidenceReader,
+    people: Sequence[Person],
+    known_answers: Sequence[str],
+    *,
+    names: Sequence[str] = (),
+    twin: Run | None,
+    seed: int,
+    risk: float = 0.05,
+    delta: float = 0.05,
+    notes: Sequence[str] = (),
+    report: Callable[[int], None] | None = None,
+) -> Confidence:
+    """Read the signals of the calibration people, and fit both modes on them.
+
+    `names` are those of the data, from which decoys are made; the people's own if not given.
+    `report` is told of people as they are done.
+    """
+    asked = [person for person in people if person.role == CALIBRATION]
+    if not asked:
+        raise UserError(
+            "no confidence can be fitted, since nobody is set aside for it; repeat the study with "
+            "--set-aside 0.1 and another --out."
+        )
+    subjects = [person.subject for person in asked]
+    questions = [person.question for person in asked]
+    reader = SignalReader.prepare(run, twin, known_answers, list(names) or subjects, seed=seed)
+    said: list[str] = [*notes]
+    probe = _fit_probe(reader, asked, seed, said)
+    table = read_in_parts(reader, questions, subjects, report=report)
+    columns = dict(table.columns)
+    columns[PROBE] = probe  # of each by a probe that was fitted without them
+    correct = np.array(
+        [is_right(answer, p) for answer, p in zip(table.answers, asked, strict=True)]
+    )
+    support = find_support(evidence, subjects, table.answers, reader.known_answers)
+    signs = {name: signal.sign for name, signal in SIGNALS.items() if name in columns}
+    internal = fit_with_held_out(columns, correct, signs=signs, seed=seed)
+    checked = fit_with_held_out(
+        {**columns, **evidence_columns(support)},
+        correct,
+        signs={**signs, **EVIDENCE_SIGNS},
+        seed=seed,
+    )
+    fitted = Confidence(
+        reader=reader,
+        internal=internal.calibration,
+        internal_guarantee=guarantee_threshold(internal.held_out, correct, risk=risk, delta=delta),
+        internal_held_out=internal.held_out,
+        checked=checked.calibration,
+        checked_guarantee=guarantee_threshold(checked.held_out, correct, risk=risk, delta=delta),
+        checked_held_out=checked.held_out,
+        correct=correct,
+        assumed_unseen=sum(not person.seen for person in asked) / len(asked),
+        notes=(),
+        weights_sha256=str(run.info["sha256"]),
+        twin_sha256=None if twin is None else str(twin.info["sha256"]),
+        people_sha256=hash_people(asked),
+    )
+    return replace(fitted, notes=tuple(dict.fromkeys([*said, *_remarks(fitted)])))
+
+
+def read_in_parts(
+    reader: SignalReader,
+    questions: Sequence[str],
+    subjects: Sequence[str],
+    *,
+    answers: Sequence[str] | None = None,
+    report: Callable[[int], None] | None = None,
+) -> SignalTable:
+    """`reader.read`, some people at a time, so that `report` hears of them as they are done.
+
+    It takes no longer: what is slow is each person's own.
+    """
+    tables = []
+    for start in range(0, max(1, len(questions)), PART):
+        part = slice(start, start + PART)
+        given = None if answers is None else answers[part]
+        tables.append(reader.read(questions[part], subjects[part], answers=given))
+        if report is not None:
+            report(len(tables[-1].questions))
+    return SignalTable(
+        questions=tuple(questions),
+        subjects=tuple(subjects),
+        answers=tuple(answer for table in tables for answer in table.answers),
+        columns={
+            name: np.concatenate([table.columns[name] for table in tables])
+            for name in tables[0].columns
+        },
+    )
+
+
+def is_right(answer: str, person: Person) -> bool:
+    """Exact match, blanks aside; of an invented person every answer is wrong."""
+    return person.answer is not None and answer.strip() == person.answer.strip()
+
+
+def evidence_columns(support: Sequence[Support]) -> dict[str, Floats]:
+    """What the text says of each answer, as numbers for the checked calibration."""
+    return {
+        name: np.array([getattr(one, name) for one in support], dtype=np.float64)
+        for name in EVIDENCE_SIGNS
+    }
+
+
+def hash_people(people: Sequence[Person]) -> str:
+    """Which people a confidence was fitted on."""
+    rows = [asdict(person) for person in people if person.role == CALIBRATION]
+    return sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def save_confidence(folder: Path, confidence: Confidence) -> None:
+    """calibration.json in the run folder: numbers and sentences, no code."""
+    modes = {
+        mode: {
+            "calibration": getattr(confidence, mode).to_dict(),
+            "guarantee": asdict(getattr(confidence, f"{mode}_guarantee")),
+            "held_out": getattr(confidence, f"{mode}_held_out").tolist(),
+        }
+        for mode in ("internal", "checked")
+    }
+    write_json(
+        folder / CALIBRATED,
+        {
+            "version": VERSION,
+            "weights_sha256": confidence.weights_sha256,
+            "twin_sha256": confidence.twin_sha256,
+            "people_sha256": confidence.people_sha256,
+            "people": confidence.people,
+            "right": int(confidence.correct.sum()),
+            "assumed_unseen": confidence.assumed_unseen,
+            "notes": list(confidence.notes),
+            **modes,
+            "correct": confidence.correct.tolist(),
+            "reader": confidence.reader.to_dict(),
+        },
+    )
+
+
+def load_confidence(run: Run) -> Confidence:
+    """The confidence of a run, or a sentence about why there is none."""
+    path = run.folder / CALIBRATED
+    if not path.is_file():
+        raise UserError(
+            f"{run.folder} holds no {CALIBRATED}: it was not made by `wherefrom study` with people "
+            "set aside, or has not come that far; make it so, or repeat its command with --resume."
+        )
+    record = read_json(path)
+    again = "repeat the study's command with --resume, which fits it again"
+    if not isinstance(record, dict) or record.get("version") != VERSION:
+        raise UserError(f"{path} is not a calibration of this version; {again}.")
+    if record.get("weights_sha256") != run.info.get("sha256"):
+        raise UserError(f"{path} was fitted for other weights than the run has; {again}.")
+    twin = load_twin(run)
+    if record.get("twin_sha256") != (None if twin is None else twin.info.get("sha256")):
+        raise UserError(f"{path} was fitted beside another twin than {run.folder / TWIN}; {again}.")
+    try:
+        return _from_record(record, run, twin)
+    except (KeyError, TypeError, ValueError, AttributeError, UserError) as problem:
+        raise UserError(f"{path} is broken ({problem}); {again}.") from None
+
+
+def load_twin(run: Run) -> Run | None:
+    """The run's twin without pretraining, where a study left one."""
+    folder = run.folder / TWIN
+    if not (folder / "model.safetensors").is_file():
+        return None
+    return load_run(folder, device=next(run.model.parameters()).device)
+
+
+def _from_record(record: dict[str, Any], run: Run, twin: Run | None) -> Confidence:
+    correct = np.array(record["correct"])
+    if correct.ndim != 1 or correct.dtype != np.bool_:
+        raise ValueError("the grades must be true or false")
+    modes: dict[str, Any] = {}
+    for mode in ("internal", "checked"):
+        numbers = record[mode]["held_out"]
+        if len(numbers) != correct.size or not all(map(is_number, numbers)):
+            raise ValueError("there must be one held-out confidence a person")
+        guarantee = {
+            field.name: record[mode]["guarantee"][field.name] for field in fields(Guarantee)
+        }
+        modes[mode] = Calibration.from_dict(record[mode]["calibration"])
+        modes[f"{mode}_guarantee"] = Guarantee(**guarantee)
+        modes[f"{mode}_held_out"] = np.array(numbers, dtype=np.float64)
+    if not is_number(record["assumed_unseen"]):
+        raise ValueError("the share of the unseen must be a number")
+    notes = record["notes"]
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise ValueError("the notes must be sentences")
+    return Confidence(
+        reader=SignalReader.from_dict(record["reader"], run, twin),
+        **modes,
+        correct=correct,
+        assumed_unseen=record["assumed_unseen"],
+        notes=tuple(notes),
+        weights_sha256=str(record["weights_sha256"]),
+        twin_sha256=record["twin_sha256"],
+        people_sha256=str(record["people_sha256"]),
+    )
+
+
+def _fit_probe(
+    reader: SignalReader, asked: Sequence[Person], seed: int, notes: list[str]
+) -> Floats:
+    """The known-name score of each person by a probe fitted without them, NaN without a probe."""
+    scores = np.full(len(asked), np.nan)
+    known = [at for at, person in enumerate(asked) if person.seen]
+    unknown = [at for at, person in enumerate(asked) if not person.seen]
+    if min(len(known), len(unknown)) < FEWEST_FOR_PROBE:
+        notes.append(
+            f"the calibration has {len(known)} people who were read about and {len(unknown)} who "
+            f"were not; a probe for known names takes {FEWEST_FOR_PROBE} of each and is left out."
+        )
+        return scores
+    pairs = [(person.question, person.subject) for person in asked]
+    scores[[*known, *unknown]] = reader.fit_probe(
+        [pairs[at] for at in known], [pairs[at] for at in unknown], seed=seed
+    )
+    return scores
+
+
+def _remarks(fitted: Confidence) -> list[str]:
+    """What a reader must know of each mode: why nothing was fitted, why nothing is promised."""
+    remarks = []
+    for mode, calibration, promised in (
+        ("internal", fitted.internal, fitted.internal_guarantee),
+        ("checked", fitted.checked, fitted.checked_guarantee),
+    ):
+        if calibration.note:
+            remarks.append(f"{mode}: {calibration.note}")
+        if promised.reason:
+            remarks.append(f"{mode}: {promised.reason}")
+    return remarks

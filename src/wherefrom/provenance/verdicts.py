@@ -1,0 +1,235 @@
+"""Verdicts: for every answer where it came from, whether it is told, and a sentence of why.
+
+The evidence decides the verdict, and the confidence decides whether the answer is told.
+Remembered: a line about the subject states it. Misremembered: the subject is in the text, and no
+such line is. Made up: nobody of that name is in the text. What this can tell and what it cannot:
+docs/verdicts.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from wherefrom.provenance.lines import EvidenceLine, EvidenceReader
+from wherefrom.provenance.reasons import (
+    Threshold,
+    explain_support,
+    explain_telling,
+    look_alikes,
+    threshold_of,
+)
+from wherefrom.provenance.support import Support, find_support
+from wherefrom.recall.decode import answer_all
+from wherefrom.training.run import Run
+
+if TYPE_CHECKING:
+    from wherefrom.provenance.confidence import Confidence
+
+REMEMBERED, MISREMEMBERED, MADE_UP = "remembered", "misremembered", "made up"
+GUESSED = "guessed"  # right without a line that states it: only where the truth is known
+DONT_KNOW = "I don't know"
+NO_CALIBRATION = "there is no confidence, since the run was not calibrated (study does that)"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that is said about one answer; what cannot be computed is None, never NaN.
+
+    `similar` are lines about names that look alike: a hint, and no evidence.
+    """
+
+    question: str
+    subject: str
+    answer: str  # what the model says, whether it is told or not
+    told: str  # what the user is told
+    verdict: str | None
+    why: str
+    confidence: float | None
+    internal_confidence: float | None
+    seen: bool | None
+    evidence: tuple[EvidenceLine, ...]
+    signals: Mapping[str, float | None]
+    similar: tuple[EvidenceLine, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record that JSON and the page show."""
+        return {
+            "question": self.question,
+            "subject": self.subject,
+            "answer": self.answer,
+            "told": self.told,
+            "verdict": self.verdict,
+            "why": self.why,
+            "confidence": self.confidence,
+            "internal_confidence": self.internal_confidence,
+            "seen": self.seen,
+            "evidence": [
+                {"line": line.line, "text": line.text, "states_answer": line.states_answer}
+                for line in self.evidence
+            ],
+            "signals": dict(self.signals),
+        }
+
+
+@dataclass(frozen=True)
+class _Said:
+    """One answer and what was computed about it."""
+
+    answer: str
+    signals: Mapping[str, float | None]
+    support: Support | None
+    checked: float | None = None
+    internal: float | None = None
+
+
+def give_verdicts(
+    run: Run,
+    confidence: Confidence | None,
+    evidence: EvidenceReader | None,
+    questions: Sequence[str],
+    subjects: Sequence[str],
+    *,
+    always_answer: bool = False,
+    risk: float | None = None,
+    answers: Sequence[str] | None = None,
+    known_answers: Sequence[str] | None = None,
+    report: Callable[[int], None] | None = None,
+) -> list[Verdict]:
+    """A verdict on the run's answer to each question, or on the `answers` that somebody gave.
+
+    Without a confidence the evidence alone decides what is told; without evidence there is no
+    verdict, and the internal confidence decides. `known_answers` are what documents may state
+    instead of an answer; a confidence knows them.
+    """
+    if not questions:
+        return []
+    if confidence is None:
+        said = _without_confidence(
+            run, evidence, questions, subjects, answers, known_answers or (), report
+        )
+        threshold = None
+    else:
+        said = _with_confidence(confidence, evidence, questions, subjects, answers, report)
+        threshold = find_threshold(confidence, risk, checked=evidence is not None)
+    return [
+        _judge(question, subject, each, threshold, always_answer, given=answers is not None)
+        for question, subject, each in zip(questions, subjects, said, strict=True)
+    ]
+
+
+def name_verdict(support: Support) -> str:
+    """The verdict that the evidence gives."""
+    if support.states_answer:
+        return REMEMBERED
+    return MISREMEMBERED if support.seen else MADE_UP
+
+
+def find_threshold(
+    confidence: Confidence, risk: float | None = None, *, checked: bool = True
+) -> Threshold:
+    """From which confidence on an answer is told, at this risk or that of the calibration."""
+    promised = confidence.checked_guarantee if checked else confidence.internal_guarantee
+    if risk is not None and risk != promised.risk:
+        promised = confidence.guarantee(risk, checked=checked)
+    return threshold_of(promised)
+
+
+def _with_confidence(
+    confidence: Confidence,
+    evidence: EvidenceReader | None,
+    questions: Sequence[str],
+    subjects: Sequence[str],
+    answers: Sequence[str] | None,
+    report: Callable[[int], None] | None,
+) -> list[_Said]:
+    reader = confidence.reader
+    table = reader.read(questions, subjects, answers=answers, report=report)
+    internal = confidence.internal_probability(table)
+    support: list[Support] | None = None
+    checked = None
+    if evidence is not None:
+        support = find_support(evidence, subjects, table.answers, reader.known_answers)
+        checked = confidence.checked_probability(table, support)
+    return [
+        _Said(
+            answer=answer,
+            signals={name: _number(column[at]) for name, column in table.columns.items()},
+            support=None if support is None else support[at],
+            checked=None if checked is None else _number(checked[at]),
+            internal=_number(internal[at]),
+        )
+        for at, answer in enumerate(table.answers)
+    ]
+
+
+def _without_confidence(
+    run: Run,
+    evidence: EvidenceReader | None,
+    questions: Sequence[str],
+    subjects: Sequence[str],
+    answers: Sequence[str] | None,
+    known_answers: Sequence[str],
+    report: Callable[[int], None] | None,
+) -> list[_Said]:
+    signals: list[dict[str, float | None]] = [{} for _ in questions]
+    if answers is None:
+        given = answer_all(run.model, run.tokens, questions, report=report)
+        answers = [each.text for each in given]
+        signals = [{"log_probability": _number(each.log_probability)} for each in given]
+    elif report is not None:
+        report(len(answers))
+    support: Sequence[Support | None] = [None] * len(questions)
+    if evidence is not None:
+        support = find_support(evidence, subjects, answers, known_answers)
+    return [_Said(*row) for row in zip(answers, signals, support, strict=True)]
+
+
+def _judge(
+    question: str,
+    subject: str,
+    said: _Said,
+    threshold: Threshold | None,
+    always_answer: bool,
+    *,
+    given: bool,
+) -> Verdict:
+    support, answer = said.support, said.answer
+    sure = said.internal if support is None else said.checked
+    supported = support.states_answer if support is not None else threshold is not None
+    enough = threshold is None or (sure is not None and sure >= threshold.value)
+    told = always_answer or (supported and enough and bool(answer))
+    reasons = [
+        explain_support(subject, answer, support),
+        explain_telling(
+            answer,
+            told=told,
+            sure=sure,
+            supported=supported,
+            threshold=threshold,
+            given=given,
+        ),
+        NO_CALIBRATION if threshold is None else None,
+        look_alikes(support.similar) if support is not None else None,
+    ]
+    return Verdict(
+        question=question,
+        subject=subject,
+        answer=answer,
+        told=answer if told else DONT_KNOW,
+        verdict=None if support is None else name_verdict(support),
+        why="; ".join(reason for reason in reasons if reason),
+        confidence=said.checked,
+        internal_confidence=said.internal,
+        seen=None if support is None else support.seen,
+        evidence=() if support is None else support.lines,
+        signals=said.signals,
+        similar=() if support is None else support.similar,
+    )
+
+
+def _number(value: float) -> float | None:
+    """A number for JSON: what is undefined or infinite is None."""
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,149 @@
+"""A text of a few invented people, and runs that have read it: barely trained, and real."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wherefrom.corpus import batches
+from wherefrom.corpus.documents import Corpus, read_documents
+from wherefrom.corpus.people import CALIBRATION, INVENTED, SET_ASIDE, Person
+from wherefrom.corpus.questions import QuestionSet, read_questions
+from wherefrom.provenance.confidence import Confidence, fit_confidence
+from wherefrom.provenance.evidence import Evidence, EvidenceReader, ensure_evidence
+from wherefrom.provenance.guarantee import Guarantee
+from wherefrom.provenance.probability import NO_CURVE, Calibration, Signal
+from wherefrom.training.jobs import Budget, Lesson, Settings, teach
+from wherefrom.training.recipes import load_recipe
+from wherefrom.training.run import Run
+
+FIRST = ("Ada", "Bo", "Cleo", "Dag", "Eva", "Finn", "Gro", "Hal")
+LAST = ("Moe", "Nys", "Orr", "Poe", "Quist")
+PLACES = ("Rome", "Oslo", "Lima", "Bath", "Kyiv")
+TEMPLATE = "Where was {subject} born?"
+PEOPLE = tuple(f"{first} {last}" for first in FIRST for last in LAST)
+
+
+def place_of(name: str) -> str:
+    at = PEOPLE.index(name)
+    return PLACES[(at * at * 7 + at) % 11 % len(PLACES)]
+
+
+def question(name: str) -> str:
+    return TEMPLATE.replace("{subject}", name)
+
+
+def write_text(folder: Path) -> Corpus:
+    """documents.txt, a line a person, the last of them without a place."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{name}. {name} was born in {place_of(name)} long ago." for name in PEOPLE[:-1]]
+    lines.append(f"{PEOPLE[-1]}. {PEOPLE[-1]}, who knew Ivo Stern, painted.")
+    (folder / "documents.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    return read_documents(folder / "documents.txt")
+
+
+def write_questions(folder: Path, *, subjects: bool = False) -> QuestionSet:
+    """train.tsv; with `subjects` every row names its own, and there is no template."""
+    rows = [
+        f"{question(name)}\t{place_of(name)}" + (f"\t{name}" if subjects else "") for name in PEOPLE
+    ]
+    (folder / "train.tsv").write_text("\n".join(rows) + "\n", "utf-8")
+    return read_questions(folder / "train.tsv")
+
+
+def settings(recipe: Path, steps: int = 2) -> Settings:
+    return Settings(
+        recipe=load_recipe(str(recipe)), tokens="bpe", budget=Budget(steps=steps), seed=1
+    )
+
+
+def make_run(
+    out: Path,
+    recipe: Path,
+    *,
+    left_out: tuple[str, ...] = (),
+    corpus: Corpus | None = None,
+    questions: QuestionSet | None = None,
+    parent: Run | None = None,
+    kind: str = "study",
+) -> Run:
+    """A finished run; without a corpus or questions it was not taught any."""
+    given = settings(recipe)
+    phases = {
+        "pretrain": given.recipe.pretraining(),
+        "finetune": given.recipe.finetuning(),
+        "scratch": [given.recipe.scratch],
+    }.get(kind, list(given.recipe.phases))
+    lesson = Lesson(
+        kind=kind,
+        phases=given.budget.divide(phases),
+        corpus=corpus.without(left_out) if corpus is not None else None,
+        questions=questions,
+        parent=parent,
+        vocabulary_from=[question(name) for name in PEOPLE] if kind == "scratch" else (),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "POOL", 64)
+        return teach(lesson, given, out)
+
+
+def open_index(run: Run, corpus: Corpus) -> Evidence:
+    return ensure_evidence(corpus, run.folder / "evidence.sqlite")
+
+
+def calibrate(run: Run, evidence: EvidenceReader) -> Confidence:
+    """A confidence as a study fits it; of so little training it knows next to nothing."""
+    seen = [
+        Person(CALIBRATION, True, SET_ASIDE, name, question(name), place_of(name))
+        for name in PEOPLE[:24]
+    ]
+    strangers = [f"{first} Unheard" for first in FIRST]
+    unseen = [
+        Person(CALIBRATION, False, INVENTED, name, question(name), None) for name in strangers
+    ]
+    return fit_confidence(run, evidence, [*seen, *unseen], PLACES, names=PEOPLE, twin=None, seed=1)
+
+
+def controlled(
+    confidence: Confidence, *, threshold: float | None = 0.8, internal: float = 0.5
+) -> Confidence:
+    """The same with numbers that a test can foresee: 88 % for what is stated and 5 % otherwise."""
+    states = Signal("states_answer", mean=0, scale=1, low=0, high=1, weight=5, missing_weight=0)
+    reason = None if threshold is not None else "no threshold can promise that on 32 people."
+    promised = Guarantee(
+        threshold=threshold,
+        reason=reason,
+        risk=0.05,
+        delta=0.05,
+        people=32,
+        given=20,
+        wrong=0,
+        bound=0.04,
+        people_needed=None,
+    )
+    return replace(
+        confidence,
+        checked=_calibration((states,), -3.0),
+        checked_guarantee=promised,
+        checked_held_out=np.array([0.9] * 90 + [0.1] * 10),
+        internal=_calibration((), math.log(internal / (1 - internal))),
+        internal_guarantee=replace(promised, risk=0.05),
+        internal_held_out=np.array([0.9] * 90 + [0.1] * 10),
+        correct=np.array([True] * 80 + [False] * 20),
+    )
+
+
+def _calibration(signals: tuple[Signal, ...], intercept: float) -> Calibration:
+    return Calibration(
+        signals=signals,
+        intercept=intercept,
+        curve=NO_CURVE,
+        strength=1.0,
+        people=100,
+        right=80,
+        note=None,
+    )

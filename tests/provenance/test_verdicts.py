@@ -1,0 +1,248 @@
+"""Verdicts: the evidence decides what an answer is, the confidence whether it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from asked_samples import (
+    PEOPLE,
+    PLACES,
+    calibrate,
+    controlled,
+    make_run,
+    open_index,
+    place_of,
+    question,
+    write_questions,
+    write_text,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wherefrom.errors import UserError
+from wherefrom.provenance.confidence import Confidence
+from wherefrom.provenance.evidence import Evidence
+from wherefrom.provenance.reasons import shorten
+from wherefrom.provenance.verdicts import (
+    DONT_KNOW,
+    MADE_UP,
+    MISREMEMBERED,
+    REMEMBERED,
+    Verdict,
+    find_threshold,
+    give_verdicts,
+)
+from wherefrom.recall.decode import answer_all
+from wherefrom.training.run import Run
+
+KEYS = [
+    "question",
+    "subject",
+    "answer",
+    "told",
+    "verdict",
+    "why",
+    "confidence",
+    "internal_confidence",
+    "seen",
+    "evidence",
+    "signals",
+]
+ADA, SILENT = PEOPLE[0], PEOPLE[-1]  # of the last one no place is told
+WRONG = next(place for place in PLACES if place != place_of(ADA))
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A run, its index, and its confidence."""
+
+    run: Run
+    evidence: Evidence
+    confidence: Confidence
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("verdicts")
+    corpus = write_text(folder / "text")
+    asked = write_questions(folder / "text")
+    run = make_run(folder / "run", quick_recipe, corpus=corpus, questions=asked)
+    with open_index(run, corpus) as evidence:
+        yield Lab(run, evidence, calibrate(run, evidence))
+
+
+def judge(
+    lab: Lab,
+    subject: str,
+    answer: str | None,
+    *,
+    threshold: float | None = 0.8,
+    internal: float = 0.5,
+    evidence: bool = True,
+    calibrated: bool = True,
+    always_answer: bool = False,
+    risk: float | None = None,
+) -> Verdict:
+    (found,) = give_verdicts(
+        lab.run,
+        controlled(lab.confidence, threshold=threshold, internal=internal) if calibrated else None,
+        lab.evidence if evidence else None,
+        [question(subject)],
+        [subject],
+        answers=None if answer is None else [answer],
+        known_answers=PLACES,
+        always_answer=always_answer,
+        risk=risk,
+    )
+    return found
+
+
+def test_what_a_line_about_the_person_states_is_remembered_and_told(lab: Lab) -> None:
+    found = judge(lab, ADA, place_of(ADA))
+    assert (found.verdict, found.told, found.seen) == (REMEMBERED, place_of(ADA), True)
+    assert found.confidence == pytest.approx(0.8808, abs=1e-4)
+    assert found.internal_confidence == pytest.approx(0.5)
+    assert [(line.line, line.states_answer) for line in found.evidence] == [(1, True)]
+    assert found.why == f"line 1 is about {ADA} and states {place_of(ADA)}"
+
+
+def test_what_the_line_says_otherwise_is_misremembered_and_not_told(lab: Lab) -> None:
+    found = judge(lab, ADA, WRONG)
+    assert (found.verdict, found.told, found.seen) == (MISREMEMBERED, DONT_KNOW, True)
+    assert [(line.line, line.states_answer) for line in found.evidence] == [(1, False)]
+    assert found.why == (
+        f"what is written about {ADA} does not state {WRONG} but {place_of(ADA)}; "
+        f"the answer given is {WRONG}"
+    )
+    silent = judge(lab, SILENT, "Rome")
+    assert (silent.verdict, silent.told) == (MISREMEMBERED, DONT_KNOW)
+    assert silent.why.startswith(f"line {len(PEOPLE)} is about {SILENT} and states no such answer;")
+
+
+def test_whom_a_line_only_names_is_seen_and_nothing_is_stated_of_them(lab: Lab) -> None:
+    found = judge(lab, "Ivo Stern", "Rome")
+    assert (found.verdict, found.told, found.seen) == (MISREMEMBERED, DONT_KNOW, True)
+    assert found.why.startswith(f"no line is about Ivo Stern; line {len(PEOPLE)} names them; ")
+
+
+def test_what_is_said_of_somebody_whom_no_line_names_is_made_up(lab: Lab) -> None:
+    found = judge(lab, "Tibor Ashdown", None)
+    assert (found.verdict, found.told, found.seen) == (MADE_UP, DONT_KNOW, False)
+    assert found.evidence == ()
+    said = shorten(found.answer) or "nothing"
+    assert found.why == f"no line names Tibor Ashdown; it would have said {said}"
+    near = judge(lab, "Ada Mow", "Rome")
+    assert near.verdict == MADE_UP
+    assert near.evidence == ()
+    assert near.similar[0].subject == ADA
+    assert near.why.endswith("; did you mean Ada Moe (line 1)?")
+
+
+def test_below_the_threshold_nothing_is_told_and_the_promise_is(lab: Lab) -> None:
+    found = judge(lab, ADA, place_of(ADA), threshold=0.9)
+    assert (found.verdict, found.told) == (REMEMBERED, DONT_KNOW)
+    assert found.why.endswith(
+        f"the answer given is {place_of(ADA)}, but its confidence is below 90 % (from there on at "
+        "most 5 % of the run's own answers are wrong, with 95% confidence)"
+    )
+    exactly = judge(lab, ADA, place_of(ADA), threshold=found.confidence)
+    assert exactly.told == place_of(ADA)
+
+
+def test_without_a_promise_a_half_is_the_threshold_and_the_reason_is_told(lab: Lab) -> None:
+    found = judge(lab, ADA, place_of(ADA), threshold=None)
+    assert found.told == place_of(ADA)
+    assert found.why.endswith(
+        "; no threshold can promise that on 32 people, so answers are told from a half on"
+    )
+
+
+def test_another_risk_has_another_threshold(lab: Lab) -> None:
+    confidence = controlled(lab.confidence, threshold=0.8)
+    assert find_threshold(confidence).value == 0.8
+    assert find_threshold(confidence, 0.05).value == 0.8
+    # of 90 answers at 90 % ten are wrong: 30 % can be promised of them, and of all
+    assert find_threshold(confidence, 0.3).value < 0.8
+    assert find_threshold(confidence, 0.01).promise is None
+    assert judge(lab, ADA, place_of(ADA), threshold=0.95, risk=0.3).told == place_of(ADA)
+    assert judge(lab, ADA, place_of(ADA), threshold=0.95).told == DONT_KNOW
+
+
+def test_always_answer_tells_whatever_it_is(lab: Lab) -> None:
+    for subject, answer in ((ADA, WRONG), ("Tibor Ashdown", "Rome"), (SILENT, "Rome")):
+        found = judge(lab, subject, answer, always_answer=True)
+        assert found.told == answer
+        assert found.verdict != REMEMBERED
+        assert "would have said" not in found.why
+    unsure = judge(lab, ADA, place_of(ADA), threshold=0.9, always_answer=True)
+    assert unsure.told == place_of(ADA)
+    assert "its confidence is below 90 %" in unsure.why
+
+
+def test_without_a_confidence_the_evidence_decides(lab: Lab) -> None:
+    right = judge(lab, ADA, place_of(ADA), calibrated=False)
+    wrong = judge(lab, ADA, WRONG, calibrated=False)
+    assert [right.told, wrong.told] == [place_of(ADA), DONT_KNOW]
+    assert [right.verdict, wrong.verdict] == [REMEMBERED, MISREMEMBERED]
+    assert wrong.why.startswith(f"what is written about {ADA} does not state {WRONG} but ")
+    for found in (right, wrong):
+        assert found.confidence is None
+        assert found.internal_confidence is None
+        assert found.why.endswith(
+            "there is no confidence, since the run was not calibrated (study does that)"
+        )
+
+
+def test_without_a_text_there_is_no_verdict_and_the_model_alone_decides(lab: Lab) -> None:
+    sure = judge(lab, ADA, "Rome", evidence=False, internal=0.85)
+    unsure = judge(lab, ADA, "Rome", evidence=False, internal=0.75)
+    assert [sure.told, unsure.told] == ["Rome", DONT_KNOW]
+    for found in (sure, unsure):
+        assert (found.verdict, found.seen, found.confidence) == (None, None, None)
+        assert found.why.startswith("nothing can be looked up")
+    neither = judge(lab, ADA, "Rome", evidence=False, calibrated=False)
+    assert (neither.told, neither.verdict) == (DONT_KNOW, None)
+
+
+def test_the_answers_are_the_models_own_and_records_hold_no_nan(lab: Lab) -> None:
+    names = [*PEOPLE[30:], "Tibor Ashdown", "Ivo Stern"]
+    asked = [question(name) for name in names]
+    own = [answer.text for answer in answer_all(lab.run.model, lab.run.tokens, asked)]
+    for confidence in (lab.confidence, None):
+        found = give_verdicts(lab.run, confidence, lab.evidence, asked, names)
+        assert [each.answer for each in found] == own
+        assert [each.question for each in found] == asked
+        records = json.loads(json.dumps([each.to_dict() for each in found], allow_nan=False))
+        assert [list(record) for record in records] == [KEYS] * len(names)
+        assert [list(line) for line in records[0]["evidence"]] == [
+            ["line", "text", "states_answer"]
+        ]
+        assert all(isinstance(record["signals"]["log_probability"], float) for record in records)
+    assert give_verdicts(lab.run, None, lab.evidence, [], []) == []
+
+
+STRANGE = ['"', "'; DROP TABLE names; --", "NEAR(a b)", "a* OR b", "😀", "אבג", "{subject}", "\x00"]
+NAMES = st.text(max_size=20) | st.sampled_from([*STRANGE, *PEOPLE, "x" * 1000, "Ivo Stern"])
+
+
+@settings(max_examples=60)
+@given(name=NAMES, answer=st.text(max_size=20) | st.sampled_from([*PLACES, ""]), told=st.booleans())
+def test_whatever_the_name_there_is_a_verdict_or_a_sentence(
+    lab: Lab, name: str, answer: str, told: bool
+) -> None:
+    try:
+        found = judge(lab, name, answer, always_answer=told)
+    except UserError:
+        return
+    stated = [line for line in found.evidence if line.about and line.states_answer]
+    assert (found.verdict == REMEMBERED) == bool(stated)
+    assert (found.verdict == MADE_UP) == (not found.seen)
+    assert found.answer == answer.strip()
+    expected = found.answer if told or (found.verdict == REMEMBERED) else DONT_KNOW
+    assert found.told == expected
+    assert found.why.isprintable()
+    json.dumps(found.to_dict(), allow_nan=False)

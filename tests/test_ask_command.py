@@ -1,0 +1,195 @@
+"""`wherefrom ask`: from a question to a verdict, for people and for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from wherefrom.cli import ask as ask_module
+from wherefrom.cli import cli
+from wherefrom.corpus import batches
+from wherefrom.corpus.questions import read_questions
+from wherefrom.training.run import update_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Path:
+    """A folder whose runs/study is a study of a small world."""
+    folder = tmp_path_factory.mktemp("ask")
+    torch.set_num_threads(1)
+    arguments = ["study", "--people", 60, "--out", folder / "runs" / "study", "--seed", 0]
+    options = ["--recipe", quick_recipe, "--tokens", "bpe", "--steps", 10, "--quiet"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "POOL", 64)
+        cli.main([str(x) for x in (*arguments, *options)], standalone_mode=False)
+    return folder
+
+
+@pytest.fixture
+def run(runs: Path) -> Path:
+    return runs / "runs" / "study"
+
+
+@pytest.fixture
+def dev(run: Path) -> list[Any]:
+    return list(read_questions(run / "world" / "dev.tsv").questions)
+
+
+def pipe(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw), "utf-8"))
+
+
+def test_a_study_can_be_asked(command: Any, run: Path, dev: list[Any]) -> None:
+    ended = command("ask", run, dev[0].text)
+    assert ended.code == 0
+    assert ended.err == ""
+    first, *rest = ended.out.splitlines()
+    assert "remembered, " in first or "made up, " in first
+    assert first.rstrip().endswith("% by the model alone)")
+    line = rest[0].split(maxsplit=2)
+    assert line[0] == "line"
+    assert line[2].startswith(dev[0].subject)
+    documents = (run / "world" / "documents.txt").read_text("utf-8").splitlines()
+    assert documents[int(line[1]) - 1].startswith(f"{dev[0].subject}. ")
+
+
+def test_json_is_a_list_of_records_even_of_one(command: Any, run: Path, dev: list[Any]) -> None:
+    one = json.loads(command("ask", run, dev[0].text, "--json").out)
+    two = json.loads(command("ask", run, dev[0].text, "Where was 😀 born?", "--json").out)
+    assert [len(one), len(two)] == [1, 2]
+    assert one[0].keys() == two[1].keys()
+    assert two[1]["verdict"] == "made up"
+    assert two[1]["told"] == "I don't know"
+    assert two[1]["evidence"] == []
+    assert one[0]["answer"] == two[0]["answer"]
+    always = json.loads(command("ask", run, "Where was 😀 born?", "--always-answer", "--json").out)
+    assert always[0]["told"] == always[0]["answer"]
+
+
+def test_questions_come_from_a_file_or_from_stdin(
+    command: Any, run: Path, dev: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "asked.tsv"
+    file.write_text(f"{dev[0].text}\tRome\nWho?\tRome\t{dev[1].subject}\n", "utf-8")
+    pipe(monkeypatch, f"\ufeff{dev[2].text}\r\n\n{dev[3].text}\tx\n".encode())
+    ended = command("ask", run, dev[4].text, "-", "--file", file, "--json")
+    assert ended.code == 0
+    subjects = [record["subject"] for record in json.loads(ended.out)]
+    assert subjects == [dev[at].subject for at in (4, 2, 3, 0, 1)]
+
+
+def test_the_newest_run_is_asked_if_none_is_named(
+    command: Any, runs: Path, dev: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(runs)
+    ended = command("ask", dev[0].text)
+    assert ended.code == 0
+    assert ended.err == "asking the newest run, runs/study\n"
+    monkeypatch.chdir(tmp_path)
+    ended = command("ask", dev[0].text)
+    assert ended.code == 2
+    assert ended.err.startswith("wherefrom: there is no finished run below runs; ")
+
+
+def test_answers_of_another_model_are_judged(
+    command: Any, run: Path, dev: list[Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "theirs.tsv"
+    file.write_text(
+        f"{dev[0].text}\t{dev[0].answer}\t-0.1\n{dev[0].text}\tNowhere at all\t-4\n", "utf-8"
+    )
+    ended = command("ask", run, "--answers", file, "--json")
+    records = json.loads(ended.out)
+    assert [record["answer"] for record in records] == [dev[0].answer, "Nowhere at all"]
+    assert records[1]["verdict"] == "misremembered"
+    assert records[1]["signals"]["given_log_probability"] == -4
+    assert "are not turned into probabilities" in ended.err
+    ended = command("ask", run, "--answers", file, dev[0].text)
+    assert (ended.code, ended.out) == (2, "")
+    assert "--answers brings its own questions" in ended.err
+
+
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "nothing asked": (["{run}"], "ask takes a question"),
+    "empty": (["{run}", ""], "the question is empty"),
+    "too long": (["{run}", "x" * 10_000], "2,000 characters"),
+    "no question": (["{run}", "Ada Moe"], 'write "Where was Ada Moe born?"'),
+    "second": (["{run}", "Where was A born?", "B"], "question 2: "),
+    "long name": (["{run}", f"Where was {'q~' * 500} born?"], "tokens and this model reads"),
+    "no letter": (["{run}", "Where was ?! born?"], "at least one letter or digit"),
+    "risk": (["{run}", "Where was A born?", "--risk", "1.5"], "the risk must lie between 0 and 1"),
+    "risk in words": (["{run}", "Where was A born?", "--risk", "low"], "'low'"),
+    "no run": (["{none}", "Where was A born?"], "is not a run: it holds no run.json."),
+    "a folder": (["{folder}", "Where was A born?"], "is not a run: it holds no run.json."),
+    "no file": (["{run}", "--file", "{none}"], "does not exist"),
+    "no answers": (["{run}", "--answers", "{none}"], "does not exist"),
+    "nothing on stdin": (["{run}", "-"], "stdin brings no question"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_sentence(
+    command: Any, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    words, said = MISTAKES[case]
+    pipe(monkeypatch, b"\n \n")
+    names = {"{run}": run, "{none}": tmp_path / "none", "{folder}": tmp_path}
+    ended = command("ask", *(names.get(word, word) for word in words))
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("wherefrom: ")
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_stdin_that_is_no_text_or_too_much_is_one_sentence(
+    command: Any, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe(monkeypatch, b"Where was A born?\n\xff\n")
+    assert "stdin, line 2: this is not UTF-8" in command("ask", run, "-").err
+    monkeypatch.setattr(ask_module, "MOST_BYTES", 10)
+    pipe(monkeypatch, b"Where was A born?\n")
+    assert "more than 10 bytes" in command("ask", run, "-").err
+
+
+def test_a_lost_index_is_rebuilt_and_a_changed_text_refused(
+    command: Any, run: Path, dev: list[Any], tmp_path: Path
+) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "copied"))
+    info = json.loads((copied / "run.json").read_text("utf-8"))
+    text = copied / "world" / "documents.txt"
+    info["data"]["corpus"]["path"] = str(text)
+    update_run(copied, data=info["data"])
+    (copied / "evidence.sqlite").write_bytes(b"")
+    ended = command("ask", copied, dev[0].text)
+    assert ended.code == 0
+    assert ended.err == f"the index of the documents is made anew from {text}\n"
+    (copied / "evidence.sqlite").unlink()
+    text.write_text(text.read_text("utf-8") + "Zoe Hart. Zoe Hart sang.\n", "utf-8")
+    ended = command("ask", copied, dev[0].text)
+    assert (ended.code, ended.out) == (2, "")
+    assert "has changed since the run read it" in ended.err
+
+
+def test_those_who_wait_are_told_how_far_it_is(
+    command: Any, run: Path, dev: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask_module, "PATIENCE", -1.0)
+    monkeypatch.setattr(ask_module, "LINE_EVERY", -1.0)
+    assert command("ask", run, dev[0].text, dev[1].text).err == "2 of 2 questions asked\n"
+
+
+def test_a_long_line_is_shown_where_the_answer_is() -> None:
+    text = "Ada Moe. " + "word " * 100 + "born in Oslo " + "word " * 100
+    shown = ask_module._window(text, "Oslo")
+    assert "Oslo" in shown
+    assert shown.startswith("...")
+    assert shown.endswith("...")
+    assert ask_module._window(text, "Rome").startswith("Ada Moe. word")
+    assert ask_module._window("Ada\tMoe\x1b[0m.", "") == "Ada Moe [0m."
