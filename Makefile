@@ -5,13 +5,17 @@ PYTHON ?= python3
 RUN ?= runs/study
 MINUTES ?= 8
 
-.PHONY: study test lint setup setup-dev clean
+.PHONY: study test bench lint setup setup-dev clean
 
 study: .venv/installed
 	.venv/bin/wherefrom study --out $(RUN) --minutes $(MINUTES) --resume
 
 test: lint
 	.venv/bin/python -m pytest -n 2
+
+# the quick side-by-side set; the long rows are commands of their own, see benchmarks/
+bench: .venv/installed-dev
+	.venv/bin/python benchmarks/bench.py
 
 lint: .venv/installed-dev
 	.venv/bin/ruff check .

@@ -1,12 +1,16 @@
 """Training speed: against the matmul peak of this machine, and against transformers.
 
-    python benchmarks/throughput.py [--repeats 5] [--compiled] [--out throughput.jsonl]
+    python benchmarks/throughput.py [--repeats 5] [--eager] [--quick] [--out throughput.jsonl]
 
 1. The model FLOP/s of whole training steps (forward, backward, clipping, optimizer) over the FLOP/s
-   of bare matrix products of the same sizes, measured in turns in one run.
-2. Tokens a second beside transformers' GPT-2 and Llama of the same shape on the same batches with
-   the same optimizer, in turns. Both with the loss on every position ("all") and with the loss on
-   what a question or a masked span asks for ("asked"), where ours skips the head elsewhere.
+   of bare matrix products, measured in turns in one run. The products are the step's own: every
+   matrix of the model, forward and twice backward, with as many rows as a batch has tokens.
+   Beside it, more strictly, stands the ratio to the quickest of those products alone.
+2. Tokens a second beside transformers' GPT-2 and Llama with the very same weights on the same
+   batches with the same optimizer, in turns, eager and compiled. Both with the loss on every
+   position ("all") and with the loss on what a question or a masked span asks for ("asked"), where
+   ours skips the head elsewhere. Before anything is timed the two must agree on the logits.
+3. The share of a training loop's time that is spent waiting for the next batch.
 
 A model FLOP is counted as usual: 6 for each weight of a matrix that a token passes (2 forward, 4
 backward) and 12 * width for each pair of positions that attends; nothing for elementwise work.
@@ -15,6 +19,7 @@ backward) and 12 * width for each pair of positions that attends; nothing for el
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -24,14 +29,16 @@ from typing import Any
 import numpy as np
 import torch
 from records import keep, summarise
+from torch import nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.batches import Batch, Part
+from wherefrom.corpus.batches import Batch, BatchStream, Part, Place
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
+from wherefrom.model.export import SHAPES
 from wherefrom.training.jobs import Settings
 from wherefrom.training.loop import part_loss
 from wherefrom.training.optimizers import build_optimizers
@@ -39,29 +46,25 @@ from wherefrom.training.recipes import load_recipe
 from wherefrom.training.sources import TrainingData, stream_for
 
 LAYERS, BLOCK = 4, 128
+CLIP = 1.0  # on both sides
+Step = Callable[..., None]
 
 
-def batches(count: int) -> tuple[list[Batch], int]:
-    """Real batches of the speedrun on the embedded world, and the size of its vocabulary."""
-    import tempfile
-
+def make_stream(people: int = 2000) -> tuple[BatchStream, int]:
+    """The speedrun's own batches on the embedded world, and the size of its vocabulary."""
     recipe = load_recipe("speedrun")
     with tempfile.TemporaryDirectory() as folder:
-        world = write_world(make_world(2000, 0), f"{folder}/world")
+        world = write_world(make_world(people, 0), f"{folder}/world")
         corpus = read_documents(world / "documents.txt")
         questions = read_questions(world / "train.tsv").questions
     tokens = Settings(recipe=recipe).build_tokens(corpus.texts)
     data = TrainingData.encode(corpus.documents, questions, tokens, BLOCK)
-    return stream_for(recipe.phases[0], data, [0, 0]).pool(0)[:count], tokens.size
+    return stream_for(recipe.phases[0], data, [0, 0]), tokens.size
 
 
 def model_flops(model: Decoder, batch: Batch, *, everywhere: bool) -> float:
     """FLOPs that the mathematics of a step needs."""
-    inside = sum(
-        parameter.numel()
-        for name, parameter in model.named_parameters()
-        if "blocks." in name and parameter.ndim == 2
-    )
+    inside = sum(layer.weight.numel() for layer in inner_matrices(model))
     total = 0.0
     for part in batch.parts:
         rows, length = part.ids.shape[0], part.ids.shape[1] - 1
@@ -72,53 +75,60 @@ def model_flops(model: Decoder, batch: Batch, *, everywhere: bool) -> float:
     return total
 
 
-def our_step(variant: str, width: int, heads: int, vocabulary: int, **options: Any) -> Any:
-    model = Decoder(
-        make_config(
-            variant=variant, vocabulary=vocabulary, block=BLOCK, layers=LAYERS, heads=heads,
-            width=width,
-        )
-    ).initialise(torch.Generator().manual_seed(0))  # fmt: skip
+def inner_matrices(model: Decoder) -> list[nn.Linear]:
+    """The matrices that every token passes."""
+    return [layer for layer in model.blocks.modules() if isinstance(layer, nn.Linear)]
+
+
+def new_model(variant: str, width: int, heads: int, vocabulary: int) -> Decoder:
+    config = make_config(
+        variant=variant, vocabulary=vocabulary, block=BLOCK, layers=LAYERS, heads=heads, width=width
+    )  # fmt: skip
+    return Decoder(config).initialise(torch.Generator().manual_seed(0))
+
+
+def our_step(model: Decoder, *, optimizer: str = "muon", compiled: bool = False) -> Step:
     phase = load_recipe("speedrun").phases[0]
-    if options.get("optimizer") == "adamw":
+    if optimizer == "adamw":
         phase = phase.model_copy(update={"optimizer": "adamw", "lr": 1e-3})
     optimizers = build_optimizers(model, phase)
-    runner = torch.compile(model, dynamic=True) if options.get("compiled") else model
+    runner: Any = torch.compile(model, dynamic=True) if compiled else model
 
     def step(batch: Batch, *, everywhere: bool) -> None:
         for part in batch.parts:
             if everywhere:
                 part = Part(part.ids, torch.ones_like(part.weights))
             (part_loss(runner, part, "cpu") / batch.weight).backward()
-        for optimizer in optimizers:
-            optimizer.step()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        for each in optimizers:
+            each.step()
         model.zero_grad(set_to_none=True)
 
-    return model, step
+    return step
 
 
-def their_step(variant: str, width: int, heads: int, vocabulary: int, compiled: bool) -> Any:
+def their_model(ours: Decoder) -> Any:
+    """The same weights in transformers' class of the same shape."""
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-    from wherefrom.model.decoder import swiglu_width
+    shape = SHAPES[ours.config.variant]
+    config, kind = {"vanilla": (GPT2Config, GPT2LMHeadModel),
+                    "llama": (LlamaConfig, LlamaForCausalLM)}[ours.config.variant]  # fmt: skip
+    told = {"vocab_size": ours.config.vocabulary, "tie_word_embeddings": False,
+            "bos_token_id": None, "eos_token_id": None}  # fmt: skip
+    theirs: Any = kind(config(**told, **shape.config(ours)))
+    missing = theirs.load_state_dict(dict(shape.weights(ours)), strict=False)
+    assert not missing.unexpected_keys, missing
+    ids = torch.arange(2 * 9).reshape(2, 9) % ours.config.vocabulary
+    with torch.inference_mode():
+        torch.testing.assert_close(
+            theirs.eval()(input_ids=ids).logits, ours.eval()(ids), atol=2e-4, rtol=2e-4
+        )
+    ours.train()
+    return theirs.train()
 
-    if variant == "vanilla":
-        model: Any = GPT2LMHeadModel(
-            GPT2Config(
-                vocab_size=vocabulary, n_positions=BLOCK, n_embd=width, n_layer=LAYERS,
-                n_head=heads, activation_function="gelu", resid_pdrop=0.0, embd_pdrop=0.0,
-                attn_pdrop=0.0, tie_word_embeddings=False,
-            )
-        )  # fmt: skip
-    else:
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=vocabulary, hidden_size=width, intermediate_size=swiglu_width(width),
-                num_hidden_layers=LAYERS, num_attention_heads=heads, tie_word_embeddings=False,
-                max_position_embeddings=BLOCK,
-            )
-        )  # fmt: skip
-    model.train()
+
+def their_step(model: Any, *, compiled: bool) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     runner = torch.compile(model, dynamic=True) if compiled else model
 
@@ -129,111 +139,181 @@ def their_step(variant: str, width: int, heads: int, vocabulary: int, compiled: 
             targets = torch.where(counts > 0, part.ids[:, 1:], -100)
             logits = runner(input_ids=ids, use_cache=False).logits
             F.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         model.zero_grad(set_to_none=True)
 
-    return model, step
+    return step
 
 
-def seconds(run: Callable[[], None]) -> float:
+def seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
-def matmul_peak(tokens: int, width: int) -> float:
-    """FLOP/s of the products that a step is made of, forward and backward, back to back."""
-    x, hidden = torch.randn(tokens, width), torch.randn(tokens, 4 * width)
-    up, down = torch.randn(width, 4 * width), torch.randn(4 * width, width)
-    rounds = max(4, int(4e9 / (48 * tokens * width * width)))
+class Products:
+    """The matrix products of a step, bare: forward, gradients of inputs, gradients of weights."""
 
-    def run() -> None:
-        for _ in range(rounds):
-            _ = x @ up, hidden @ down  # forward
-            _ = hidden @ up.T, x @ down.T  # gradients of inputs
-            _ = x.T @ hidden, hidden.T @ x  # gradients of weights
+    def __init__(self, model: Decoder, tokens: int, counted: int) -> None:
+        shapes = [(tokens, *layer.weight.shape) for layer in inner_matrices(model)]
+        shapes.append((counted, *model.head.weight.shape))
+        self.flops = sum(6 * rows * out * into for rows, out, into in shapes)
+        self._sets = [
+            (torch.randn(rows, into), torch.randn(rows, out), torch.randn(out, into))
+            for rows, out, into in shapes
+        ]
 
-    run()
-    return rounds * 6 * 2 * tokens * width * 4 * width / seconds(run)
+    def speed(self) -> tuple[float, float]:
+        """FLOP/s of them all, and of the quickest alone."""
+        whole, best = 0.0, 0.0
+        for x, gradient, weight in self._sets:
+            flops = 2 * x.shape[0] * weight.numel()
+            products: list[Callable[[], object]] = [
+                lambda x=x, w=weight: x @ w.mT,
+                lambda g=gradient, w=weight: g @ w,
+                lambda g=gradient, x=x: g.mT @ x,
+            ]
+            for product in products:
+                product()
+                spent = float(np.median([seconds(product) for _ in range(3)]))
+                whole += spent
+                best = max(best, flops / spent)
+        return self.flops / whole, best
 
 
-def against_peak(repeats: int, work: list[Batch], vocabulary: int) -> list[dict[str, Any]]:
+def against_peak(
+    repeats: int,
+    work: list[Batch],
+    vocabulary: int,
+    *,
+    variants: tuple[str, ...],
+    widths: tuple[int, ...] = (128, 256),
+) -> list[dict[str, Any]]:
     records = []
-    for variant, width, heads in (("llama", 128, 4), ("llama", 256, 4), ("rotary", 128, 4)):
-        model, step = our_step(variant, width, heads, vocabulary)
-        some = work[: max(3, len(work) * 128 // width // 2)]
-        flops = sum(model_flops(model, batch, everywhere=False) for batch in some)
-        tokens = int(np.mean([batch.padded for batch in some]))
-        ratios, speeds, peaks = [], [], []
-        run = partial(_through, step, some, False)
-        run()
-        for _ in range(repeats):
-            peak = matmul_peak(tokens, width)
-            speed = flops / seconds(run)
-            peak = (peak + matmul_peak(tokens, width)) / 2
-            ratios.append(speed / peak)
-            speeds.append(speed / 1e9)
-            peaks.append(peak / 1e9)
-        details = {
-            "gflops": float(np.median(speeds)),
-            "peak_gflops": float(np.median(peaks)),
-            "tokens": tokens,
-            "threads": torch.get_num_threads(),
-        }
-        name = f"training step over matmul peak, {variant}, width {width}, Muon"
-        records.append(summarise(name, ratios, "ratio", **details))
+    for variant in variants:
+        for width in widths:
+            model = new_model(variant, width, width // 32, vocabulary)
+            step = our_step(model)
+            some = work[: max(3, len(work) * 64 // width)]
+            flops = sum(model_flops(model, batch, everywhere=False) for batch in some)
+            rows = [sum(p.ids.shape[0] * (p.ids.shape[1] - 1) for p in b.parts) for b in some]
+            counted = [sum(int((p.weights[:, 1:] > 0).sum()) for p in b.parts) for b in some]
+            products = Products(model, int(np.mean(rows)), int(np.mean(counted)))
+            run = partial(_through, step, some, False)
+            run()
+            ratios, strict, speeds, peaks = [], [], [], []
+            for _ in range(repeats):
+                before = products.speed()
+                speed = flops / seconds(run)
+                peak, best = np.mean([before, products.speed()], axis=0)
+                ratios.append(speed / peak)
+                strict.append(speed / best)
+                speeds.append(speed / 1e9)
+                peaks.append(peak / 1e9)
+            details = {
+                "gflops": float(np.median(speeds)),
+                "peak_gflops": float(np.median(peaks)),
+                "over_quickest_product": float(np.median(strict)),
+                "tokens": int(np.mean(rows)),
+                "threads": torch.get_num_threads(),
+            }
+            name = f"training step over matmul peak, {variant}, width {width}, Muon"
+            records.append(summarise(name, ratios, "ratio", **details))
     return records
 
 
-def _through(step: Any, some: list[Batch], everywhere: bool) -> None:
+def _through(step: Step, some: list[Batch], everywhere: bool) -> None:
     for batch in some:
         step(batch, everywhere=everywhere)
 
 
 def against_transformers(
-    repeats: int, work: list[Batch], vocabulary: int, *, compiled: bool
+    repeats: int,
+    work: list[Batch],
+    vocabulary: int,
+    *,
+    compiled: bool,
+    widths: tuple[int, ...] = (128, 256),
+    variants: tuple[str, ...] = ("vanilla", "llama"),
 ) -> list[dict[str, Any]]:
     records = []
-    for variant, theirs in (("vanilla", "GPT-2"), ("llama", "Llama")):
-        for width, heads in ((128, 4), (256, 8)):
-            ours, our = our_step(
-                variant, width, heads, vocabulary, optimizer="adamw", compiled=compiled
-            )
-            other, their = their_step(variant, width, heads, vocabulary, compiled)
-            counts = [sum(p.numel() for p in model.parameters()) for model in (ours, other)]
+    mode = "compiled" if compiled else "eager"
+    for variant in variants:
+        theirs_name = {"vanilla": "GPT-2", "llama": "Llama"}[variant]
+        for width in widths:
+            ours = new_model(variant, width, width // 32, vocabulary)
+            theirs = their_model(ours)
+            our = our_step(ours, optimizer="adamw", compiled=compiled)
+            their = their_step(theirs, compiled=compiled)
+            counts = [sum(p.numel() for p in model.parameters()) for model in (ours, theirs)]
+            some = work[: max(2, 8 * 128 // width)]
+            tokens = sum(batch.padded for batch in some)
             for everywhere in (True, False):
-                some = work[: 8 * 128 // width]
                 for step in (our, their):
                     _through(step, some, everywhere)
-                ratios = []
-                for _ in range(repeats):
-                    spent = {}
-                    for side, step in (("ours", our), ("theirs", their)):
-                        spent[side] = seconds(partial(_through, step, some, everywhere))
-                    ratios.append(spent["theirs"] / spent["ours"])
+                spent: dict[str, list[float]] = {"ours": [], "theirs": []}
+                for number in range(repeats):
+                    sides = [("ours", our), ("theirs", their)]
+                    for side, step in sides if number % 2 == 0 else sides[::-1]:
+                        spent[side].append(seconds(partial(_through, step, some, everywhere)))
+                ratios = [b / a for a, b in zip(spent["ours"], spent["theirs"], strict=True)]
                 where = "all" if everywhere else "asked"
-                mode = "compiled" if compiled else "eager"
-                name = f"speed over transformers' {theirs}, width {width}, loss {where}, {mode}"
-                details = {"parameters": counts[0], "their_parameters": counts[1]}
+                name = (
+                    f"speed over transformers' {theirs_name}, width {width}, loss {where}, {mode}"
+                )
+                details = {
+                    "ours": tokens / float(np.median(spent["ours"])),
+                    "rival": tokens / float(np.median(spent["theirs"])),
+                    "sides_unit": "tokens/s",
+                    "parameters": counts[0],
+                    "their_parameters": counts[1],
+                    "threads": torch.get_num_threads(),
+                }
                 records.append(summarise(name, ratios, "ratio", **details))
+            torch.compiler.reset()
     return records
+
+
+def waiting(stream: BatchStream, vocabulary: int, steps: int) -> list[dict[str, Any]]:
+    """The share of a loop's time in which no batch was there; the first pool is not counted."""
+    step = our_step(new_model("llama", 128, 4, vocabulary))
+    batches = stream.from_place(Place())
+    next(batches)
+    waited, began, pool = [], time.perf_counter(), 0
+    for _ in range(steps):
+        start = time.perf_counter()
+        batch, place = next(batches)
+        waited.append(time.perf_counter() - start)
+        step(batch, everywhere=False)
+        pool = place.pool
+    share = sum(waited) / (time.perf_counter() - began)
+    batches.close()
+    details = {"steps": steps, "pools": pool + 1, "longest_ms": 1e3 * max(waited)}
+    return [summarise("share of time waiting for data", [share], "ratio", **details)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--compiled", action="store_true", help="torch.compile both sides too")
+    parser.add_argument("--repeats", type=int)
+    parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--quick", action="store_true", help="fewer cases, one of them compiled")
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--out", default="throughput.jsonl")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
-    work, vocabulary = batches(12)
-    keep(against_peak(arguments.repeats, work, vocabulary), arguments.out)
-    keep(against_transformers(arguments.repeats, work, vocabulary, compiled=False), arguments.out)
-    if arguments.compiled:
-        keep(
-            against_transformers(arguments.repeats, work, vocabulary, compiled=True),
-            arguments.out,
-        )
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    repeats = options.repeats or (3 if options.quick else 7)
+    stream, vocabulary = make_stream()
+    work = stream.pool(0)[:12]
+    variants = ("llama",) if options.quick else ("llama", "vanilla")
+    keep(against_peak(repeats, work, vocabulary, variants=variants), options.out)
+    keep(waiting(stream, vocabulary, 60 if options.quick else 150), options.out)
+    keep(against_transformers(repeats, work, vocabulary, compiled=False), options.out)
+    if not options.eager:
+        fewer = {"widths": (128,), "variants": ("llama",)} if options.quick else {}
+        keep(against_transformers(repeats, work, vocabulary, compiled=True, **fewer), options.out)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Draw the pictures of docs/attention.md: the workbench's own figures, as small SVG files.
+"""Draw the pictures of the docs as small SVG files: the workbench's own figures, and measurements.
 
     python docs/figures/make.py [--check]
 
-The figures are those of `wherefrom.report.workbench_figures`; here their lines, bars and points
+Those of docs/attention.md are the figures of `wherefrom.report.workbench_figures`; those of
+docs/variants.md show what benchmarks/results/lengths.jsonl holds. Their lines, bars and points
 are written as plain SVG, which needs no browser and reads well in a diff. With --check nothing is
 written, and the command fails if a file is not what it would write.
 """
@@ -10,6 +11,7 @@ written, and the command fails if a file is not what it would write.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Callable
@@ -26,8 +28,10 @@ from wherefrom.attention.noisy_queries import design_for_noise
 from wherefrom.attention.selfattention import textbook_words, three_words
 from wherefrom.attention.trials import HeadsTrials, simulate
 from wherefrom.report import workbench_figures as figures
+from wherefrom.report.theme import COLOURS, themed
 
 HERE = Path(__file__).parent
+LENGTHS = HERE.parents[1] / "benchmarks" / "results" / "lengths.jsonl"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 14, 14, 84
 GREY = "#7c838d"
 
@@ -48,6 +52,60 @@ def drawn() -> dict[str, Callable[[], go.Figure]]:
         "failure": figures.failure_against_n_and_beta,
         "three-words": lambda: figures.attention_map(words, names, names),
     }
+
+
+def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:
+    """File name -> figure, as far as there are results to draw."""
+    rows = _last_whole_run(results)
+    if not rows:
+        return {}
+    return {
+        "time-against-length": lambda: against_length(rows, "value", 1e3, "ms a sequence"),
+        "memory-against-length": lambda: against_length(rows, "megabytes", 1.0, "MB added"),
+    }
+
+
+def _last_whole_run(results: Path) -> list[dict[str, Any]]:
+    """The records of one run (they share their time): the last one of many lengths, if any."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    for record in map(json.loads, lines):
+        if "length" in record:
+            runs.setdefault(record["time"], []).append(record)
+    most = max((len({row["length"] for row in rows}) for rows in runs.values()), default=0)
+    whole = [rows for rows in runs.values() if len({row["length"] for row in rows}) == most]
+    return sorted(whole[-1], key=lambda row: row["length"]) if whole else []
+
+
+def against_length(rows: list[dict[str, Any]], key: str, factor: float, what: str) -> go.Figure:
+    """A line for each variant on two logarithmic axes; the written cost of two of them, dashed.
+
+    The written cost is in FLOPs: it is drawn as time, equal to the measured one at the longest.
+    """
+    figure, lengths, heights = go.Figure(), set(), []
+    for at, variant in enumerate(sorted({row["variant"] for row in rows})):
+        those = [row for row in rows if row["variant"] == variant and row[key] > 0]
+        xs, ys = [row["length"] for row in those], [factor * row[key] for row in those]
+        colour = COLOURS[at % len(COLOURS)]
+        figure.add_scatter(x=xs, y=ys, name=variant, mode="lines", line={"color": colour})
+        if key == "value" and variant in ("vanilla", "perceiver"):
+            cost = [row["flops"] / those[-1]["flops"] * ys[-1] for row in those]
+            line = {"color": colour, "dash": "dash"}
+            figure.add_scatter(x=xs, y=cost, name="", mode="lines", line=line)
+            heights += cost
+        lengths |= set(xs)
+        heights += ys
+    themed(figure, x="length", y=what)
+    ticks = sorted(length for length in lengths if length & (length - 1) == 0)
+    figure.update_xaxes(
+        type="log",
+        range=[math.log10(min(lengths)), math.log10(max(lengths))],
+        tickvals=ticks,
+        ticktext=[str(tick) for tick in ticks],
+    )
+    around = [math.log10(min(heights)) - 0.1, math.log10(max(heights)) + 0.1]
+    figure.update_yaxes(type="log", range=around)
+    return figure
 
 
 def _both(name: str) -> tuple[HeadsLaw, HeadsTrials]:
@@ -187,7 +245,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     stale = []
-    for name, build in drawn().items():
+    for name, build in {**drawn(), **measured()}.items():
         path, text = HERE / f"{name}.svg", svg(build())
         if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
             stale.append(path.name)
