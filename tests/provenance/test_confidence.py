@@ -26,7 +26,6 @@ from wherefrom.provenance.confidence import (
     fit_confidence,
     is_right,
     load_confidence,
-    read_in_parts,
     save_confidence,
 )
 from wherefrom.provenance.evidence import Evidence, ensure_evidence
@@ -211,20 +210,6 @@ def test_a_run_without_a_twin_has_a_confidence_too(fitted: Fitted, tmp_path: Pat
         load_confidence(run)
     save_confidence(folder, fit(run, None, fitted.evidence, fitted.people))
     assert load_confidence(run).twin_sha256 is None
-
-
-def test_signals_read_in_parts_are_those_read_at_once(fitted: Fitted) -> None:
-    people, reader = calibrating(fitted), fitted.confidence.reader  # more than one part
-    questions, subjects = [p.question for p in people], [p.subject for p in people]
-    told: list[int] = []
-    parts = read_in_parts(reader, questions, subjects, report=told.append)
-    whole = reader.read(questions, subjects)
-    assert told == [32, 4]
-    assert parts.answers == whole.answers
-    assert list(parts.columns) == list(whole.columns)
-    for name, column in whole.columns.items():
-        np.testing.assert_allclose(parts.columns[name], column, rtol=1e-3, atol=1e-4, err_msg=name)
-    assert read_in_parts(reader, [], []).answers == ()
 
 
 def test_few_people_all_get_one_probability_and_a_sentence(fitted: Fitted, tmp_path: Path) -> None:

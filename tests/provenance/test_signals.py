@@ -14,6 +14,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
+from wherefrom.provenance import signal_reader
 from wherefrom.provenance.likelihood import encode_prompts, score_answers
 from wherefrom.provenance.signal_reader import LEAST, SignalReader
 from wherefrom.provenance.signals import SIGNALS, choose_signals
@@ -138,3 +139,17 @@ def test_countries_mean_nothing_where_answers_are_not_places():
     reader = SignalReader.prepare(run, None, ["blue", "purplish", "xyzzy"], NAMES, seed=0)
     columns = reader.read(QUESTIONS, NAMES, only=["country_entropy"]).columns
     assert np.isnan(columns["country_entropy"]).all()
+
+
+def test_questions_are_read_in_parts_that_are_reported(monkeypatch):
+    reader = reader_of(run_of())
+    whole = reader.read(QUESTIONS, NAMES, only={"entropy"})
+    monkeypatch.setattr(signal_reader, "PART", 4)
+    told: list[int] = []
+    parts = reader.read(QUESTIONS, NAMES, only={"entropy"}, report=told.append)
+    assert told == [4, 2]
+    assert parts.questions == whole.questions
+    assert parts.subjects == whole.subjects
+    assert parts.answers == whole.answers
+    assert parts.columns["entropy"] == pytest.approx(whole.columns["entropy"], rel=1e-3)
+    assert reader.read([], [], only={"entropy"}).answers == ()

@@ -33,7 +33,6 @@ CALIBRATED = "calibration.json"
 TWIN = Path("twins", "scratch")
 VERSION = 1
 PROBE = "known_name"
-PART = 32  # people whose signals are read together
 FEWEST_FOR_PROBE = 10  # people known and unknown, each, below which no probe is fitted
 # of what the text says, the directions that are known; being seen counts beside what is stated
 EVIDENCE_SIGNS = {"seen": 0, "states_answer": 1, "states_other": -1}
@@ -113,7 +112,7 @@ def fit_confidence(
     reader = SignalReader.prepare(run, twin, known_answers, list(names) or subjects, seed=seed)
     said: list[str] = [*notes]
     probe = _fit_probe(reader, asked, seed, said)
-    table = read_in_parts(reader, questions, subjects, report=report)
+    table = reader.read(questions, subjects, report=report)
     columns = dict(table.columns)
     columns[PROBE] = probe  # of each by a probe that was fitted without them
     correct = np.array(
@@ -144,36 +143,6 @@ def fit_confidence(
         people_sha256=hash_people(asked),
     )
     return replace(fitted, notes=tuple(dict.fromkeys([*said, *_remarks(fitted)])))
-
-
-def read_in_parts(
-    reader: SignalReader,
-    questions: Sequence[str],
-    subjects: Sequence[str],
-    *,
-    answers: Sequence[str] | None = None,
-    report: Callable[[int], None] | None = None,
-) -> SignalTable:
-    """`reader.read`, some people at a time, so that `report` hears of them as they are done.
-
-    It takes no longer: what is slow is each person's own.
-    """
-    tables = []
-    for start in range(0, max(1, len(questions)), PART):
-        part = slice(start, start + PART)
-        given = None if answers is None else answers[part]
-        tables.append(reader.read(questions[part], subjects[part], answers=given))
-        if report is not None:
-            report(len(tables[-1].questions))
-    return SignalTable(
-        questions=tuple(questions),
-        subjects=tuple(subjects),
-        answers=tuple(answer for table in tables for answer in table.answers),
-        columns={
-            name: np.concatenate([table.columns[name] for table in tables])
-            for name in tables[0].columns
-        },
-    )
 
 
 def is_right(answer: str, person: Person) -> bool:

@@ -8,7 +8,7 @@ apart. The numbers themselves are computed in judgement.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.corpus.named import key_of
 from wherefrom.corpus.people import CALIBRATION, JUDGED, Person, read_people
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.errors import UserError
@@ -23,6 +24,7 @@ from wherefrom.provenance.confidence import Confidence, is_right, load_confidenc
 from wherefrom.provenance.curves import open_world_floor
 from wherefrom.provenance.evidence import Evidence
 from wherefrom.provenance.evidence_file import connect
+from wherefrom.provenance.guarantee import Guarantee
 from wherefrom.provenance.intervals import LEVEL, RESAMPLES, check_level
 from wherefrom.provenance.judgement import (
     Judged,
@@ -110,7 +112,7 @@ def judge_run(
         "open_world_floor": asdict(open_world_floor(subjects, miscalibration)),
         "verdicts": count_verdicts(judged),
         "by_documents": recall_by_documents(judged, **how),
-        "notes": [*confidence.notes, *notes],
+        "notes": [*_remarks(confidence, promises), *notes],
     }
     return Judgement(people=judged, record=record)
 
@@ -151,7 +153,10 @@ def write_judgement(run: Run, judgement: Judgement) -> None:
 
 
 def trained_questions(run: Run) -> list[Question]:
-    """The questions that a run learned from: those of its file, without people dealt out."""
+    """The questions that a run learned from: those of its file, without people dealt out.
+
+    Somebody who is left out may be in no part at all: run.json names them.
+    """
     source = run.info.get("data", {}).get("questions")
     if not source:
         raise UserError(f"{run.folder} learned from no questions.")
@@ -160,9 +165,10 @@ def trained_questions(run: Run) -> list[Question]:
     places = [place for place in (path, run.folder / "world" / path.name) if place.is_file()]
     for place in places:
         if sha256_of(place) == source["sha256"]:
-            dealt = {person.subject for person in read_people(run.folder)}
+            names = [person.subject for person in read_people(run.folder)]
+            dealt = {key_of(name) for name in (*names, *run.info.get("left_out", ()))}
             asked = read_questions(place, run.template).questions
-            return [question for question in asked if question.subject not in dealt]
+            return [question for question in asked if key_of(question.subject) not in dealt]
     what = "has changed since" if places else "is not there any more"
     raise UserError(f"the questions {path} that {run.folder} learned from: the file {what}.")
 
@@ -216,6 +222,14 @@ def _calibration_columns(
     counts = [float(evidence.count(subject).naming) for subject in subjects]
     graded = [is_right(said, person) for said, person in zip(table.answers, people, strict=True)]
     return {**table.columns, SUPPORT: counts}, graded
+
+
+def _remarks(confidence: Confidence, promises: Mapping[str, Guarantee]) -> list[str]:
+    """The notes of the calibration; what cannot be promised is told of the risk asked for."""
+    before = (confidence.internal_guarantee.reason, confidence.checked_guarantee.reason)
+    stale = {f"{mode}: {reason}" for mode, reason in zip(MODES, before, strict=True)}
+    kept = [note for note in confidence.notes if note not in stale]
+    return kept + [f"{mode}: {one.reason}" for mode, one in promises.items() if one.reason]
 
 
 def _our_scores(judged: Sequence[Judged], confidence: Confidence, risk: float) -> list[Score]:

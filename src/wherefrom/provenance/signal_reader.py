@@ -42,6 +42,7 @@ from wherefrom.provenance.signals import SIGNALS, SignalTable, choose_signals
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run import Run
 
+PART = 32  # questions that are read together; more are no faster
 DECOYS = 32  # recombined names, the same for all questions
 RELATIVES = 3  # names that keep a first word, and as many that keep a last word
 FIRST_WORDS = 8  # before which a last word is also tried
@@ -101,14 +102,30 @@ class SignalReader:
     ) -> SignalTable:
         """The signals of the greedy answers, or of `answers` where they are given.
 
-        `only` names the signals to compute; `report` is told of questions as they are answered.
+        `only` names the signals to compute; `report` is told of questions as they are done.
         """
         wanted = choose_signals(only)
+        tables = []
+        for start in range(0, max(1, len(questions)), PART):
+            part = slice(start, start + PART)
+            given = None if answers is None else answers[part]
+            tables.append(self._read_part(questions[part], subjects[part], given, wanted))
+            if report is not None:
+                report(len(tables[-1].questions))
+        return SignalTable.join(tables)
+
+    def _read_part(
+        self,
+        questions: Sequence[str],
+        subjects: Sequence[str],
+        answers: Sequence[str] | None,
+        wanted: set[str],
+    ) -> SignalTable:
         model, tokens = self.run.model, self.run.tokens
         model.eval()
         prompts = encode_prompts(model, tokens, questions)
         if answers is None:
-            said = answer_all(model, tokens, questions, report=report)
+            said = answer_all(model, tokens, questions)
             texts = [answer.text for answer in said]
             scores = np.array([answer.log_probability for answer in said])
         else:

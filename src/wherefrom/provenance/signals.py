@@ -6,7 +6,7 @@ docs/signals.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,19 @@ class SignalTable:
     subjects: tuple[str, ...]
     answers: tuple[str, ...]
     columns: dict[str, Floats]
+
+    @classmethod
+    def join(cls, tables: Sequence[SignalTable]) -> SignalTable:
+        """The rows of tables with the same columns, one after the other."""
+        return cls(
+            questions=tuple(text for table in tables for text in table.questions),
+            subjects=tuple(text for table in tables for text in table.subjects),
+            answers=tuple(text for table in tables for text in table.answers),
+            columns={
+                name: np.concatenate([table.columns[name] for table in tables])
+                for name in tables[0].columns
+            },
+        )
 
     def row(self, at: int) -> dict[str, float | None]:
         """One question's signals for JSON: None where there is none."""
