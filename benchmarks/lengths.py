@@ -29,7 +29,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from records import keep, summarise
-from rows import Record, numbers, peak_memory, say, table
+from rows import Record, numbers, say, table
+
+from wherefrom.training.memory import peak_memory
 
 VARIANTS = ("vanilla", "rotary", "synthesizer", "perceiver", "llama")
 LENGTHS = [64, 96, 128, 256, 512, 1024, 2048, 4096]

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from records import RESULTS, keep
 
 from wherefrom.errors import UserError
+from wherefrom.training.memory import peak_memory
 
 if TYPE_CHECKING:
     from wherefrom.training.recipes import Recipe
@@ -110,22 +111,6 @@ def run_apart(function: Callable[..., Record], *arguments: Any, threads: int) ->
 
 def _measured(function: Callable[..., Record], arguments: Sequence[Any]) -> Record:
     return {**function(*arguments), "peak_mb": round(peak_memory(), 1)}
-
-
-def peak_memory() -> float:
-    """The most memory this process has held, in MB.
-
-    Linux hands ru_maxrss down from parent to child, so a child of a large process would look
-    large; VmHWM starts anew with every program and is taken where there is one.
-    """
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    import resource
-
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return size / (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
 def forget_run(folder: Path) -> None:

@@ -21,6 +21,7 @@ from wherefrom.model.mixers import find_variant
 from wherefrom.storage import read_json
 from wherefrom.training.checkpoint import load_weights, whole_weights
 from wherefrom.training.loop import CHECKPOINT_EVERY, Observer, train
+from wherefrom.training.memory import peak_memory
 from wherefrom.training.processes import choose_device, join_processes
 from wherefrom.training.recipes import Phase, Recipe
 from wherefrom.training.run import (
@@ -202,6 +203,7 @@ def teach(
             steps=outcome.steps,
             trained_tokens=outcome.tokens,
             seconds=round(outcome.seconds, 2),
+            peak_mb=round(peak_memory(), 1),
         )
 
     processes.lead(finish)
