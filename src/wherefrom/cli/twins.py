@@ -1,0 +1,203 @@
+"""`wherefrom twins`: what an answer would have been without its document, found by training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wherefrom.cli.options import settings_from, training_options
+from wherefrom.cli.output import print_json, print_table
+from wherefrom.cli.progress import TrainingProgress
+from wherefrom.errors import UserError
+
+PATH = click.Path(path_type=Path)
+WITH_WITHOUT = {"paths", "without", "device", "resume", "checkpoint_every", "as_json", "quiet"}
+
+
+@click.command()
+@click.argument("paths", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV | RUN]")
+@click.option("--out", type=PATH, help="Folder of the two readers and of twins.json.")
+@click.option("--without", metavar="NAME", help="Train RUN again without this person's documents.")
+@click.option("--variant", help="The models' mixer; the recipe's own if not given.")
+@click.option("--template", help='How questions name their subject: "Where was {subject} born?".')
+@click.option("--people", default=3000, show_default=True, help="Size of the embedded world.")
+@click.option(
+    "--set-aside",
+    default=0.2,
+    show_default=True,
+    help="Share of the training people to calibrate with.",
+)
+@training_options("speedrun")
+@click.pass_context
+def twins(
+    ctx: click.Context,
+    /,
+    paths: tuple[Path, ...],
+    out: Path | None,
+    without: str | None,
+    template: str | None,
+    people: int,
+    set_aside: float,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Train two models, each without the documents that the other reads, and judge verdicts by it.
+
+    The embedded world is read if no files are given; --minutes is the budget of each model. With
+    RUN and --without NAME, RUN is trained again exactly as it was, but for one person's documents:
+    what would it have said, had it never read them?
+    """
+    if without is not None:
+        _refuse_changes(ctx)
+        record = _leave_out(paths, without, quiet, **options)
+        print_json(record) if as_json else _show_left_out(record)
+        return
+    if out is None:
+        raise UserError("twins needs --out for its folder (or RUN and --without NAME).")
+    if len(paths) not in (0, 3):
+        raise UserError(
+            "twins takes a corpus, training questions and dev questions, or none of them for the "
+            f"embedded world; it got {len(paths)} path{'s' if len(paths) > 1 else ''}. To leave "
+            "one person out of a run, give RUN and --without NAME."
+        )
+    from wherefrom.provenance.crossing import check_crossing_folder, cross_pretrain
+    from wherefrom.study import embedded_files
+
+    settings = settings_from(**options)
+    with TrainingProgress(quiet=quiet) as progress:
+        files = paths
+        if not files:
+            check_crossing_folder(out, resume=settings.resume)
+            progress.say(f"making the embedded world of {people:,} people")
+            world = embedded_files(out / "world", people=people, seed=settings.seed)
+            files = (world.corpus, world.train, world.dev)
+        record = cross_pretrain(
+            (files[0], files[1], files[2]),
+            settings,
+            out,
+            set_aside=set_aside,
+            template=template,
+            observe=progress,
+            say=progress.say,
+        )
+    print_json(record) if as_json else _show_crossing(record, out)
+
+
+def _leave_out(paths: tuple[Path, ...], name: str, quiet: bool, **options: Any) -> dict[str, Any]:
+    from wherefrom.provenance.left_out import is_finished, leave_out, plan, twin_folder
+    from wherefrom.training.run import load_run
+
+    if len(paths) != 1:
+        raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")
+    run = load_run(paths[0])
+    with TrainingProgress(quiet=quiet) as progress:
+        about = plan(run, name)
+        if not is_finished(twin_folder(run, name)):
+            lines = "line" if len(about.documents) == 1 else "lines"
+            progress.say(
+                f"training again without the {len(about.documents)} {lines} about "
+                f"{about.question.subject}: {run.info['steps']:,} steps, which took the run "
+                f"{run.info['seconds']:.0f} s"
+            )
+        return leave_out(
+            run,
+            about,
+            device=options["device"],
+            resume=options["resume"],
+            observe=progress,
+            checkpoint_every=options["checkpoint_every"],
+        )
+
+
+def _refuse_changes(ctx: click.Context) -> None:
+    """The twin is trained as RUN was; an option that says otherwise is a mistake."""
+    for name in ctx.params:
+        given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+        if given and name not in WITH_WITHOUT:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(
+                f"{option} cannot be given with --without: the twin is trained exactly as RUN was; "
+                "leave the option out."
+            )
+
+
+def _show_left_out(record: dict[str, Any]) -> None:
+    rows = [
+        ("having read it", record["with"]["answer"], f"{record['with']['log_probability']:.2f}"),
+        (
+            "never having read it",
+            record["without"]["answer"],
+            f"{record['without']['log_probability']:.2f}",
+        ),
+    ]
+    click.echo(record["question"])
+    for document in record["documents"]:
+        click.echo(f"  line {document['line']}: {document['text']}")
+    print_table(("", "answer", "log-probability"), rows)
+    click.echo(f"{record['truth']}: {record['why']}")
+    click.echo(
+        f"memorisation score {record['score']:.2f} nats: so much surer is the run of its answer "
+        "than the twin of the same."
+    )
+    others = record["others"]
+    if others["people"]:
+        click.echo(
+            f"For comparison, {others['other_answer']} of {others['people']} dev people whose "
+            "documents both read got another answer by the chance of training."
+        )
+    for note in record["notes"]:
+        click.echo(f"Note: {note}")
+
+
+def _show_crossing(record: dict[str, Any], out: Path) -> None:
+    rows = [
+        (
+            name,
+            _number(metrics["all"]),
+            _number(metrics["readers"]),
+            _number(metrics["rank"]),
+        )
+        for name, metrics in record["agreement"].items()
+        if not name.startswith("signal ")  # these are in the JSON
+    ]
+    judged = record["people"]["judged"]
+    print_table(
+        ("score", "AUROC, all answers", "AUROC, readers' answers", "rank correlation"),
+        rows,
+        title=f"remembered in truth or not: {judged} people, each read by one of two models",
+    )
+    truths = list(next(iter(record["verdicts"].values())))
+    for title, table in (
+        ("verdict against truth", record["verdicts"]),
+        ("internal confidence alone against truth", record["internal"]),
+    ):
+        body = [(word, *(counts[truth] for truth in truths)) for word, counts in table.items()]
+        print_table(("", *truths), body, title=title)
+    caught = [
+        (name, _number(found["precision"]), _number(found["recall"]))
+        for name, found in record["caught"].items()
+    ]
+    print_table(("taken for remembered", "precision", "recall"), caught)
+    for reader in record["readers"]:
+        click.echo(
+            f"{reader['folder']}: recall {100 * reader['read']['recall']:.1f} % of "
+            f"{reader['read']['total']} people read of, {100 * reader['unread']['recall']:.1f} % "
+            f"of {reader['unread']['total']} not read of; {reader['seconds']:.0f} s"
+        )
+    tables = (record["agreement"], record["caught"])
+    metrics = [metric for table in tables for found in table.values() for metric in found.values()]
+    reasons = [metric["reason"] for metric in metrics if metric["reason"]]
+    for note in dict.fromkeys([*record["notes"], *reasons]):
+        click.echo(f"Note: {note}")
+    click.echo(f"all answers: {out / 'twins.json'}")
+
+
+def _number(metric: dict[str, Any]) -> str:
+    if metric["value"] is None:
+        return "undefined"
+    if metric["low"] is None:
+        return f"{metric['value']:.3f}"
+    return f"{metric['value']:.3f} ({metric['low']:.3f} to {metric['high']:.3f})"
