@@ -1,4 +1,4 @@
-"""What follows training, stage by stage: people, evidence, confidence and judgement of a run.
+"""What follows training, stage by stage: people, evidence, confidence, judgement, names.
 
 Each stage leaves its file in the run folder and takes up what is there already, if it is of these
 very people and weights. So a study can be stopped anywhere behind its training, and a finished one
@@ -22,11 +22,14 @@ from wherefrom.provenance.confidence import (
 )
 from wherefrom.provenance.evidence import Evidence, ensure_evidence
 from wherefrom.provenance.judging import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
+from wherefrom.provenance.known_answers import are_places
+from wherefrom.provenance.origins import probe_origins, write_origins
 from wherefrom.storage import read_json
 from wherefrom.training.run import Run, update_run
 
 Say = Callable[[str], None]
 EVERY = 2.0  # seconds between estimates of how long a stage still takes
+NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about more
 INDEXED = 4_000  # documents a second, about
 
 
@@ -49,14 +52,22 @@ def account_for(run: Run, twin: Run, deal: Deal, *, seed: int, say: Say = lambda
             return
         confidence = _confidence(run, twin, deal, evidence, seed, say)
         update_run(folder, notes=list(confidence.notes))
-        if not deal.of_role(JUDGED) or _is_judged(run):
+        if not deal.of_role(JUDGED):
             return
-        say(f"judging by {len(deal.of_role(JUDGED)):,} people")
-        estimate = Estimate("asked about", len(deal.people), say)
-        judgement = judge_run(
-            run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
-        )
-        write_judgement(run, judgement)
+        if not _is_judged(run):
+            say(f"judging by {len(deal.of_role(JUDGED)):,} people")
+            estimate = Estimate("asked about", len(deal.people), say)
+            judgement = judge_run(
+                run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
+            )
+            if run.template is not None and are_places(confidence.reader.known_answers):
+                say("asking about invented names of many origins")
+                judged, learned = judgement.people, deal.train.questions
+                probe = probe_origins(
+                    run, confidence, evidence, judged, learned, each=NAMES_EACH, seed=seed
+                )
+                write_origins(run, probe)
+            write_judgement(run, judgement)  # the last of all: what says that nothing is missing
 
 
 def _is_judged(run: Run) -> bool:

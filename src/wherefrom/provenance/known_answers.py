@@ -54,6 +54,13 @@ class Countries:
         return self._numbers.setdefault(name, len(self._numbers))
 
 
+def are_places(answers: Sequence[str]) -> bool:
+    """Whether the gazetteer knows most of these answers."""
+    countries = Countries(answers)
+    countries.matrix()
+    return countries.found >= MOSTLY
+
+
 def outcomes(distribution: Distribution, position: NDArray[np.intp], scores: Floats) -> Floats:
     """(n, k + 2): known answers, this answer if it is none of them, anything else."""
     known = np.exp(distribution.log_probabilities)
