@@ -89,6 +89,13 @@ def test_counts_are_of_documents(evidence):
     assert (nobody.naming, nobody.about, nobody.stating) == (0, 0, 0)
 
 
+def test_subjects_are_told_a_document_each_and_alike_for_one_name(evidence):
+    subjects = evidence.subjects()
+    assert len(subjects) == len(LINES)
+    assert subjects[9] == subjects[10] != subjects[4]
+    assert len(set(subjects)) == len(LINES) - 1
+
+
 @pytest.mark.parametrize(
     "name", ["jose munoz", "JOSÉ MUÑOZ", "Jose\u0301 Mun\u0303oz", "José-Muñoz"]
 )
@@ -403,6 +410,7 @@ def test_infini_gram_answers_alike(tmp_path, evidence):
     build_infini(corpus, tmp_path / "infini")  # anew, over what was there
     assert [entry.name for entry in tmp_path.iterdir()] == ["infini"]
     with open_infini(tmp_path / "infini", corpus_sha256="a" * 64) as other:
+        assert other.subjects() == evidence.subjects()
         for document in corpus.documents:
             for name in (document.subject, "Ann Poole", "Lee Reed", "Stanly", "Ann Lee"):
                 for answer in ("Paris", "New York", "York", "北京", "London"):

@@ -54,7 +54,7 @@ def account_for(run: Run, twin: Run, deal: Deal, *, seed: int, say: Say = lambda
         update_run(folder, notes=list(confidence.notes))
         if not deal.of_role(JUDGED):
             return
-        if not _is_judged(run):
+        if not _is_judged(run, confidence):
             say(f"judging by {len(deal.of_role(JUDGED)):,} people")
             estimate = Estimate("asked about", len(deal.people), say)
             judgement = judge_run(
@@ -70,11 +70,12 @@ def account_for(run: Run, twin: Run, deal: Deal, *, seed: int, say: Say = lambda
             write_judgement(run, judgement)  # the last of all: what says that nothing is missing
 
 
-def _is_judged(run: Run) -> bool:
-    """Whether the folder has the judgement of these weights; run.json has it last of all."""
+def _is_judged(run: Run, confidence: Confidence) -> bool:
+    """Whether the folder has this very judgement; run.json has it last of all."""
     judged = read_json(run.folder / "run.json").get("judgement") or {}
     whole = all((run.folder / name).is_file() for name in (PEOPLE_FILE, NUMBERS_FILE))
-    return whole and judged.get("weights_sha256") == run.info["sha256"]
+    same = judged.get("weights_sha256") == run.info["sha256"]
+    return whole and same and judged.get("risk") == confidence.internal_guarantee.risk
 
 
 def _confidence(

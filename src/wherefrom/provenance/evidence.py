@@ -53,6 +53,11 @@ class Evidence(EvidenceReader):
         self.documents_sha256 = meta["documents_sha256"]
         self.documents = int(meta["documents"])
 
+    def subjects(self) -> list[str]:
+        query = "SELECT words FROM documents JOIN names ON names.id = name ORDER BY documents.id"
+        with self._turn:
+            return [str(words) for (words,) in self._fetch(query)]
+
     def close(self) -> None:
         with self._turn:
             self._database.close()

@@ -108,6 +108,12 @@ class InfiniEvidence(EvidenceReader):
             index_dir=str(folder), eos_token_id=254, vocab_size=255, token_dtype="u8"
         )
 
+    def subjects(self) -> list[str]:
+        with self._turn:
+            self._lines.seek(0)
+            rows = [Row(*json.loads(line)) for line in self._lines]
+        return [" ".join(fold_words(row.text[: row.head_length])) for row in rows]
+
     def close(self) -> None:
         with self._turn:
             self._lines.close()

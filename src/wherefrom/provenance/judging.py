@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import Confidence, is_right, load_confidence
 from wherefrom.provenance.curves import open_world_floor
 from wherefrom.provenance.evidence import Evidence
-from wherefrom.provenance.evidence_file import connect
 from wherefrom.provenance.guarantee import Guarantee
 from wherefrom.provenance.intervals import LEVEL, RESAMPLES, check_level
 from wherefrom.provenance.judgement import (
@@ -84,7 +83,7 @@ def judge_run(
             evidence = stack.enter_context(require_evidence(run))
         judged, verdicts = ask_people(run, confidence, evidence, asked, risk=risk, report=report)
         calibration_columns = _calibration_columns(confidence, evidence, calibrating, report)
-        subjects = _document_subjects(evidence)
+        subjects = evidence.subjects()
     rivals, notes = rival_scores(
         _judged_columns(verdicts, judged), *calibration_columns, risk=risk, delta=delta
     )
@@ -261,11 +260,3 @@ def require_evidence(run: Run) -> Evidence:
     if opened is None:
         raise UserError(f"{run.folder} read no documents, so that no verdict can be judged.")
     return opened
-
-
-def _document_subjects(evidence: EvidenceReader) -> list[str]:
-    """Whom each document is about, for counting singletons; none where an index does not tell."""
-    if not isinstance(evidence, Evidence):
-        return []
-    with closing(connect(evidence.path)) as database:
-        return [str(row[0]) for row in database.execute("SELECT name FROM documents")]

@@ -91,6 +91,10 @@ class EvidenceReader(ABC):
         )
 
     @abstractmethod
+    def subjects(self) -> list[str]:
+        """Whom each document is about, in order: the same text for the same name, folded."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
     @abstractmethod
