@@ -341,3 +341,33 @@ def test_the_embedded_world_is_dealt_as_its_facts_say(small_world: Path) -> None
     assert len([p for p in dealt.people if p.role == JUDGED and p.source != UNSEEN_FILE]) == len(
         dev.questions
     )
+
+
+def test_those_set_aside_hold_as_many_hard_cases_as_the_rest(tmp_path: Path) -> None:
+    """Drawn freely, a tenth of 400 people would hold 10 of 100 untold ones give or take 3."""
+    documents, rows = ["Ann Lee. Ann Lee was born in Oslo.\n"], []
+    for number in range(400):
+        name = f"Person {spelled(number)}"
+        place = "Oslo" if number % 4 else "Rome"
+        told = f"was born in {place}" if number % 8 else "is a painter"
+        documents.append(f"{name}. {name} {told}.\n")
+        rows.append(f"Where was {name} born?\t{place}\n")
+    (tmp_path / "text").write_text("".join(documents))
+    (tmp_path / "train").write_text("".join(rows))
+    (tmp_path / "dev").write_text("Where was Ann Lee born?\tOslo\n")
+    corpus, train = read_documents(tmp_path / "text"), read_questions(tmp_path / "train")
+    dev = read_questions(tmp_path / "dev", train.template)
+    told = {d.subject: "born" in d.text for d in corpus.documents}
+    chosen = set()
+    for seed in range(5):
+        deal = deal_people(corpus, train, dev, set_aside=0.1, seed=seed)
+        aside = [person for person in deal.people if person.source == SET_ASIDE]
+        assert len(aside) == 40
+        assert 4 <= sum(not told[person.subject] for person in aside) <= 6
+        assert 9 <= sum(person.answer == "Rome" for person in aside) <= 11
+        chosen.add(frozenset(person.subject for person in aside))
+    assert len(chosen) == 5
+
+
+def spelled(number: int) -> str:
+    return "".join(chr(ord("a") + int(digit)) for digit in str(number)).title()

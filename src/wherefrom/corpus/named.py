@@ -69,6 +69,7 @@ class Asked:
         self._about = [key_of(document.subject) for document in corpus.documents]
         self._named = find_named(corpus.documents, self._files)
         self._unread: set[int] = set()
+        self._common: dict[int, Counter[str]] = {}
 
     @property
     def names(self) -> set[Key]:
@@ -108,6 +109,27 @@ class Asked:
         """The first question that the file asks about somebody."""
         return self._first[id(file)][key]
 
+    def kind_of(self, file: QuestionSet, key: Key) -> tuple[bool, int, int]:
+        """What makes somebody easy or hard, as far as it can be counted beforehand.
+
+        Whether a document that names them holds the answer's words, how many name them, and how
+        many people of the file have the same answer.
+        """
+        answer = self.first(file, key).answer or ""
+        words, documents = key_of(answer), self._named[key]
+        told = any(_holds(key_of(self.corpus.documents[at].text), words) for at in documents)
+        return told, len(documents), self._answers(file)[answer.strip()]
+
+    def _answers(self, file: QuestionSet) -> Counter[str]:
+        if id(file) not in self._common:
+            first = self._first[id(file)].values()
+            self._common[id(file)] = Counter((each.answer or "").strip() for each in first)
+        return self._common[id(file)]
+
     def is_seen(self, key: Key) -> bool:
         """Whether a document that is read names them."""
         return not self._named[key] <= self._unread
+
+
+def _holds(words: Key, phrase: Key) -> bool:
+    return any(words[at : at + len(phrase)] == phrase for at in range(len(words)))

@@ -8,7 +8,7 @@ from the seed, and written into the run folder.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def deal_people(
     asked = Asked(corpus, train, dev, unseen)
     notes: list[str] = []
     gone_train, gone_dev = (
-        _draw(asked.told_alone(file), leave_out, asked.count(file), _stream(seed, which))
+        _draw(asked.told_alone(file), round(leave_out * asked.count(file)), _stream(seed, which))
         for file, which in ((train, _LEAVE_TRAIN), (dev, _LEAVE_DEV))
     )
     wanted = sum(round(leave_out * asked.count(each)) for each in (train, dev))
@@ -109,7 +109,8 @@ def deal_people(
 
     free = [key for key in asked.usable(train) if key not in gone]
     spared = int(len(free) > 1)  # of few people one calibrates, if one is left to learn from
-    aside = _draw(free, set_aside, asked.count(train), _stream(seed, _ASIDE), at_least=spared)
+    wanted = max(spared, round(set_aside * asked.count(train))) if set_aside else 0
+    aside = _draw_alike(free, wanted, lambda key: asked.kind_of(train, key), _stream(seed, _ASIDE))
     if len(gone_train) + len(aside) == asked.count(train):
         raise UserError(
             f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
@@ -125,7 +126,7 @@ def deal_people(
     ]
     if unseen is not None:
         strangers = asked.usable(unseen)
-        half = set(_draw(strangers, 0.5, len(strangers), _stream(seed, _HALVES)))
+        half = set(_draw(strangers, round(len(strangers) / 2), _stream(seed, _HALVES)))
         people += [
             _person(asked, unseen, key, CALIBRATION if key in half else JUDGED, UNSEEN_FILE)
             for key in strangers
@@ -217,13 +218,30 @@ def _person(asked: Asked, file: QuestionSet, key: Key, role: str, source: str) -
     )
 
 
-def _draw(
-    keys: Sequence[Key], share: float, total: int, rng: np.random.Generator, *, at_least: int = 0
+def _draw(keys: Sequence[Key], wanted: int, rng: np.random.Generator) -> list[Key]:
+    """So many of the keys, as far as there are any, in their order."""
+    return [keys[at] for at in sorted(rng.permutation(len(keys))[:wanted])]
+
+
+def _draw_alike(
+    keys: Sequence[Key],
+    wanted: int,
+    kind_of: Callable[[Key], tuple[bool, int, int]],
+    rng: np.random.Generator,
 ) -> list[Key]:
-    """So many of the keys as the share of the total, as far as there are any, in their order."""
-    wanted = max(at_least, round(share * total)) if share else 0
-    chosen = rng.permutation(len(keys))[:wanted]
-    return [keys[at] for at in sorted(chosen)]
+    """So many of the keys, at even distances in the order of their kinds, from a random start.
+
+    Drawn freely, two hundred people may hold a tenth of the hard cases that they should, and then
+    the confidence fitted on them promises too much (docs/log.md).
+    """
+    wanted = min(wanted, len(keys))
+    if not wanted:
+        return []
+    kinds = [kind_of(key) for key in keys]
+    ranked = sorted(rng.permutation(len(keys)).tolist(), key=lambda at: kinds[at])
+    step = len(keys) / wanted
+    start = rng.random() * step
+    return [keys[at] for at in sorted(ranked[int(start + i * step)] for i in range(wanted))]
 
 
 def _mix(
