@@ -220,6 +220,13 @@ def test_the_sentences_say_what_the_numbers_say():
     assert "31% is no known answer, or in no gazetteer" in tell(record)[0]
 
 
+def test_one_rate_for_all_origins_is_no_span():
+    record = whole_record(following())
+    for row in record["unknown"]["by_origin"]:
+        row["value"] = 1.0
+    assert tell(record)[1].endswith("names, whatever their origin.")
+
+
 def test_what_is_no_place_is_not_added_up():
     record = whole_record(following())
     record["countries"] = [UNKNOWN]

@@ -124,8 +124,10 @@ def _tell_strategy(record: dict[str, Any]) -> list[str]:
 def _tell_unknown(unknown: dict[str, Any]) -> str:
     rows = [row for row in unknown["by_origin"] if row["value"] is not None]
     least, most = (pick(rows, key=lambda row: row["value"]) for pick in (min, max))
-    said = (
-        f'By its own signals it says "I don\'t know" to {unknown["all"]["value"]:.0%} of these '
+    said = f'By its own signals it says "I don\'t know" to {unknown["all"]["value"]:.0%} of these '
+    if least["value"] == most["value"]:
+        return said + "names, whatever their origin."
+    said += (
         f"names, from {least['value']:.0%} ({least['origin']}) to {most['value']:.0%} "
         f"({most['origin']}); "
     )
