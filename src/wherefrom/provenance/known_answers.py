@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,26 +22,37 @@ MOSTLY = 0.5  # where fewer of the known answers are places, countries mean noth
 
 @dataclass
 class Countries:
-    """The country of each known answer as a number; a place in no gazetteer is its own."""
+    """The country of each known answer as a number; a place in no gazetteer is its own.
+
+    `names` are the countries if they were looked up before, None where there is none.
+    """
 
     answers: Sequence[str]
+    names: Sequence[str | None] | None = None
     _numbers: dict[str, int] = field(default_factory=dict)
     _others: dict[str, int] = field(default_factory=dict)
-    _known: NDArray[np.intp] | None = None
-    found: float = 0.0
 
+    @cached_property
+    def located(self) -> list[str | None]:
+        """The country of each answer; the gazetteer is read when first asked."""
+        if self.names is not None:
+            return list(self.names)
+        places = [read_gazetteer().locate(answer) for answer in self.answers]
+        return [place.country if place else None for place in places]
+
+    @cached_property
+    def found(self) -> float:
+        """The share of the answers that are places."""
+        return sum(name is not None for name in self.located) / max(1, len(self.located))
+
+    @cached_property
     def matrix(self) -> Floats:
-        """(k, countries) of ones and zeros; the gazetteer is read when first asked."""
-        if self._known is None:
-            places = [read_gazetteer().locate(answer) for answer in self.answers]
-            self.found = sum(place is not None for place in places) / max(1, len(places))
-            names = [
-                f"in {place.country}" if place else f"at {answer}"
-                for place, answer in zip(places, self.answers, strict=True)
-            ]
-            self._known = np.array([self._number(name) for name in names], dtype=np.intp)
+        """(k, countries) of ones and zeros."""
+        pairs = zip(self.located, self.answers, strict=True)
+        texts = [f"in {name}" if name is not None else f"at {answer}" for name, answer in pairs]
+        columns = [self._numbers.setdefault(text, len(self._numbers)) for text in texts]
         matrix = np.zeros((len(self.answers), len(self._numbers)))
-        matrix[np.arange(len(self.answers)), self._known] = 1.0
+        matrix[np.arange(len(self.answers)), columns] = 1.0
         return matrix
 
     def of(self, answer: str) -> int:
@@ -50,15 +62,10 @@ class Countries:
             self._others[answer] = self._numbers.get(f"in {place.country}", -1) if place else -1
         return self._others[answer]
 
-    def _number(self, name: str) -> int:
-        return self._numbers.setdefault(name, len(self._numbers))
-
 
 def are_places(answers: Sequence[str]) -> bool:
     """Whether the gazetteer knows most of these answers."""
-    countries = Countries(answers)
-    countries.matrix()
-    return countries.found >= MOSTLY
+    return Countries(answers).found >= MOSTLY
 
 
 def outcomes(distribution: Distribution, position: NDArray[np.intp], scores: Floats) -> Floats:
@@ -91,10 +98,9 @@ def country_entropy_of(
     masses: Floats, countries: Countries, answers: Sequence[str], position: NDArray[np.intp]
 ) -> Floats:
     """Entropy by country, one product for all; NaN for all where the answers are not places."""
-    matrix = countries.matrix()
     if countries.found < MOSTLY:
         return np.full(len(masses), np.nan)
-    by_country = masses[:, :-2] @ matrix
+    by_country = masses[:, :-2] @ countries.matrix
     this = masses[:, -2].copy()
     new: list[int] = np.flatnonzero(position < 0).tolist()
     places = {answer: countries.of(answer) for answer in {answers[at] for at in new}}

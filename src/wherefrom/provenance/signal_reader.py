@@ -64,6 +64,7 @@ class SignalReader:
     prior: Floats  # mean p(answer | decoy) of each answer of the trie
     probe: NameProbe | None = None
     templates: tuple[str, ...] = ()  # of rewordings that a user adds
+    countries: tuple[str | None, ...] | None = None  # of the trie's answers, if looked up before
     _priors: dict[str, float] = field(default_factory=dict)  # of answers that are not known
 
     @classmethod
@@ -184,6 +185,7 @@ class SignalReader:
             "prior": self.prior.tolist(),
             "probe": None if self.probe is None else self.probe.to_dict(),
             "templates": list(self.templates),
+            "countries": self._countries.located,
         }
 
     @classmethod
@@ -194,11 +196,15 @@ class SignalReader:
             lists: dict[str, Any] = {name: tuple(map(str, record[name])) for name in fields}
             prior = np.array(record["prior"], dtype=np.float64)
             probe, seed = record["probe"], int(record["seed"])
+            found = tuple(None if name is None else str(name) for name in record["countries"])
         except (KeyError, TypeError, ValueError):
             raise UserError("the signals' record is broken; calibrate the run again.") from None
         read = None if probe is None else NameProbe.from_dict(probe, 2 * run.model.config.width)
-        reader = cls(run=run, twin=twin, seed=seed, prior=prior, probe=read, **lists)
-        if prior.shape not in ((0,), (len(reader.trie.answers),)):
+        reader = cls(
+            run=run, twin=twin, seed=seed, prior=prior, probe=read, countries=found, **lists
+        )
+        answers = len(reader.trie.answers)
+        if prior.shape not in ((0,), (answers,)) or len(found) != answers:
             raise UserError("the signals' record does not fit the run; calibrate it again.")
         return reader
 
@@ -212,7 +218,7 @@ class SignalReader:
 
     @cached_property
     def _countries(self) -> Countries:
-        return Countries(self.trie.answers)
+        return Countries(self.trie.answers, self.countries)
 
     @cached_property
     def _decoy_prompts(self) -> list[list[int]]:
