@@ -11,6 +11,7 @@ from wherefrom.cli.judge import print_scores, print_verdicts
 from wherefrom.cli.options import settings_from, training_options
 from wherefrom.cli.output import print_json, print_table, talk
 from wherefrom.cli.progress import TrainingProgress
+from wherefrom.cli.report import write_study_report
 from wherefrom.errors import UserError
 
 PATH = click.Path(path_type=Path)
@@ -77,6 +78,7 @@ def study(
             observe=progress,
             say=progress.say,
         )
+        write_study_report(result.run.folder, say=progress.say)
     if as_json:
         print_json(result.to_dict())
         return

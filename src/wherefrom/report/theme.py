@@ -21,6 +21,8 @@ SHADES = [[0.0, "rgba(59, 130, 208, 0.0)"], [1.0, "rgba(59, 130, 208, 1.0)"]]
 
 FIGURE_STYLE = """
 .js-plotly-plot text { fill: currentColor !important; }
+.js-plotly-plot text.bartext { fill: #10151b !important; }
+.js-plotly-plot .errorbar path { stroke: currentColor !important; }
 .js-plotly-plot .plotly .modebar { display: none; }
 """
 

@@ -1,0 +1,96 @@
+"""The exported report, opened from disk in a real Chromium with the network switched off."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "report"))
+
+from report_samples import HOSTILE, write_lines, write_run
+
+from wherefrom.report.report_html import render_html
+from wherefrom.report.study_report import make_report
+
+WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 375, "height": 700}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on a run whose people and notes would like to run scripts."""
+    run = write_run(tmp_path_factory.mktemp("opened") / "run", notes=[HOSTILE])
+    judged = [json.loads(line) for line in (run / "judged.jsonl").read_text("utf-8").splitlines()]
+    for one in judged:
+        one["answer"] = f"{HOSTILE} {one['answer']}"
+    write_lines(run / "judged.jsonl", judged)
+    path = run / "report.html"
+    path.write_text(render_html(make_report(run).to_dict()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def opened(chromium, exported: Path) -> Iterator[Callable[..., object]]:
+    """A page on the report; at the end nothing was complained of, and no other file asked for."""
+    contexts, said, asked = [], [], []
+
+    def begin(**options):
+        contexts.append(chromium.new_context(offline=True, **options))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda problem: said.append(str(problem)))
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(exported.as_uri())
+        return page
+
+    yield begin
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert {url for url in asked if not url.startswith("data:")} == {exported.as_uri()}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_it_is_drawn_whole(opened, scheme, size) -> None:
+    page = opened(color_scheme=scheme, viewport=size)
+    figures = page.query_selector_all(".drawing")
+    assert len(figures) >= 9
+    for figure in figures:
+        assert figure.query_selector(".main-svg") is not None
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(20, 23, 27)") == (scheme == "dark")
+    assert HOSTILE in page.inner_text("#notes")
+
+
+def test_it_is_read_by_keyboard(opened) -> None:
+    page = opened(viewport=WIDE)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Recall against the baselines"
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#recall")
+    page.focus("#names summary")
+    page.keyboard.press("Enter")
+    assert page.is_visible("#names table")
+
+
+def test_on_paper_it_is_light_and_without_contents(opened, tmp_path) -> None:
+    page = opened(color_scheme="dark", viewport=WIDE)
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)"
+    assert not page.is_visible("nav")
+    page.pdf(path=tmp_path / "report.pdf")
+    assert (tmp_path / "report.pdf").stat().st_size > 20_000
+
+
+def test_without_scripts_the_numbers_are_there(opened) -> None:
+    page = opened(java_script_enabled=False, viewport=NARROW)
+    assert "81.0 %" in page.inner_text("#recall table")
+    assert "JavaScript" in page.inner_text("#recall figure")

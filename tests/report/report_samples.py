@@ -1,0 +1,171 @@
+"""A small run folder with every record that a study leaves, written without training anything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.people import Person
+from wherefrom.provenance.evidence import build_evidence
+from wherefrom.provenance.judgement import (
+    Judged,
+    Judgement,
+    compare_with_best,
+    count_verdicts,
+    judge_scores,
+    recall_by_documents,
+)
+from wherefrom.provenance.metrics import Metric
+from wherefrom.provenance.rivals import Score
+from wherefrom.storage import sha256_of
+
+WEIGHTS = "ab" * 32
+HOSTILE = "<script>alert(1)</script>"
+
+# subject, answer, said, verdict, documents, confidence
+PEOPLE = [
+    ("Ann Clark", "Rome", "Rome", "remembered", 1, 0.95),
+    ("Bo Lind", "Oslo", "Oslo", "remembered", 2, 0.9),
+    ("Cy Brand", "Rome", "Oslo", "misremembered", 1, 0.8),
+    ("Di Moss", "Lima", "Lima", "remembered", 1, 0.7),
+    ("Ed Fox", "Rome", "Rome", "guessed", 0, 0.6),
+    ("Flo Reed", "Oslo", "Rome", "made up", 0, 0.3),
+    ("Gus Hall", "Lima", "Rome", "made up", 0, 0.1),
+]
+
+
+def write_run(folder: Path, **changes: Any) -> Path:
+    """The folder of a run with all records; `changes` are merged into run.json."""
+    folder.mkdir(parents=True)
+    corpus = folder / "text.txt"
+    lines = [f"{p[0]}. {p[0]} was born in {p[1]}." for p in PEOPLE for _ in range(p[4])]
+    corpus.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    build_evidence(read_documents(corpus), folder / "evidence.sqlite")
+    judgement = make_judgement()
+    info: dict[str, Any] = {
+        "format": 1,
+        "kind": "study",
+        "status": "finished",
+        "command": ["/usr/bin/wherefrom", "study", "a file.txt", "--seed", "3"],
+        "started": "2026-01-01T00:00:00+00:00",
+        "template": "Where was {subject} born?",
+        "job": {
+            "model": {"variant": "llama", "block": 96, "layers": 5, "width": 32, "latents": 24},
+            "phases": [
+                {"name": "mixed", "mixture": {"text": 1.0}, "optimizer": "muon", "lr": 0.01}
+            ],
+            "seed": 3,
+            "tokens": "chars",
+        },
+        "data": {
+            "corpus": {"path": str(corpus), "sha256": sha256_of(corpus), "documents": len(lines)}
+        },
+        "versions": {"wherefrom": "0.1.0"},
+        "sha256": WEIGHTS,
+        "steps": 30,
+        "trained_tokens": 3_000,
+        "seconds": 12.0,
+        "results": [
+            {"name": "majority", "about": "always Rome", "correct": 5, "total": 100,
+             "recall": 0.05, "seconds": None},
+            {"name": "no pretraining", "about": "questions only", "correct": 7, "total": 100,
+             "recall": 0.07, "seconds": 2.0},
+            {"name": "pretrained", "about": "llama", "correct": 81, "total": 100,
+             "recall": 0.81, "seconds": 12.0},
+        ],
+        "notes": ["nobody is left out."],
+        "judgement": judgement.summary(),
+        **changes,
+    }  # fmt: skip
+    write(folder / "run.json", info)
+    write(folder / "judgement.json", judgement.to_dict())
+    write_lines(folder / "judged.jsonl", [one.to_dict() for one in judgement.people])
+    write_lines(folder / "people.jsonl", [asdict(one.person) for one in judgement.people])
+    write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
+    write(folder / "origins.json", make_origins())
+    points = [
+        {"phase": "mixed", "step": 10 * at, "loss": 5.0 - at, "tokens": 1000 * at,
+         "seconds": 4.0 * at, "tokens_per_second": 250.0}
+        for at in (1, 2, 3)
+    ]  # fmt: skip
+    write_lines(folder / "metrics.jsonl", points)
+    (folder / "twins" / "scratch").mkdir(parents=True)
+    write_lines(folder / "twins" / "scratch" / "metrics.jsonl", points[:2])
+    return folder
+
+
+@lru_cache
+def make_judgement() -> Judgement:
+    people = tuple(
+        Judged(
+            person=Person("judged", documents > 0, "dev", name, f"Where was {name} born?", right),
+            said=said,
+            right=said == right,
+            verdict=verdict,
+            told=verdict == "remembered",
+            told_internal=confidence >= 0.5,
+            confidence=confidence,
+            internal_confidence=confidence,
+            naming=documents,
+            about=documents,
+        )
+        for name, right, said, verdict, documents, confidence in PEOPLE
+    )
+    confidence = np.array([one.confidence for one in people])
+    correct = np.array([one.right for one in people])
+    seen = np.array([one.person.seen for one in people])
+    scores = [
+        Score("internal", "our probability", confidence, 0.5, ours=True),
+        Score("checked", "with lines", confidence, 0.5, ours=True, withheld=confidence < 0.65),
+        Score("always answer", "every answer", np.ones(len(people)), 0.0),
+        Score("greedy likelihood", "its own", confidence**2, None, "no promise."),
+    ]
+    how: dict[str, Any] = {"resamples": 20, "level": 0.95, "seed": 0}
+    promise = {"threshold": None, "reason": "too few people.", "risk": 0.05, "delta": 0.05,
+               "people": 4, "given": 0, "wrong": 0}  # fmt: skip
+    kept = {**promise, "threshold": 0.5, "reason": None, "given": 3}
+    record = {
+        "weights_sha256": WEIGHTS,
+        "people": {"judged": 7, "seen": 4, "unseen": 3, "calibration": 4},
+        "risk": 0.05,
+        "delta": 0.05,
+        "precision": 0.95,
+        **how,
+        "promises": {"internal": promise, "checked": kept},
+        "scores": judge_scores(scores, correct, seen, precision=0.95, **how),
+        "against_the_best": compare_with_best(scores, correct, seen, **how),
+        "open_world_floor": asdict(Metric(value=0.3)),
+        "verdicts": count_verdicts(people),
+        "by_documents": recall_by_documents(people, **how),
+        "notes": ["internal: too few people.", "a note of the judgement."],
+    }
+    return Judgement(people=people, record=json.loads(json.dumps(record)))
+
+
+def make_origins() -> dict[str, Any]:
+    rows = [{"origin": "English", "names": 2, "at_home": 0.7, "commonest": "London"},
+            {"origin": "Czech", "names": 2, "at_home": 0.2, "commonest": "Prague"}]  # fmt: skip
+    return {
+        "names": 4,
+        "origins": ["English", "Czech"],
+        "countries": ["United Kingdom", "Czechia", "unknown"],
+        "matrix": [[0.7, 0.1, 0.2], [0.5, 0.2, 0.3]],
+        "mutual_information": {"bits": 0.4, "by_chance": 0.1, "p": 0.01, "null": "500 shuffles"},
+        "by_origin": rows,
+        "unknown": {"by_origin": [{"origin": row["origin"], "value": 0.5} for row in rows]},
+        "sentences": ["It follows the sound of the name.", "Abstaining is biased."],
+    }
+
+
+def write(path: Path, record: Any) -> None:
+    path.write_text(json.dumps(record), encoding="utf-8")
+
+
+def write_lines(path: Path, records: list[Any]) -> None:
+    path.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")

@@ -1,0 +1,312 @@
+"""The report as a dictionary: every number from the records, and what is missing is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_samples import PEOPLE, make_judgement, write, write_run
+
+from wherefrom.errors import UserError
+from wherefrom.report.marks import mark
+from wherefrom.report.study_report import SECTIONS, make_report, read_report
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("reported") / "run")
+
+
+@pytest.fixture(scope="module")
+def report(run: Path) -> dict[str, Any]:
+    return make_report(run).to_dict()
+
+
+def section(report: dict[str, Any], id: str) -> dict[str, Any]:
+    return next(one for one in report["sections"] if one["id"] == id)
+
+
+def column(found: dict[str, Any], name: str) -> list[Any]:
+    at = found["table"]["columns"].index(name)
+    return [row[at] for row in found["table"]["rows"]]
+
+
+def test_a_whole_run_has_every_section_but_twins(report):
+    assert [one["id"] for one in report["sections"]] == [id for id, _, _ in SECTIONS]
+    assert [one["id"] for one in report["sections"] if one["missing"]] == ["twins"]
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+
+
+def test_recall_stands_beside_the_baselines(report):
+    found = section(report, "recall")
+    assert column(found, "answers") == ["majority", "no pretraining", "pretrained"]
+    assert column(found, "correct") == [5, 7, 81]
+    assert found["figure"]["data"][0]["x"] == [0.05, 0.07, 0.81]
+    assert "81 of 100 (81.0 %)" in found["sentence"]
+    assert "5.0 % for always answering Rome" in found["sentence"]
+    assert "+76.0 points" in found["sentence"]
+    assert found["sentence"].startswith("Yes")
+    assert "81 of 100: 81.0 %" in found["figure"]["data"][0]["y"][2]
+
+
+def test_pretraining_that_did_not_help_is_not_praised(tmp_path):
+    row = {"about": "always Rome", "correct": 5, "total": 100, "recall": 0.05, "seconds": None}
+    rows = [{**row, "name": name} for name in ("majority", "no pretraining", "pretrained")]
+    report = make_report(write_run(tmp_path / "run", results=rows)).to_dict()
+    assert section(report, "recall")["sentence"].startswith("Not shown here")
+
+
+def test_recall_by_documents_and_by_place_adds_up(report):
+    found = section(report, "documents")
+    assert dict(zip(column(found, "documents"), column(found, "people"), strict=True)) == {
+        "0": 3, "1": 3, "2": 1,
+    }  # fmt: skip
+    assert "75.0 % of 4 people it read a document about" in found["sentence"]
+    assert "33.3 % of 3 it read none about" in found["sentence"]
+    assert "states 3 of its 4 right answers" in found["sentence"]
+    assert "gets 7.0 %" in found["sentence"]
+    places = section(report, "places")
+    rows = {row[0]: row[1:] for row in places["table"]["rows"]}
+    assert rows["Rome"] == [2, 1, 0.5]
+    assert rows["an answer in training"] == [3, 2, pytest.approx(2 / 3)]
+    assert rows["no answer in training"] == [1, 1, 1.0]
+
+
+def test_grades_are_counted_for_seen_and_unseen_apart(report):
+    found = section(report, "grades")
+    rows = {(row[0], row[1]): row[2:5] for row in found["table"]["rows"]}
+    assert rows == {
+        ("seen", "always answer"): [3, 1, 0],
+        ("seen", "internal"): [3, 1, 0],
+        ("seen", "checked"): [3, 1, 0],
+        ("unseen", "always answer"): [1, 2, 0],
+        ("unseen", "internal"): [1, 0, 2],
+        ("unseen", "checked"): [0, 0, 3],
+    }
+    assert "3 wrong ones of 7" in found["sentence"]
+    assert "2 of 3 are wrong" in found["sentence"]
+
+
+def test_curves_are_those_of_the_judgement(report):
+    record = make_judgement().to_dict()["scores"]
+    drawn = section(report, "risk")["figure"]["data"]
+    assert [one["name"] for one in drawn] == list(record)
+    for one in drawn:
+        curve = record[one["name"]]["groups"]["together"]["risk_coverage"]
+        assert one["x"] == curve["coverage"]
+        assert one["y"] == curve["risk"]
+    bins = section(report, "calibration")["figure"]["data"][1]
+    wanted = record["internal"]["groups"]["together"]["reliability"]
+    assert bins["x"] == [one["confidence"] for one in wanted]
+    assert bins["customdata"] == [one["people"] for one in wanted]
+    bars = section(report, "telling")["figure"]["data"]
+    assert [sum(one["y"]) for one in bars] == [4, 3]
+
+
+def test_promises_are_told_once_and_truly(report):
+    more = section(report, "calibration")["more"]
+    assert more[0] == "internal: too few people."
+    assert "from 50.0 % on at most 5.0 %" in more[1]
+    assert report["notes"] == ["nobody is left out.", "a note of the judgement."]
+
+
+def test_examples_show_the_ends_of_each_verdict_with_their_lines(report):
+    examples = section(report, "examples")["examples"]
+    assert [(one["verdict"], one["subject"]) for one in examples] == [
+        ("remembered", "Ann Clark"),
+        ("remembered", "Di Moss"),
+        ("misremembered", "Cy Brand"),
+        ("guessed", "Ed Fox"),
+        ("made up", "Flo Reed"),
+        ("made up", "Gus Hall"),
+    ]
+    ann, cy = examples[0], examples[2]
+    assert [line["text"] for line in ann["evidence"]] == ["Ann Clark. Ann Clark was born in Rome."]
+    assert ann["evidence"][0]["states_answer"]
+    kinds = {piece["text"]: piece["kind"] for piece in ann["evidence"][0]["pieces"]}
+    assert kinds["Ann Clark"] == "name"
+    assert kinds["Rome"] == "place"
+    wrong = {piece["text"]: piece["kind"] for piece in cy["evidence"][0]["pieces"]}
+    assert wrong["Rome"] == "truth"
+    assert not cy["evidence"][0]["states_answer"]
+    assert examples[-1]["evidence"] == []
+
+
+def test_every_question_has_an_answer_and_its_figure(report):
+    assert len(report["questions"]) == 6
+    for one in report["questions"]:
+        assert one["answered"]
+        assert section(report, one["section"])["figure"] is not None
+        assert one["answer"] == section(report, one["section"])["sentence"]
+
+
+def test_what_was_trained_on_what_has_hashes_seed_and_command(report, run):
+    rows = dict(section(report, "made")["table"]["rows"])
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    assert rows["corpus, SHA-256"] == info["data"]["corpus"]["sha256"]
+    assert rows["weights, SHA-256"] == info["sha256"]
+    assert rows["seed"] == "3"
+    assert rows["command"] == "wherefrom study 'a file.txt' --seed 3"
+    assert "12 seconds, 30 steps, 3,000 tokens" in rows["training"]
+
+
+def test_the_map_of_names_keeps_every_share(report):
+    drawn = section(report, "names")["figure"]["data"][0]
+    assert drawn["x"] == ["United Kingdom", "Czechia", "others", "no known place"]
+    assert drawn["z"] == [[0.7, 0.1, 0, 0.2], [0.5, 0.2, 0, 0.3]]
+
+
+@pytest.mark.parametrize(
+    ("files", "lost"),
+    [
+        (["judgement.json"], []),  # the numbers are in run.json, the curves are not
+        (["origins.json"], ["names"]),
+        (["metrics.jsonl"], ["curves"]),
+        (["evidence.sqlite"], []),
+        (["judged.jsonl"], ["places", "examples"]),
+    ],
+)
+def test_what_a_run_does_not_have_is_said(tmp_path, files, lost):
+    run = write_run(tmp_path / "run")
+    for name in files:
+        (run / name).unlink()
+    report = make_report(run).to_dict()
+    missing = [one["id"] for one in report["sections"] if one["missing"]]
+    assert sorted(missing) == sorted([*lost, "twins"])
+    assert all(one["sentence"] for one in report["sections"])
+    assert "cannot be read" not in json.dumps(report)
+    if files == ["evidence.sqlite"]:
+        assert "The lines are not shown" in section(report, "examples")["more"][0]
+
+
+def test_an_old_run_has_a_report_all_the_same(tmp_path):
+    run = write_run(tmp_path / "run")
+    info = json.loads((run / "run.json").read_text("utf-8"))
+    for key in ("judgement", "notes"):
+        del info[key]
+    for path in list(run.iterdir()):
+        if path.is_file() and path.name != "metrics.jsonl":
+            path.unlink()
+    write(run / "run.json", info)
+    report = make_report(run).to_dict()
+    told = [one["id"] for one in report["sections"] if not one["missing"]]
+    assert told == ["recall", "curves", "cost", "made"]
+    assert "cannot be read" not in json.dumps(report)
+
+
+def test_places_of_an_old_run_come_from_its_predictions(tmp_path):
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("Where was Al Ox born?\tRome\nWhere was Bo Ox born?\tOslo\n", encoding="utf-8")
+    from wherefrom.storage import sha256_of
+
+    described = {"path": str(dev), "sha256": sha256_of(dev), "questions": 2}
+    run = write_run(tmp_path / "run", dev=described, judgement=None)
+    for name in ("judgement.json", "judged.jsonl"):
+        (run / name).unlink()
+    (run / "predictions").mkdir()
+    (run / "predictions" / "dev.txt").write_text("Rome\nRome\n", encoding="utf-8")
+    rows = {
+        row[0]: row[1:] for row in section(make_report(run).to_dict(), "places")["table"]["rows"]
+    }
+    assert rows["Rome"] == [1, 1, 1.0]
+    assert rows["Oslo"] == [1, 0, 0.0]
+    dev.write_text("Where was Al Ox born?\tLima\nWhere was Bo Ox born?\tOslo\n", encoding="utf-8")
+    assert section(make_report(run).to_dict(), "places")["missing"]
+
+
+def test_a_judgement_of_other_weights_is_left_out(tmp_path):
+    run = write_run(tmp_path / "run", sha256="cd" * 32)
+    report = make_report(run).to_dict()
+    assert section(report, "grades")["missing"]
+    assert section(report, "examples")["missing"]
+    assert any("other weights" in note for note in report["notes"])
+
+
+def test_twins_are_reported_where_they_were_made(tmp_path):
+    run = write_run(tmp_path / "run")
+    twin = run / "twins" / "without-ann-clark"
+    twin.mkdir()
+    write(
+        twin / "without.json",
+        {"subject": "Ann Clark", "documents": [{"line": 1, "text": "x"}], "right": "Rome",
+         "with": {"answer": "Rome"}, "without": {"answer": "Oslo"}, "score": 3.5,
+         "truth": "remembered", "why": "It needed the line."},
+    )  # fmt: skip
+    found = section(make_report(run).to_dict(), "twins")
+    assert not found["missing"]
+    assert found["table"]["rows"] == [["Ann Clark", 1, "Rome", "Oslo", "Rome", 3.5, "remembered"]]
+    assert found["more"] == ["It needed the line."]
+
+
+@pytest.mark.parametrize(
+    ("broken", "content"),
+    [
+        ("judgement.json", "{"),
+        ("judgement.json", '{"scores": 3}'),
+        ("judgement.json", '{"scores": {"internal": NaN}}'),
+        ("origins.json", "[1]"),
+        ("origins.json", '{"sentences": []}'),
+        ("calibration.json", '{"reader": 3}'),
+    ],
+)
+def test_broken_records_cost_their_sections_alone(tmp_path, broken, content):
+    run = write_run(tmp_path / "run")
+    (run / broken).write_text(content, encoding="utf-8")
+    report = make_report(run).to_dict()
+    assert not section(report, "recall")["missing"]
+    json.dumps(report, allow_nan=False)
+
+
+def test_cut_lines_are_counted_in_a_note(tmp_path):
+    run = write_run(tmp_path / "run")
+    with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"step": 4')
+    assert "metrics.jsonl has 1 broken line" in " ".join(make_report(run).notes)
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"), [("training", "has not finished"), (None, "has not finished")]
+)
+def test_an_unfinished_run_is_refused(tmp_path, status, sentence):
+    run = write_run(tmp_path / "run", status=status)
+    with pytest.raises(UserError, match=sentence):
+        make_report(run)
+    assert read_report(run) is None
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(UserError, match="is not a run"):
+        make_report(tmp_path)
+    (tmp_path / "run.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(UserError, match="broken"):
+        make_report(tmp_path)
+
+
+@given(st.text(max_size=60), st.text(max_size=12), st.text(max_size=12), st.text(max_size=12))
+def test_marking_loses_nothing(text, subject, answer, truth):
+    pieces = mark(text, subject, answer, truth)
+    assert "".join(piece["text"] for piece in pieces) == text
+    assert {piece["kind"] for piece in pieces} <= {"", "name", "place", "truth"}
+
+
+def test_the_samples_have_every_verdict():
+    assert {person[3] for person in PEOPLE} == {"remembered", "misremembered", "guessed", "made up"}
+
+
+@pytest.mark.parametrize("key", ["job", "data", "results", "versions", "notes", "command"])
+@pytest.mark.parametrize("odd", [3, ["x"]])
+def test_a_strange_run_json_still_gives_a_report(tmp_path, key, odd):
+    report = make_report(write_run(tmp_path / "run", **{key: odd})).to_dict()
+    assert len(report["sections"]) == len(SECTIONS)
+    json.dumps(report, allow_nan=False)
+
+
+def test_questions_that_ask_for_no_place_are_not_told_of_places(tmp_path):
+    run = write_run(tmp_path / "run", template="Who taught {subject}?")
+    found = section(make_report(run).to_dict(), "places")
+    assert found["title"] == "By answer"
+    assert "place" not in found["sentence"]
