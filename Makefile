@@ -5,7 +5,7 @@ PYTHON ?= python3
 RUN ?= runs/study
 MINUTES ?= 8
 
-.PHONY: study test bench lint setup setup-dev clean
+.PHONY: study test bench docs lint setup setup-dev clean
 
 study: .venv/installed
 	.venv/bin/wherefrom study --out $(RUN) --minutes $(MINUTES) --resume
@@ -16,6 +16,10 @@ test: lint
 # the quick side-by-side set; the long rows are commands of their own, see benchmarks/
 bench: .venv/installed-dev
 	.venv/bin/python benchmarks/bench.py
+
+# the docs as a site in site/, which opens from disk
+docs: .venv/installed-docs
+	.venv/bin/mkdocs build --strict
 
 lint: .venv/installed-dev
 	.venv/bin/ruff check .
@@ -41,5 +45,9 @@ setup-dev: .venv/installed-dev
 	.venv/bin/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
+.venv/installed-docs: .venv/installed
+	.venv/bin/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv build dist site src/*.egg-info

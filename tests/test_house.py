@@ -22,6 +22,7 @@ ROOMS = [
     "recall",
     "provenance",
     "study",
+    "api",
     "report",
     "web",
     "cli",

@@ -14,7 +14,7 @@ import traceback
 
 import click
 
-from wherefrom.cli.output import speaks, talk
+from wherefrom.cli.output import speaks, talk, with_quiet
 from wherefrom.errors import Stopped, UserError, did_you_mean
 
 # name -> module of this package that defines it, in the order that --help lists them
@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "ask": "ask",
     "judge": "judge",
     "names": "judge",
+    "report": "report",
     "twins": "twins",
     "pretrain": "lab",
     "finetune": "lab",
@@ -37,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "world": "data",
     "problems": "check",
     "check": "check",
+    "completion": "completion",
 }
 
 
@@ -52,20 +54,33 @@ class CommandTable(click.Group):
         module = importlib.import_module(f"wherefrom.cli.{COMMANDS[cmd_name]}")
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
-        return command
+        return with_quiet(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        unknown = args and not args[0].startswith("-") and args[0] not in COMMANDS
+        if unknown and not ctx.resilient_parsing:  # a shell that completes is told nothing
             raise UserError(f'there is no command "{args[0]}".{did_you_mean(args[0], COMMANDS)}')
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=CommandTable,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="wherefrom", message="wherefrom %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Train a small Transformer on a text, ask it, and learn where each answer came from."""
+    if ctx.invoked_subcommand is None:
+        from wherefrom.cli.overview import overview
+
+        click.echo(overview(COMMANDS))
+
+
+with_quiet(cli)
 
 
 def main() -> None:
@@ -89,9 +104,6 @@ def _run() -> int:
         status = cli.main(prog_name="wherefrom", standalone_mode=False)
     except UserError as mistake:
         talk(f"wherefrom: {mistake}")
-        return 2
-    except click.exceptions.NoArgsIsHelpError as wanted:
-        wanted.show()
         return 2
     except click.ClickException as mistake:
         talk(f"wherefrom: {_in_a_sentence(mistake)}")

@@ -13,6 +13,27 @@ from typing import Any
 
 import click
 
+QUIET = "wherefrom.quiet"  # in the meta of click's context
+
+
+def with_quiet(command: click.Command) -> click.Command:
+    """The command with --quiet, unless it has one of its own; a mistake is told all the same."""
+    if not any("--quiet" in parameter.opts for parameter in command.params):
+
+        def hush(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+            ctx.meta[QUIET] = value or ctx.meta.get(QUIET, False)
+
+        command.params.append(
+            click.Option(
+                ["--quiet"],
+                is_flag=True,
+                expose_value=False,
+                callback=hush,
+                help="Say nothing on stderr but mistakes.",
+            )
+        )
+    return command
+
 
 def print_json(record: Any) -> None:
     """The record as JSON on stdout, keys in their own order, no NaN ever."""
@@ -46,5 +67,8 @@ def talk(sentence: str) -> None:
 
 
 def speaks() -> bool:
-    """Whether this process talks: of several under torchrun one does."""
+    """Whether this process talks: of several under torchrun one does, and none with --quiet."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(QUIET):
+        return False
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"

@@ -1,0 +1,21 @@
+from wherefrom.api import Study as Study
+from wherefrom.api import ask as ask
+from wherefrom.api import check as check
+from wherefrom.api import evaluate as evaluate
+from wherefrom.api import load as load
+from wherefrom.attention.equation import Attention as Attention
+from wherefrom.attention.equation import attend as attend
+from wherefrom.corpus.documents import read_documents as read_documents
+from wherefrom.corpus.questions import read_questions as read_questions
+from wherefrom.corpus.world import make_world as make_world
+from wherefrom.corpus.world import write_world as write_world
+from wherefrom.errors import UserError as UserError
+from wherefrom.provenance.asking import Asker as Asker
+from wherefrom.provenance.asking import open_asker as open_asker
+from wherefrom.provenance.verdicts import Verdict as Verdict
+from wherefrom.recall.evaluate import Recall as Recall
+from wherefrom.study import StudyResult as StudyResult
+from wherefrom.training.run import Run as Run
+
+__version__: str
+__all__: list[str]

@@ -1,0 +1,41 @@
+"""`wherefrom completion`: the script that lets a shell complete commands, options and files.
+
+The work is click's: it asks `wherefrom` itself what may come next.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+VARIABLE = "_WHEREFROM_COMPLETE"  # what click looks for before it parses anything
+SHELLS = ("bash", "zsh", "fish")
+WHERE = {
+    "bash": 'put eval "$(wherefrom completion bash)" into ~/.bashrc',
+    "zsh": 'put eval "$(wherefrom completion zsh)" into ~/.zshrc, behind compinit',
+    "fish": "write it to ~/.config/fish/completions/wherefrom.fish",
+}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the script that completes wherefrom's commands and options in SHELL.
+
+    bash: put eval "$(wherefrom completion bash)" into ~/.bashrc; zsh: the same with zsh in
+    ~/.zshrc, behind compinit; fish: wherefrom completion fish >
+    ~/.config/fish/completions/wherefrom.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from wherefrom.cli.output import talk
+
+    found = get_completion_class(shell)
+    assert found is not None
+    root = click.get_current_context().find_root().command
+    # not .source(): for bash that starts a bash to look at its version
+    writer = found(root, {}, "wherefrom", VARIABLE)
+    click.echo(writer.source_template % writer.source_vars())
+    if sys.stdout.isatty():  # somebody looks at it; a start-up file that evaluates it is spared
+        talk(f"to keep it, {WHERE[shell]}.")

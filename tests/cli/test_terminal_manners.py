@@ -1,0 +1,149 @@
+"""Manners at the terminal: one screen, completion, quiet, and no colour where none is wanted."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+
+from wherefrom.cli import COMMANDS, cli
+from wherefrom.cli.completion import SHELLS
+from wherefrom.cli.output import talk, with_quiet
+from wherefrom.cli.overview import FIRST_STEPS, GROUPS, overview
+from wherefrom.cli.progress import TrainingProgress
+
+
+def complete(*words: str) -> list[str]:
+    """What the shell is offered for the last of these words, by a process as the shell starts."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "wherefrom"],
+        env=os.environ
+        | {
+            "_WHEREFROM_COMPLETE": "bash_complete",
+            "COMP_WORDS": shlex.join(["wherefrom", *(word for word in words if word)]),
+            "COMP_CWORD": str(len(words)),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stderr == ""
+    return [line.partition(",")[2] for line in ended.stdout.splitlines()]
+
+
+class TestOverview:
+    def test_it_fits_one_screen(self) -> None:
+        lines = overview(COMMANDS).splitlines()
+        assert len(lines) <= 24
+        assert max(map(len, lines)) <= 80
+
+    def test_every_command_is_in_one_group(self) -> None:
+        grouped = [name for names in GROUPS.values() for name in names]
+        assert len(grouped) == len(set(grouped))
+        assert set(COMMANDS) <= set(grouped)
+
+    def test_a_command_without_a_group_is_listed_all_the_same(self) -> None:
+        assert "  more                brew\n" in overview(["study", "brew"])
+
+    def test_a_command_that_is_not_there_is_not_listed(self) -> None:
+        assert "twins" not in overview(["study", "ask"]).split()
+
+    @pytest.mark.parametrize("line", [line for line, _ in FIRST_STEPS])
+    def test_the_first_steps_are_commands_that_parse(self, line: str) -> None:
+        _, name, *arguments = shlex.split(line)
+        found = cli.get_command(click.Context(cli), name)
+        assert found is not None
+        found.make_context(name, arguments)
+
+
+class TestCompletion:
+    @pytest.mark.parametrize("shell", SHELLS)
+    def test_the_script_asks_wherefrom_itself(self, shell: str, command: Any) -> None:
+        ended = command("completion", shell)
+        assert (ended.code, ended.err) == (0, "")  # nothing that would disturb a start-up file
+        assert f"_WHEREFROM_COMPLETE={shell}_complete" in ended.out
+        if shutil.which(shell):
+            subprocess.run([shell, "-n"], input=ended.out, text=True, check=True)
+
+    def test_an_unknown_shell_is_a_mistake(self, command: Any) -> None:
+        ended = command("completion", "csh")
+        assert ended.code == 2
+        assert "'csh'" in ended.err
+
+    def test_commands_options_and_choices_are_completed(self) -> None:
+        assert complete("st") == ["study"]
+        assert complete("law", "--al") == ["--alpha"]
+        assert complete("check", "--format", "gra") == ["gradescope"]
+
+    def test_an_unknown_command_disturbs_nobody(self) -> None:
+        complete("nonsense", "")  # which asserts that nothing is said on stderr
+
+
+class TestQuiet:
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_command_has_it_once(self, name: str) -> None:
+        for _ in range(2):
+            found = cli.get_command(click.Context(cli), name)
+            assert found is not None
+            assert sum("--quiet" in parameter.opts for parameter in found.params) == 1
+
+    def test_talk_is_hushed_and_results_are_not(self, command: Any) -> None:
+        loud, quiet = command("variants"), command("variants", "--quiet")
+        assert loud.err
+        assert quiet.err == ""
+        assert quiet.out == loud.out
+
+    def test_it_may_stand_before_the_command(self, command: Any) -> None:
+        assert command("--quiet", "variants").err == ""
+
+    def test_a_mistake_is_told_all_the_same(self, command: Any, tmp_path: Path) -> None:
+        ended = command("evaluate", tmp_path, tmp_path / "x", "--quiet")
+        assert ended.code == 2
+        assert "is not a run" in ended.err
+
+    def test_it_lasts_for_one_command(self, capsys: pytest.CaptureFixture[str]) -> None:
+        @click.command()
+        def speak() -> None:
+            talk("a remark")
+
+        with_quiet(speak).main(["--quiet"], standalone_mode=False)
+        assert capsys.readouterr().err == ""
+        with_quiet(speak).main([], standalone_mode=False)
+        assert capsys.readouterr().err == "a remark\n"
+
+
+class TestColour:
+    @pytest.mark.parametrize("unwanted", [True, False])
+    def test_bars_are_coloured_unless_no_color_is_set(
+        self,
+        unwanted: bool,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        if unwanted:
+            monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        tick = SimpleNamespace(phase="read", progress=0.5, loss=1.0, tokens_per_second=9, seconds=1)
+        with TrainingProgress() as progress:
+            progress(tick, None)  # type: ignore[arg-type]
+        err = capsys.readouterr().err
+        assert "loss 1.000" in err
+        codes = [
+            code for found in re.findall("\x1b\\[([0-9;]*)m", err) for code in found.split(";")
+        ]
+        coloured = any(code and 30 <= int(code) < 50 for code in codes)
+        assert coloured is not unwanted
+
+    def test_piped_it_is_plain(self, command: Any) -> None:
+        assert "\x1b" not in command("problems").out
