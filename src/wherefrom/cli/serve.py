@@ -1,0 +1,51 @@
+"""`wherefrom serve`: the page, on this machine alone unless told otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from wherefrom.cli.output import talk
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[RUN]")
+@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--allow",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A further host name under which the page may be asked for.",
+)
+def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> None:
+    """Show RUN, or all runs of a folder (runs/ if none is given), as a page in the browser.
+
+    Ask, workbench, inside, runs, report; nothing is loaded from elsewhere and nothing is sent
+    anywhere. The address is printed; Ctrl-C ends it, and trainings that it started go on.
+    """
+    import uvicorn
+
+    from wherefrom.storage import make_folder
+    from wherefrom.web.app import create_app
+    from wherefrom.web.listening import listen
+
+    if folder is None:
+        folder = make_folder("runs")
+    socket = listen(host, port)
+    app = create_app(folder, hosts=(host, *names))
+    shown = f"[{host}]" if ":" in host else host
+    talk(f"serving {folder} at http://{shown}:{socket.getsockname()[1]}/ (Ctrl-C ends it)")
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        talk("anybody who can reach this machine can use the page, and train on it.")
+    config = uvicorn.Config(
+        app, log_level="warning", server_header=False, timeout_keep_alive=30, lifespan="off"
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[socket])
+    except KeyboardInterrupt:
+        talk("ended.")
+    finally:
+        app.state.lab.close()

@@ -1,0 +1,238 @@
+"""A page is a dictionary first: `.json` gives it as it is, the same address without renders it.
+
+Everything that is put into a page is escaped by the template engine, always; data for the scripts
+travels in blocks of JSON in which no character can end the block. Errors have one shape,
+{"error": a sentence}, and one page.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import plotly
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from wherefrom.errors import UserError
+from wherefrom.report.sections import show_cell
+from wherefrom.web.shelf import UnknownRunError
+from wherefrom.web.work import BusyError
+
+HERE = Path(__file__).parent
+Record = dict[str, Any]
+Endpoint = Callable[..., Awaitable[Record]]
+
+
+class ErrorShape(BaseModel):
+    """What every error is."""
+
+    error: str = Field(description="What was expected, what came, and what to do, as a sentence.")
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorShape, "description": "What was asked for cannot be done."},
+    403: {"model": ErrorShape, "description": "Asked under a foreign name or by a foreign site."},
+    404: {"model": ErrorShape, "description": "There is no such run, chapter or page."},
+    408: {"model": ErrorShape, "description": "The body took too long to arrive."},
+    413: {"model": ErrorShape, "description": "The body is too long."},
+    414: {"model": ErrorShape, "description": "The address is too long."},
+    422: {"model": ErrorShape, "description": "A parameter is missing or out of its range."},
+    503: {"model": ErrorShape, "description": "Too much is asked at once; try again."},
+}
+
+
+def as_data(value: Any) -> Markup:
+    """A value as JSON that may stand inside a script block: no `<`, `>` or `&` is left in it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def prose(text: str) -> Markup:
+    """A sentence; what stands in backticks is code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def percent(share: float | None, digits: int = 0) -> str:
+    """A share as people read it: 0.935 -> 93.5 %."""
+    return "" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people read them."""
+    if seconds is None:
+        return ""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def significant(value: Any, digits: int = 3) -> str:
+    """A number short enough to read; anything else as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    if isinstance(value, int) or value == 0:
+        return f"{value:,}" if isinstance(value, int) else "0"
+    return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
+
+
+GREEK = {"mu": "μ", "beta": "β", "alpha": "α", "Sigma": "Σ", "eps": "ε", "Mu": "Μ"}
+
+
+def maths(text: str) -> Markup:
+    """Our plain spelling of mathematics as it is usually set: k_a, A^T, beta, >=."""
+    safe = str(escape(text))
+    safe = re.sub(r"\b(mu|beta|alpha|Sigma|eps|Mu)(?=\b|_)", lambda m: GREEK[m[1]], safe)
+    safe = re.sub(r"(?<![A-Za-z])([A-Za-zμΣ])_([a-z0-9])\b", r"<i>\1</i><sub>\2</sub>", safe)
+    safe = re.sub(r"\^(-?[A-Za-z0-9β]+)", r"<sup>\1</sup>", safe)
+    for plain, sign in (("&gt;=", "≥"), ("&lt;=", "≤"), ("-&gt;", "→"), (" . ", " · ")):
+        safe = safe.replace(plain, sign)
+    return Markup(re.sub(r"(?<=[ (\d])-(?=[ \dβ<])", "−", safe))
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        cell=show_cell,
+        data=as_data,
+        duration=duration,
+        maths=maths,
+        percent=percent,
+        prose=prose,
+        significant=significant,
+    )
+    return environment
+
+
+TEMPLATES = _environment()
+# Style elements that the drawing library adds unless an element of that id is there: the page's
+# policy would refuse them, and nothing here draws the kinds of map that they are for.
+PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+TEMPLATES.globals["unwanted_styles"] = sorted(
+    set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', PLOTLY.read_text(encoding="utf-8")))
+)
+
+
+def render(
+    template: str, record: Record, *, status: int = 200, tab: str = "", mistake: str | None = None
+) -> HTMLResponse:
+    """The record as a page; `tab` is the part of the site that it belongs to."""
+    text = TEMPLATES.get_template(template).render(page=record, tab=tab, mistake=mistake)
+    return HTMLResponse(text, status_code=status)
+
+
+def twin(
+    router: APIRouter,
+    path: str,
+    template: str,
+    model: type[BaseModel],
+    *,
+    method: str = "GET",
+    typed: str | None = None,
+) -> Callable[[Endpoint], Endpoint]:
+    """Serve what the function returns at `path` as HTML and at `path`.json as it is.
+
+    A mistake in the parameter `typed` is told on the page that it was typed into; programs get
+    the error.
+    """
+
+    def add(function: Endpoint) -> Endpoint:
+        async def as_html(**arguments: Any) -> Response:
+            mistake, status = None, 200
+            try:
+                record = await function(**arguments)
+            except UnknownRunError:
+                raise
+            except UserError as problem:
+                if typed is None or arguments[typed] is None:
+                    raise
+                mistake, status = _sentence(str(problem)), 400
+                record = await function(**{**arguments, typed: None})
+                record["written"] = arguments[typed]
+            tab = path.strip("/").split("/")[0]
+            reply = render(template, record, status=status, tab=tab, mistake=mistake)
+            visitor = getattr(arguments["request"].state, "visitor", None)
+            if visitor is not None:
+                reply.set_cookie("visitor", visitor, path="/ask", httponly=True, samesite="strict")
+            return reply
+
+        as_html.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
+        router.add_api_route(
+            path + ".json",
+            function,
+            methods=[method],
+            response_model=model,
+            summary=(inspect.getdoc(function) or "").partition("\n")[0],
+            description=inspect.getdoc(function),
+            name=function.__name__,
+        )  # before the page, whose {name} would take "x.json" for a name
+        router.add_api_route(path, as_html, methods=[method], include_in_schema=False)
+        return function
+
+    return add
+
+
+def speak_one_shape(app: FastAPI) -> None:
+    """Every error of the app in one shape: JSON for programs, a page for people."""
+
+    def answer(request: Request, status: int, sentence: str) -> Response:
+        path = request.url.path
+        wants_page = "text/html" in request.headers.get("accept", "") and not path.endswith(".json")
+        headers = {"Retry-After": "1"} if status == 503 else {}
+        if wants_page:
+            page = render("error.html", {"error": sentence, "status": status}, status=status)
+            page.headers.update(headers)
+            return page
+        return JSONResponse({"error": sentence}, status_code=status, headers=headers)
+
+    async def user_error(request: Request, problem: Exception) -> Response:
+        status = 404 if isinstance(problem, UnknownRunError) else 400
+        return answer(request, status, _sentence(str(problem)))
+
+    async def http_error(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, HTTPException)
+        told = {404: "There is no such page.", 405: "This address does not take that method."}
+        reply = answer(request, problem.status_code, told.get(problem.status_code, problem.detail))
+        reply.headers.update(problem.headers or {})
+        return reply
+
+    async def invalid(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, RequestValidationError)
+        first = problem.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:]) or "the request"
+        return answer(request, 422, f"{where}: {first['msg']}."[:500])
+
+    async def busy(request: Request, problem: Exception) -> Response:
+        return answer(request, 503, BusyError.sentence)
+
+    async def failure(request: Request, problem: Exception) -> Response:
+        return answer(request, 500, "Something went wrong on our side; the server's log says what.")
+
+    app.add_exception_handler(UserError, user_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(BusyError, busy)
+    app.add_exception_handler(Exception, failure)
+
+
+def _sentence(text: str) -> str:
+    """A library's message, which follows "wherefrom:" on the command line, with a capital."""
+    first = text.split(" ")[0]
+    return text[0].upper() + text[1:] if len(first) > 1 and first.isalpha() else text

@@ -1,0 +1,129 @@
+// Every page works without this file: forms are sent and links are followed. With it, the part of
+// the page that an answer belongs to is fetched and put in place, and the rest stays as it is.
+//   form data-swap="#one,#two" is not sent but fetched; with data-live as soon as a field changes
+//   a data-swap="#part"        likewise; a field's own data-swap goes before its form's
+//   element data-refresh="ms"  is fetched again and again, as long as it says so
+//   button data-play="#link"   follows a link again and again
+"use strict";
+(() => {
+  document.documentElement.classList.add("scripted");
+  let busy = false;
+  let next = null;
+
+  async function fetchPart(address, selector, keepAddress) {
+    if (busy) { // one at a time, and of those that wait only the last matters
+      next = [address, selector, keepAddress];
+      return;
+    }
+    busy = true;
+    try {
+      const reply = await fetch(address, { headers: { Accept: "text/html" } });
+      const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+      for (const part of selector.split(",")) put(page, part);
+      if (!keepAddress) history.replaceState(null, "", address);
+    } catch (problem) {
+      say("The page did not answer. Is the server still running?");
+    } finally {
+      busy = false;
+      if (next !== null) {
+        const waiting = next;
+        next = null;
+        fetchPart(...waiting);
+      }
+    }
+  }
+
+  function put(page, selector) {
+    const fresh = page.querySelector(selector) || page.querySelector("main");
+    const old = document.querySelector(selector) || document.querySelector("main");
+    if (!fresh || !old) return;
+    const at = document.activeElement && old.contains(document.activeElement) ? document.activeElement.id : "";
+    const kept = keepFigures(old);
+    old.replaceWith(document.adoptNode(fresh));
+    reuseFigures(fresh, kept);
+    if (at && document.getElementById(at)) document.getElementById(at).focus({ preventScroll: true });
+    prepare(fresh);
+  }
+
+  // a figure that is there already changes its data instead of being drawn anew, without a flicker
+  function keepFigures(root) {
+    return new Map([...root.querySelectorAll("[data-figure]")].map((place) => [place.dataset.figure, place.querySelector(".js-plotly-plot")]));
+  }
+
+  function reuseFigures(root, kept) {
+    for (const place of root.querySelectorAll("[data-figure]")) {
+      const stage = kept.get(place.dataset.figure);
+      const block = place.querySelector("script[type='application/json']");
+      if (!stage || !block || typeof Plotly === "undefined") {
+        if (window.drawFigures) window.drawFigures(place.parentElement);
+        continue;
+      }
+      const figure = JSON.parse(block.textContent);
+      const layout = Object.assign({}, figure.layout, { autosize: true, dragmode: false });
+      layout.font = Object.assign({}, layout.font, { size: place.clientWidth < 480 ? 13 : 15 });
+      place.replaceChildren(block, stage);
+      Plotly.react(stage, figure.data, layout);
+    }
+  }
+
+  function addressOf(form) {
+    const fields = new URLSearchParams(new FormData(form));
+    return form.getAttribute("action") + "?" + fields.toString();
+  }
+
+  function say(sentence) {
+    const place = document.getElementById("said");
+    if (place) place.textContent = sentence;
+  }
+
+  function prepare(root) {
+    for (const slider of root.querySelectorAll("input[type=range]")) {
+      const shown = root.querySelector(`output[for="${slider.id}"]`);
+      if (shown) slider.addEventListener("input", () => { shown.textContent = slider.value; });
+    }
+    for (const button of root.querySelectorAll("button[data-play]")) {
+      button.hidden = false;
+      button.setAttribute("aria-pressed", String(playing !== null));
+    }
+    for (const element of root.querySelectorAll("[data-refresh]")) refresh(element);
+    if (root.matches && root.matches("[data-refresh]")) refresh(root);
+  }
+
+  function refresh(element) {
+    const selector = "#" + element.id;
+    setTimeout(() => {
+      if (document.hidden) { refresh(element); return; }
+      if (document.querySelector(selector) === element) fetchPart(location.href, selector, true);
+    }, Number(element.dataset.refresh));
+  }
+
+  let playing = null;
+  function play(button) {
+    if (playing !== null) { clearInterval(playing); playing = null; }
+    else playing = setInterval(() => { const link = document.querySelector(button.dataset.play); if (link) link.click(); }, 700);
+    for (const each of document.querySelectorAll("button[data-play]")) each.setAttribute("aria-pressed", String(playing !== null));
+  }
+
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.dataset.swap || form.method !== "get") return;
+    event.preventDefault();
+    fetchPart(addressOf(form), form.dataset.swap, false);
+  });
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (form && "live" in form.dataset) {
+      fetchPart(addressOf(form), event.target.dataset.swap || form.dataset.swap, false);
+    }
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-swap]");
+    if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+      event.preventDefault();
+      fetchPart(link.getAttribute("href"), link.dataset.swap, false);
+    }
+    const button = event.target.closest("button[data-play]");
+    if (button) play(button);
+  });
+  document.addEventListener("DOMContentLoaded", () => prepare(document));
+})();

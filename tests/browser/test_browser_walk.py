@@ -1,0 +1,227 @@
+"""Every page in a real Chromium: by keyboard and by mouse, wide and narrow, dark and light."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import quote
+
+import pytest
+
+PAGES = {
+    "/ask": "Ask, and see",
+    "/ask?run=small&question=Nobody+Here": "Ask, and see",
+    "/workbench": "Workbench",
+    "/workbench/self-attention?formulas=K%3DI%0AQ%3DI%0AV%3DI": "Keys, queries",
+    "/inside?run=small&other=small/twins/scratch&question=Ann+Moe": "Inside",
+    "/runs": "Runs",
+    "/run?name=small": "small",
+    "/compare?run=small&run=small/twins/scratch": "Side by side",
+    "/report?run=small": "Report",
+    "/api": "For programs",
+}
+NARROW = {"width": 375, "height": 700}
+
+
+def until(page, question: str, seconds: float = 120) -> None:
+    """Wait for something to become true; the page's policy forbids what playwright has for that."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(question):
+        assert time.monotonic() < deadline, question
+        page.wait_for_timeout(50)
+
+
+@pytest.fixture
+def somebody(served) -> str:
+    from wherefrom.corpus.questions import read_questions
+
+    return read_questions(served / "small" / "world" / "dev.tsv").questions[0].subject
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [{"width": 1280, "height": 800}, NARROW], ids=["wide", "narrow"])
+def test_every_page_is_drawn_without_a_complaint(visit, scheme, size) -> None:
+    walk = visit(color_scheme=scheme, viewport=size)
+    for path, title in PAGES.items():
+        page = walk.go(path)
+        assert title in page.inner_text("h1")
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+        for figure in page.query_selector_all("[data-figure]"):
+            assert figure.query_selector(".main-svg") is not None, path
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(20, 23, 27)") == (scheme == "dark")
+
+
+def test_the_pages_are_reached_by_mouse(visit) -> None:
+    page = visit().go("/")
+    for name in ("Workbench", "Inside", "Runs", "Report", "Ask"):
+        page.click(f"nav >> text={name}")
+        page.wait_for_load_state("networkidle")
+        assert page.inner_text("nav a[aria-current=page]") == name
+
+
+def test_the_pages_are_reached_by_keyboard_with_a_focus_to_be_seen(visit) -> None:
+    page = visit().go("/runs")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    box = page.query_selector(".skip").bounding_box()
+    assert box["x"] >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.reload()
+    seen = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        style = page.evaluate(
+            "(() => { const e = document.activeElement, s = getComputedStyle(e);"
+            " return [e.tagName, e.id || e.textContent.trim(), s.outlineStyle]; })()"
+        )
+        if style[0] == "BODY":
+            break
+        assert style[2] != "none", style
+        seen.append(style[1])
+    for wanted in ("Wherefrom", "Ask", "Report", "name", "minutes", "recipe", "Start training"):
+        assert wanted in seen, seen
+
+
+def test_a_question_is_asked_by_keyboard(visit, somebody) -> None:
+    page = visit().go("/ask?run=small")
+    assert page.evaluate("document.activeElement.id") == "question"
+    page.keyboard.type(somebody)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#told")
+    assert page.inner_text(".evidence mark.name >> nth=0") == somebody
+    page.goto("/ask?run=small")
+    assert f"Where was {somebody} born?" in page.inner_text("aside .history >> nth=0")
+
+
+def test_many_are_asked_and_downloaded(visit, somebody, tmp_path) -> None:
+    page = visit().go("/ask?run=small")
+    page.click("summary >> text=Ask many")
+    page.fill("#text", f"{somebody}\nTibor Ashdown")
+    page.click("text=Ask all")
+    page.wait_for_selector("tbody tr >> nth=1")
+    with page.expect_download() as found:
+        page.click("text=Download with verdicts")
+    assert found.value.suggested_filename == "verdicts.tsv"
+    page.go_back()
+    (tmp_path / "people.tsv").write_text(somebody, encoding="utf-8")
+    page.goto("/ask?run=small")
+    page.click("summary >> text=Ask many")
+    page.set_input_files("#file", tmp_path / "people.tsv")
+    page.click("text=Ask all")
+    page.wait_for_selector("h1 >> text=1 question")
+
+
+def test_the_sliders_move_the_weights(visit) -> None:
+    page = visit().go("/workbench?e=1&beta=10&n=8")
+    assert "50.0 %" in page.inner_text(".below")
+    arrow = page.get_attribute("line.stroke-a", "x2")
+    page.focus("#e")
+    for _ in range(30):
+        page.keyboard.press("ArrowRight")
+    until(page, "document.querySelector('.below').textContent.includes('95.3 %')")
+    assert float(page.get_attribute("line.stroke-a", "x2")) > float(arrow)
+    assert page.inner_text("output[for=e]") == "1.3"
+    assert page.evaluate("document.activeElement.id") == "e"
+    assert "e=1.3" in page.url
+    before = page.inner_text("#law table")
+    page.select_option("#design", "two-heads")
+    until(page, "document.querySelectorAll('.weights tr').length === 3")
+    assert page.inner_text("#law table") != before
+    assert page.query_selector("#law .main-svg") is not None
+    box = page.query_selector("#beta").bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    until(page, "!document.querySelector('.below').textContent.includes('others 0.0 %')")
+
+
+def test_keys_are_drawn_again_and_again(visit) -> None:
+    page = visit().go("/workbench")
+    first = page.url
+    page.click("text=Draw another key")
+    until(page, "location.search.includes('seed=1')")
+    assert page.url != first
+    page.click("text=Keep drawing")
+    until(page, "location.search.includes('seed=3')")
+    page.click("text=Keep drawing")
+    assert page.get_attribute("#play", "aria-pressed") == "false"
+
+
+def test_a_construction_is_written_and_checked(visit) -> None:
+    page = visit().go("/workbench/average")
+    page.fill("#formulas", "q = beta*(k_a + k_b)")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#verdict .chip.proved")
+    page.fill("#formulas", "q = k_a")
+    page.click("text=Check it")
+    page.wait_for_selector("#verdict .chip.refuted")
+    assert page.query_selector("#verdict .bars svg") is not None
+    page.focus("summary >> text=Show the answer")
+    assert not page.is_visible("text=Check the answer")
+    page.keyboard.press("Enter")
+    assert page.is_visible("text=Check the answer")
+    page.click("text=next chapter")
+    page.wait_for_selector("h1 >> text=slightly blurred")
+
+
+def test_a_head_is_chosen_and_its_map_shown(visit, somebody) -> None:
+    page = visit().go(f"/inside?run=small&question={quote(somebody)}")
+    page.click("#m1-0-1")
+    page.wait_for_selector("h3 >> text=The whole map of head 0.1")
+    page.focus("#m1-2-0")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h3 >> text=The whole map of head 2.0")
+    assert page.evaluate("document.activeElement.id") == "m1-2-0"
+
+
+def test_runs_are_compared(visit) -> None:
+    page = visit().go("/runs")
+    page.check("[aria-label='Compare small']")
+    page.check("[aria-label='Compare small/twins/scratch']")
+    page.click("text=Compare the chosen")
+    page.wait_for_selector(".main-svg")
+    page.click("text=Look inside both")
+    page.wait_for_selector("#side-2")
+
+
+def test_a_hostile_run_does_nothing_but_stand_there(visit, served) -> None:
+    walk = visit()
+    page = walk.go("/runs")
+    name = next(path.name for path in served.iterdir() if "onerror" in path.name)
+    assert name in page.inner_text("tbody")
+    page.click('a[href*="onerror"]')
+    page.wait_for_load_state("networkidle")
+    assert page.inner_text("h1") == name
+
+
+def test_the_page_says_something_without_scripts(visit, somebody) -> None:
+    page = visit(java_script_enabled=False).go("/ask?run=small")
+    page.fill("#question", somebody)
+    page.click("button >> text=Ask >> nth=0")
+    assert page.inner_text("#told")
+    page.goto("/workbench?e=2")
+    page.click("text=Work it out")
+    assert "exact law" in page.inner_text("#law table")
+    page.goto("/workbench/copy")
+    page.fill("#formulas", "q = k_j")
+    page.click("text=Check it")
+    assert page.inner_text("#verdict .chip") == "refuted"
+    page.goto(f"/inside?run=small&question={quote(somebody)}")
+    assert page.query_selector(".strip td") is not None
+    page.goto("/run?name=small")
+    assert "recall" in page.inner_text("main").lower()
+
+
+def test_a_training_is_started_watched_and_stopped(visit) -> None:
+    page = visit().go("/runs")
+    page.fill("#name", "from-the-page")
+    page.fill("#people", "60")
+    page.select_option("#size", "tiny")
+    page.click("text=Start training")
+    page.wait_for_selector(".chip.training")
+    until(page, "/step \\d/.test(document.getElementById('live').textContent)")
+    page.click("text=Stop it")
+    page.wait_for_selector("button >> text=Go on", timeout=60_000)

@@ -1,0 +1,203 @@
+"""Asking through the page: verdicts, lines, wording, history, batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from starlette.testclient import TestClient
+
+from wherefrom.corpus.questions import read_questions
+from wherefrom.provenance.asking import open_asker
+from wherefrom.storage import write_json
+from wherefrom.web.app import create_app
+from wherefrom.web.models import what_without
+from wherefrom.web.safety import Limits
+
+PAGE = {"Accept": "text/html"}
+
+
+@pytest.fixture(scope="module")
+def people(served: Path) -> list[str]:
+    dev = read_questions(served / "small" / "world" / "dev.tsv").questions
+    return [question.subject for question in dev]
+
+
+def test_the_page_says_what_the_library_says(
+    client: TestClient, served: Path, people: list[str]
+) -> None:
+    question = f"Where was {people[0]} born?"
+    told = client.get("/ask.json", params={"run": "small", "question": question}).json()
+    with open_asker(served / "small") as asker:
+        (verdict,) = asker.ask([question])
+    assert told["verdict"]["answer"] == verdict.answer
+    assert told["verdict"]["told"] == verdict.told
+    assert told["verdict"]["verdict"] == verdict.verdict
+    assert [line["line"] for line in told["evidence"]] == [line.line for line in verdict.evidence]
+    page = client.get("/ask", params={"run": "small", "question": question}, headers=PAGE).text
+    assert '<mark class="name">' in page
+
+
+def test_a_name_alone_is_asked_in_the_words_of_the_run(
+    client: TestClient, people: list[str]
+) -> None:
+    told = client.get("/ask.json", params={"run": "small", "question": people[0]}).json()
+    assert told["question"] == f"Where was {people[0]} born?"
+
+
+def test_a_question_in_other_words_is_a_mistake_told_on_the_page(client: TestClient) -> None:
+    asked = {"run": "small", "question": "Who is Ann Moe?"}
+    reply = client.get("/ask.json", params=asked)
+    assert reply.status_code == 400
+    assert "not worded like" in reply.json()["error"]
+    page = client.get("/ask", params=asked, headers=PAGE)
+    assert page.status_code == 400
+    assert "not worded like" in page.text
+    assert 'value="Who is Ann Moe?"' in page.text
+
+
+def test_a_long_question_is_refused(client: TestClient) -> None:
+    asked = {"run": "small", "question": "x" * 301}
+    assert "300 characters" in client.get("/ask.json", params=asked).json()["error"]
+
+
+def test_names_are_suggested(client: TestClient, people: list[str]) -> None:
+    offered = client.get("/ask.json", params={"run": "small"}).json()["people"]
+    assert 0 < len(offered) <= 200
+    assert "<datalist" in client.get("/ask?run=small", headers=PAGE).text
+
+
+def test_history_is_each_visitors_own_and_latest_first(served: Path, people: list[str]) -> None:
+    app = create_app(served)
+    first, second = (TestClient(app, base_url="http://127.0.0.1") for _ in range(2))
+    for client, names in ((first, people[:2]), (second, people[2:3])):
+        for name in names:
+            client.get("/ask", params={"run": "small", "question": name}, headers=PAGE)
+    asked = [entry["question"] for entry in first.get("/ask.json").json()["history"]]
+    # the cookie belongs to /ask, and /ask.json is another path
+    assert asked == []
+    page = first.get("/ask", headers=PAGE).text
+    assert page.index(f"Where was {people[1]} born?") < page.index(f"Where was {people[0]} born?")
+    assert f"Where was {people[2]} born?</a>" not in page
+
+
+def test_a_batch_as_text_as_file_and_to_download(client: TestClient, people: list[str]) -> None:
+    text = f"{people[0]}\nWhere was {people[1]} born?\tParis\n\nWho?\tx\t{people[2]}\n"
+    record = client.post("/ask/batch.json", data={"run": "small", "text": text})
+    assert record.status_code == 200, record.text
+    rows = record.json()["rows"]
+    assert [row["subject"] for row in rows] == people[:3]
+    assert sum(record.json()["counts"].values()) == 3
+    file = {"file": ("people.tsv", ("\ufeff" + text).encode(), "text/plain")}
+    again = client.post("/ask/batch.json", data={"run": "small"}, files=file)
+    assert again.json()["rows"] == rows
+    page = client.post("/ask/batch", data={"run": "small", "text": text}, headers=PAGE)
+    assert page.status_code == 200
+    table = client.post("/ask/batch.tsv", data={"run": "small", "text": text})
+    assert "attachment" in table.headers["content-disposition"]
+    lines = table.text.splitlines()
+    assert lines[0].split("\t")[:3] == ["question", "told", "verdict"]
+    assert [len(line.split("\t")) for line in lines] == [9] * 4
+    assert lines[1].split("\t")[1] == rows[0]["told"]
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "word"),
+    [
+        ({"run": "small", "text": ""}, 400, "none came"),
+        ({"run": "small", "text": "a\tb\tc\td\te"}, 400, "5 columns"),
+        ({"run": "small", "text": "Ann Moe\nWho is this?"}, 400, "line 2"),
+        ({"run": "nothing", "text": "Ann"}, 404, "no run"),
+        ({"text": "Ann"}, 422, "run"),
+    ],
+)
+def test_batches_that_cannot_be_asked(
+    client: TestClient, form: dict[str, str], status: int, word: str
+) -> None:
+    reply = client.post("/ask/batch.json", data=form)
+    assert reply.status_code == status
+    assert word in reply.json()["error"]
+
+
+def test_a_file_that_is_no_text_is_refused(client: TestClient) -> None:
+    reply = client.post(
+        "/ask/batch.json", data={"run": "small"}, files={"file": ("x", b"\xff\xfe\x00")}
+    )
+    assert "UTF-8" in reply.json()["error"]
+
+
+def test_a_batch_has_a_limit(served: Path) -> None:
+    app = create_app(served, limits=Limits(batch=2))
+    client = TestClient(app, base_url="http://127.0.0.1")
+    reply = client.post("/ask/batch.json", data={"run": "small", "text": "a\nb\nc"})
+    assert reply.status_code == 400
+    assert "2 questions" in reply.json()["error"]
+
+
+def test_when_too_many_wait_the_page_says_so(served: Path, people: list[str]) -> None:
+    app = create_app(served, limits=Limits(waiting=0))
+    client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+    reply = client.get("/ask.json", params={"run": "small", "question": people[0]})
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"] == "1"
+    assert set(reply.json()) == {"error"}
+
+
+def test_twins_that_never_read_of_somebody_are_told_of(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "twins" / "without-ann-moe"
+    folder.mkdir(parents=True)
+    record = {
+        "subject": "Ann Moe", "with": {"answer": "Paris"}, "without": {"answer": "London"},
+        "score": 3.5, "truth": "remembered", "why": "It says London without the line.",
+        "documents": [{"line": 3, "text": "Ann Moe. Moe was born in Paris."}], "notes": [],
+    }  # fmt: skip
+    write_json(folder / "without.json", record)
+    (told,) = what_without((tmp_path / "run").resolve(), "ann MOE")
+    assert (told["with"], told["without"], told["documents"][0]["line"]) == ("Paris", "London", 3)
+    assert what_without((tmp_path / "run").resolve(), "Bob Moe") == []
+    (folder / "without.json").write_text('{"subject": "Ann Moe"}')
+    assert what_without((tmp_path / "run").resolve(), "Ann Moe") == []
+
+
+def test_inside_shows_every_head_of_both_runs(client: TestClient, people: list[str]) -> None:
+    asked = {
+        "run": "small",
+        "other": "small/twins/scratch",
+        "question": people[0],
+        "layer": 1,
+        "head": 1,
+    }
+    record = client.get("/inside.json", params=asked).json()
+    assert [side["run"] for side in record["sides"]] == ["small", "small/twins/scratch"]
+    for side in record["sides"]:
+        assert len(side["heads"]) == 6
+        assert (side["map"]["layer"], side["map"]["head"]) == (1, 1)
+        assert len(side["map"]["rows"]) == len(side["tokens"])
+        for row in side["map"]["weights"]:
+            assert sum(row) == pytest.approx(1.0, abs=0.01)
+        named = "".join(side["tokens"][at] for at in side["name"]).replace("␣", " ").strip()
+        assert named == people[0]
+    page = client.get("/inside", params=asked, headers=PAGE).text
+    assert page.count("The whole map of head 1.1") == 2
+
+
+def test_a_run_that_cannot_be_loaded_does_not_hide_the_others(served: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "small").symlink_to(served / "small")
+    broken = folder / "a-broken-one"
+    broken.mkdir()
+    write_json(broken / "run.json", {"kind": "study", "status": "finished"})
+    for file in ("model.safetensors", "calibration.json"):
+        (broken / file).write_bytes(b"nothing")
+    client = TestClient(create_app(folder), base_url="http://127.0.0.1")
+    for path in ("/ask", "/inside"):
+        assert client.get(f"{path}.json").status_code == 400  # a link out of the folder is no run
+    (folder / "small").unlink()
+    copytree(served / "small", folder / "small")
+    client = TestClient(create_app(folder), base_url="http://127.0.0.1")
+    for path in ("/ask", "/inside"):
+        assert client.get(f"{path}.json").json()["run"] == "small"
+        reply = client.get(f"{path}.json", params={"run": "a-broken-one"})
+        assert reply.status_code == 400

@@ -1,0 +1,104 @@
+"""The workbench's numbers are the library's, and the chapters' answers are proved."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from wherefrom.attention.claims import check
+from wherefrom.attention.problems import PROBLEMS
+from wherefrom.web.bench import Setting, draw_length, work_out
+from wherefrom.web.chapters import CHAPTERS
+
+PAGE = {"Accept": "text/html"}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.problem)
+def test_the_answer_of_every_chapter_is_proved(chapter) -> None:
+    assert check(chapter.problem, chapter.formulas).verdict == "proved"
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.problem)
+def test_what_stands_in_the_box_at_first_is_not_the_answer(chapter) -> None:
+    assert check(chapter.problem, chapter.start.splitlines()).verdict == "refuted"
+
+
+def test_every_problem_is_a_chapter() -> None:
+    assert {chapter.problem for chapter in CHAPTERS} == set(PROBLEMS)
+
+
+def test_one_head_runs_away_and_two_stay(client: TestClient) -> None:
+    one = client.get("/workbench.json", params={"design": "one-head", "e": 1.6, "beta": 10}).json()
+    two = client.get("/workbench.json", params={"design": "two-heads", "e": 1.6, "beta": 10}).json()
+    assert one["result"]["now"]["a"] > 0.99
+    assert two["result"]["now"]["a"] == pytest.approx(0.5, abs=0.01)
+    assert two["result"]["heads"] == 2
+    assert one["result"]["law"]["sd"] == pytest.approx(0.442, abs=0.001)
+    assert one["result"]["agrees"]
+
+
+@pytest.mark.parametrize("design", ["one-head", "two-heads", "avoiding-head", "repelling-heads"])
+@pytest.mark.parametrize(
+    ("n", "alpha", "stretch"), [(2, 0.0, 0.0), (200, 0.05, 1.0), (3, 0.01, 0.5)]
+)
+def test_the_sliders_can_stand_anywhere(
+    client: TestClient, design: str, n: int, alpha: float, stretch: float
+) -> None:
+    for beta in (0, 60):
+        asked = {
+            "design": design,
+            "n": n,
+            "alpha": alpha,
+            "stretch": stretch,
+            "beta": beta,
+            "heads": 4,
+        }
+        reply = client.get("/workbench.json", params=asked)
+        assert reply.status_code == 200, reply.text
+        now = reply.json()["result"]["now"]
+        assert now["a"] + now["b"] + now["others"] == pytest.approx(1.0)
+    assert client.get("/workbench", params=asked, headers=PAGE).status_code == 200
+
+
+def test_c_lies_where_the_weights_put_it() -> None:
+    now = work_out(Setting(design="one-head", beta=0.0, n=4, e=1.0))["now"]
+    assert now["a"] == pytest.approx(0.25)
+    assert now["c"] == pytest.approx([0.25 * 0 + 0.25 * 1 + 0.5 * 0.5, 0.5 * 0.8])
+    assert now["misses"] == pytest.approx(0.5)
+
+
+def test_lengths_are_drawn_from_the_law() -> None:
+    drawn = [draw_length(0.5, seed) for seed in range(300)]
+    assert sum(drawn) / 300 == pytest.approx(1.0, abs=0.15)
+    assert -1 <= min(drawn) < 0.3
+    assert 1.7 < max(drawn) <= 3
+    assert draw_length(0.0, 5) == 1.0
+
+
+def test_a_construction_is_checked_and_its_counterexample_drawn(client: TestClient) -> None:
+    reply = client.get("/workbench/average", params={"formulas": "q = k_a + k_b"}, headers=PAGE)
+    assert 'class="chip refuted"' in reply.text
+    assert 'class="bars"' in reply.text
+    record = client.get("/workbench/average.json", params={"formulas": "q=beta*(k_a+k_b)"}).json()
+    assert record["verdict"]["verdict"] == "proved"
+    words = {"formulas": "K=I\r\nQ=I\r\nV=I"}
+    assert (
+        'class="bars"' in client.get("/workbench/self-attention", params=words, headers=PAGE).text
+    )
+    matrix = {"formulas": "M=B@B.T"}
+    assert "wanted" in client.get("/workbench/extract", params=matrix, headers=PAGE).text
+
+
+def test_what_may_not_be_written_is_told_above_what_was_written(client: TestClient) -> None:
+    written = {"formulas": "q=__import__('os')"}
+    assert client.get("/workbench/copy.json", params=written).status_code == 400
+    page = client.get("/workbench/copy", params=written, headers=PAGE)
+    assert page.status_code == 400
+    assert 'role="alert"' in page.text
+    assert "q=__import__(&#39;os&#39;)" in page.text
+
+
+def test_the_answer_waits_to_be_asked_for(client: TestClient) -> None:
+    page = client.get("/workbench/two-heads", headers=PAGE).text
+    assert "<summary>Show the answer</summary>" in page
+    assert "<details open" not in page

@@ -1,0 +1,29 @@
+"""A folder of runs for the page: one small study, its twin, and things that are no runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+HOSTILE = '"><script>alert(1)</script>'
+
+
+def write_record(folder: Path, **record: object) -> Path:
+    """A run folder that holds a record and nothing else."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+def make_study(out: Path, recipe: Path, *, people: int = 40) -> None:
+    """Everything that a study leaves behind, in a few seconds; it recalls next to nothing."""
+    import torch
+
+    from wherefrom.study import embedded_files, run_study
+    from wherefrom.training.jobs import Budget, Settings
+    from wherefrom.training.recipes import load_recipe
+
+    torch.set_num_threads(1)
+    files = embedded_files(out / "world", people=people, seed=2)
+    settings = Settings(recipe=load_recipe(str(recipe)), budget=Budget(steps=20), seed=2)
+    run_study(files, settings, out)
