@@ -5,13 +5,22 @@ PYTHON ?= python3
 RUN ?= runs/study
 MINUTES ?= 8
 
-.PHONY: study test bench docs lint setup setup-dev clean
+.PHONY: study test browser bench docs lint setup setup-dev clean
 
 study: .venv/installed
 	.venv/bin/wherefrom study --out $(RUN) --minutes $(MINUTES) --resume
 
-test: lint
+test: lint browser
 	.venv/bin/python -m pytest -n 2
+
+# the tests of the page walk it in a real Chromium; without one they are skipped and say so
+browser:
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  command -v $$name >/dev/null && exit 0; done; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  echo "installing Chromium for the tests of the page"; \
+	  (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 && exit 0; fi; \
+	echo "the browser tests will be skipped: there is no Chromium, and it could not be installed (on Debian: apt install chromium)"
 
 # the quick side-by-side set; the long rows are commands of their own, see benchmarks/
 bench: .venv/installed-dev
