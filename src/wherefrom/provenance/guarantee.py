@@ -131,11 +131,11 @@ def starting_count(people: int, risk: float, delta: float) -> int:
     """How many answers the first tested threshold must give; decided by the number of people.
 
     The fewest that could pass leave no room for one unlucky wrong answer, and a test that fails
-    ends all. So it starts lower, where up to SLACK would be forgiven, while that is within
-    half of the people.
+    ends all. So it starts lower, where up to SLACK would be forgiven, while that is within a
+    third of the people.
     """
     counts = [fewest_answers(risk, delta, wrong=wrong) for wrong in range(SLACK + 1)]
-    return max([counts[0], *(count for count in counts if count <= people / 2)])
+    return max([counts[0], *(count for count in counts if count <= people / 3)])
 
 
 def people_needed(
