@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from wherefrom.web.work import BusyError, Desk, Gate
+
+
+def run(task: Coroutine[Any, Any, Any]) -> Any:
+    """To its end in a loop of its own: a browser's tests may hold this thread's."""
+    with ThreadPoolExecutor(1) as apart:
+        return apart.submit(asyncio.run, task).result()
 
 
 def test_concurrent_questions_share_a_batch_and_keep_their_answers() -> None:
@@ -24,7 +31,7 @@ def test_concurrent_questions_share_a_batch_and_keep_their_answers() -> None:
             desk = Desk(answer, thread, waiting=100, together=8)
             return await asyncio.gather(*(desk.ask(number) for number in range(20)))
 
-    assert asyncio.run(ask()) == [10 * number for number in range(20)]
+    assert run(ask()) == [10 * number for number in range(20)]
     assert sizes == [8, 8, 4]
 
 
@@ -40,7 +47,7 @@ def test_questions_are_dealt_out_evenly_to_the_lanes() -> None:
             desk = Desk(answer, threads, waiting=100, together=64, lanes=2)
             return await asyncio.gather(*(desk.ask(number) for number in range(17)))
 
-    assert asyncio.run(ask()) == list(range(17))
+    assert run(ask()) == list(range(17))
     assert sorted(sizes) == [8, 9]
 
 
@@ -57,7 +64,7 @@ def test_one_bad_question_fails_alone() -> None:
             async with asyncio.timeout(10):
                 return await asyncio.gather(*asked, return_exceptions=True)
 
-    told = asyncio.run(ask())
+    told = run(ask())
     assert [number for number in told if isinstance(number, int)] == [0, 1, 2, 4, 5]
     assert isinstance(told[3], ValueError)
 
@@ -72,7 +79,7 @@ def test_a_desk_with_too_many_waiting_says_so_and_recovers() -> None:
             assert [type(each) for each in told[3:]] == [BusyError, BusyError]
             assert await desk.ask(7) == 7
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_a_visitor_who_leaves_does_not_stop_the_others() -> None:
@@ -85,7 +92,7 @@ def test_a_visitor_who_leaves_does_not_stop_the_others() -> None:
             leaving.cancel()
             assert await staying == 2
 
-    asyncio.run(ask())
+    run(ask())
 
 
 def test_a_gate_lets_few_in_and_few_wait() -> None:
@@ -109,4 +116,4 @@ def test_a_gate_lets_few_in_and_few_wait() -> None:
         assert await asyncio.gather(*tasks) == [0, 1, 2]
         gate.close()
 
-    asyncio.run(ask())
+    run(ask())
