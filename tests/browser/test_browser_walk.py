@@ -225,3 +225,4 @@ def test_a_training_is_started_watched_and_stopped(visit) -> None:
     until(page, "/step \\d/.test(document.getElementById('live').textContent)")
     page.click("text=Stop it")
     page.wait_for_selector("button >> text=Go on", timeout=60_000)
+    assert page.query_selector(".chip.training") is None

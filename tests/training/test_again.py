@@ -13,8 +13,8 @@ import pytest
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
-from wherefrom.training.again import digest_of, train_again
-from wherefrom.training.jobs import Budget, Lesson, Settings, teach
+from wherefrom.training.again import train_again
+from wherefrom.training.jobs import Budget, Lesson, Settings, digest_of, teach
 from wherefrom.training.pace import MinutePace
 from wherefrom.training.recipes import load_recipe
 from wherefrom.training.run import Run

@@ -40,7 +40,8 @@ from wherefrom.provenance.run_evidence import open_run_evidence
 from wherefrom.provenance.twins import REMEMBERED, RIGHT_ANYWAY, WRONG, true_origin
 from wherefrom.recall.decode import answer_all
 from wherefrom.storage import make_folder, read_json, write_json
-from wherefrom.training.again import digest_of, train_again
+from wherefrom.training.again import train_again
+from wherefrom.training.jobs import digest_of
 from wherefrom.training.loop import CHECKPOINT_EVERY, Observer
 from wherefrom.training.processes import join_processes
 from wherefrom.training.run import Run

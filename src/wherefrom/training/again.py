@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -22,6 +21,7 @@ from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import read_json, write_whole
 from wherefrom.training.checkpoint import whole_weights
+from wherefrom.training.jobs import digest_of
 from wherefrom.training.loop import CHECKPOINT_EVERY, Observer, train
 from wherefrom.training.pace import MinutePace, Stretch
 from wherefrom.training.processes import choose_device, join_processes
@@ -149,8 +149,3 @@ def _recorded_pace(run: Run) -> list[Stretch]:
         stretches += [stretch for stretch in decided if stretch.phase == index]
         stretches.append(Stretch(index, steps - 1, pace.progress(steps - 1), 1.0))
     return stretches
-
-
-def digest_of(texts: Sequence[str]) -> str | None:
-    """The hash by which a job knows texts that it does not keep."""
-    return sha256("\n".join(texts).encode("utf-8")).hexdigest() if texts else None

@@ -232,10 +232,10 @@ def _job(lesson: Lesson, settings: Settings, config: ModelConfig) -> dict[str, A
         "seed": settings.seed,
         "silent_start": settings.recipe.silent_start,
         "tokens": _tokens_wanted(lesson, settings),
-        "vocabulary": _digest(lesson.vocabulary_from),
+        "vocabulary": digest_of(lesson.vocabulary_from),
         "corpus": lesson.corpus.sha256 if lesson.corpus else None,
-        "documents": _digest(lesson.corpus.texts) if lesson.corpus else None,
-        "questions": _digest(_rows_of(lesson.questions)) if lesson.questions else None,
+        "documents": digest_of(lesson.corpus.texts) if lesson.corpus else None,
+        "questions": digest_of(_rows_of(lesson.questions)) if lesson.questions else None,
         "parent": lesson.parent.info.get("sha256") if lesson.parent else None,
     }
 
@@ -252,7 +252,8 @@ def _rows_of(asked: QuestionSet) -> list[str]:
     return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in asked.questions]
 
 
-def _digest(texts: Sequence[str]) -> str | None:
+def digest_of(texts: Sequence[str]) -> str | None:
+    """The hash by which a job knows texts that it does not keep."""
     return sha256("\n".join(texts).encode("utf-8")).hexdigest() if texts else None
 
 
