@@ -17,24 +17,16 @@ import torch
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
-from wherefrom.errors import Stopped, UserError
+from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.storage import read_json, write_whole
-from wherefrom.training.checkpoint import whole_weights
+from wherefrom.storage import write_whole
 from wherefrom.training.jobs import digest_of
-from wherefrom.training.loop import CHECKPOINT_EVERY, Observer, train
+from wherefrom.training.keeping import is_finished, train_and_keep
+from wherefrom.training.loop import CHECKPOINT_EVERY, Observer
 from wherefrom.training.pace import MinutePace, Stretch
 from wherefrom.training.processes import choose_device, join_processes
 from wherefrom.training.recipes import Phase
-from wherefrom.training.run import (
-    Run,
-    load_run,
-    open_folder,
-    save_model,
-    start_run,
-    update_run,
-    write_shape,
-)
+from wherefrom.training.run import Run, load_run, open_folder, start_run, write_shape
 from wherefrom.training.sources import TrainingData, stream_for
 
 
@@ -68,7 +60,7 @@ def train_again(
         "twin_of": run.info["sha256"],
     }
     processes.lead(lambda: open_folder(out, twin_job, resume=resume))
-    if (out / "model.safetensors").exists() and read_json(out / "run.json")["status"] == "finished":
+    if is_finished(out):
         return load_run(out, device=where)
     data = TrainingData.encode(documents, questions, tokens, config.block)
     model = Decoder(config).initialise(
@@ -84,31 +76,18 @@ def train_again(
             write_whole(out / "pace.jsonl", "".join(lines))
 
     processes.lead(start)
-    try:
-        outcome = train(
-            model,
-            phases,
-            data,
-            out,
-            seed=seed,
-            resume=resume,
-            observe=observe,
-            processes=processes,
-            checkpoint_every=checkpoint_every,
-        )
-    except (Stopped, UserError) as end:
-        if processes.leads:
-            update_run(out, status="stopped" if isinstance(end, Stopped) else "failed")
-        raise
-    weights = whole_weights(model)
-
-    def finish() -> None:
-        digest = save_model(out, config, tokens, weights)
-        seconds = round(outcome.seconds, 2)
-        told = {"steps": outcome.steps, "trained_tokens": outcome.tokens, "seconds": seconds}
-        update_run(out, status="finished", sha256=digest, **told)
-
-    processes.lead(finish)
+    train_and_keep(
+        model,
+        tokens,
+        phases,
+        data,
+        out,
+        seed=seed,
+        processes=processes,
+        resume=resume,
+        observe=observe,
+        checkpoint_every=checkpoint_every,
+    )
     return load_run(out, device=where)
 
 

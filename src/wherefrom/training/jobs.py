@@ -14,25 +14,16 @@ import torch
 from wherefrom.corpus.documents import Corpus
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.tokens import Tokens
-from wherefrom.errors import Stopped, UserError
+from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import find_variant
-from wherefrom.storage import read_json
-from wherefrom.training.checkpoint import load_weights, whole_weights
-from wherefrom.training.loop import CHECKPOINT_EVERY, Observer, train
-from wherefrom.training.memory import peak_memory
+from wherefrom.training.checkpoint import load_weights
+from wherefrom.training.keeping import is_finished, train_and_keep
+from wherefrom.training.loop import CHECKPOINT_EVERY, Observer
 from wherefrom.training.processes import choose_device, join_processes
 from wherefrom.training.recipes import Phase, Recipe
-from wherefrom.training.run import (
-    Run,
-    load_run,
-    open_folder,
-    save_model,
-    start_run,
-    update_run,
-    write_shape,
-)
+from wherefrom.training.run import Run, load_run, open_folder, start_run, write_shape
 from wherefrom.training.sources import TrainingData
 
 
@@ -158,7 +149,7 @@ def teach(
     )
     job = _job(lesson, settings, config)
     processes.lead(lambda: open_folder(out, job, resume=settings.resume))
-    if (out / "model.safetensors").exists() and read_json(out / "run.json")["status"] == "finished":
+    if is_finished(out):
         return load_run(out, device=device)
     documents = lesson.corpus.documents if lesson.corpus else ()
     questions = lesson.questions.questions if lesson.questions else ()
@@ -175,38 +166,19 @@ def teach(
         write_shape(out, config, tokens)
 
     processes.lead(start)
-    try:
-        outcome = train(
-            model,
-            lesson.phases,
-            data,
-            out,
-            seed=settings.seed,
-            resume=settings.resume,
-            observe=observe,
-            processes=processes,
-            compiled=settings.compiled,
-            checkpoint_every=settings.checkpoint_every,
-        )
-    except (Stopped, UserError) as end:
-        if processes.leads:
-            update_run(out, status="stopped" if isinstance(end, Stopped) else "failed")
-        raise
-    weights = whole_weights(model)
-
-    def finish() -> None:
-        digest = save_model(out, config, tokens, weights)
-        update_run(
-            out,
-            status="finished",
-            sha256=digest,
-            steps=outcome.steps,
-            trained_tokens=outcome.tokens,
-            seconds=round(outcome.seconds, 2),
-            peak_mb=round(peak_memory(), 1),
-        )
-
-    processes.lead(finish)
+    train_and_keep(
+        model,
+        tokens,
+        lesson.phases,
+        data,
+        out,
+        seed=settings.seed,
+        processes=processes,
+        resume=settings.resume,
+        observe=observe,
+        compiled=settings.compiled,
+        checkpoint_every=settings.checkpoint_every,
+    )
     return load_run(out, device=device)
 
 
