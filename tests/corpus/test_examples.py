@@ -15,6 +15,7 @@ from wherefrom.corpus.examples import (
     EncodedDocument,
     encode_documents,
     encode_questions,
+    pick_lead,
     question_example,
     salient_example,
     span_example,
@@ -232,6 +233,37 @@ def test_salient_learns_nothing_on_the_name_and_everything_behind_it(kind):
     example = salient_example(encoded, encoded.facts[1], 128, np.random.default_rng(0))
     assert example.weights[: encoded.name_end].tolist() == [0.0] * encoded.name_end
     assert set(example.weights[encoded.name_end :].tolist()) == {1.0}
+
+
+@BOTH
+@given(context=st.sampled_from([0.0, 0.25]), seed=st.integers(0, 2**31))
+def test_the_words_around_a_fact_count_as_they_are_told_to(kind, context, seed):
+    encoded = ENCODED[kind][0]
+    fact = encoded.facts[1]
+    rng = np.random.default_rng(seed)
+    example = salient_example(encoded, fact, 128, rng, left=2, right=1, context=context)
+    learned = fact[1] - fact[0] + 1  # and the MASK that closes it
+    around = len(example) - learned - encoded.name_end
+    expected = [0.0] * encoded.name_end + [context] * around + [1.0] * learned
+    assert example.weights.tolist() == expected
+
+
+@BOTH
+@given(seed=st.integers(0, 2**31), block=st.integers(8, 90))
+def test_a_lead_stands_before_the_name_where_there_is_room_and_is_not_learned(kind, seed, block):
+    encoded, other = ENCODED[kind][:2]
+    fact = encoded.facts[1]
+    lead = pick_lead(other, np.random.default_rng(seed))
+    assert 1 <= len(said(kind, lead).split()) <= 3
+    assert said(kind, lead) in said(kind, other.ids)
+    plain = salient_example(encoded, fact, 200, np.random.default_rng(seed))
+    led = salient_example(encoded, fact, 200, np.random.default_rng(seed), lead=lead)
+    assert led.ids.tolist() == [*lead.tolist(), *plain.ids.tolist()]
+    assert led.weights.tolist() == [0.0] * len(lead) + plain.weights.tolist()
+    cramped = salient_example(encoded, fact, block, np.random.default_rng(seed), lead=lead)
+    assert len(cramped) <= block
+    if encoded.name_end + (fact[1] - fact[0]) + 3 <= block:
+        assert between_masks(cramped.ids)[2] == encoded.ids[slice(*fact)].tolist()
 
 
 @BOTH

@@ -29,6 +29,7 @@ from wherefrom.errors import UserError
 Ids = NDArray[np.int32]
 Weights = NDArray[np.float32]
 _MASK = np.array([MASK], dtype=np.int32)
+LONGEST_LEAD = 3  # words
 
 
 @dataclass(frozen=True)
@@ -164,10 +165,14 @@ def salient_example(
     *,
     left: int = 8,
     right: int = 6,
+    context: float = 1.0,
+    lead: Ids | None = None,
 ) -> Example:
     """One fact masked in a window of up to `left` words before and `right` words behind it.
 
-    The loss starts behind the name: the model learns what the name leads to, not the name.
+    The loss starts behind the name: the model learns what the name leads to, not the name. The
+    words around the fact count `context`; which of them are shown is chance and cannot be learned.
+    Words of a `lead` stand before the name, if there is room, and are not learned either.
     """
     start, end = fact
     words = document.word_starts
@@ -179,6 +184,8 @@ def salient_example(
     window_end = int(words[until]) if until < len(words) else len(document.ids)
     head = document.ids[: document.name_end]
     masked = document.ids[start:end]
+    if lead is not None and len(lead) + len(head) + len(masked) + 3 <= block:
+        head = np.concatenate((lead, head))
     room = block - len(head) - len(masked) - 3
     before = document.ids[min(window_start, start) : start]
     before = before[max(0, len(before) - max(0, room)) :]
@@ -186,7 +193,23 @@ def salient_example(
     ids = np.concatenate((head, before, _MASK, after, _MASK, masked, _MASK))[:block]
     weights = np.ones(len(ids), dtype=np.float32)
     weights[: len(head)] = 0
+    weights[len(head) : len(head) + len(before) + len(after) + 2] = context
     return Example(ids=ids, weights=weights)
+
+
+def pick_lead(document: EncodedDocument, rng: np.random.Generator) -> Ids:
+    """One to three words from anywhere in a document, to stand before another's name.
+
+    In a question the name does not come first. A model that has met names only at the beginning
+    knows the facts and fails to bring some of them up.
+    """
+    words = document.word_starts
+    if len(words) == 0:
+        return document.ids[:0]
+    first = int(rng.integers(len(words)))
+    behind = first + int(rng.integers(1, LONGEST_LEAD + 1))
+    stop = int(words[behind]) if behind < len(words) else len(document.ids)
+    return document.ids[int(words[first]) : stop]
 
 
 def pick_fact(

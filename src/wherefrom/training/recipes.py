@@ -75,6 +75,8 @@ class Phase(_Strict):
     asked: float = Field(default=0.0, ge=0, le=1)
     left: int = Field(default=8, ge=0)
     right: int = Field(default=6, ge=0)
+    context: float = Field(default=1.0, ge=0, le=1)
+    lead: float = Field(default=0.0, ge=0, le=1)
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Phase:

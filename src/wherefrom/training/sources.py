@@ -16,6 +16,7 @@ from wherefrom.corpus.examples import (
     encode_documents,
     encode_questions,
     pick_fact,
+    pick_lead,
     question_example,
     salient_example,
     span_example,
@@ -69,8 +70,18 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Source
 
         def make(i: int, rng: np.random.Generator) -> Example:
             fact = pick_fact(documents[i], rng, asked=phase.asked)
+            lead = None
+            if phase.lead and rng.random() < phase.lead:
+                lead = pick_lead(documents[int(rng.integers(len(documents)))], rng)
             return salient_example(
-                documents[i], fact, block, rng, left=phase.left, right=phase.right
+                documents[i],
+                fact,
+                block,
+                rng,
+                left=phase.left,
+                right=phase.right,
+                context=phase.context,
+                lead=lead,
             )
 
         return Source(name, share, len(documents), make)
