@@ -341,7 +341,7 @@ class TestSpeed:
         pytest.importorskip("transformers")
         decoding = benchmark("decoding")
         torch.set_num_threads(1)
-        run, questions = decoding.train(tmp_path, "bpe", "16x2x2", 2, people=40)
+        run, questions = decoding.train(tmp_path, "bpe", "16x2x2", 20, people=40)
         found = decoding.compare(run, questions, tmp_path, label="few", repeats=1, sample=1)
         assert [record["name"] for record in found] == [
             "few: ours",

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from wherefrom.corpus import batches
-from wherefrom.corpus.people import CALIBRATION, JUDGED, LEFT_OUT, read_people
+from wherefrom.corpus.people import CALIBRATION, FITTING, JUDGED, LEFT_OUT, read_people
 from wherefrom.errors import UserError
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.provenance import account
@@ -227,7 +227,7 @@ class TestAfterTraining:
     def test_the_folder_holds_all_that_verdicts_need(self, finished) -> None:
         out, result = finished
         people = read_people(out)
-        assert {person.role for person in people} == {CALIBRATION, JUDGED}
+        assert {person.role for person in people} == {CALIBRATION, JUDGED, FITTING}
         info = json.loads((out / "run.json").read_text("utf-8"))
         lines = (out / "world" / "documents.txt").read_text("utf-8").splitlines()
         kept = [line for line in lines if not line.startswith(tuple(info["left_out"]))]

@@ -18,11 +18,13 @@ from wherefrom.corpus.people import (
     ASSUMED_UNSEEN,
     CALIBRATION,
     DEV,
+    FITTING,
     INVENTED,
     JUDGED,
     LEFT_OUT,
     PEOPLE,
     SET_ASIDE,
+    SPARE_NAMES,
     UNSEEN_FILE,
     Deal,
     Person,
@@ -77,11 +79,14 @@ def count(dealt: Deal) -> Counter[tuple[str, bool, str]]:
 
 def test_a_tenth_is_set_aside_and_invented_names_stand_in_for_the_unseen():
     dealt = deal()
-    assert count(dealt) == {
+    found = count(dealt)
+    assert 50 < found.pop((FITTING, False, INVENTED)) <= SPARE_NAMES
+    assert found == {
         (CALIBRATION, True, SET_ASIDE): 6,
         (CALIBRATION, False, INVENTED): 2,  # a fifth or so of eight
         (JUDGED, True, DEV): 20,
     }
+    assert len({key_of(person.subject) for person in dealt.people}) == len(dealt.people)
     assert len(dealt.train.questions) == 54
     assert len(dealt.corpus.documents) == 80
     invented = [person for person in dealt.people if person.source == INVENTED]
@@ -97,6 +102,7 @@ def test_a_fifth_left_out_of_both_files_is_the_unseen_of_both_halves():
         (CALIBRATION, False, LEFT_OUT): 2,  # of twelve: so many as among the judged
         (JUDGED, True, DEV): 16,
         (JUDGED, False, LEFT_OUT): 4,
+        (FITTING, False, LEFT_OUT): 10,
     }
     assert len(dealt.train.questions) == 60 - 12 - 6
     assert len(dealt.corpus.documents) == 80 - 12 - 4
@@ -111,6 +117,7 @@ def test_half_of_the_unseen_file_calibrates_and_half_is_judged():
         (CALIBRATION, False, UNSEEN_FILE): 3,
         (JUDGED, True, DEV): 20,
         (JUDGED, False, UNSEEN_FILE): 10,
+        (FITTING, False, UNSEEN_FILE): 7,
     }
     assert dealt.notes == ()
 
@@ -122,6 +129,7 @@ def test_with_too_few_of_a_side_the_other_is_made_smaller():
         (CALIBRATION, False, UNSEEN_FILE): 20,
         (JUDGED, True, DEV): 10,
         (JUDGED, False, UNSEEN_FILE): 20,
+        (FITTING, True, SET_ASIDE): 30,
     }
     assert few.notes == ()
     fewer = deal(train=50, dev=20, unseen=20, set_aside=0.8)  # 10 unseen are not enough

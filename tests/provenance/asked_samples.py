@@ -124,6 +124,7 @@ def controlled(
         wrong=0,
         bound=0.04,
         people_needed=None,
+        estimate=0.6 if threshold is None else None,
     )
     return replace(
         confidence,

@@ -430,3 +430,31 @@ def test_a_promise_is_kept_here_or_a_sentence_says_why_not(rows, risk, delta):
 
 def test_squash_without_a_curve_is_the_sigmoid():
     assert squash(np.array([-800.0, 0.0, 800.0]), NO_CURVE) == pytest.approx([0, 0.5, 1])
+
+
+def test_where_nothing_can_be_promised_a_threshold_is_estimated_and_says_so():
+    confidence = np.concatenate((np.full(30, 0.9), np.full(30, 0.6), np.full(40, 0.2)))
+    correct = np.concatenate((np.ones(58), np.zeros(42))).astype(bool)  # 2 of 60 wrong from 0.6 on
+    found = guarantee_threshold(confidence, correct)
+    assert found.threshold is None
+    assert (found.given, found.wrong) == (60, 2)
+    assert 0.2 < found.estimate <= 0.6
+    assert found.used == found.estimate
+    assert "by estimate, not by promise" in found.reason
+    assert (found.wrong + 1) / (found.given + 2) <= found.risk
+    stricter = guarantee_threshold(confidence, correct, risk=0.04)
+    assert 0.6 < stricter.estimate <= 0.9  # 3 of 62 are too many, 1 of 32 is not
+    promised = guarantee_threshold(confidence, correct, risk=0.3)
+    assert promised.estimate is None
+    assert promised.used == promised.threshold
+
+
+def test_too_few_to_estimate_on_leaves_the_confidence_itself_or_nothing():
+    few = guarantee_threshold([0.9] * 10, [True] * 10)
+    assert few.threshold is None
+    assert few.estimate == 0.95
+    assert few.given == 0
+    assert few.reason.endswith("so answers are told from a confidence of 0.95 on.")
+    score = guarantee_threshold([0.9] * 10, [True] * 10, probability=False)
+    assert score.estimate is None
+    assert score.reason.endswith("nor can one be estimated.")

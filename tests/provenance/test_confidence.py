@@ -14,21 +14,26 @@ import torch
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.people import CALIBRATION, INVENTED, JUDGED, SET_ASIDE, Person
+from wherefrom.corpus.people import CALIBRATION, FITTING, INVENTED, JUDGED, SET_ASIDE, Person
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import (
     CALIBRATED,
     EVIDENCE_SIGNS,
-    PROBE,
     Confidence,
     evidence_columns,
     fit_confidence,
-    is_right,
     load_confidence,
     save_confidence,
 )
 from wherefrom.provenance.evidence import Evidence, ensure_evidence
+from wherefrom.provenance.fitting_people import (
+    PROBE,
+    READ,
+    is_right,
+    read_signals,
+    with_spare_people,
+)
 from wherefrom.provenance.signals import SIGNALS
 from wherefrom.provenance.support import find_support
 from wherefrom.storage import write_json
@@ -191,15 +196,54 @@ def test_the_same_people_and_seed_give_the_same_file(fitted: Fitted, tmp_path: P
     assert (tmp_path / CALIBRATED).read_bytes() == (fitted.run.folder / CALIBRATED).read_bytes()
 
 
-def test_the_probe_of_the_calibration_people_is_that_of_others(fitted: Fitted) -> None:
-    """A probe that has seen a person knows them by heart; the calibration must not learn that."""
+def test_what_is_fitted_about_the_calibration_people_is_that_of_others(fitted: Fitted) -> None:
+    """A fit that has seen a person knows them by heart; the calibration must not learn that."""
     people = calibrating(fitted)
+    reader = type(fitted.confidence.reader).prepare(fitted.run, fitted.twin, PLACES, NAMES, seed=3)
+    everybody, counts = with_spare_people(people)
+    table, _ = read_signals(reader, everybody, counts, seed=3, notes=[])
+    itself = reader.read(table.questions, table.subjects, only=[READ]).columns[READ]
+    assert READ in table.columns
+    assert not np.allclose(table.columns[READ], itself)
+    assert ((table.columns[READ] > 0.5) == [person.seen for person in people]).mean() > 0.6
     pairs = [(person.question, person.subject) for person in people]
-    reader = fitted.confidence.reader
-    fresh = type(reader).prepare(fitted.run, fitted.twin, PLACES, NAMES, seed=3)
-    held_out = fresh.fit_probe(pairs[: len(NAMES)], pairs[len(NAMES) :], seed=3)
-    column = next(s for s in fitted.confidence.checked.signals if s.name == PROBE)
-    assert (column.low, column.high) == pytest.approx((held_out.min(), held_out.max()))
+    held_out = reader.fit_probe(pairs[: len(NAMES)], pairs[len(NAMES) :], seed=3)
+    known = reader.read(table.questions, table.subjects, only=[PROBE]).columns[PROBE]
+    assert not np.allclose(held_out, known)
+
+
+def test_asking_takes_the_chosen_signals_alone(fitted: Fitted) -> None:
+    confidence = fitted.confidence
+    assert set(confidence.signals) >= {"log_probability"}
+    assert set(confidence.signals) < set(SIGNALS)
+    used = {signal.name for signal in confidence.internal.signals}
+    assert used <= set(confidence.signals)
+    people = calibrating(fitted)
+    questions, subjects = [p.question for p in people], [p.subject for p in people]
+    few = confidence.reader.read(questions, subjects, only=confidence.signals)
+    all_there_are = confidence.reader.read(questions, subjects)
+    assert confidence.internal_probability(few) == pytest.approx(
+        confidence.internal_probability(all_there_are), abs=1e-4
+    )
+
+
+def test_spare_people_leave_the_mix_as_it_is(fitted: Fitted) -> None:
+    people = calibrating(fitted)
+    spare = [
+        ask(f"Kim {name}", FITTING, INVENTED, None, seen=False) for name in ("Roe", "Sin", "Tor")
+    ]
+    strange = [ask("Lou Roe", FITTING, "left out", "Rome", seen=False)]  # a kind that has nobody
+    everybody, counts = with_spare_people([*people, *strange, *spare])
+    assert everybody == [*people, *spare]
+    seen = np.array([person.seen for person in everybody])
+    assert counts[seen] == pytest.approx(1.0)
+    assert counts[~seen] == pytest.approx(len(STRANGERS) / (len(STRANGERS) + 3))
+    assert counts.sum() == pytest.approx(len(people))
+    more = fit(fitted.run, fitted.twin, fitted.evidence, [*fitted.people, *spare])
+    assert more.people == len(people)  # whoever is spare promises nothing
+    assert more.internal_held_out.shape == (len(people),)
+    assert more.people_sha256 != fitted.confidence.people_sha256
+    assert more.internal != fitted.confidence.internal
 
 
 def test_a_run_without_a_twin_has_a_confidence_too(fitted: Fitted, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.provenance import signal_reader
+from wherefrom.provenance.calibration import fit_with_held_out
 from wherefrom.provenance.likelihood import encode_prompts, score_answers
 from wherefrom.provenance.signal_reader import LEAST, SignalReader
 from wherefrom.provenance.signals import SIGNALS, choose_signals
@@ -59,7 +61,7 @@ def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kin
     assert np.isnan(table.columns["name_attention"]).all() == (variant == "perceiver")
     for name, column in table.columns.items():
         assert column.shape == (len(NAMES),)
-        if name != "name_attention":
+        if name not in ("name_attention", "name_read"):
             assert np.isfinite(column).all(), name
     one = reader.read(QUESTIONS[2:3], NAMES[2:3])
     assert one.answers == table.answers[2:3]
@@ -144,7 +146,7 @@ def test_countries_mean_nothing_where_answers_are_not_places():
 def test_questions_are_read_in_parts_that_are_reported(monkeypatch):
     reader = reader_of(run_of())
     whole = reader.read(QUESTIONS, NAMES, only={"entropy"})
-    monkeypatch.setattr(signal_reader, "PART", 4)
+    monkeypatch.setattr(signal_reader, "TRIE_PART", 4)
     told: list[int] = []
     parts = reader.read(QUESTIONS, NAMES, only={"entropy"}, report=told.append)
     assert told == [4, 2]
@@ -153,3 +155,64 @@ def test_questions_are_read_in_parts_that_are_reported(monkeypatch):
     assert parts.answers == whole.answers
     assert parts.columns["entropy"] == pytest.approx(whole.columns["entropy"], rel=1e-3)
     assert reader.read([], [], only={"entropy"}).answers == ()
+
+
+@pytest.mark.parametrize("kind", ["chars", "bpe"])
+def test_the_name_signals_are_likelihoods_of_the_name(kind):
+    run = run_of(kind=kind)
+    reader = replace(reader_of(run), contexts=("born", "was born"))
+    table = reader.read(QUESTIONS, NAMES, answers=["Oslo"] * 6)
+    tokens, space = run.tokens, " " if kind == "chars" else ""
+    answer = [*tokens.encode("Oslo"), MASK]
+    for at, name in enumerate(NAMES):
+        ids = tokens.encode(f"{name}.")
+        [whole] = score_answers(run.model, [ids[:1]], [ids[1:]])
+        assert table.columns["name_likelihood"][at] == pytest.approx(whole / (len(ids) - 1))
+        first, last = name.split()
+        tail = tokens.encode(f"{last}.")
+        heads = [tokens.encode(word + space) for word in (first, *reader.first_words)]
+        own, *others = score_answers(run.model, heads, [tail] * len(heads))
+        lift = own - np.log(max(np.exp(others).mean(), LEAST))
+        assert table.columns["name_lift"][at] == pytest.approx(lift, rel=1e-4)
+        opening = tokens.encode(f"{name}.{space}")
+        words = [tokens.encode(text + space) for text in reader.contexts]
+        prompts = [[*opening, *each, MASK, MASK] for each in ([], *words)]
+        plain, *stated = score_answers(run.model, prompts, [answer] * 3)
+        assert table.columns["infill"][at] == pytest.approx(plain, rel=1e-5)
+        assert table.columns["context_infill"][at] == pytest.approx(max(stated), rel=1e-5)
+    bare = reader_of(run).read(QUESTIONS, NAMES, only=["infill", "context_infill"]).columns
+    assert bare["infill"] == pytest.approx(bare["context_infill"])  # without words the same
+
+
+def test_the_token_margin_is_the_least_lead_of_a_token():
+    run = run_of()
+    column = reader_of(run).read(QUESTIONS, NAMES, answers=["Os"] * 6).columns["token_margin"]
+    ids = [*run.tokens.encode("Os"), MASK]
+    for at, prompt in enumerate(encode_prompts(run.model, run.tokens, QUESTIONS)):
+        with torch.inference_mode():
+            logits = run.model(torch.tensor([[*prompt, *ids[:-1]]]))[0, len(prompt) - 1 :]
+        leads = []
+        for row, token in zip(logits, ids, strict=True):
+            others = torch.cat((row[:token], row[token + 1 :]))
+            leads.append(float(row[token] - others.max()))
+        assert column[at] == pytest.approx(min(leads), rel=1e-3, abs=1e-3)
+
+
+def test_name_read_is_a_curve_over_the_name_signals():
+    run = run_of(kind="bpe")
+    reader = reader_of(run)
+    table = reader.read(QUESTIONS, NAMES)
+    assert np.isnan(table.columns["name_read"]).all()
+    strangers = [f"{a} {b}" for a in "ABCDEFG" for b in ("Moe", "Nys", "Orr")]
+    asked = [TEMPLATE.replace("{subject}", name) for name in strangers]
+    columns = reader.read(asked, strangers).columns
+    seen = columns["name_likelihood"] > np.median(columns["name_likelihood"])
+    both = {name: columns[name] for name in ("name_likelihood", "name_lift")}
+    curve = fit_with_held_out(both, seen, bend=False, seed=0).calibration
+    again = replace(reader, name_curve=curve)
+    read = again.read(asked, strangers, only=["name_read"])
+    assert read.columns["name_read"] == pytest.approx(curve.probability(both), abs=1e-4)
+    assert set(read.columns) == {"name_read", "name_likelihood", "name_lift"}
+    record = json.loads(json.dumps(again.to_dict(), allow_nan=False))
+    loaded = SignalReader.from_dict(record, run, None).read(asked, strangers, only=["name_read"])
+    assert np.array_equal(loaded.columns["name_read"], read.columns["name_read"])

@@ -27,6 +27,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import Confidence
 from wherefrom.provenance.evidence import Evidence
 from wherefrom.provenance.reasons import shorten
+from wherefrom.provenance.signals import SIGNALS
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     MADE_UP,
@@ -153,12 +154,27 @@ def test_below_the_threshold_nothing_is_told_and_the_promise_is(lab: Lab) -> Non
     assert exactly.told == place_of(ADA)
 
 
-def test_without_a_promise_a_half_is_the_threshold_and_the_reason_is_told(lab: Lab) -> None:
+def test_without_a_promise_the_estimate_is_the_threshold_and_the_reason_is_told(lab: Lab) -> None:
     found = judge(lab, ADA, place_of(ADA), threshold=None)
     assert found.told == place_of(ADA)
-    assert found.why.endswith(
-        "; no threshold can promise that on 32 people, so answers are told from a half on"
+    assert found.why.endswith("; no threshold can promise that on 32 people")
+    assert find_threshold(controlled(lab.confidence, threshold=None)).value == 0.6
+    unpromised = find_threshold(lab.confidence)  # which has few people
+    assert unpromised.promise is None
+    assert "by estimate, not by promise" in (unpromised.no_promise or "") or (
+        "nothing can be estimated either" in (unpromised.no_promise or "")
     )
+
+
+def test_signals_are_those_of_the_confidence_unless_all_are_asked_for(lab: Lab) -> None:
+    asked = ([question(ADA)], [ADA])
+    few, every = (
+        give_verdicts(lab.run, lab.confidence, lab.evidence, *asked, also=also)[0].signals
+        for also in ((), None)
+    )
+    assert set(lab.confidence.signals) <= few.keys() < every.keys() == SIGNALS.keys()
+    named = give_verdicts(lab.run, lab.confidence, lab.evidence, *asked, also=["entropy"])[0]
+    assert named.signals.keys() == few.keys() | {"entropy"}
 
 
 def test_another_risk_has_another_threshold(lab: Lab) -> None:

@@ -28,14 +28,15 @@ def judge(
     run: Path | None, risk: float | None, level: float, resamples: int, seed: int, as_json: bool
 ) -> None:
     """Judge the verdicts of RUN (the newest if left out) on people kept for that."""
-    from wherefrom.corpus.people import read_people
+    from wherefrom.corpus.people import FITTING, read_people
     from wherefrom.provenance.account import Estimate
     from wherefrom.provenance.judging import judge_run, write_judgement
     from wherefrom.training.newest import find_newest_run
     from wherefrom.training.run import load_run
 
     loaded = load_run(find_newest_run() if run is None else run)
-    asked = Estimate("asked about", len(read_people(loaded.folder)), talk)
+    people = sum(person.role != FITTING for person in read_people(loaded.folder))
+    asked = Estimate("asked about", people, talk)
     judgement = judge_run(
         loaded, risk=risk, level=level, resamples=resamples, seed=seed, report=asked
     )

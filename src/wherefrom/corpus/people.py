@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from wherefrom.corpus.documents import Corpus
 from wherefrom.corpus.invented import invent_names
-from wherefrom.corpus.named import Asked, Key
+from wherefrom.corpus.named import Asked, Key, key_of
 from wherefrom.corpus.questions import SLOT, QuestionSet
 from wherefrom.errors import UserError
 from wherefrom.storage import write_whole
 
 PEOPLE = "people.jsonl"
 CALIBRATION, JUDGED = "calibration", "judged"
+FITTING = "fitting"  # beyond the calibration's mix: they help to fit weights, and promise nothing
 SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED = (
     "set aside",
     "left out",
@@ -34,8 +35,9 @@ SOURCES = (SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED)
 ASSUMED_UNSEEN = 0.2  # of the calibration, where nobody among the judged shows how many to expect
 ENOUGH = 20  # unseen people of the calibration from which on nobody has to be invented
 LARGEST_SHARE = 0.9
+SPARE_NAMES = 200  # invented names beyond those of the calibration, where any are invented
 # each draw has a stream of its own, so that another share changes nothing else
-_LEAVE_TRAIN, _LEAVE_DEV, _ASIDE, _HALVES, _MIX, _NAMES = range(1, 7)
+_LEAVE_TRAIN, _LEAVE_DEV, _ASIDE, _HALVES, _MIX, _NAMES, _SPARE = range(1, 8)
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,14 @@ def deal_people(
             for key in strangers
         ]
     judged = [person for person in people if person.role == JUDGED]
+    spare: list[Person] = []
     calibrating = [person for person in people if person.role == CALIBRATION]
     if not aside:
         why = "--set-aside is 0" if set_aside == 0 else "no training person can be spared"
         notes.append(f"nobody is set aside ({why}), so no confidence can be fitted.")
         calibrating = []
     else:
-        calibrating = _mix(calibrating, judged, asked, learned, seed, notes)
+        calibrating, spare = _mix(calibrating, judged, asked, learned, seed, notes)
     if not judged:
         notes.append(
             "nobody is judged: the training questions ask about all people of the dev questions "
@@ -147,7 +150,7 @@ def deal_people(
     return Deal(
         train=learned,
         corpus=kept,
-        people=(*calibrating, *judged),
+        people=(*calibrating, *judged, *(replace(one, role=FITTING) for one in spare)),
         notes=tuple(notes),
         left_out=left_out,
     )
@@ -251,26 +254,29 @@ def _mix(
     learned: QuestionSet,
     seed: int,
     notes: list[str],
-) -> list[Person]:
+) -> tuple[list[Person], list[Person]]:
     """The calibration people with the share of unseen ones that the judged people have.
 
-    Of whom there are too many, some are let go. Where fewer than ENOUGH unseen ones can be had,
-    invented names stand in, and a note says so.
+    Of whom there are too many, some go into the second list. Where fewer than ENOUGH unseen ones
+    can be had, invented names stand in, and a note says so.
     """
     seen = [person for person in calibrating if person.seen]
     unseen = [person for person in calibrating if not person.seen]
     expected = sum(not person.seen for person in judged)
     share = expected / len(judged) if expected else ASSUMED_UNSEEN
     if not seen or share == 1:
-        return unseen
+        return unseen, []
     rng = _stream(seed, _MIX)
     wanted = max(1, round(len(seen) * share / (1 - share)))
     unseen = _some(unseen, wanted, rng)
     if len(unseen) < min(wanted, ENOUGH):
         lacking = min(wanted, len(seen)) - len(unseen)
         whom = "too few people are left out" if unseen else "nobody is left out"
-        invented = _invent(lacking, asked, learned, seed)
+        invented = _invent(lacking, asked, learned, _stream(seed, _NAMES))
         unseen += invented
+        more = _invent(SPARE_NAMES, asked, learned, _stream(seed, _SPARE))
+        known = {key_of(person.subject) for person in invented}
+        calibrating = [*calibrating, *(one for one in more if key_of(one.subject) not in known)]
         notes.append(
             f"{whom}: {len(invented)} invented names stand in for the unseen in the calibration, "
             f"{len(unseen)} of its {len(seen) + len(unseen)} people, and what is promised of "
@@ -283,18 +289,22 @@ def _mix(
             f"the calibration has {len(unseen)} unseen people where {wanted} were wanted: the "
             "data have no more, and do not show how to invent more."
         )
-    return [*seen, *unseen]
+    mixed = [*seen, *unseen]
+    taken = {(person.subject, person.question) for person in mixed}
+    spare = [one for one in calibrating if (one.subject, one.question) not in taken]
+    return mixed, spare
 
 
 def _some(people: list[Person], count: int, rng: np.random.Generator) -> list[Person]:
     return [people[at] for at in sorted(rng.permutation(len(people))[:count])]
 
 
-def _invent(count: int, asked: Asked, learned: QuestionSet, seed: int) -> list[Person]:
+def _invent(
+    count: int, asked: Asked, learned: QuestionSet, rng: np.random.Generator
+) -> list[Person]:
     wordings = [learned.template] if learned.template else _wordings(learned)
     if not wordings:
         return []
-    rng = _stream(seed, _NAMES)
     subjects = [question.subject for question in learned.questions]
     subjects += [document.subject for document in asked.corpus.documents]
     names = invent_names(
@@ -332,6 +342,6 @@ def _is_whole(person: Person) -> bool:
         all(isinstance(text, str) and text for text in texts)
         and isinstance(person.seen, bool)
         and (person.answer is None or isinstance(person.answer, str))
-        and person.role in (CALIBRATION, JUDGED)
+        and person.role in (CALIBRATION, JUDGED, FITTING)
         and person.source in SOURCES
     )

@@ -11,7 +11,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from wherefrom.corpus.people import CALIBRATION, JUDGED, PEOPLE, Deal, people_text, write_people
+from wherefrom.corpus.people import (
+    CALIBRATION,
+    FITTING,
+    JUDGED,
+    PEOPLE,
+    Deal,
+    people_text,
+    write_people,
+)
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import (
     Confidence,
@@ -23,6 +31,7 @@ from wherefrom.provenance.confidence import (
 from wherefrom.provenance.evidence import Evidence, ensure_evidence
 from wherefrom.provenance.judging import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
 from wherefrom.provenance.known_answers import are_places
+from wherefrom.provenance.openings import learn_contexts
 from wherefrom.provenance.origins import probe_origins, write_origins
 from wherefrom.storage import read_json
 from wherefrom.training.run import Run, update_run
@@ -56,7 +65,8 @@ def account_for(run: Run, twin: Run, deal: Deal, *, seed: int, say: Say = lambda
             return
         if not _is_judged(run, confidence):
             say(f"judging by {len(deal.of_role(JUDGED)):,} people")
-            estimate = Estimate("asked about", len(deal.people), say)
+            asked = len(deal.of_role(JUDGED)) + len(deal.of_role(CALIBRATION))
+            estimate = Estimate("asked about", asked, say)
             judgement = judge_run(
                 run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
             )
@@ -82,7 +92,7 @@ def _confidence(
     run: Run, twin: Run, deal: Deal, evidence: Evidence, seed: int, say: Say
 ) -> Confidence:
     """The confidence in the folder if it is of these people and weights, else fitted anew."""
-    asked = deal.of_role(CALIBRATION)
+    asked = [*deal.of_role(CALIBRATION), *deal.of_role(FITTING)]
     try:
         confidence = load_confidence(run)
         if confidence.people_sha256 == hash_people(asked):
@@ -97,6 +107,7 @@ def _confidence(
         asked,
         sorted({question.answer or "" for question in deal.train.questions}),
         names=list(dict.fromkeys(document.subject for document in deal.corpus.documents)),
+        contexts=learn_contexts(deal.corpus.documents, deal.train.questions),
         twin=twin,
         seed=seed,
         notes=deal.notes,

@@ -42,9 +42,11 @@ class Asker:
         *,
         always_answer: bool = False,
         risk: float | None = None,
+        all_signals: bool = False,
     ) -> list[Verdict]:
         """A verdict on the run's answer to each question, in order."""
-        return self.ask_rows(as_rows(questions), always_answer=always_answer, risk=risk)
+        rows = as_rows(questions)
+        return self.ask_rows(rows, always_answer=always_answer, risk=risk, all_signals=all_signals)
 
     def check(self, question: str) -> str:
         """Whom a question is about, or a UserError that says why it cannot be asked."""
@@ -56,11 +58,13 @@ class Asker:
         *,
         always_answer: bool = False,
         risk: float | None = None,
+        all_signals: bool = False,
         report: Callable[[int], None] | None = None,
     ) -> list[Verdict]:
         """The same for rows that may name their subject or bring an answer of another model.
 
-        `report` is told how many more are done.
+        Verdicts have the signals that their confidence takes, or all there are, which takes
+        several times as long. `report` is told how many more are done.
         """
         if risk is not None and not 0 < risk < 1:
             raise UserError(f"the risk must lie between 0 and 1, as 0.05 for 5 %; {risk:g} is not.")
@@ -83,6 +87,7 @@ class Asker:
                     risk=risk,
                     answers=answers,
                     known_answers=self.known_answers,
+                    also=None if all_signals else (),
                 )
             if report is not None:
                 report(len(some))

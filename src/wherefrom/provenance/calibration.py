@@ -64,16 +64,28 @@ def numbered(groups: ArrayLike | None, rows: int) -> NDArray[np.int_]:
     return people
 
 
+def counted(counts: ArrayLike | None, rows: int) -> Floats:
+    """How many people each row stands for."""
+    many = np.ones(rows) if counts is None else as_column(counts, "counts")
+    if many.shape != (rows,) or not (np.isfinite(many) & (many > 0)).all():
+        raise UserError(f"each of {rows} people must count for a number above 0.")
+    return many
+
+
 def fit_calibration(
     signals: Mapping[str, ArrayLike],
     correct: ArrayLike,
     *,
     signs: Mapping[str, int] | None = None,
     groups: ArrayLike | None = None,
+    counts: ArrayLike | None = None,
     seed: int,
 ) -> Calibration:
     """The calibration alone; see `fit_with_held_out`."""
-    return fit_with_held_out(signals, correct, signs=signs, groups=groups, seed=seed).calibration
+    fitted = fit_with_held_out(
+        signals, correct, signs=signs, groups=groups, counts=counts, seed=seed
+    )
+    return fitted.calibration
 
 
 def fit_with_held_out(
@@ -82,11 +94,15 @@ def fit_with_held_out(
     *,
     signs: Mapping[str, int] | None = None,
     groups: ArrayLike | None = None,
+    counts: ArrayLike | None = None,
+    bend: bool = True,
     seed: int,
 ) -> Fitted:
     """Fit on people set aside. `signs`: +1 or -1 where a signal's direction is to be held.
 
-    `groups` numbers the people where somebody has several rows; they then share a fold.
+    `groups` numbers the people where somebody has several rows; they then share a fold. `counts`
+    is how many people each row stands for: a row that counts 2 acts as two rows would. Without
+    `bend` there is no second step.
     """
     columns = {name: as_column(values, name) for name, values in signals.items()}
     rows = equal_length(columns)
@@ -95,17 +111,22 @@ def fit_with_held_out(
         if name not in columns or (signs or {})[name] not in (-1, 0, 1):
             raise UserError(f"the sign of {name} must be -1, 0 or 1, for a signal that is there.")
     usable = {name: column for name, column in columns.items() if tells_something(column)}
+    many = counted(counts, rows)
     fewer = min(int(right.sum()), int((~right).sum()))
     if rows < FEWEST or fewer < FEWEST_EACH or not usable:
-        same = constant_calibration(rows, int(right.sum()), usable=bool(usable))
+        same = constant_calibration(right, many, usable=bool(usable))
         return Fitted(same, same.probability(columns))
 
     people = numbered(groups, rows)
-    table = standardise(usable, signs or {})
+    table = standardise(usable, {name: (signs or {}).get(name, 0) for name in usable}, many)
     folds = deal_folds(right, people, np.random.default_rng(seed))
-    strength, held_out = choose_strength(table.columns, right, folds, table.signs)
+    strength, held_out = choose_strength(table.columns, right, folds, table.signs, many)
     beta = fit_logistic(
-        table.columns, right.astype(np.float64), strength=strength, signs=table.signs
+        table.columns,
+        right.astype(np.float64),
+        strength=strength,
+        signs=table.signs,
+        counts=many,
     )
     calibration = Calibration(
         signals=tuple(
@@ -117,7 +138,7 @@ def fit_with_held_out(
             for at, (spread, absent) in enumerate(zip(table.spreads, table.absent, strict=True))
         ),
         intercept=float(beta[-1]),
-        curve=second_step(held_out, right, folds),
+        curve=second_step(held_out, right, folds, many) if bend else NO_CURVE,
         strength=strength,
         people=rows,
         right=int(right.sum()),
@@ -126,10 +147,11 @@ def fit_with_held_out(
     return Fitted(calibration, squash(held_out, calibration.curve))
 
 
-def constant_calibration(rows: int, right: int, *, usable: bool) -> Calibration:
+def constant_calibration(correct: Bools, counts: Floats, *, usable: bool) -> Calibration:
     """One probability for everybody, (right + 1) / (people + 2), where no weights can be fitted."""
     why = "too few right or wrong answers" if usable else "no signal that varies"
-    share = (right + 1) / (rows + 2)
+    rows, right = correct.size, int(correct.sum())
+    share = (float(counts @ correct) + 1) / (float(counts.sum()) + 2)
     return Calibration(
         signals=(),
         intercept=float(np.log(share / (1 - share))),
@@ -148,6 +170,7 @@ def out_of_fold(
     *,
     signs: Mapping[str, int] | None = None,
     groups: ArrayLike | None = None,
+    counts: ArrayLike | None = None,
     seed: int,
 ) -> Floats:
     """Each person's probability by a calibration fitted, all steps of it, without that person.
@@ -158,6 +181,7 @@ def out_of_fold(
     rows = equal_length(columns)
     right = graded(correct, rows)
     people = numbered(groups, rows)
+    many = counted(counts, rows)
     folds = deal_folds(right, people, np.random.default_rng([seed, 1]))
     probability = np.empty(rows)
     for fold in np.unique(folds):
@@ -167,6 +191,7 @@ def out_of_fold(
             right[~out],
             signs=signs,
             groups=people[~out],
+            counts=many[~out],
             seed=seed,
         )
         probability[out] = fitted.probability({n: column[out] for n, column in columns.items()})

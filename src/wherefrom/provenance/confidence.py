@@ -8,7 +8,7 @@ away by itself; checked adds what the lines of the text say. Asking a run needs 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,24 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.corpus.people import CALIBRATION, Person
+from wherefrom.corpus.people import CALIBRATION, FITTING, Person
 from wherefrom.errors import UserError
 from wherefrom.provenance.answers import Bools, Floats
 from wherefrom.provenance.calibration import Calibration, fit_with_held_out
+from wherefrom.provenance.fitting_people import read_signals, with_spare_people
 from wherefrom.provenance.guarantee import Guarantee, guarantee_threshold
 from wherefrom.provenance.lines import EvidenceReader
 from wherefrom.provenance.probability import is_number
 from wherefrom.provenance.signal_reader import SignalReader
-from wherefrom.provenance.signals import SIGNALS, SignalTable
+from wherefrom.provenance.signals import CORE, SIGNALS, SignalTable
 from wherefrom.provenance.support import Support, find_support
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.run import Run, load_run
 
 CALIBRATED = "calibration.json"
 TWIN = Path("twins", "scratch")
-VERSION = 1
-PROBE = "known_name"
-FEWEST_FOR_PROBE = 10  # people known and unknown, each, below which no probe is fitted
+VERSION = 2
 # of what the text says, the directions that are known; being seen counts beside what is stated
 EVIDENCE_SIGNS = {"seen": 0, "states_answer": 1, "states_other": -1}
 
@@ -64,6 +63,12 @@ class Confidence:
     def people(self) -> int:
         return self.correct.size
 
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The signals that a probability takes, which are all that asking has to read."""
+        used = {each.name for each in (*self.internal.signals, *self.checked.signals)}
+        return tuple(name for name in SIGNALS if name in used or name == CORE[0])
+
     def internal_probability(self, table: SignalTable) -> Floats:
         """How likely each answer is right, by the model's own signals."""
         return self.internal.probability(table.columns)
@@ -89,6 +94,7 @@ def fit_confidence(
     known_answers: Sequence[str],
     *,
     names: Sequence[str] = (),
+    contexts: Sequence[str] = (),
     twin: Run | None,
     seed: int,
     risk: float = 0.05,
@@ -99,6 +105,9 @@ def fit_confidence(
     """Read the signals of the calibration people, and fit both modes on them.
 
     `names` are those of the data, from which decoys are made; the people's own if not given.
+    `contexts` are the words that lead to an answer in the text. People dealt out for fitting
+    alone help to fit the weights, and count as many as there are of their kind in the
+    calibration, so that its mix stays; signals are chosen and thresholds promised without them.
     `report` is told of people as they are done.
     """
     asked = [person for person in people if person.role == CALIBRATION]
@@ -107,47 +116,49 @@ def fit_confidence(
             "no confidence can be fitted, since nobody is set aside for it; repeat the study with "
             "--set-aside 0.1 and another --out."
         )
-    subjects = [person.subject for person in asked]
-    questions = [person.question for person in asked]
-    reader = SignalReader.prepare(run, twin, known_answers, list(names) or subjects, seed=seed)
+    everybody, counts = with_spare_people(people)
+    known_names = list(names) or [person.subject for person in asked]
+    reader = SignalReader.prepare(
+        run, twin, known_answers, known_names, contexts=contexts, seed=seed
+    )
     said: list[str] = [*notes]
-    probe = _fit_probe(reader, asked, seed, said)
-    table = reader.read(questions, subjects, report=report)
-    columns = dict(table.columns)
-    columns[PROBE] = probe  # of each by a probe that was fitted without them
-    correct = np.array(
-        [is_right(answer, p) for answer, p in zip(table.answers, asked, strict=True)]
-    )
-    support = find_support(evidence, subjects, table.answers, reader.known_answers)
-    signs = {name: signal.sign for name, signal in SIGNALS.items() if name in columns}
-    internal = fit_with_held_out(columns, correct, signs=signs, seed=seed)
-    checked = fit_with_held_out(
-        {**columns, **evidence_columns(support)},
-        correct,
-        signs={**signs, **EVIDENCE_SIGNS},
-        seed=seed,
-    )
+    table, correct = read_signals(reader, everybody, counts, seed=seed, notes=said, report=report)
+    columns = table.columns
+    support = find_support(evidence, table.subjects, table.answers, reader.known_answers)
+    signs = {name: SIGNALS[name].sign for name in columns}
+
+    def fit(columns: Mapping[str, Floats], signs: Mapping[str, int]) -> _Mode:
+        """A mode's calibration, and what the calibration people's held-out confidences promise."""
+        fitted = fit_with_held_out(columns, correct, signs=signs, counts=counts, seed=seed)
+        held_out, grades = fitted.held_out[: len(asked)], correct[: len(asked)]
+        promised = guarantee_threshold(held_out, grades, risk=risk, delta=delta)
+        return _Mode(fitted.calibration, promised, held_out)
+
+    internal = fit(columns, signs)
+    checked = fit({**columns, **evidence_columns(support)}, {**signs, **EVIDENCE_SIGNS})
     fitted = Confidence(
         reader=reader,
         internal=internal.calibration,
-        internal_guarantee=guarantee_threshold(internal.held_out, correct, risk=risk, delta=delta),
+        internal_guarantee=internal.guarantee,
         internal_held_out=internal.held_out,
         checked=checked.calibration,
-        checked_guarantee=guarantee_threshold(checked.held_out, correct, risk=risk, delta=delta),
+        checked_guarantee=checked.guarantee,
         checked_held_out=checked.held_out,
-        correct=correct,
+        correct=correct[: len(asked)],
         assumed_unseen=sum(not person.seen for person in asked) / len(asked),
         notes=(),
         weights_sha256=str(run.info["sha256"]),
         twin_sha256=None if twin is None else str(twin.info["sha256"]),
-        people_sha256=hash_people(asked),
+        people_sha256=hash_people(people),
     )
     return replace(fitted, notes=tuple(dict.fromkeys([*said, *_remarks(fitted)])))
 
 
-def is_right(answer: str, person: Person) -> bool:
-    """Exact match, blanks aside; of an invented person every answer is wrong."""
-    return person.answer is not None and answer.strip() == person.answer.strip()
+@dataclass(frozen=True, eq=False)
+class _Mode:
+    calibration: Calibration
+    guarantee: Guarantee
+    held_out: Floats
 
 
 def evidence_columns(support: Sequence[Support]) -> dict[str, Floats]:
@@ -160,7 +171,7 @@ def evidence_columns(support: Sequence[Support]) -> dict[str, Floats]:
 
 def hash_people(people: Sequence[Person]) -> str:
     """Which people a confidence was fitted on."""
-    rows = [asdict(person) for person in people if person.role == CALIBRATION]
+    rows = [asdict(person) for person in people if person.role in (CALIBRATION, FITTING)]
     return sha256(json.dumps(rows).encode()).hexdigest()
 
 
@@ -253,26 +264,6 @@ def _from_record(record: dict[str, Any], run: Run, twin: Run | None) -> Confiden
         twin_sha256=record["twin_sha256"],
         people_sha256=str(record["people_sha256"]),
     )
-
-
-def _fit_probe(
-    reader: SignalReader, asked: Sequence[Person], seed: int, notes: list[str]
-) -> Floats:
-    """The known-name score of each person by a probe fitted without them, NaN without a probe."""
-    scores = np.full(len(asked), np.nan)
-    known = [at for at, person in enumerate(asked) if person.seen]
-    unknown = [at for at, person in enumerate(asked) if not person.seen]
-    if min(len(known), len(unknown)) < FEWEST_FOR_PROBE:
-        notes.append(
-            f"the calibration has {len(known)} people who were read about and {len(unknown)} who "
-            f"were not; a probe for known names takes {FEWEST_FOR_PROBE} of each and is left out."
-        )
-        return scores
-    pairs = [(person.question, person.subject) for person in asked]
-    scores[[*known, *unknown]] = reader.fit_probe(
-        [pairs[at] for at in known], [pairs[at] for at in unknown], seed=seed
-    )
-    return scores
 
 
 def _remarks(fitted: Confidence) -> list[str]:

@@ -50,6 +50,7 @@ from wherefrom.provenance.confidence import (
 )
 from wherefrom.provenance.evidence import Evidence, ensure_evidence
 from wherefrom.provenance.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.openings import learn_contexts
 from wherefrom.provenance.rivals import RIVALS, SUPPORT
 from wherefrom.provenance.run_evidence import NAME as EVIDENCE
 from wherefrom.provenance.signals import SIGNALS
@@ -264,6 +265,7 @@ def _make_reader(
             people,
             list(dict.fromkeys(question.answer or "" for question in learned)),
             names=list(dict.fromkeys(document.subject for document in read.documents)),
+            contexts=learn_contexts(read.documents, learned),
             twin=twin,
             seed=settings.seed,
         )
@@ -320,6 +322,7 @@ def _verdicts(reader: Reader) -> list[Verdict]:
         reader.evidence,
         [person.question for person in reader.people],
         [person.subject for person in reader.people],
+        also=None,
     )
 
 

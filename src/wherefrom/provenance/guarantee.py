@@ -6,6 +6,8 @@ down, each by the exact binomial tail (the bound of Clopper and Pearson), and th
 fails ends it: so the choice among many thresholds costs nothing ("learn then test", with
 fixed-sequence testing; Angelopoulos et al. 2021). The proof for our starting point, and what
 the promise does not say: docs/calibration.md.
+
+Where nothing can be promised, a threshold is estimated, and says of itself that it is no promise.
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ MOST = 10_000_000  # people beyond which nobody is told to look for more
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """The lowest threshold that can be promised, or a sentence why none can.
+    """The lowest threshold that can be promised, or a sentence why none can, and an estimate.
 
-    bound: the upper confidence bound of the share wrong among answers given at the threshold;
-    people_needed: about how many calibration people like these a promise would take, if known.
+    given and wrong are those at the threshold, promised or estimated; bound: the upper confidence
+    bound of the share wrong among answers given at a promised one; estimate: the threshold to use
+    where none is promised; people_needed: about how many calibration people like these a promise
+    would take, if known.
     """
 
     threshold: float | None
@@ -41,6 +45,14 @@ class Guarantee:
     wrong: int
     bound: float | None
     people_needed: int | None
+    estimate: float | None = None
+
+    @property
+    def used(self) -> float:
+        """From which confidence on answers are told: as promised, or else as estimated."""
+        if self.threshold is not None:
+            return self.threshold
+        return 1 - self.risk if self.estimate is None else self.estimate
 
 
 def fewest_answers(risk: float, delta: float, *, wrong: int = 0) -> int:
@@ -75,10 +87,13 @@ def guarantee_threshold(
     risk: float = 0.05,
     delta: float = 0.05,
     grid: Floats = GRID,
+    probability: bool = True,
 ) -> Guarantee:
     """The lowest threshold of the grid at which "at most `risk` wrong" holds with 1 - delta.
 
-    One row a person, and confidences of people who took no part in fitting them.
+    One row a person, and confidences of people who took no part in fitting them. Where nothing
+    can be promised a threshold is estimated (`estimated_place`); where too few answers are given
+    for that too, it is 1 - `risk` for a confidence that is a probability, else there is none.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
@@ -106,16 +121,48 @@ def guarantee_threshold(
             people_needed=None,
         )
     needed = people_needed(given, wrong, len(answers), risk, delta)
+    guess = estimated_place(given, wrong, risk)
+    some, bad = (0, 0) if guess is None else (given[guess], wrong[guess])
+    believed = round(1 - risk, 6) if probability else None
+    estimate = believed if guess is None else float(grid[guess])
+    reason = why_none(len(answers), risk, delta, needed)
     return Guarantee(
         threshold=None,
-        reason=why_none(len(answers), risk, delta, needed),
+        reason=f"{reason}; {what_instead(estimate, risk, some, bad)}",
         risk=risk,
         delta=delta,
         people=len(answers),
-        given=0,
-        wrong=0,
+        given=some,
+        wrong=bad,
         bound=None,
         people_needed=needed,
+        estimate=estimate,
+    )
+
+
+def estimated_place(given: list[int], wrong: list[int], risk: float) -> int | None:
+    """The lowest threshold at which (wrong + 1) / (given + 2) is within the risk, by its place.
+
+    One wrong answer more and one right one more than there were: so a handful of lucky answers
+    estimates nothing.
+    """
+    places = range(len(given))
+    fits = [at for at in places if wrong[at] + 1 <= risk * (given[at] + 2)]
+    return max(fits, default=None)
+
+
+def what_instead(estimate: float | None, risk: float, given: int, wrong: int) -> str:
+    """What is done where nothing is promised."""
+    if estimate is None:
+        return "nor can one be estimated."
+    if not given:
+        return (
+            f"nothing can be estimated either, so answers are told from a confidence of "
+            f"{estimate:.3g} on."
+        )
+    return (
+        f"answers are told from {estimate:.3g} on, where by estimate, not by promise, at most "
+        f"{100 * risk:.3g} % are wrong ({wrong} of {given} were)."
     )
 
 
@@ -168,9 +215,9 @@ def why_none(people: int, risk: float, delta: float, needed: int | None) -> str:
     promise = f'"at most {risk:.1%} wrong" with {1 - delta:.0%} confidence'
     said = f"no threshold can promise {promise} on {people} people"
     if needed is not None and needed > people:
-        return f"{said}; about {needed} like them would be needed."
+        return f"{said}; about {needed} like them would be needed"
     if needed is not None:
-        return f"{said}: too many of the surest answers are wrong; more people may mend it."
+        return f"{said}: too many of the surest answers are wrong; more people may mend it"
     if people < least:
-        return f"{said}; it takes at least {least} answers, even if none of them is wrong."
-    return f"{said}: at every threshold too many answers are wrong for more people to mend it."
+        return f"{said}; it takes at least {least} answers, even if none of them is wrong"
+    return f"{said}: at every threshold too many answers are wrong for more people to mend it"

@@ -8,7 +8,7 @@ apart. The numbers themselves are computed in judgement.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -20,9 +20,10 @@ from wherefrom.corpus.named import key_of
 from wherefrom.corpus.people import CALIBRATION, JUDGED, Person, read_people
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence import Confidence, is_right, load_confidence
+from wherefrom.provenance.confidence import Confidence, load_confidence
 from wherefrom.provenance.curves import open_world_floor
 from wherefrom.provenance.evidence import Evidence
+from wherefrom.provenance.fitting_people import is_right
 from wherefrom.provenance.guarantee import Guarantee
 from wherefrom.provenance.intervals import LEVEL, RESAMPLES, check_level
 from wherefrom.provenance.judgement import (
@@ -49,6 +50,7 @@ from wherefrom.storage import sha256_of, write_json, write_whole
 from wherefrom.training.run import Run, update_run
 
 MODES = ("internal", "checked")
+RIVAL_SIGNALS = tuple(rival.column for rival in RIVALS if rival.column != SUPPORT)
 PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
 
 
@@ -81,7 +83,9 @@ def judge_run(
     with ExitStack() as stack:
         if evidence is None:
             evidence = stack.enter_context(require_evidence(run))
-        judged, verdicts = ask_people(run, confidence, evidence, asked, risk=risk, report=report)
+        judged, verdicts = ask_people(
+            run, confidence, evidence, asked, risk=risk, also=RIVAL_SIGNALS, report=report
+        )
         calibration_columns = _calibration_columns(confidence, evidence, calibrating, report)
         subjects = evidence.subjects()
     rivals, notes = rival_scores(
@@ -123,9 +127,13 @@ def ask_people(
     asked: Sequence[Person],
     *,
     risk: float | None = None,
+    also: Collection[str] = (),
     report: Callable[[int], None] | None = None,
 ) -> tuple[tuple[Judged, ...], list[Verdict]]:
-    """The run's answers about these people, graded, and the verdicts that they rest on."""
+    """The run's answers about these people, graded, and the verdicts that they rest on.
+
+    `also` names signals beyond those that the confidence takes.
+    """
     verdicts = give_verdicts(
         run,
         confidence,
@@ -133,6 +141,7 @@ def ask_people(
         [person.question for person in asked],
         [person.subject for person in asked],
         risk=risk,
+        also=also,
         report=report,
     )
     threshold = find_threshold(confidence, risk, checked=False).value
@@ -216,8 +225,7 @@ def _calibration_columns(
         return {}, []
     subjects = [person.subject for person in people]
     questions = [person.question for person in people]
-    wanted = {rival.column for rival in RIVALS if rival.column != SUPPORT}
-    table = confidence.reader.read(questions, subjects, only=wanted, report=report)
+    table = confidence.reader.read(questions, subjects, only=RIVAL_SIGNALS, report=report)
     counts = [float(evidence.count(subject).naming) for subject in subjects]
     graded = [is_right(said, person) for said, person in zip(table.answers, people, strict=True)]
     return {**table.columns, SUPPORT: counts}, graded

@@ -6,7 +6,8 @@ position cannot reach it. Chunks are bounded in tokens, so memory is too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,7 +82,14 @@ def chunks_of(sequences: Sequence[Sequence[int]], device: torch.device) -> Itera
         )
 
 
-@torch.inference_mode()
+@dataclass(frozen=True)
+class Scored:
+    """Of each token that was asked for: its log-probability, and that of the likeliest other."""
+
+    own: Floats
+    other: Floats
+
+
 def score_answers(
     model: Decoder, prompts: Sequence[list[int]], answers: Sequence[list[int] | None]
 ) -> Floats:
@@ -93,18 +101,44 @@ def score_answers(
         if answer is not None and len(prompt) + len(answer) - 1 <= longest:
             kept.append(at)
             sequences.append([*prompt, *answer])
-    starts = torch.tensor([len(prompts[at]) for at in kept])
+    scored = score_tokens(model, sequences, [len(prompts[at]) for at in kept])
+    totals = [float(each.own.sum()) for each in scored]
+    scores[np.array(kept, dtype=np.intp)] = np.maximum(np.array(totals), IMPOSSIBLE)
+    return scores
+
+
+@torch.inference_mode()
+def score_tokens(
+    model: Decoder,
+    sequences: Sequence[Sequence[int]],
+    begins: Sequence[int],
+    *,
+    rivals: Collection[int] = (),
+) -> list[Scored]:
+    """For each sequence its tokens from `begins` on, each given all before it; one batched pass.
+
+    The likeliest other token is looked for in the sequences at `rivals` alone, and NaN elsewhere.
+    """
+    result: list[Scored | None] = [None] * len(sequences)
+    first = torch.tensor(list(begins), dtype=torch.long)
     device = next(model.parameters()).device
-    which = np.array(kept, dtype=np.intp)
     for chunk in chunks_of(sequences, device):
-        begins = starts[torch.from_numpy(chunk.rows)].to(device)
+        begin = first[torch.from_numpy(chunk.rows)].to(device)
         places = torch.arange(1, chunk.ids.shape[1], device=device)
-        said = (places >= begins[:, None]) & (places < chunk.lengths[:, None])
+        said = (places >= begin[:, None]) & (places < chunk.lengths[:, None])
         select = said.flatten().nonzero().flatten()
         logits = model(chunk.ids[:, :-1], select=select).float()
-        targets = chunk.ids[:, 1:].flatten()[select]
-        each = logits.log_softmax(dim=-1).gather(1, targets[:, None]).flatten().double()
-        total = torch.zeros(len(chunk.rows), dtype=torch.float64, device=device)
-        total.index_add_(0, select // said.shape[1], each)
-        scores[which[chunk.rows]] = np.maximum(total.cpu().numpy(), IMPOSSIBLE)
-    return scores
+        targets = chunk.ids[:, 1:].flatten()[select][:, None]
+        total = logits.logsumexp(dim=-1)
+        own = logits.gather(1, targets).flatten() - total
+        other = torch.full_like(own, math.nan)
+        asked = torch.tensor([row in rivals for row in chunk.rows.tolist()], device=device)
+        at = asked[select // said.shape[1]].nonzero().flatten()
+        if len(at):
+            others = logits[at].scatter(1, targets[at], -math.inf)
+            other[at] = others.amax(dim=-1) - total[at]
+        ends = said.sum(dim=1).cumsum(0).tolist()
+        both = torch.stack((own, other)).double().cpu().numpy()
+        for row, start, end in zip(chunk.rows.tolist(), [0, *ends[:-1]], ends, strict=True):
+            result[row] = Scored(both[0, start:end], both[1, start:end])
+    return [each for each in result if each is not None]

@@ -51,23 +51,25 @@ def fit_logistic(
     signs: NDArray[np.int_] | None = None,
     start: Floats | None = None,
     exact: bool = True,
+    counts: Floats | None = None,
 ) -> Floats:
     """Weights and, last, the intercept: minimise summed log loss + strength / 2 * |weights|^2.
 
     columns (n, d), targets (n) in [0, 1]; a sign of +1 or -1 holds the weight on that side of
     zero, 0 leaves it free. The intercept is free and not penalised. Not exact is good enough to
-    compare penalties.
+    compare penalties. `counts` is how many people each row stands for, one if not given.
     """
     from scipy.optimize import minimize
 
     width = columns.shape[1]
     held = np.zeros(width, dtype=int) if signs is None else signs
+    many = np.ones(targets.size) if counts is None else counts
     bounds = [(0.0 if s > 0 else None, 0.0 if s < 0 else None) for s in held] + [(None, None)]
 
     def objective(beta: Floats) -> tuple[float, Floats]:
         logits = columns @ beta[:-1] + beta[-1]
-        loss = np.logaddexp(0.0, logits).sum() - targets @ logits
-        error = sigmoid(logits) - targets
+        loss = many @ (np.logaddexp(0.0, logits) - targets * logits)
+        error = many * (sigmoid(logits) - targets)
         slope = np.append(columns.T @ error + strength * beta[:-1], error.sum())
         return float(loss + strength / 2 * beta[:-1] @ beta[:-1]), slope
 
@@ -96,9 +98,14 @@ def deal_folds(
 
 
 def choose_strength(
-    columns: Floats, correct: Bools, folds: NDArray[np.int_], signs: NDArray[np.int_]
+    columns: Floats,
+    correct: Bools,
+    folds: NDArray[np.int_],
+    signs: NDArray[np.int_],
+    counts: Floats | None = None,
 ) -> tuple[float, Floats]:
     """The penalty with the least held-out log loss, and every row's held-out logit under it."""
+    many = np.ones(correct.size) if counts is None else counts
     logits = np.empty((STRENGTHS.size, correct.size))
     for fold in np.unique(folds):
         out = folds == fold
@@ -111,9 +118,10 @@ def choose_strength(
                 signs=signs,
                 start=beta,
                 exact=False,
+                counts=many[~out],
             )
             logits[at, out] = columns[out] @ beta[:-1] + beta[-1]
-    best = int(np.argmin([losses_of(row, correct).mean() for row in logits]))
+    best = int(np.argmin([many @ losses_of(row, correct) for row in logits]))
     return float(STRENGTHS[best]), logits[best]
 
 
@@ -128,7 +136,9 @@ def tells_something(column: Floats) -> bool:
     return bool(1e-12 * np.abs(finite).max() < spread < np.inf) and spread > 1e-150
 
 
-def standardise(signals: Mapping[str, Floats], signs: Mapping[str, int]) -> Table:
+def standardise(
+    signals: Mapping[str, Floats], signs: Mapping[str, int], counts: Floats | None = None
+) -> Table:
     """Mean 0 and spread 1 over these people; missing is the mean, and a column where frequent.
 
     Values are kept within the range seen here, infinite ones too: what lies beyond it is as
@@ -136,14 +146,18 @@ def standardise(signals: Mapping[str, Floats], signs: Mapping[str, int]) -> Tabl
     """
     columns, spreads, missing = [], [], []
     for name, values in signals.items():
-        finite = values[np.isfinite(values)]
-        mean, scale = float(finite.mean()), float(finite.std())
+        there = np.isfinite(values)
+        finite = values[there]
+        many = None if counts is None else counts[there]
+        mean = float(np.average(finite, weights=many))
+        scale = float(np.sqrt(np.average((finite - mean) ** 2, weights=many)))
         low, high = float(finite.min()), float(finite.max())
         spreads.append({"name": name, "mean": mean, "scale": scale, "low": low, "high": high})
         lacking = np.isnan(values)
         columns.append((np.clip(np.where(lacking, mean, values), low, high) - mean) / scale)
         missing.append(lacking)
-    often = [bool(OFTEN <= lacking.mean() <= 1 - OFTEN) for lacking in missing]
+    shares = [np.average(lacking, weights=counts) for lacking in missing]
+    often = [bool(OFTEN <= share <= 1 - OFTEN) for share in shares]
     places = len(columns) + np.cumsum(often) - 1
     held = [signs.get(name, 0) for name in signals] + [0] * sum(often)
     columns += [
@@ -157,24 +171,27 @@ def standardise(signals: Mapping[str, Floats], signs: Mapping[str, int]) -> Tabl
     return Table(np.stack(columns, axis=1), np.array(held), spreads, absent)
 
 
-def second_step(logits: Floats, correct: Bools, folds: NDArray[np.int_]) -> Curve:
+def second_step(
+    logits: Floats, correct: Bools, folds: NDArray[np.int_], counts: Floats | None = None
+) -> Curve:
     """The Venn-Abers curve over held-out logits, or no curve where it does not help.
 
     It helps if, on people held out from the curve too, the mean log loss falls and the expected
     calibration error does not rise.
     """
+    many = np.ones(correct.size) if counts is None else counts
     curved = np.empty_like(logits)
     for fold in np.unique(folds):
         out = folds == fold
-        curved[out] = squash(logits[out], fit_curve(logits[~out], correct[~out]))
+        curved[out] = squash(logits[out], fit_curve(logits[~out], correct[~out], many[~out]))
     plain, bent = Answers(sigmoid(logits), correct), Answers(curved, correct)
-    everyone = np.ones((1, correct.size))
+    everyone = many[None]
     loss_falls = log_loss.values(bent, everyone) < log_loss.values(plain, everyone)
     error_stays = ece.values(bent, everyone) <= ece.values(plain, everyone)
-    return fit_curve(logits, correct) if loss_falls and error_stays else NO_CURVE
+    return fit_curve(logits, correct, many) if loss_falls and error_stays else NO_CURVE
 
 
-def fit_curve(logits: Floats, correct: Bools) -> Curve:
+def fit_curve(logits: Floats, correct: Bools, counts: Floats | None = None) -> Curve:
     """Venn-Abers: fit a rising step function as if the asked person were wrong, then right.
 
     p0 and p1 are its heights at the person; p1 / (1 - p0 + p1) is the probability that loses
@@ -183,8 +200,9 @@ def fit_curve(logits: Floats, correct: Bools) -> Curve:
     from sklearn.isotonic import isotonic_regression
 
     places, member = np.unique(logits, return_inverse=True)
-    right = np.bincount(member, weights=correct)
-    people = np.bincount(member).astype(np.float64)
+    many = np.ones(correct.size) if counts is None else counts
+    right = np.bincount(member, weights=correct * many)
+    people = np.bincount(member, weights=many)
     chosen = np.unique(np.linspace(0, places.size - 1, KNOTS).round().astype(int))
     heights = []
     for at in chosen:

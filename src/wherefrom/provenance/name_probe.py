@@ -59,23 +59,32 @@ class NameProbe:
 
 
 def fit_name_probe(
-    states: Floats, known: Bools, groups: Sequence[str], *, seed: int
+    states: Floats,
+    known: Bools,
+    groups: Sequence[str],
+    *,
+    seed: int,
+    counts: Floats | None = None,
 ) -> tuple[NameProbe, Floats]:
-    """The probe, and for each row the score by a fit without anybody of its group."""
+    """The probe, and for each row the score by a fit without anybody of its group.
+
+    `counts` is how many people each row stands for, one if not given.
+    """
     fewer = min(int(known.sum()), int((~known).sum()))
     if fewer < FEWEST_EACH:
         raise UserError(
             f"the known-name probe needs {FEWEST_EACH} known and {FEWEST_EACH} unknown names, "
             f"and there are {int(known.sum())} and {int((~known).sum())}."
         )
-    mean, scale = states.mean(axis=0), states.std(axis=0)
+    mean = np.average(states, axis=0, weights=counts)
+    scale = np.sqrt(np.average((states - mean) ** 2, axis=0, weights=counts))
     scale = np.where(scale > 1e-6, scale, 1.0)
     columns = (states - mean) / scale
     people = np.unique(np.array(groups, dtype=object).astype(str), return_inverse=True)[1]
     folds = deal_folds(known, people, np.random.default_rng(seed))
     free = np.zeros(columns.shape[1], dtype=int)
-    strength, held_out = choose_strength(columns, known, folds, free)
-    beta = fit_logistic(columns, known.astype(np.float64), strength=strength)
+    strength, held_out = choose_strength(columns, known, folds, free, counts)
+    beta = fit_logistic(columns, known.astype(np.float64), strength=strength, counts=counts)
     return NameProbe(mean, scale, beta[:-1], float(beta[-1])), held_out
 
 

@@ -145,8 +145,9 @@ def ask_about_names(
         raise UserError("no invented name can be written in the letters of this run's text.")
     subjects = [one.name for one in names]
     questions = [template.replace(SLOT, subject) for subject in subjects]
-    table = confidence.reader.read(questions, subjects, report=report)
-    trie = confidence.reader.trie
+    reader = confidence.reader
+    table = reader.read(questions, subjects, only=confidence.signals, report=report)
+    trie = reader.trie
     found = trie.distribution(run.model, encode_prompts(run.model, run.tokens, questions))
     shares, codes, known = by_country(np.exp(found.log_probabilities), trie.answers, countries)
     return Said(

@@ -13,7 +13,6 @@ from wherefrom.provenance.guarantee import Guarantee
 from wherefrom.provenance.lines import EvidenceLine
 from wherefrom.provenance.support import Support
 
-WITHOUT_PROMISE = 0.5  # the threshold where none can be promised
 NO_TEXT = "nothing can be looked up, since the run read no documents"
 SHOWN = 60  # characters of a name or an answer within a sentence
 
@@ -28,10 +27,10 @@ class Threshold:
 
 
 def threshold_of(promised: Guarantee) -> Threshold:
-    """The threshold of a guarantee, or a half and the reason why none could be promised."""
+    """The threshold of a guarantee, or the estimated one and why none could be promised."""
     if promised.threshold is None:
-        reason = (promised.reason or "no threshold can be promised").rstrip(".")
-        return Threshold(WITHOUT_PROMISE, None, f"{reason}, so answers are told from a half on")
+        reason = promised.reason or "no threshold can be promised"
+        return Threshold(promised.used, None, reason.rstrip("."))
     sure = f"with {1 - promised.delta:.0%} confidence"
     wrong = f"at most {100 * promised.risk:.3g} % of the run's own answers are wrong"
     return Threshold(promised.threshold, f"from there on {wrong}, {sure}")

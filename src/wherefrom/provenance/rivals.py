@@ -1,8 +1,9 @@
 """What our confidence must be compared with: scores that others would use, on the same answers.
 
-Each rival gets what ours gets: a threshold with the same promise, made on the same calibration
-people. Scores are written so that more is surer and so that they lie between 0 and 1, where the
-thresholds are; only two of them claim to be probabilities, and only those can be calibrated.
+Each rival gets what ours gets: a threshold with the same promise, or where none can be made an
+estimated one, from the same calibration people. Scores are written so that more is surer and so
+that they lie between 0 and 1, where the thresholds are; only two of them claim to be
+probabilities, and only those can be calibrated.
 """
 
 from __future__ import annotations
@@ -118,13 +119,14 @@ def rival_scores(
             risk=risk,
             delta=delta,
             grid=FINE_GRID,
+            probability=False,
         )
         scores.append(
             Score(
                 name=rival.name,
                 about=rival.about,
                 values=_surer(rival, mine),
-                threshold=promise.threshold,
+                threshold=promise.estimate if promise.threshold is None else promise.threshold,
                 reason=promise.reason,
                 probability=rival.probability,
             )

@@ -11,13 +11,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from wherefrom.corpus.questions import SLOT
 from wherefrom.corpus.tokens import MASK
 from wherefrom.errors import UserError
-from wherefrom.model.mixers import Glance
 from wherefrom.provenance.answer_trie import FLOOR, AnswerTrie, entropy_of
 from wherefrom.provenance.answers import Floats
 from wherefrom.provenance.decoys import NameWords, ask_about
@@ -31,23 +29,26 @@ from wherefrom.provenance.known_answers import (
 )
 from wherefrom.provenance.likelihood import (
     can_encode,
-    chunks_of,
     encode_answers,
     encode_prompts,
     score_answers,
 )
+from wherefrom.provenance.name_attention import attention_on, find_names
+from wherefrom.provenance.name_pass import LEAST, PASSED, read_names
 from wherefrom.provenance.name_probe import NameProbe, fit_name_probe, read_states
+from wherefrom.provenance.probability import Calibration
 from wherefrom.provenance.rewordings import reword
-from wherefrom.provenance.signals import SIGNALS, SignalTable, choose_signals
+from wherefrom.provenance.signals import NAME_SIGNALS, SIGNALS, SignalTable, choose_signals
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run import Run
 
-PART = 32  # questions that are read together; more are no faster
+PART = 256  # questions that are read together
+TRIE_PART = 32  # the same where the trie is walked, which more do not make faster
 DECOYS = 32  # recombined names, the same for all questions
 RELATIVES = 3  # names that keep a first word, and as many that keep a last word
-FIRST_WORDS = 8  # before which a last word is also tried
+FIRST_WORDS = 4  # before which a last word is also tried
 PRIOR_FLOOR = 1e-7  # prefixes less likely than this under a decoy are not followed
-LEAST = 1e-8  # what decoys or the twin find less likely than this counts as this
+AMONG_KNOWN = frozenset({"entropy", "margin", "rank", "country_entropy"})
 
 
 @dataclass(eq=False)
@@ -62,7 +63,9 @@ class SignalReader:
     decoys: tuple[str, ...]
     first_words: tuple[str, ...]
     prior: Floats  # mean p(answer | decoy) of each answer of the trie
+    contexts: tuple[str, ...] = ()  # the words that lead to an answer in the text
     probe: NameProbe | None = None
+    name_curve: Calibration | None = None  # from name_likelihood and name_lift to name_read
     templates: tuple[str, ...] = ()  # of rewordings that a user adds
     countries: tuple[str | None, ...] | None = None  # of the trie's answers, if looked up before
     _priors: dict[str, float] = field(default_factory=dict)  # of answers that are not known
@@ -75,6 +78,7 @@ class SignalReader:
         known_answers: Sequence[str],
         names: Sequence[str],
         *,
+        contexts: Sequence[str] = (),
         seed: int,
     ) -> SignalReader:
         """Choose decoys, and read the prior of the answers under them."""
@@ -85,7 +89,17 @@ class SignalReader:
         picked = rng.permutation(len(words.first))[:FIRST_WORDS]
         first = [w for w in (words.first[at] for at in picked) if can_encode(run.tokens, w)]
         empty = np.zeros(0)
-        reader = cls(run, twin, known, tuple(names), seed, tuple(decoys), tuple(first), prior=empty)
+        reader = cls(
+            run,
+            twin,
+            known,
+            tuple(names),
+            seed,
+            tuple(decoys),
+            tuple(first),
+            prior=empty,
+            contexts=tuple(contexts),
+        )
         prompts = reader._decoy_prompts
         if prompts:
             found = reader.trie.distribution(run.model, prompts, floor=PRIOR_FLOOR)
@@ -106,9 +120,10 @@ class SignalReader:
         `only` names the signals to compute; `report` is told of questions as they are done.
         """
         wanted = choose_signals(only)
+        size = TRIE_PART if wanted & AMONG_KNOWN else PART
         tables = []
-        for start in range(0, max(1, len(questions)), PART):
-            part = slice(start, start + PART)
+        for start in range(0, max(1, len(questions)), size):
+            part = slice(start, start + size)
             given = None if answers is None else answers[part]
             tables.append(self._read_part(questions[part], subjects[part], given, wanted))
             if report is not None:
@@ -123,7 +138,8 @@ class SignalReader:
         wanted: set[str],
     ) -> SignalTable:
         model, tokens = self.run.model, self.run.tokens
-        model.eval()
+        if model.training:
+            model.eval()
         prompts = encode_prompts(model, tokens, questions)
         if answers is None:
             said = answer_all(model, tokens, questions)
@@ -134,7 +150,7 @@ class SignalReader:
             scores = score_answers(model, prompts, encode_answers(tokens, texts))
         ids = encode_answers(tokens, texts)
         columns: dict[str, Floats] = {"log_probability": scores}
-        if wanted & {"entropy", "margin", "rank", "country_entropy"}:
+        if wanted & AMONG_KNOWN:
             columns |= self._among_known(prompts, texts, scores, wanted)
         if "decoy_lift" in wanted:
             columns["decoy_lift"] = scores - self._log_priors(texts)
@@ -143,7 +159,8 @@ class SignalReader:
         if "twin_lift" in wanted:
             columns["twin_lift"] = scores - self._by_twin(questions, texts)
         if "name_attention" in wanted:
-            columns["name_attention"] = self._attention(questions, subjects, prompts)
+            places = find_names(tokens, questions, subjects)
+            columns["name_attention"] = attention_on(model, prompts, places)
         if "known_name" in wanted:
             columns["known_name"] = np.full(len(questions), np.nan)
             if self.probe is not None and len(questions):
@@ -151,10 +168,19 @@ class SignalReader:
                 columns["known_name"] = self.probe.score(states)
         if "rewording_agreement" in wanted:
             columns["rewording_agreement"] = self._agreement(questions, subjects, texts)
-        if "infill" in wanted:
-            columns["infill"] = score_answers(model, self._openings(subjects), ids)
-        if wanted & {"name_likelihood", "name_lift"}:
-            columns |= self._name_likelihoods(subjects)
+        if wanted & PASSED:
+            columns |= read_names(
+                model,
+                tokens,
+                prompts,
+                subjects,
+                ids,
+                contexts=self.contexts,
+                first_words=self.first_words,
+                wanted=wanted,
+            )
+        if "name_read" in wanted:
+            columns["name_read"] = self._name_read(columns)
         columns = {name: columns[name] for name in SIGNALS if name in wanted}
         return SignalTable(tuple(questions), tuple(subjects), tuple(texts), columns)
 
@@ -164,14 +190,18 @@ class SignalReader:
         unknown: Sequence[tuple[str, str]],
         *,
         seed: int,
+        counts: Floats | None = None,
     ) -> Floats:
-        """Fit `known_name` on (question, subject) pairs; returns their scores out of fold."""
+        """Fit `known_name` on (question, subject) pairs; returns their scores out of fold.
+
+        `counts` is how many people each stands for, those known first.
+        """
         questions = [question for question, _ in (*known, *unknown)]
         subjects = [subject for _, subject in (*known, *unknown)]
         prompts = encode_prompts(self.run.model, self.run.tokens, questions)
         states = self._states(questions, subjects, prompts)
         flags = np.arange(len(questions)) < len(known)
-        self.probe, held_out = fit_name_probe(states, flags, subjects, seed=seed)
+        self.probe, held_out = fit_name_probe(states, flags, subjects, seed=seed, counts=counts)
         return held_out
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,7 +213,9 @@ class SignalReader:
             "decoys": list(self.decoys),
             "first_words": list(self.first_words),
             "prior": self.prior.tolist(),
+            "contexts": list(self.contexts),
             "probe": None if self.probe is None else self.probe.to_dict(),
+            "name_curve": None if self.name_curve is None else self.name_curve.to_dict(),
             "templates": list(self.templates),
             "countries": self._countries.located,
         }
@@ -192,16 +224,23 @@ class SignalReader:
     def from_dict(cls, record: Any, run: Run, twin: Run | None) -> SignalReader:
         """What `to_dict` wrote, for the same run."""
         try:
-            fields = ("known_answers", "names", "decoys", "first_words", "templates")
+            fields = ("known_answers", "names", "decoys", "first_words", "templates", "contexts")
             lists: dict[str, Any] = {name: tuple(map(str, record[name])) for name in fields}
             prior = np.array(record["prior"], dtype=np.float64)
-            probe, seed = record["probe"], int(record["seed"])
+            probe, curve, seed = record["probe"], record["name_curve"], int(record["seed"])
             found = tuple(None if name is None else str(name) for name in record["countries"])
         except (KeyError, TypeError, ValueError):
             raise UserError("the signals' record is broken; calibrate the run again.") from None
         read = None if probe is None else NameProbe.from_dict(probe, 2 * run.model.config.width)
         reader = cls(
-            run=run, twin=twin, seed=seed, prior=prior, probe=read, countries=found, **lists
+            run=run,
+            twin=twin,
+            seed=seed,
+            prior=prior,
+            probe=read,
+            name_curve=None if curve is None else Calibration.from_dict(curve),
+            countries=found,
+            **lists,
         )
         answers = len(reader.trie.answers)
         if prior.shape not in ((0,), (answers,)) or len(found) != answers:
@@ -284,46 +323,11 @@ class SignalReader:
         scores[rows] = np.maximum(score_answers(model.eval(), prompts, answers), np.log(LEAST))
         return scores
 
-    def _name_places(
-        self, questions: Sequence[str], subjects: Sequence[str]
-    ) -> list[tuple[int, int]]:
-        """First and one-past-last token of each name; (0, 0) where it is not in the question."""
-        places = []
-        encoded = self.run.tokens.encode_with_offsets(questions)
-        for question, subject, (_, offsets) in zip(questions, subjects, encoded, strict=True):
-            start = question.find(subject) if subject else -1
-            end = start + len(subject)
-            inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start >= 0]
-            places.append((inside[0], inside[-1] + 1) if inside else (0, 0))
-        return places
-
-    @torch.inference_mode()
-    def _attention(
-        self, questions: Sequence[str], subjects: Sequence[str], prompts: list[list[int]]
-    ) -> Floats:
-        """Mass on the name, mean over layers and heads; NaN where keys are latents."""
-        mass = np.full(len(questions), np.nan)
-        if self.run.model.variant.latent:
-            return mass
-        places = torch.tensor(self._name_places(questions, subjects)).reshape(-1, 2)
-        for chunk in chunks_of(prompts, next(self.run.model.parameters()).device):
-            glances: list[Glance] = []
-            self.run.model.hidden(chunk.ids, watch=glances)
-            span = places[torch.from_numpy(chunk.rows)].to(chunk.ids.device)
-            keys = torch.arange(chunk.ids.shape[1], device=chunk.ids.device)
-            name = (keys >= span[:, :1]) & (keys < span[:, 1:])
-            rows = torch.arange(len(chunk.rows), device=chunk.ids.device)
-            looks = [glance.weights[rows, :, chunk.lengths - 1].mean(dim=1) for glance in glances]
-            each = (torch.stack(looks).mean(dim=0) * name).sum(dim=-1)
-            mass[chunk.rows] = each.double().cpu().numpy()
-        mass[(places[:, 1] == 0).numpy()] = np.nan
-        return mass
-
     def _states(
         self, questions: Sequence[str], subjects: Sequence[str], prompts: list[list[int]]
     ) -> Floats:
-        ends = [max(0, end - 1) for _, end in self._name_places(questions, subjects)]
-        return read_states(self.run.model.eval(), prompts, ends)
+        places = find_names(self.run.tokens, questions, subjects)
+        return read_states(self.run.model.eval(), prompts, [max(0, end - 1) for _, end in places])
 
     def _agreement(
         self, questions: Sequence[str], subjects: Sequence[str], texts: list[str]
@@ -340,37 +344,11 @@ class SignalReader:
         same = [answer.text == texts[at] for answer, at in zip(said, rows, strict=True)]
         return _mean(np.array(same, dtype=np.float64), np.array(rows, dtype=np.intp), len(texts))
 
-    def _openings(self, subjects: Sequence[str]) -> list[list[int]]:
-        """Name. MASK MASK: a document of which one fact, and nothing else, is asked for."""
-        tokens = self.run.tokens
-        ending = ". " if tokens.kind == "chars" else "."
-        texts = [subject + ending for subject in subjects]
-        heads = [tokens.encode(text) if can_encode(tokens, text) else [] for text in texts]
-        return [[*head, MASK, MASK] for head in heads]
-
-    def _name_likelihoods(self, subjects: Sequence[str]) -> dict[str, Floats]:
-        """Of each name as a document opens with it; NaN for a name of one token or one word."""
-        tokens, model = self.run.tokens, self.run.model
-        whole = np.full(len(subjects), np.nan)
-        lift = np.full(len(subjects), np.nan)
-        parts = [subject.rpartition(" ") for subject in subjects]
-        rows = [at for at, s in enumerate(subjects) if s and can_encode(tokens, f"{s}.")]
-        ids = {at: tokens.encode(f"{subjects[at]}.") for at in rows}
-        rows = [at for at in rows if 2 <= len(ids[at]) <= model.config.longest_input]
-        scores = score_answers(model, [ids[at][:1] for at in rows], [ids[at][1:] for at in rows])
-        whole[rows] = scores / np.array([len(ids[at]) - 1 for at in rows])
-        rows = [at for at in rows if parts[at][0].strip()]
-        space = " " if tokens.kind == "chars" else ""
-        heads = [tokens.encode(parts[at][0] + space) for at in rows]
-        tails = [tokens.encode(f"{parts[at][2]}.") for at in rows]
-        firsts = [tokens.encode(word + space) for word in self.first_words]
-        if firsts:
-            own = score_answers(model, heads, list(tails))
-            others_before = [first for _ in tails for first in firsts]
-            elsewhere = score_answers(model, others_before, [t for t in tails for _ in firsts])
-            mean = np.exp(elsewhere).reshape(len(tails), len(firsts)).mean(axis=1)
-            lift[rows] = own - np.log(np.maximum(mean, LEAST))
-        return {"name_likelihood": whole, "name_lift": lift}
+    def _name_read(self, columns: dict[str, Floats]) -> Floats:
+        rows = len(columns["name_likelihood"])
+        if self.name_curve is None or not rows:
+            return np.full(rows, np.nan)
+        return self.name_curve.probability({name: columns[name] for name in NAME_SIGNALS})
 
 
 def _mean(values: Floats, rows: NDArray[np.intp], count: int) -> Floats:

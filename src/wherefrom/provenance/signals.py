@@ -41,7 +41,14 @@ SIGNALS: dict[str, SignalInfo] = {
     ),
     "name_likelihood": SignalInfo(1, "log p of the name as a document's opening, mean of tokens"),
     "name_lift": SignalInfo(1, "log p(last word | rest of the name) minus its log mean elsewhere"),
+    "token_margin": SignalInfo(1, "least lead of a token of the answer over the likeliest other"),
+    "context_infill": SignalInfo(
+        1, "log p(answer) as a fact behind the name and the words that the text puts before such"
+    ),
+    "name_read": SignalInfo(1, "probability that the name was read, by the two name signals"),
 }
+CORE = ("log_probability", "token_margin", "context_infill", "name_read")  # cheap, and always read
+NAME_SIGNALS = ("name_likelihood", "name_lift")  # what name_read is computed from
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +80,15 @@ class SignalTable:
 
 
 def choose_signals(only: Collection[str] | None) -> set[str]:
-    """The names of the signals to compute: all, or those given; an unknown one is refused."""
+    """The names of the signals to compute: all, or those given and what they are made of.
+
+    An unknown one is refused.
+    """
     for name in only or ():
         if name not in SIGNALS:
             raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
-    return set(SIGNALS) if only is None else set(only)
+    wanted = set(SIGNALS) if only is None else set(only)
+    return wanted | set(NAME_SIGNALS) if "name_read" in wanted else wanted
 
 
 def signs_of(names: Collection[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ docs/verdicts.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +96,15 @@ def give_verdicts(
     risk: float | None = None,
     answers: Sequence[str] | None = None,
     known_answers: Sequence[str] | None = None,
+    also: Collection[str] | None = (),
     report: Callable[[int], None] | None = None,
 ) -> list[Verdict]:
     """A verdict on the run's answer to each question, or on the `answers` that somebody gave.
 
     Without a confidence the evidence alone decides what is told; without evidence there is no
     verdict, and the internal confidence decides. `known_answers` are what documents may state
-    instead of an answer; a confidence knows them.
+    instead of an answer; a confidence knows them. Signals that the confidence does not take are
+    read only if `also` names them; None reads all.
     """
     if not questions:
         return []
@@ -112,7 +114,7 @@ def give_verdicts(
         )
         threshold = None
     else:
-        said = _with_confidence(confidence, evidence, questions, subjects, answers, report)
+        said = _with_confidence(confidence, evidence, questions, subjects, answers, also, report)
         threshold = find_threshold(confidence, risk, checked=evidence is not None)
     return [
         _judge(question, subject, each, threshold, always_answer, given=answers is not None)
@@ -143,10 +145,12 @@ def _with_confidence(
     questions: Sequence[str],
     subjects: Sequence[str],
     answers: Sequence[str] | None,
+    also: Collection[str] | None,
     report: Callable[[int], None] | None,
 ) -> list[_Said]:
     reader = confidence.reader
-    table = reader.read(questions, subjects, answers=answers, report=report)
+    only = None if also is None else {*confidence.signals, *also}
+    table = reader.read(questions, subjects, answers=answers, only=only, report=report)
     internal = confidence.internal_probability(table)
     support: list[Support] | None = None
     checked = None

@@ -1,0 +1,68 @@
+"""What a document says of a name, asked for as training asked for it: `Name. words MASK MASK`.
+
+A model may have read a fact and yet fail to bring it up when a question asks for it. With the
+words in front that the text itself puts before such facts ("born in"), learned from the training
+questions, it is asked a second time, in the wording of what it read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.questions import Question
+from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.provenance.likelihood import can_encode
+
+CONTEXTS = 2  # wordings that are tried
+FEWEST = 5  # answers that must stand behind a wording, and
+COMMON = 0.02  # what share of those found in the text
+LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
+
+
+def learn_contexts(
+    documents: Sequence[Document], questions: Sequence[Question], count: int = CONTEXTS
+) -> tuple[str, ...]:
+    """The words that most often stand before the answers of these questions, the commonest first.
+
+    Only documents about a question's own subject are looked at; none where too few answers are
+    found in the text.
+    """
+    answers: dict[str, set[str]] = defaultdict(set)
+    for question in questions:
+        if question.answer:
+            answers[question.subject].add(question.answer)
+    found: Counter[str] = Counter()
+    places = 0
+    for document in documents:
+        for answer in answers.get(document.subject, ()):
+            head = len(document.subject) + 1
+            for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", document.text[head:]):
+                words = document.text[head : head + match.start()].split()
+                places += 1
+                found.update(" ".join(words[-many:]) for many in LENGTHS if len(words) >= many)
+    least = max(FEWEST, COMMON * places)
+    kept = [words for words, many in found.items() if many >= least and not re.search(r"\d", words)]
+    return tuple(sorted(kept, key=lambda words: (-found[words], words))[:count])
+
+
+def encode_names(tokens: Tokens, subjects: Sequence[str]) -> list[list[int]]:
+    """`Name.` as a document opens with it; nothing where a letter is not in the vocabulary."""
+    space = space_of(tokens)
+    texts = [f"{subject}.{space}" if subject else "" for subject in subjects]
+    fits = [bool(text) and can_encode(tokens, text) for text in texts]
+    encoded = iter(tokens.encode_all([text for text, fit in zip(texts, fits, strict=True) if fit]))
+    return [next(encoded) if fit else [] for fit in fits]
+
+
+def encode_words(tokens: Tokens, words: str) -> list[int]:
+    """`words MASK MASK`, which behind a name asks for the fact that such words lead to."""
+    fits = words and can_encode(tokens, words + space_of(tokens))
+    return [*(tokens.encode(words + space_of(tokens)) if fits else []), MASK, MASK]
+
+
+def space_of(tokens: Tokens) -> str:
+    """What stands between words: BPE carries it with the next word, among characters it is one."""
+    return " " if tokens.kind == "chars" else ""
