@@ -5,7 +5,9 @@
 A real server (`wherefrom serve`) and its clients share the machine. First the clients keep to the
 rate that the page must hold, then they ask as fast as they can. Every question is about another
 name where the run has that many, and names are invented beyond that, so no answer is a kept one
-unless --repeat says so. Latency is from the first byte sent to the last received.
+unless --repeat says so. Latency is from the first byte sent to the last received; the server's
+memory is read as the requests go by. A table is printed, the records are kept in
+benchmarks/results, and `python docs/figures/make.py` draws them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from urllib.parse import quote
 from records import keep
 
 RESULTS = "serving.jsonl"
+SLICES = 50  # points of a curve
 FIRST = ["Ada", "Bram", "Carla", "Dmitri", "Elena", "Farid", "Greta", "Hugo", "Ines", "Jonas"]
 LAST = ["Moe", "Okafor", "Lindqvist", "Haddad", "Novak", "Ferreira", "Tanaka", "Byrne", "Costa"]
 
@@ -52,12 +55,23 @@ class Client:
 
 
 async def load(
-    port: int, run: str, questions: list[str], *, clients: int, rate: float | None
+    port: int,
+    run: str,
+    questions: list[str],
+    *,
+    clients: int,
+    rate: float | None,
+    server: int | None = None,
 ) -> dict[str, Any]:
-    """Ask all questions; with a rate no faster than that, all clients together."""
+    """Ask all questions; with a rate no faster than that, all clients together.
+
+    server: the process whose memory is read as it goes.
+    """
     began = time.perf_counter()
     waiting = iter(enumerate(questions))
     took: list[float] = []
+    memory: list[list[float]] = []
+    stride = max(1, len(questions) // SLICES)
     errors = 0
 
     async def work() -> None:
@@ -70,10 +84,13 @@ async def load(
             status = await client.ask(question)
             took.append(time.perf_counter() - start)
             errors += status != 200
+            if server is not None and len(took) % stride == 0:
+                memory.append([len(took), round(resident(server), 1)])
 
     await asyncio.gather(*(work() for _ in range(clients)))
     seconds = time.perf_counter() - began
     ordered = sorted(took)
+    slices = [sorted(took[at : at + stride]) for at in range(0, len(took), stride)]
     return {
         "requests": len(took),
         "errors": errors,
@@ -81,6 +98,11 @@ async def load(
         "p50": statistics.median(ordered),
         "p99": ordered[int(0.99 * (len(ordered) - 1))],
         "longest": ordered[-1],
+        "over_time": [
+            [min((at + 1) * stride, len(took)), statistics.median(each), each[-1]]
+            for at, each in enumerate(slices)
+        ],  # requests so far, and of those since the last line the median and the slowest
+        "memory": memory,  # requests so far, megabytes
     }
 
 
@@ -105,6 +127,32 @@ def names(run: Path, count: int) -> list[str]:
     return (known + invented)[:count]
 
 
+def table(records: list[dict[str, Any]]) -> str:
+    """The records as a person reads them."""
+    head = (
+        "",
+        "requests",
+        "errors",
+        "a second",
+        "p50 ms",
+        "p99 ms",
+        "longest ms",
+        "MB",
+        "MB after",
+    )
+    rows = [head]
+    for one in records:
+        times = [f"{1000 * one[key]:.0f}" for key in ("p50", "p99", "longest")]
+        held = [f"{one[key]:.0f}" for key in ("resident_before_mb", "resident_after_mb")]
+        counts = [f"{one[key]:,}" for key in ("requests", "errors")]
+        rows.append((one["name"], *counts, f"{one['rate']:.1f}", *times, *held))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(w) if not at else cell.rjust(w) for at, (cell, w) in enumerate(pairs))
+        for pairs in (list(zip(row, widths, strict=True)) for row in rows)
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
@@ -126,11 +174,11 @@ def main() -> None:
     assert found is not None
     port, run = int(found[1]), options.run.resolve().name
     try:
-        template = "Where was {} born?"
-        asked = [template.format(name) for name in names(options.run, options.requests)]
+        asked = names(options.run, options.requests)  # the page words the question
         if options.repeat:
             asked = [asked[i % 500] for i in range(options.requests)]
-        asyncio.run(load(port, run, asked[:200], clients=options.clients, rate=None))  # warm
+        warm = [f"Nobody Here {number}" for number in range(200)]  # not those asked below
+        asyncio.run(load(port, run, warm, clients=options.clients, rate=None))
         before = resident(server.pid)
         half = len(asked) // 2
         records = []
@@ -138,7 +186,9 @@ def main() -> None:
             ("serving at a rate", asked[:half], options.rate),
             ("serving at full speed", asked[half:], None),
         ):
-            seen = asyncio.run(load(port, run, part, clients=options.clients, rate=rate))
+            seen = asyncio.run(
+                load(port, run, part, clients=options.clients, rate=rate, server=server.pid)
+            )
             after = resident(server.pid)
             records.append(
                 {
@@ -153,6 +203,7 @@ def main() -> None:
                 }
             )
         keep(records, options.out)
+        print(table(records))
     finally:
         server.send_signal(signal.SIGINT)
         server.wait(30)

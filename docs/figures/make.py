@@ -3,7 +3,7 @@
     python docs/figures/make.py [--check]
 
 Those of docs/attention.md are the figures of `wherefrom.report.workbench_figures`; those of
-docs/variants.md show what benchmarks/results/lengths.jsonl holds. Their lines, bars and points
+docs/variants.md and docs/page.md show what benchmarks/results holds. Their lines, bars and points
 are written as plain SVG, which needs no browser and reads well in a diff. With --check nothing is
 written, and the command fails if a file is not what it would write.
 """
@@ -31,7 +31,8 @@ from wherefrom.report import workbench_figures as figures
 from wherefrom.report.theme import COLOURS, themed
 
 HERE = Path(__file__).parent
-LENGTHS = HERE.parents[1] / "benchmarks" / "results" / "lengths.jsonl"
+RESULTS = HERE.parents[1] / "benchmarks" / "results"
+LENGTHS, SERVING = RESULTS / "lengths.jsonl", RESULTS / "serving.jsonl"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 14, 14, 84
 GREY = "#7c838d"
 
@@ -63,6 +64,56 @@ def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:
         "time-against-length": lambda: against_length(rows, "value", 1e3, "ms a sequence"),
         "memory-against-length": lambda: against_length(rows, "megabytes", 1.0, "MB added"),
     }
+
+
+def served(results: Path = SERVING) -> dict[str, Callable[[], go.Figure]]:
+    """File name -> figure of the longest run of benchmarks/serving.py, if there is any."""
+    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    rows = [row for row in map(json.loads, lines) if row["name"] == "serving at a rate"]
+    if not rows:
+        return {}
+    longest = max(reversed(rows), key=lambda row: row["requests"])
+    time = longest["time"]
+    both = [row for row in map(json.loads, lines) if row["time"] == time]
+    return {
+        "serving-latency": lambda: _served_times(longest),
+        "serving-memory": lambda: _served_memory(both),
+    }
+
+
+def _served_times(row: dict[str, Any]) -> go.Figure:
+    """The median and the slowest answer as the requests go by, at the rate that is promised."""
+    figure = go.Figure()
+    asked = [point[0] for point in row["over_time"]]
+    for at, name in ((1, "median"), (2, "slowest")):
+        times = [1000 * point[at] for point in row["over_time"]]
+        figure.add_scatter(
+            x=asked, y=times, name=name, mode="lines", line={"color": COLOURS[at - 1]}
+        )
+    themed(figure, x="questions asked", y="milliseconds to answer")
+    figure.update_xaxes(range=[0, row["requests"]])
+    slowest = 1000 * row["longest"]
+    figure.update_yaxes(range=[0, 1.1 * slowest])
+    return figure
+
+
+def _served_memory(rows: list[dict[str, Any]]) -> go.Figure:
+    """The server's memory as the requests go by, first at a rate, then as fast as it can."""
+    figure, before, most = go.Figure(), 0, 1.0
+    for at, row in enumerate(rows):
+        figure.add_scatter(
+            x=[before + point[0] for point in row["memory"]],
+            y=[point[1] for point in row["memory"]],
+            name=row["name"].removeprefix("serving "),
+            mode="lines",
+            line={"color": COLOURS[at]},
+        )
+        before += row["requests"]
+        most = max([most, *(point[1] for point in row["memory"])])
+    themed(figure, x="questions asked", y="MB held by the server")
+    figure.update_xaxes(range=[0, before])
+    figure.update_yaxes(range=[0, 1.1 * most])
+    return figure
 
 
 def _last_whole_run(results: Path) -> list[dict[str, Any]]:
@@ -245,7 +296,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     stale = []
-    for name, build in {**drawn(), **measured()}.items():
+    for name, build in {**drawn(), **measured(), **served()}.items():
         path, text = HERE / f"{name}.svg", svg(build())
         if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
             stale.append(path.name)

@@ -20,6 +20,13 @@ PAGES = {
     "/api": "For programs",
 }
 NARROW = {"width": 375, "height": 700}
+# what is wider than the box that it stands in, unless that box can be scrolled
+STICKING_OUT = """[...document.querySelectorAll('.card')].flatMap((card) => {
+  const edge = card.getBoundingClientRect().right;
+  return [...card.querySelectorAll('*')].filter((each) => !each.closest('.scroll, svg, .away')
+    && !each.closest('.js-plotly-plot') && each.getClientRects().length
+    && each.getBoundingClientRect().right > edge + 1).map((each) => each.outerHTML.slice(0, 80));
+})"""
 
 
 def until(page, question: str, seconds: float = 120) -> None:
@@ -45,6 +52,7 @@ def test_every_page_is_drawn_without_a_complaint(visit, scheme, size) -> None:
         page = walk.go(path)
         assert title in page.inner_text("h1")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
+        assert page.evaluate(STICKING_OUT) == [], path
         for figure in page.query_selector_all("[data-figure]"):
             assert figure.query_selector(".main-svg") is not None, path
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -43,7 +43,7 @@ def test_a_whole_run_has_every_section_but_twins(report):
 
 def test_recall_stands_beside_the_baselines(report):
     found = section(report, "recall")
-    assert column(found, "answers") == ["majority", "no pretraining", "pretrained"]
+    assert column(found, "who answers") == ["majority", "no pretraining", "pretrained"]
     assert column(found, "correct") == [5, 7, 81]
     assert found["figure"]["data"][0]["x"] == [0.05, 0.07, 0.81]
     assert "81 of 100 (81.0 %)" in found["sentence"]

@@ -20,7 +20,7 @@ from wherefrom.report.sections import show_cell
 from wherefrom.report.theme import FIGURE_STYLE
 
 NUMBERS = ("count", "percent", "number")
-MANY = 5  # columns from which on a table scrolls on a phone
+MANY = 4  # columns from which on a table scrolls on a phone
 WIDE = {"names"}  # sections whose figure scrolls on a phone rather than shrink
 ABSENT = "What this run cannot tell"
 

@@ -98,7 +98,7 @@ def recall_section(records: Records) -> Section:
         figure=drawn(figures.recall_bars(rows)),
         caption="Share of dev questions answered exactly; whiskers are 95 % intervals (Wilson).",
         table=Table(
-            ("answers", "", "correct", "of", "recall", "low", "high", "seconds"),
+            ("who answers", "how", "correct", "of", "recall", "low", "high", "seconds"),
             table,
             ("text", "text", "count", "count", "percent", "percent", "percent", "number"),
         ),

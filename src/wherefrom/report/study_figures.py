@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 
 from wherefrom.report.theme import BLUE, GREEN, GREY, ORANGE, PINK, SHADES, VIOLET, themed
 
-RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#9aa1aa"
+RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"
 # for a few bars or lines, beside the two that are ours
 OTHERS = (ORANGE, PINK, VIOLET, GREY, "#8b6f47")
 LONGEST_LABEL = 26
@@ -74,7 +74,7 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
             x=str(group["documents"]), y=top, yshift=22, showarrow=False,
             text=f"{100 * row['value']:.0f} %<br>of {group['people']:,}",
         )  # fmt: skip
-    themed(figure, x="documents about the person", y="recall")
+    themed(figure, x="documents about them", y="recall")
     figure.update_xaxes(type="category", showgrid=False)
     figure.update_yaxes(range=[0, 1.2], tickformat=".0%", tickvals=_FIFTHS)
     figure.update_layout(height=360)
@@ -93,27 +93,27 @@ def places_bars(rows: Sequence[Record]) -> go.Figure:
             hovertemplate="%{y}: %{x} " + key + "<extra></extra>",
         )  # fmt: skip
     themed(figure, x="people asked about", y="")
-    figure.update_layout(barmode="stack", height=130 + 26 * len(rows))
+    figure.update_layout(barmode="stack", height=130 + 26 * len(rows), uniformtext=_READABLE)
     figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
     return _legend_on_top(figure)
 
 
 def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
-    """Loss and speed over the seconds of training, for the model and its twin."""
+    """Loss and speed over the minutes of training, for the model and its twin."""
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09,
                            row_heights=[0.62, 0.38])  # fmt: skip
     for (name, points), colour in zip(runs, (BLUE, ORANGE), strict=False):
-        seconds = [point.get("seconds") for point in points]
+        minutes = [_minutes(point) for point in points]
         for row, key in ((1, "loss"), (2, "tokens_per_second")):
             figure.add_scatter(
-                x=seconds, y=[point.get(key) for point in points], name=name, row=row, col=1,
+                x=minutes, y=[point.get(key) for point in points], name=name, row=row, col=1,
                 legendgroup=name, showlegend=row == 1, mode="lines" if len(points) > 2 else
                 "lines+markers", line={"color": colour, "width": 2},
             )  # fmt: skip
     themed(figure, x="", y="")
     _mark_phases(figure, runs[0][1])
-    figure.update_xaxes(title_text="seconds of training", row=2, col=1)
-    figure.update_yaxes(title_text="loss", rangemode="tozero", row=1, col=1)
+    figure.update_xaxes(title_text="minutes of training", row=2, col=1)
+    figure.update_yaxes(title_text="loss (nats a token)", rangemode="tozero", row=1, col=1)
     figure.update_yaxes(title_text="tokens / s", rangemode="tozero", row=2, col=1)
     figure.update_layout(height=460)
     return _legend_on_top(figure)
@@ -124,7 +124,7 @@ def _mark_phases(figure: go.Figure, points: Sequence[Record]) -> None:
     for before, after in pairwise(points):
         if before.get("phase") != after.get("phase"):
             figure.add_vline(
-                x=before.get("seconds"), line={"color": GREY, "dash": "dot", "width": 1},
+                x=_minutes(before), line={"color": GREY, "dash": "dot", "width": 1},
                 annotation={"text": label(after.get("phase")), "font": {"size": 12}}, row=1, col=1,
             )  # fmt: skip
 
@@ -141,7 +141,7 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
         figure.add_scatter(
             x=[one["confidence"] for one in bins], y=[one["accuracy"] for one in bins],
             name=name, mode="lines+markers", line={"color": colour, "width": 1.5},
-            marker={"size": [7 + 9 * one["people"] / most for one in bins]},
+            marker={"size": [5 + 6 * one["people"] / most for one in bins]},
             customdata=[one["people"] for one in bins],
             hovertemplate="%{customdata} people, sure to %{x:.1%}, right %{y:.1%}<extra></extra>",
         )  # fmt: skip
@@ -164,7 +164,7 @@ def confidence_histogram(histogram: Record) -> go.Figure:
             hovertemplate="%{y} " + key + " near %{x:.0%}<extra></extra>",
         )  # fmt: skip
     themed(figure, x="internal confidence", y="answers")
-    figure.update_xaxes(range=[0, 1], tickformat=".0%", tickvals=_FIFTHS)
+    figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_FIFTHS)
     figure.update_layout(barmode="stack", height=340, bargap=0.06)
     return _legend_on_top(figure)
 
@@ -188,7 +188,7 @@ def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
             marker={"size": 9},
             hovertemplate="%{x:.1%} given, %{y:.1%} of them wrong<extra>%{fullData.name}</extra>",
         )  # fmt: skip
-    themed(figure, x="coverage: share of questions answered", y="risk: wrong among the given")
+    themed(figure, x="coverage: share answered", y="risk: share of these wrong")
     figure.update_xaxes(range=[0, 1.02], tickformat=".0%", tickvals=_FIFTHS)
     figure.update_yaxes(rangemode="tozero", tickformat=".0%")
     figure.update_layout(height=460)
@@ -209,14 +209,14 @@ def grades_bars(rows: Sequence[Record]) -> go.Figure:
             x=[row[key] / max(1, total) for row, total in zip(rows, totals, strict=True)],
             y=names, orientation="h", name=name, marker={"color": colour},
             text=[f"{row[key]:,}" if row[key] else "" for row in rows], textposition="inside",
-            insidetextanchor="middle", textangle=0, constraintext="none",
+            insidetextanchor="middle", textangle=0,
             customdata=[row[key] for row in rows],
             hovertemplate="%{customdata} " + name + " (%{x:.1%})<extra>%{y}</extra>",
         )  # fmt: skip
     themed(figure, x="share of people", y="")
     figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_HALVES)
     figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_layout(barmode="stack", height=120 + 46 * len(rows))
+    figure.update_layout(barmode="stack", height=120 + 46 * len(rows), uniformtext=_READABLE)
     return _legend_on_top(figure)
 
 
@@ -276,7 +276,13 @@ def cost_curves(lengths: Sequence[int], costs: Mapping[str, Sequence[float]], at
 
 
 _FIFTHS = [0, 0.2, 0.4, 0.6, 0.8, 1]
+_READABLE = {"mode": "hide", "minsize": 11}  # a number too large for its bar is left out
 _HALVES = [0, 0.5, 1]  # beside long labels a phone leaves room for no more
+
+
+def _minutes(point: Record) -> float | None:
+    seconds = point.get("seconds")
+    return None if seconds is None else seconds / 60
 
 
 def _whiskers(rows: Sequence[Record]) -> dict[str, Any]:

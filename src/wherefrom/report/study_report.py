@@ -185,4 +185,5 @@ def _count_confidence(records: Records) -> list[Headline]:
 
 def _count_training(records: Records) -> list[Headline]:
     seconds, tokens = (records.info[key] for key in ("seconds", "trained_tokens"))
-    return [Headline(f"{seconds:,.0f} s", "training", f"{tokens:,} tokens")]
+    shown = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+    return [Headline(shown, "training", f"{tokens:,} tokens")]

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 GREY = "#7c838d"
 GRID = "rgba(128, 134, 144, 0.25)"
 # told apart by lightness as well as by hue, and readable on white and on near-black
-BLUE, ORANGE, GREEN, PINK, VIOLET = "#3b82d0", "#d9822b", "#2a9d6f", "#cf5a8a", "#8a6fd1"
+BLUE, ORANGE, GREEN, PINK, VIOLET = "#3b82d0", "#cf7820", "#2a9d6f", "#cf5a8a", "#8a6fd1"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, VIOLET)
 
 # shades for maps: nothing is transparent, much is solid, so both grounds show through at zero

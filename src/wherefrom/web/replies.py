@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+def moment(text: str | None) -> str:
+    """A time as a record holds it, without what nobody reads: 2026-11-16 00:51 UTC."""
+    try:
+        when = datetime.fromisoformat(text or "")
+    except ValueError:
+        return text or ""
+    return f"{when:%Y-%m-%d %H:%M} {when.tzname() or ''}".strip()
+
+
 def significant(value: Any, digits: int = 3) -> str:
     """A number short enough to read; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -114,6 +124,7 @@ def _environment() -> Environment:
         data=as_data,
         duration=duration,
         maths=maths,
+        moment=moment,
         percent=percent,
         prose=prose,
         significant=significant,

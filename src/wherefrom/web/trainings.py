@@ -125,6 +125,11 @@ class Trainings:
         found = [known for name in names if (known := self.of(name))]
         return sorted(found, key=lambda known: (not known["running"], -known["since"]))
 
+    def leave(self) -> list[str]:
+        """Wait until no training is halfway started; the names of those that go on."""
+        with self._turn:
+            return [known["name"] for known in self.all() if known["running"]]
+
     def _refuse_too_many(self) -> None:
         running = [known["name"] for known in self.all() if known["running"]]
         if len(running) >= AT_ONCE:

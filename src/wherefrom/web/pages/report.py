@@ -38,6 +38,7 @@ async def report(
 
 @router.get(
     "/report.html",
+    summary="The report as one file to keep, with figures; it asks for nothing.",
     response_class=Response,
     responses={200: {"content": {"text/html": {}}, "description": "one file that needs no other"}},
 )

@@ -218,7 +218,7 @@ def _figure(curves: dict[str, dict[str, list[Any]]]) -> dict[str, Any] | None:
             figure.add_scatter(x=minutes, y=each["loss"], name=escape(name), mode="lines")
     if not figure.data:
         return None
-    themed(figure, x="minutes of training", y="loss")
+    themed(figure, x="minutes of training", y="loss (nats a token)")
     figure.update_layout(height=380, showlegend=True)
     drawn: dict[str, Any] = json.loads(figure.to_json())
     return {"data": drawn["data"], "layout": drawn["layout"]}
