@@ -180,7 +180,7 @@ def figures(records: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
     for record in records:
         runs.setdefault(record["run"], []).append(record)
     read, bare = runs["pretrained"], runs["no pretraining"]
-    end = max(record["seconds"] for record in (*read, *bare)) / 60
+    end = max(record["tokens"] for record in (*read, *bare)) / 1e6
     recall = [
         _line(f"documents: {name}", read, [_recall_of(r, counts) for r in read], colour)
         for (name, counts), colour in zip(GROUPS, (BLUE, GREEN, PINK), strict=True)
@@ -194,7 +194,9 @@ def figures(records: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
     ]
     drawn = {}
     for name, traces in (("learning-recall", recall), ("learning-unseen", unseen)):
-        figure = themed(go.Figure(traces), x="minutes of training", y="share of the people")
+        figure = themed(
+            go.Figure(traces), x="millions of tokens learned from", y="share of the people"
+        )
         figure.update_xaxes(range=[0, end])
         figure.update_yaxes(range=[0, 1])
         drawn[name] = figure
@@ -214,7 +216,8 @@ def _line(
     colour: str,
     **how: str,
 ) -> go.Scatter:
-    points = [(r["seconds"] / 60, v) for r, v in zip(records, values, strict=True) if v is not None]
+    both = zip(records, values, strict=True)
+    points = [(record["tokens"] / 1e6, value) for record, value in both if value is not None]
     return go.Scatter(
         x=[x for x, _ in points],
         y=[y for _, y in points],
