@@ -10,7 +10,9 @@
 2. Tokens a second beside transformers' GPT-2 and Llama with the very same weights on the same
    batches with the same optimizer, in turns, eager and compiled. Both with the loss on every
    position ("all") and with the loss on what a question or a masked span asks for ("asked"), where
-   ours skips the head elsewhere. Before anything is timed the two must agree on the logits.
+   ours skips the head elsewhere. In a third case ("as it batches") the examples are the same and
+   transformers gets them as its Trainer makes batches by default: at random, padded to the longest,
+   where ours are of like length. Before anything is timed the two must agree on the logits.
 3. The share of a training loop's time that is spent waiting for the next batch.
 
 A model FLOP is counted as usual: 6 for each weight of a matrix that a token passes (2 forward, 4
@@ -36,6 +38,7 @@ from torch.nn import functional as F
 from wherefrom.corpus.batches import Batch, BatchStream, Part, Place
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
+from wherefrom.corpus.tokens import PAD
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
@@ -270,20 +273,24 @@ def against_transformers(
             their = their_step(theirs, compiled=compiled)
             counts = [sum(p.numel() for p in model.parameters()) for model in (ours, theirs)]
             some = work[: max(2, 8 * 128 // width)]
-            tokens = sum(batch.padded for batch in some)
-            for everywhere in (True, False):
-                for step in (our, their):
-                    _through(step, some, everywhere)
+            tokens = sum(batch.tokens for batch in some)
+            for case, everywhere, their_work in (
+                ("loss all", True, some),
+                ("loss asked", False, some),
+                ("loss asked, as it batches", False, batched_at_random(some)),
+            ):
+                runs = {
+                    "ours": partial(_through, our, some, everywhere),
+                    "theirs": partial(_through, their, their_work, everywhere),
+                }
+                for run in runs.values():
+                    run()
                 spent: dict[str, list[float]] = {"ours": [], "theirs": []}
                 for number in range(repeats):
-                    sides = [("ours", our), ("theirs", their)]
-                    for side, step in sides if number % 2 == 0 else sides[::-1]:
-                        spent[side].append(seconds(partial(_through, step, some, everywhere)))
+                    for side in list(runs) if number % 2 == 0 else list(runs)[::-1]:
+                        spent[side].append(seconds(runs[side]))
                 ratios = [b / a for a, b in zip(spent["ours"], spent["theirs"], strict=True)]
-                where = "all" if everywhere else "asked"
-                name = (
-                    f"speed over transformers' {theirs_name}, width {width}, loss {where}, {mode}"
-                )
+                name = f"speed over transformers' {theirs_name}, width {width}, {case}, {mode}"
                 details = {
                     "ours": tokens / float(np.median(spent["ours"])),
                     "rival": tokens / float(np.median(spent["theirs"])),
@@ -295,6 +302,26 @@ def against_transformers(
                 records.append(summarise(name, ratios, "ratio", **details))
             torch.compiler.reset()
     return records
+
+
+def batched_at_random(work: list[Batch]) -> list[Batch]:
+    """The same examples as a usual trainer has them: shuffled, each batch padded to its longest."""
+    rows = []
+    for batch in work:
+        for part in batch.parts:
+            lengths = (part.ids != PAD).sum(1).tolist()
+            pairs = zip(part.ids, part.weights, lengths, strict=True)
+            rows += [(ids[:length], weights[:length]) for ids, weights, length in pairs]
+    order = np.random.default_rng(0).permutation(len(rows))
+    batches = []
+    for some in np.array_split(order, len(work)):
+        ids = nn.utils.rnn.pad_sequence([rows[at][0] for at in some], batch_first=True)
+        weights = nn.utils.rnn.pad_sequence([rows[at][1] for at in some], batch_first=True)
+        tokens = sum(len(rows[at][0]) for at in some)
+        part = Part(ids, weights)
+        counted = float(weights[:, 1:].sum())
+        batches.append(Batch((part,), counted, len(some), tokens, ids.numel()))
+    return batches
 
 
 def waiting(stream: BatchStream, vocabulary: int, steps: int) -> list[dict[str, Any]]:

@@ -329,13 +329,32 @@ class TestSpeed:
         stream, vocabulary = throughput.make_stream(people=40)
         work = stream.pool(0)[:1]
         found = throughput.against_transformers(1, work, vocabulary, compiled=False, widths=(32,))
-        assert len(found) == 4
+        assert len(found) == 6
         assert all(record["rival"] > 0 < record["ours"] for record in found)
         found = throughput.against_peak(1, work, vocabulary, variants=("llama",), widths=(32,))
         assert [record["unit"] for record in found] == ["ratio"]
         assert found[0]["over_quickest_product"] <= found[0]["value"]
         (waited,) = throughput.waiting(stream, vocabulary, 1)
         assert 0 <= waited["value"] <= 1
+
+    def test_the_rival_gets_the_same_examples_in_other_batches(self, benchmark: Any) -> None:
+        throughput = benchmark("throughput")
+        ours = throughput.make_stream(people=40)[0].pool(0)[:4]
+        theirs = throughput.batched_at_random(ours)
+
+        def examples(batches: Any) -> list[list[int]]:
+            rows = [row for batch in batches for part in batch.parts for row in part.ids.tolist()]
+            return sorted([token for token in row if token] for row in rows)
+
+        assert examples(theirs) == examples(ours)
+        assert [batch.tokens for batch in ours] != [batch.tokens for batch in theirs]
+        for side in (ours, theirs):
+            for batch in side:
+                assert batch.weight == pytest.approx(
+                    sum(float(p.weights[:, 1:].sum()) for p in batch.parts)
+                )
+        assert sum(b.tokens for b in theirs) == sum(b.tokens for b in ours)
+        assert sum(b.padded for b in theirs) > 1.2 * sum(b.padded for b in ours)
 
     def test_decoding(self, benchmark: Any, tmp_path: Path) -> None:
         pytest.importorskip("transformers")
