@@ -358,8 +358,9 @@ def main() -> None:
     work = stream.pool(0)[:12]
     variants = ("llama",) if options.quick else ("llama", "vanilla")
     keep(against_peak(repeats, work, vocabulary, variants=variants), options.out)
-    large = make_stream(times=LARGER)[0].pool(0)[:6]
-    keep(against_peak(repeats, large, vocabulary, variants=("llama",)), options.out)
+    if not options.quick:
+        large = make_stream(times=LARGER)[0].pool(0)[:6]
+        keep(against_peak(repeats, large, vocabulary, variants=("llama",)), options.out)
     keep(waiting(stream, vocabulary, 60 if options.quick else 150), options.out)
     keep(against_transformers(repeats, work, vocabulary, compiled=False), options.out)
     if not options.eager:
