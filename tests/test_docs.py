@@ -98,7 +98,10 @@ class TestLinks:
     def test_a_figure_says_which_command_made_it(self, page: Path) -> None:
         text = page.read_text("utf-8")
         for figure in re.finditer(r"!\[[^\]]*\]\((figures/[^)]+)\)\n\n(.+?)\n\n", text, re.DOTALL):
-            assert "`python docs/figures/make.py`" in " ".join(figure.group(2).split()), figure[1]
+            caption = " ".join(figure.group(2).split())
+            command = re.search(r"`python ((?:docs/figures|benchmarks)/\w+\.py)(?: \w+)?`", caption)
+            assert command is not None, figure[1]
+            assert Path(figure[1]).stem.split("-")[0] in (ROOT / command[1]).read_text("utf-8")
         assert text.count("](figures/") == len(re.findall(r"\]\(figures/[^)]+\)\n\n\*", text))
 
 

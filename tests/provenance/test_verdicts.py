@@ -157,7 +157,7 @@ def test_below_the_threshold_nothing_is_told_and_the_promise_is(lab: Lab) -> Non
 def test_without_a_promise_the_estimate_is_the_threshold_and_the_reason_is_told(lab: Lab) -> None:
     found = judge(lab, ADA, place_of(ADA), threshold=None)
     assert found.told == place_of(ADA)
-    assert found.why.endswith("; no threshold can promise that on 32 people")
+    assert found.why.endswith("; answers are told from 60 % on, with no promise")
     assert find_threshold(controlled(lab.confidence, threshold=None)).value == 0.6
     unpromised = find_threshold(lab.confidence)  # which has few people
     assert unpromised.promise is None

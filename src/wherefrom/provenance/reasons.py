@@ -78,8 +78,8 @@ def explain_telling(
         promise = f" ({threshold.promise})" if threshold.promise else ""
         below = f"its confidence is below {percent(threshold.value)}{promise}"
         reasons = [below] if told else [f"{said}, but {below}"]
-    if threshold.no_promise:
-        reasons.append(threshold.no_promise)
+    if threshold.no_promise:  # all of it is told once, with the run's numbers
+        reasons.append(f"answers are told from {percent(threshold.value)} on, with no promise")
     return "; ".join(reasons) or None
 
 
