@@ -33,7 +33,7 @@ from wherefrom.report.theme import COLOURS, themed
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 LENGTHS, SERVING = RESULTS / "lengths.jsonl", RESULTS / "serving.jsonl"
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 14, 14, 84
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 26, 14, 84
 GREY = "#7c838d"
 
 
