@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from web_samples import HOSTILE, write_record
 
 from wherefrom.errors import UserError
+from wherefrom.web.records import summarise
 from wherefrom.web.shelf import Shelf, UnknownRunError
 
 
@@ -34,6 +35,23 @@ def test_runs_are_found_with_their_twins(shelf: Shelf) -> None:
     names = set(shelf.runs())
     assert {"one", "one/twins/scratch", "group/two", 'a "quoted" <b>', "again"} <= names
     assert not [name for name in names if "secret" in name or ".hidden" in name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "recipe"),
+    [
+        ("study", ["study"], "speedrun"),
+        ("pretrain", ["pretrain"], "course"),
+        ("study", ["study", "--recipe", "mine/own.toml"], "own.toml"),
+        ("ablation", ["benchmarks/ablation.py"], None),
+        ("study", [], None),
+    ],
+)
+def test_a_recipe_is_told_where_the_record_tells_it(
+    tmp_path: Path, kind: str, command: list[str], recipe: str | None
+) -> None:
+    write_record(tmp_path / "run", kind=kind, command=command)
+    assert summarise("run", tmp_path / "run")["recipe"] == recipe
 
 
 @pytest.mark.parametrize(

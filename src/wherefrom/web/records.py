@@ -15,7 +15,12 @@ from typing import Any
 MOST_BYTES = 8_000_000  # of metrics.jsonl, from its end
 MOST_POINTS = 600
 LARGEST_RECORD = 5_000_000
-RECIPES = {"study": "speedrun", "scratch": "speedrun"}  # where the command names none
+RECIPES = {  # where the command names none
+    "study": "speedrun",
+    "scratch": "speedrun",
+    "pretrain": "course",
+    "finetune": "course",
+}
 COLUMNS = ("step", "loss", "lr", "seconds", "tokens_per_second", "progress")
 
 
@@ -169,7 +174,7 @@ def _recipe(record: dict[str, Any], kind: str | None) -> str | None:
             return os.path.basename(str(command[at + 1]))[:60]
         if isinstance(word, str) and word.startswith("--recipe="):
             return os.path.basename(word.partition("=")[2])[:60]
-    return RECIPES.get(kind or "", "course") if command else None
+    return RECIPES.get(kind or "") if command else None
 
 
 def _size(model: dict[str, Any]) -> str | None:
