@@ -22,8 +22,8 @@ from wherefrom.cli.overview import FIRST_STEPS, GROUPS, overview
 from wherefrom.cli.progress import TrainingProgress
 
 
-def complete(*words: str) -> list[str]:
-    """What the shell is offered for the last of these words, by a process as the shell starts."""
+def offered(*words: str) -> list[str]:
+    """What the shell is told for the last of these words, by a process as the shell starts."""
     ended = subprocess.run(
         [sys.executable, "-m", "wherefrom"],
         env=os.environ
@@ -37,7 +37,12 @@ def complete(*words: str) -> list[str]:
         check=True,
     )
     assert ended.stderr == ""
-    return [line.partition(",")[2] for line in ended.stdout.splitlines()]
+    return ended.stdout.splitlines()
+
+
+def complete(*words: str) -> list[str]:
+    """The words that may stand there."""
+    return [line.partition(",")[2] for line in offered(*words)]
 
 
 class TestOverview:
@@ -66,6 +71,14 @@ class TestOverview:
 
 
 class TestCompletion:
+    def test_problems_are_completed_by_name(self) -> None:
+        assert complete("check", "two") == ["two-heads"]
+        assert "extract" in complete("problems", "")
+
+    @pytest.mark.parametrize("words", [("ask", "ru"), ("finetune", "ru")])
+    def test_where_a_run_may_stand_the_shell_is_told_to_list_files(self, words: Any) -> None:
+        assert offered(*words) == ["file,ru"]
+
     @pytest.mark.parametrize("shell", SHELLS)
     def test_the_script_asks_wherefrom_itself(self, shell: str, command: Any) -> None:
         ended = command("completion", shell)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wherefrom.cli.completion import complete_paths
 from wherefrom.cli.output import print_json, speaks, talk
 from wherefrom.errors import UserError
 
@@ -27,7 +28,7 @@ TEXT_WIDTH = 200  # characters of a document that are shown
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...")
+@click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...", shell_complete=complete_paths)
 @click.option("--file", "file", type=PATH, help="Questions of a TSV: question, answer, subject.")
 @click.option("--answers", type=PATH, help="Judge another model's answers: question, answer, ...")
 @click.option("--always-answer", is_flag=True, help="Tell the answer however unsure it is.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wherefrom.cli.completion import complete_problems
 from wherefrom.cli.output import print_json, print_table, talk
 from wherefrom.errors import UserError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_problems)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def problems(name: str | None, as_json: bool) -> None:
     """List the problems that a construction can be checked against, or describe one."""
@@ -42,7 +43,7 @@ def problems(name: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("problem", required=False)
+@click.argument("problem", required=False, shell_complete=complete_problems)
 @click.argument("formulas", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 @click.option("--tolerance", type=float, help="How near is near enough.")

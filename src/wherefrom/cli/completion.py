@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
 VARIABLE = "_WHEREFROM_COMPLETE"  # what click looks for before it parses anything
 SHELLS = ("bash", "zsh", "fish")
@@ -16,6 +17,19 @@ WHERE = {
     "zsh": 'put eval "$(wherefrom completion zsh)" into ~/.zshrc, behind compinit',
     "fish": "write it to ~/.config/fish/completions/wherefrom.fish",
 }
+
+
+def complete_paths(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
+    """For an argument that may be a path and may be something else: the shell lists files."""
+    return [CompletionItem(written, type="file")]
+
+
+def complete_problems(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
+    """The names of the problems that begin so."""
+    from wherefrom.attention.problems import PROBLEMS
+
+    names = [name for name in PROBLEMS if name.startswith(written)]
+    return [CompletionItem(name, help=PROBLEMS[name].title) for name in names]
 
 
 @click.command()

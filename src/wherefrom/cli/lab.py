@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from wherefrom.cli.completion import complete_paths
 from wherefrom.cli.judge import print_scores, print_verdicts
 from wherefrom.cli.options import settings_from, training_options
 from wherefrom.cli.output import print_json, print_table, talk
@@ -125,7 +126,13 @@ def pretrain(
 
 
 @click.command()
-@click.argument("start", nargs=-1, metavar="(RUN | VARIANT CORPUS)", required=True)
+@click.argument(
+    "start",
+    nargs=-1,
+    metavar="(RUN | VARIANT CORPUS)",
+    required=True,
+    shell_complete=complete_paths,
+)
 @click.argument("questions", type=PATH, metavar="TSV")
 @click.option("--scratch", is_flag=True, help="From nothing: VARIANT and CORPUS instead of RUN.")
 @click.option("--out", required=True, type=PATH, help="Folder of the new run.")
