@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,10 @@ def test_wording_without_spaces_has_to_be_given():
 
 @given(
     subjects=st.lists(
-        st.text("abcAB .-'é", min_size=1, max_size=12).map(lambda s: "Zoë" + s.strip() + "q"),
+        # in no name does a blank stand before punctuation, where a shared ending could be cut
+        st.text("abcAB .-'é", min_size=1, max_size=12).map(
+            lambda s: "Zoë" + re.sub(r" +(?=\W)", "", s.strip()) + "q"
+        ),
         min_size=2,
         max_size=6,
         unique=True,
