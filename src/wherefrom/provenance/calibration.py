@@ -118,7 +118,7 @@ def fit_with_held_out(
         return Fitted(same, same.probability(columns))
 
     people = numbered(groups, rows)
-    table = standardise(usable, {name: (signs or {}).get(name, 0) for name in usable}, many)
+    table = standardise(usable, signs or {}, many)
     folds = deal_folds(right, people, np.random.default_rng(seed))
     strength, held_out = choose_strength(table.columns, right, folds, table.signs, many)
     beta = fit_logistic(
