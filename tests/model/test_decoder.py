@@ -206,6 +206,32 @@ def test_selected_rows_are_rows_of_all_the_logits(variant):
         torch.testing.assert_close(asked, model(ids).flatten(0, 1)[select], **CLOSE)
 
 
+@EVERY
+def test_selected_rows_move_the_weights_as_rows_of_all_the_logits_do(variant):
+    model = model_of(variant)
+    ids = random_ids()
+    select = torch.tensor([4, 17, 3 * LENGTH + 2])
+    names = [name for name, _ in model.named_parameters()]
+    asked = torch.autograd.grad(model(ids, select=select).square().sum(), model.parameters())
+    rows = model(ids).flatten(0, 1)[select]
+    wanted = torch.autograd.grad(rows.square().sum(), model.parameters())
+    for name, ours, theirs in zip(names, asked, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, **CLOSE, msg=lambda text, name=name: name + text)
+
+
+@EVERY
+def test_the_last_block_feeds_selected_rows_only(variant):
+    model = model_of(variant)
+    fed: list[int] = []
+    for block in model.blocks:
+        block.feed.register_forward_hook(
+            lambda _, x, __: fed.append(x[0].numel() // (HEADS * HEAD))
+        )
+    model(random_ids(), select=torch.tensor([4, 17, 3 * LENGTH + 2]))
+    assert fed[-1] == 3
+    assert min(fed[:-1]) >= ROWS  # the others feed every position (of a perceiver: every latent)
+
+
 # --- watching ---------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.cache import Cache, LayerCache
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.fused import rms_norm, swiglu
-from wherefrom.model.mixers import Glance, Rotation, Variant, find_variant
+from wherefrom.model.mixers import Glance, Rotation, Variant, chosen, find_variant
 
 
 class GeluFeed(nn.Module):
@@ -78,7 +78,9 @@ class Block(nn.Module):
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
         watch: list[Glance] | None = None,
+        select: Tensor | None = None,
     ) -> Tensor:
+        """`select` (flat indices into B*T): what comes after the mixing is done for these only."""
         mixed = self.mixer(
             self.norm1(x),
             None if source is None else self.norm1(source),
@@ -86,8 +88,9 @@ class Block(nn.Module):
             mask=mask,
             cache=cache,
             watch=watch,
+            select=select,
         )
-        x = x + self.dropout(mixed)
+        x = chosen(x, select) + self.dropout(mixed)
         return x + self.dropout(self.feed(self.norm2(x)))
 
 
@@ -177,16 +180,22 @@ class Decoder(nn.Module):
         watch: list[Glance] | None = None,
     ) -> Tensor:
         """Logits for each position; `select` (flat indices into B*T) asks for those rows only."""
-        hidden = self.hidden(ids, cache=cache, watch=watch)
-        if select is not None:
-            hidden = hidden.flatten(0, 1).index_select(0, select)
-        logits: Tensor = self.head(hidden)
+        logits: Tensor = self.head(self.hidden(ids, cache=cache, select=select, watch=watch))
         return logits
 
     def hidden(
-        self, ids: Tensor, *, cache: Cache | None = None, watch: list[Glance] | None = None
+        self,
+        ids: Tensor,
+        *,
+        cache: Cache | None = None,
+        select: Tensor | None = None,
+        watch: list[Glance] | None = None,
     ) -> Tensor:
-        """The last normalised hidden state of each position, before the head."""
+        """The last normalised hidden state of each position, before the head.
+
+        With `select` the last block, too, works on those rows only: others need nothing of them
+        but their keys and values.
+        """
         start = 0 if cache is None else cache.length
         stop = start + ids.shape[1]
         if stop > self.config.longest_input:
@@ -198,10 +207,13 @@ class Decoder(nn.Module):
             x = x + self.positions[start:stop]
         x = self.dropout(x)
         if self.latent is None:
-            for block, layer in zip(self.blocks, _layers(cache, len(self.blocks)), strict=True):
+            *below, last = zip(self.blocks, _layers(cache, len(self.blocks)), strict=True)
+            for block, layer in below:
                 x = block(x, rotation=self.rotation, cache=layer, watch=watch)
+            block, layer = last
+            x = block(x, rotation=self.rotation, cache=layer, watch=watch, select=select)
         else:
-            x = self._through_latents(x, self.latent, start, cache, watch)
+            x = self._through_latents(x, self.latent, start, cache, watch, select)
         if cache is not None:
             cache.length = stop
         normed: Tensor = self.norm(x)
@@ -214,6 +226,7 @@ class Decoder(nn.Module):
         start: int,
         cache: Cache | None,
         watch: list[Glance] | None,
+        select: Tensor | None,
     ) -> Tensor:
         down, *inside, up = self.blocks
         layers = list(_layers(cache, len(self.blocks)))
@@ -225,7 +238,7 @@ class Decoder(nn.Module):
         for block, layer in zip(inside, layers[1:-1], strict=True):
             z = block(z, cache=layer, watch=watch)
         mask = latent.up_mask(start, stop, fresh.stop).to(x.device)
-        result: Tensor = up(x, z, mask=mask, cache=layers[-1], watch=watch)
+        result: Tensor = up(x, z, mask=mask, cache=layers[-1], watch=watch, select=select)
         return result
 
 

@@ -67,8 +67,12 @@ class Heads(nn.Module):
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
         watch: list[Glance] | None = None,
+        select: Tensor | None = None,
     ) -> Tensor:
-        """`mask` None means causal self-attention; `watch` collects what a reader may see."""
+        """`mask` None means causal self-attention; `watch` collects what a reader may see.
+
+        `select` (flat indices into B*T) asks for those rows only, (N, C).
+        """
         if source is not None:
             query, key, value = self._project_apart(x, source)
         elif rotation is None:
@@ -97,7 +101,7 @@ class Heads(nn.Module):
                 nobody = query.new_zeros(*query.shape[:3], 0)
                 watch.append(Glance(nobody, nobody, value))
                 context = torch.zeros_like(query)
-        return self.out(_merge(context))
+        return self.out(chosen(_merge(context), select))
 
     def _project_apart(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         width = x.shape[-1]
@@ -140,6 +144,7 @@ class Synthesizer(nn.Module):
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
         watch: list[Glance] | None = None,
+        select: Tensor | None = None,
     ) -> Tensor:
         assert source is None, "a synthesizer compares nothing, so it cannot read another sequence"
         value = _heads(self.value(x), self.heads)
@@ -154,7 +159,7 @@ class Synthesizer(nn.Module):
             watch.append(Glance.of(weights, scores, value, mask))
         if self.training and self.dropout:
             weights = F.dropout(weights, self.dropout)
-        return self.out(_merge(weights @ value))
+        return self.out(chosen(_merge(weights @ value), select))
 
 
 class Rotation(nn.Module):
@@ -215,6 +220,11 @@ def find_variant(name: str) -> Variant:
     if name not in VARIANTS:
         raise UserError(f'there is no variant "{name}".{did_you_mean(name, VARIANTS)}')
     return VARIANTS[name]
+
+
+def chosen(x: Tensor, select: Tensor | None) -> Tensor:
+    """The rows (N, C) of x (B, T, C) at flat indices; all of x where none are given."""
+    return x if select is None else x.flatten(0, 1).index_select(0, select)
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

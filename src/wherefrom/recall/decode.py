@@ -83,7 +83,8 @@ def _read_shared_start(model: Decoder, prompts: list[list[int]]) -> Cache:
     cache = model.new_cache(shared)
     if shared:
         device = next(model.parameters()).device
-        model.hidden(torch.tensor([low[:shared]], device=device), cache=cache)
+        nothing = torch.tensor([], dtype=torch.long, device=device)  # only the cache is wanted
+        model.hidden(torch.tensor([low[:shared]], device=device), cache=cache, select=nothing)
     return cache
 
 

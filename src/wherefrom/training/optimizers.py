@@ -112,14 +112,14 @@ def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
     if phase.optimizer == "muon":
         optimizers = [
             Muon(inside, lr=phase.muon_lr, weight_decay=phase.weight_decay),
-            AdamW(rest + head, lr=phase.lr, betas=phase.betas, weight_decay=0.0),
+            AdamW(rest + head, lr=phase.lr, betas=phase.betas, weight_decay=0.0, fused=True),
         ]
     else:
         groups = [
             {"params": inside + head, "weight_decay": phase.weight_decay},
             {"params": rest, "weight_decay": 0.0},
         ]
-        optimizers = [AdamW(groups, lr=phase.lr, betas=phase.betas)]
+        optimizers = [AdamW(groups, lr=phase.lr, betas=phase.betas, fused=True)]
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["base_lr"] = group["lr"]
