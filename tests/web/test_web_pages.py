@@ -104,6 +104,28 @@ def test_errors_have_one_shape_and_one_page(client: TestClient, address: str, st
     assert 'role="alert"' in as_person.text
 
 
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("/run", 'The request needs "name", which was not given.'),
+        (
+            "/workbench?n=abc",
+            'Something is wrong with "n": it should be a valid integer, unable to parse string '
+            "as an integer; it was 'abc'.",
+        ),
+        (
+            "/workbench?n=1",
+            "Something is wrong with \"n\": it should be greater than or equal to 2; it was '1'.",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_a_sentence(
+    client: TestClient, address: str, sentence: str
+) -> None:
+    reply = client.get(address, headers={"Accept": "application/json"})
+    assert reply.json() == {"error": sentence}
+
+
 def test_a_method_that_is_not_taken(client: TestClient) -> None:
     reply = client.delete("/runs.json")
     assert reply.status_code == 405

@@ -226,9 +226,7 @@ def speak_one_shape(app: FastAPI) -> None:
 
     async def invalid(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, RequestValidationError)
-        first = problem.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:]) or "the request"
-        return answer(request, 422, f"{where}: {first['msg']}."[:500])
+        return answer(request, 422, _say_invalid(problem.errors()[0]))
 
     async def busy(request: Request, problem: Exception) -> Response:
         return answer(request, 503, BusyError.sentence)
@@ -241,6 +239,18 @@ def speak_one_shape(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(BusyError, busy)
     app.add_exception_handler(Exception, failure)
+
+
+def _say_invalid(error: dict[str, Any]) -> str:
+    """What a request lacks or has wrong, as a sentence that names it and says what came."""
+    where = ".".join(str(part) for part in error["loc"][1:])
+    named = f'"{where}"' if where else "the body"
+    if error["type"] == "missing":
+        return f"The request needs {named}, which was not given."
+    wanted = error["msg"].removeprefix("Value error, ").removeprefix("Input ").removesuffix(".")
+    came = error.get("input")
+    shown = f"; it was {came!r:.80}" if isinstance(came, str | int | float) else ""
+    return f"Something is wrong with {named}: it {wanted}{shown}."[:500]
 
 
 def _sentence(text: str) -> str:
