@@ -74,14 +74,14 @@ def scaled(field: str, factor: float) -> Change:
     return set_phases(change)
 
 
-def share(name: str, value: float) -> Change:
-    """One objective at this share of the examples; the others keep their proportions."""
+def shares(**values: float) -> Change:
+    """Some objectives at these shares of the examples; the others keep their proportions."""
 
     def change(phase: Phase) -> dict[str, Any]:
-        shares = phase.mixture.shares()
-        others = {key: x for key, x in shares.items() if key != name}
-        left = (1 - value) / sum(others.values())
-        return {"mixture": {**{key: x * left for key, x in others.items()}, name: value}}
+        before = phase.mixture.shares()
+        others = {key: x for key, x in before.items() if key not in values}
+        left = (1 - sum(values.values())) / sum(others.values())
+        return {"mixture": {**{key: x * left for key, x in others.items()}, **values}}
 
     return set_phases(change)
 
@@ -99,6 +99,18 @@ def without(*names: str) -> Change:
         }
 
     return set_phases(change)
+
+
+def text_instead(recipe: Recipe) -> Recipe:
+    """What salient spans take, half each for plain text and span corruption."""
+
+    def change(phase: Phase) -> dict[str, Any]:
+        before = phase.mixture.shares()
+        half = before.pop("salient", 0.0) / 2
+        more = {key: before.get(key, 0.0) + half for key in ("text", "span")}
+        return {"mixture": {**before, **more}}
+
+    return set_phases(change)(recipe)
 
 
 def questions_at_the_end(recipe: Recipe) -> Recipe:
@@ -120,16 +132,17 @@ ROWS: dict[str, tuple[str, Change]] = {
     "shipped": ("speedrun as it is shipped", lambda recipe: recipe),
     "asked-0": ("facts drawn evenly (`asked = 0`)", phases(asked=0.0)),
     "asked-1": ("only by what is asked for (`asked = 1`)", phases(asked=1.0)),
-    "no-salient": ("no salient spans (text and span corruption instead)", without("salient")),
-    "no-text": ("no plain text and no span corruption", without("text", "span")),
+    "no-salient": ("plain text and span corruption instead of salient spans", text_instead),
+    "text": ("with plain text and span corruption, 7 % each", shares(text=0.07, span=0.07)),
+    "no-names": ("names are not learned on their own", without("name")),
     "windows-4-2": ("windows of 4 + 2 words", phases(left=4, right=2)),
     "windows-8-6": ("windows of 8 + 6 words", phases(left=8, right=6)),
     "context-1": ("the words of a window learned like the fact", phases(context=1.0)),
     "lead-0": ("names always at the beginning", phases(lead=0.0)),
     "lead-1": ("words before every name", phases(lead=1.0)),
     "questions-end": ("questions only at the end", questions_at_the_end),
-    "questions-05": ("questions 5 % of the examples", share("question", 0.05)),
-    "questions-30": ("questions 30 % of the examples", share("question", 0.30)),
+    "questions-05": ("questions 5 % of the examples", shares(question=0.05)),
+    "questions-30": ("questions 30 % of the examples", shares(question=0.30)),
     "adamw": ("AdamW instead of Muon, at the same rate", phases(optimizer="adamw")),
     "adamw-third": (
         "AdamW instead of Muon, at a third of the rate",

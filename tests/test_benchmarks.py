@@ -111,6 +111,9 @@ class TestAblation:
         assert sum(shares("questions-30").values()) == pytest.approx(1.0)
         before = load_recipe("speedrun").phases[0].mixture
         assert shares("no-salient")["question"] == before.question
+        assert shares("text")["text"] == pytest.approx(0.07)
+        assert sum(shares("text").values()) == pytest.approx(1.0)
+        assert "name" not in shares("no-names")
         assert sum(shares("no-salient").values()) == pytest.approx(sum(before.shares().values()))
         assert "salient" not in shares("no-salient")
         read, ask = ablation.changed_recipe("questions-end", "speedrun").phases

@@ -1,8 +1,9 @@
-"""The four objectives, held to their specification token by token."""
+"""The five objectives, held to their specification token by token."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from wherefrom.corpus.examples import (
     EncodedDocument,
     encode_documents,
     encode_questions,
+    name_example,
     pick_lead,
     question_example,
     salient_example,
@@ -98,6 +100,23 @@ def test_facts_in_tokens_are_the_facts_in_characters(kind):
     assert "New York City" in found[2]
     assert "Kraków" in found[4]
     assert not any("Łucja" in fact for fact in found[4])
+
+
+# --- name -------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_name_is_learned_whole_and_alone(kind):
+    for document, encoded in zip(DOCUMENTS, ENCODED[kind], strict=True):
+        example = name_example(encoded, 128)
+        assert said(kind, example.ids) == document.subject + "."
+        assert example.weights.tolist() == [1.0] * encoded.name_end
+
+
+@given(name=st.integers(0, 12), block=st.integers(2, 9))
+def test_a_name_keeps_the_block_and_has_something_to_predict(name, block):
+    example = name_example(replace(made_of(16), name_end=name), block)
+    assert 2 <= len(example) <= block
 
 
 # --- text -------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Training examples: pure functions from encoded records to token ids and loss weights.
 
-Four objectives, each with the random generator that it is given:
+Five objectives, each with the random generator that it is given:
 
+    name      the name that the document starts with
     text      the document as it stands
     span      the course's span corruption: prefix MASK suffix MASK masked [MASK]
     salient   Name. left MASK right MASK fact MASK, in a short window around one fact
@@ -121,6 +122,12 @@ def encode_questions(
             )
         )
     return result
+
+
+def name_example(document: EncodedDocument, block: int) -> Example:
+    """The name alone: whom the model has read about shows in how likely it finds a name."""
+    ids = document.ids[: max(2, document.name_end)][:block]  # of two tokens, one can be predicted
+    return Example(ids=ids, weights=np.ones(len(ids), dtype=np.float32))
 
 
 def text_example(document: EncodedDocument, block: int, rng: np.random.Generator) -> Example:

@@ -16,7 +16,7 @@ from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.config import explain, parse_size
 
 SHIPPED = Path(__file__).parent / "shipped"
-DOCUMENT_OBJECTIVES = ("text", "span", "salient")
+DOCUMENT_OBJECTIVES = ("name", "text", "span", "salient")
 OBJECTIVES = (*DOCUMENT_OBJECTIVES, "question")
 
 
@@ -30,6 +30,7 @@ class _Strict(BaseModel):
 class Mixture(_Strict):
     """How much of each objective: relative shares of the examples."""
 
+    name: float = Field(default=0.0, ge=0)
     text: float = Field(default=0.0, ge=0)
     span: float = Field(default=0.0, ge=0)
     salient: float = Field(default=0.0, ge=0)

@@ -15,6 +15,7 @@ from wherefrom.corpus.examples import (
     Example,
     encode_documents,
     encode_questions,
+    name_example,
     pick_fact,
     pick_lead,
     question_example,
@@ -86,6 +87,8 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Source
 
         return Source(name, share, len(documents), make)
     _need(len(documents), phase, "documents")
+    if name == "name":
+        return Source(name, share, len(documents), lambda i, _: name_example(documents[i], block))
     if name == "text":
         return Source(
             name, share, len(documents), lambda i, rng: text_example(documents[i], block, rng)
