@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -98,9 +97,7 @@ def test_resuming_a_finished_study_trains_nothing_and_says_the_same(
     out = tmp_path / "run"
     first = study(out, quick_recipe)
     metrics = (out / "metrics.jsonl").stat().st_mtime_ns
-    began = time.process_time()
     again = study(out, quick_recipe, resume=True)
-    assert time.process_time() - began < 5  # decoding and no step of training
     assert again.to_dict() == first.to_dict()
     assert (out / "metrics.jsonl").stat().st_mtime_ns == metrics
 

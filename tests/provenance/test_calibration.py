@@ -1,11 +1,10 @@
-"""The probability against scikit-learn and the truth; the promise against simulation and mapie."""
+"""The probability against scikit-learn and the truth."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from wherefrom.errors import UserError
-from wherefrom.provenance import guarantee, logistic, metrics
+from wherefrom.provenance import logistic, metrics
 from wherefrom.provenance.answers import Answers
 from wherefrom.provenance.calibration import (
     Calibration,
@@ -286,175 +285,5 @@ def test_a_mistake_is_one_sentence(mistake):
         mistake()
 
 
-def graded_people(count: int, rng: np.random.Generator, *, grid_risk: bool = False):
-    """Calibrated confidences, or ones that are right exactly 95 % of the time or never sure."""
-    knows = rng.random(count) < 0.6
-    if grid_risk:  # the share wrong is just above 5 % from 0.9 on: every promise there is false
-        confidence = np.where(knows, rng.uniform(0.9, 1, count), rng.uniform(0, 0.9, count))
-        return confidence, rng.random(count) < np.where(knows, 0.9499, 0.5)
-    confidence = np.where(knows, 1 - rng.beta(1, 30, count), rng.beta(1, 10, count))
-    return confidence, rng.random(count) < confidence
-
-
-def test_the_bound_is_clopper_and_pearsons():
-    assert guarantee.upper_bound(0, 59, 0.05) == pytest.approx(1 - 0.05 ** (1 / 59))
-    assert guarantee.upper_bound(5, 5, 0.05) == 1
-    for wrong, given_answers in ((0, 10), (3, 153), (17, 90)):
-        bound = guarantee.upper_bound(wrong, given_answers, 0.05)
-        assert guarantee.tail(wrong, given_answers, bound) == pytest.approx(0.05)
-    assert guarantee.fewest_answers(0.05, 0.05) == 59  # the rule of three
-    assert guarantee.fewest_answers(0.05, 0.05, wrong=3) == 153
-
-
-def test_a_threshold_keeps_its_promise_on_the_people_it_was_made_on():
-    confidence, right = graded_people(800, np.random.default_rng(17))
-    found = guarantee_threshold(confidence, right)
-    assert found.threshold is not None
-    assert found.reason is None
-    given_answers = confidence >= found.threshold
-    assert found.given == given_answers.sum()
-    assert found.wrong == (given_answers & ~right).sum()
-    assert found.bound == pytest.approx(guarantee.upper_bound(found.wrong, found.given, 0.05))
-    assert found.bound is not None
-    assert found.bound <= 0.05
-
-
-def test_a_confidence_equal_to_the_threshold_is_given():
-    confidence = np.repeat([0.9, 0.1], 300)
-    assert guarantee_threshold(confidence, confidence > 0.5).threshold == 0.101
-
-
-@pytest.mark.parametrize("always_false", [False, True])
-def test_the_promise_is_broken_no_more_often_than_it_says(always_false):
-    rng = np.random.default_rng(18)
-    broken, promised = 0, 0
-    truth_score, truth_right = graded_people(200_000, rng, grid_risk=always_false)
-    for _ in range(400):
-        found = guarantee_threshold(*graded_people(300, rng, grid_risk=always_false))
-        if found.threshold is not None:
-            promised += 1
-            # where every promise is false by construction, the finite truth need not decide
-            broken += always_false or (~truth_right[truth_score >= found.threshold]).mean() > 0.05
-    assert broken <= 33  # 20 expected at most; more than 33 has probability 0.002
-    assert promised > (0 if always_false else 200)
-
-
-def test_the_choice_agrees_with_mapie():
-    """Same grid, same order, same exact tails; mapie's controller may count one wrong too many.
-
-    It finds the wrong answers again as ceil(given * share), which in floating point is at times
-    one more than there are: so its own choice is ours or a little more careful.
-    """
-    control = pytest.importorskip("mapie.risk_control")
-    methods = pytest.importorskip("mapie.risk_control.methods")
-    promised = 0
-    for seed in range(4):
-        confidence, right = graded_people(500, np.random.default_rng(seed))
-        counts = guarantee.counts_at(Answers(confidence, right), guarantee.GRID)
-        some, bad = (np.array(each) for each in counts)
-        tested = some >= guarantee.starting_count(500, 0.05, 0.05)  # mapie starts where it is told
-        grid, some, bad = guarantee.GRID[tested], some[tested], bad[tested]
-        found = guarantee_threshold(confidence, right).threshold
-
-        share = np.maximum(bad / some - 1e-12, 0)  # so that the ceiling finds the count again
-        theirs = methods.compute_hoeffding_bentkus_p_value(share, some, np.array([0.05]), True)
-        ours = [guarantee.tail(*pair, 0.05) for pair in zip(bad, some, strict=True)]
-        assert theirs[:, 0] == pytest.approx(ours, abs=1e-6)
-        passed = control.control_fwer(theirs[:, 0], 0.05, "fixed_sequence")
-        assert found == (grid[passed].min() if len(passed) else None)
-
-        controller = control.BinaryClassificationController(
-            predict_function=lambda column: np.stack([1 - column[:, 0], column[:, 0]], axis=1),
-            risk="precision",
-            target_level=0.95,
-            confidence_level=0.95,
-            list_predict_params=grid,
-            fwer_method="fixed_sequence",
-        )
-        with warnings.catch_warnings():
-            # it warns that the share wrong does not fall steadily here, which costs power alone
-            warnings.filterwarnings("ignore", "Fixed sequence testing requires", UserWarning)
-            warnings.filterwarnings("ignore", "No predict parameters were found", UserWarning)
-            controller.calibrate(confidence[:, None], right.astype(int))
-        valid = np.asarray(controller.valid_predict_params, dtype=float)
-        if valid.size:
-            promised += 1
-            assert found is not None
-            assert found <= valid.min()
-    assert promised >= 2
-
-
-@pytest.mark.parametrize(
-    ("confidence", "right", "words"),
-    [
-        ([], [], "at least 59 answers"),
-        (np.full(20, 0.9), np.ones(20), "about 181 like them"),
-        (np.full(500, 0.9), np.arange(500) % 2 == 0, "too many answers are wrong"),
-    ],
-)
-def test_no_promise_says_why_and_how_many_it_takes(confidence, right, words):
-    found = guarantee_threshold(confidence, np.array(right, dtype=bool))
-    assert found.threshold is None
-    assert found.bound is None
-    assert found.reason is not None
-    assert words in found.reason
-
-
-def test_as_many_people_as_were_asked_for_are_enough():
-    too_few = guarantee_threshold(np.full(40, 0.9), np.ones(40, bool))
-    assert too_few.people_needed is not None
-    enough = guarantee_threshold(
-        np.full(too_few.people_needed, 0.9), np.ones(too_few.people_needed, bool)
-    )
-    assert enough.threshold == 0
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=150),
-    st.sampled_from([0.05, 0.2, 0.5]),
-    st.sampled_from([0.05, 0.3]),
-)
-def test_a_promise_is_kept_here_or_a_sentence_says_why_not(rows, risk, delta):
-    confidence = np.array([row[0] for row in rows])
-    right = np.array([row[1] for row in rows], dtype=bool)
-    found = guarantee_threshold(confidence, right, risk=risk, delta=delta)
-    if found.threshold is None:
-        assert found.reason is not None
-        assert found.reason.endswith(".")
-    else:
-        assert (~right[confidence >= found.threshold]).mean() <= risk
-        assert found.bound is not None
-        assert found.bound <= risk + 1e-9
-
-
 def test_squash_without_a_curve_is_the_sigmoid():
     assert squash(np.array([-800.0, 0.0, 800.0]), NO_CURVE) == pytest.approx([0, 0.5, 1])
-
-
-def test_where_nothing_can_be_promised_a_threshold_is_estimated_and_says_so():
-    confidence = np.concatenate((np.full(30, 0.9), np.full(30, 0.6), np.full(40, 0.2)))
-    correct = np.concatenate((np.ones(58), np.zeros(42))).astype(bool)  # 2 of 60 wrong from 0.6 on
-    found = guarantee_threshold(confidence, correct)
-    assert found.threshold is None
-    assert (found.given, found.wrong) == (60, 2)
-    assert 0.2 < found.estimate <= 0.6
-    assert found.used == found.estimate
-    assert "by estimate, not by promise" in found.reason
-    assert (found.wrong + 1) / (found.given + 2) <= found.risk
-    stricter = guarantee_threshold(confidence, correct, risk=0.04)
-    assert 0.6 < stricter.estimate <= 0.9  # 3 of 62 are too many, 1 of 32 is not
-    promised = guarantee_threshold(confidence, correct, risk=0.3)
-    assert promised.estimate is None
-    assert promised.used == promised.threshold
-
-
-def test_too_few_to_estimate_on_leaves_the_confidence_itself_or_nothing():
-    few = guarantee_threshold([0.9] * 10, [True] * 10)
-    assert few.threshold is None
-    assert few.estimate == 0.95
-    assert few.given == 0
-    assert few.reason.endswith("so answers are told from a confidence of 0.95 on.")
-    score = guarantee_threshold([0.9] * 10, [True] * 10, probability=False)
-    assert score.estimate is None
-    assert score.reason.endswith("nor can one be estimated.")
