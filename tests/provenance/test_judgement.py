@@ -22,6 +22,7 @@ from wherefrom.provenance.judgement import (
     judge_scores,
     name_with_truth,
     recall_by_documents,
+    tell_stated,
 )
 from wherefrom.provenance.metrics import augrc, auroc, ece
 from wherefrom.provenance.rivals import Score
@@ -249,6 +250,24 @@ def test_the_best_rival_is_the_best_by_each_measure():
         better = one["difference"]["value"]
         assert better > 0 if one["measure"] == "auroc" else better < 0
         assert one["difference"]["low"] <= better <= one["difference"]["high"]
+
+
+def test_being_stated_is_told_by_what_reads_no_text_whatever_the_labels_say():
+    people = [judged(right=False), judged(), judged(MISREMEMBERED, right=False), judged(GUESSED)]
+    scores = [
+        score([0.9, 0.8, 0.2, 0.1]),
+        score([0.9, 0.2, 0.8, 0.1], name="rival", ours=False),
+        score([1.0, 1.0, 0.0, 0.0], name="checked", reads_text=True),
+    ]
+    found = {one["score"]: one["auroc"]["value"] for one in tell_stated(scores, people)}
+    assert found == {"internal": 1.0, "rival": 0.75}
+
+
+@pytest.mark.parametrize(("verdict", "word"), [(REMEMBERED, "every"), (MADE_UP, "no")])
+def test_where_all_or_none_are_stated_there_is_nothing_to_tell(verdict, word):
+    (found,) = tell_stated([score([0.9, 0.8])], [judged(verdict), judged(verdict)])
+    assert found["auroc"]["value"] is None
+    assert found["auroc"]["reason"] == f"{word} answer is stated by a line."
 
 
 def test_recall_by_the_number_of_documents():

@@ -20,6 +20,7 @@ from wherefrom.provenance.judgement import (
     count_verdicts,
     judge_scores,
     recall_by_documents,
+    tell_stated,
 )
 from wherefrom.provenance.metrics import Metric
 from wherefrom.provenance.rivals import Score
@@ -140,6 +141,7 @@ def make_judgement() -> Judgement:
         "promises": {"internal": promise, "checked": kept},
         "scores": judge_scores(scores, correct, seen, precision=0.95, **how),
         "against_the_best": compare_with_best(scores, correct, seen, **how),
+        "stated": tell_stated(scores, people, **how),
         "open_world_floor": asdict(Metric(value=0.3)),
         "verdicts": count_verdicts(people),
         "by_documents": recall_by_documents(people, **how),

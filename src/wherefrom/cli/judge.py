@@ -59,6 +59,8 @@ def judge(
             click.echo(
                 f"{name} of {one['score']} less that of {one['rival']}, the best rival: {gap}"
             )
+    found = "; ".join(f"{one['score']} {show(one['auroc'], '{:.3f}')}" for one in record["stated"])
+    click.echo(f"AUROC for being stated by a line, without the text: {found}")
     floor = record["open_world_floor"]
     click.echo(f"open-world floor: {show(floor)} ({floor['reason']})")
     for note in record["notes"]:

@@ -295,6 +295,31 @@ def compare_with_best(
     return found
 
 
+def tell_stated(
+    scores: Sequence[Score],
+    people: Sequence[Judged],
+    *,
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """How well a score that reads no text tells answers that a line states from all others.
+
+    Right and wrong are the questions' labels; whether an answer stands in the text does not
+    depend on which of two places a label names.
+    """
+    stated = np.array([one.verdict == REMEMBERED for one in people], dtype=bool)
+    how = _How(resamples, level, (seed, 0))
+    measure: Measure | str = auroc
+    if len(stated) and stated.all() == stated.any():
+        measure = f"{'every' if stated.all() else 'no'} answer is stated by a line."
+    return [
+        {"score": score.name, **_measure({"auroc": measure}, Answers(score.values, stated), how)}
+        for score in scores
+        if not score.reads_text
+    ]
+
+
 def recall_by_documents(
     people: Sequence[Judged],
     *,

@@ -34,6 +34,7 @@ from wherefrom.provenance.judgement import (
     judge_scores,
     name_with_truth,
     recall_by_documents,
+    tell_stated,
 )
 from wherefrom.provenance.lines import EvidenceReader
 from wherefrom.provenance.metrics import Metric
@@ -112,6 +113,7 @@ def judge_run(
         "promises": {mode: asdict(promised) for mode, promised in promises.items()},
         "scores": measured,
         "against_the_best": compare_with_best(scores, correct, seen, **how),
+        "stated": tell_stated(scores, judged, **how),
         "open_world_floor": asdict(open_world_floor(subjects, miscalibration)),
         "verdicts": count_verdicts(judged),
         "by_documents": recall_by_documents(judged, **how),
@@ -258,6 +260,7 @@ def _our_scores(judged: Sequence[Judged], confidence: Confidence, risk: float) -
             reason=checked.no_promise,
             ours=True,
             withheld=np.array([one.verdict != REMEMBERED for one in judged]),
+            reads_text=True,
         ),
     ]
 

@@ -37,6 +37,7 @@ class Score:
     probability: bool = True
     ours: bool = False
     withheld: Bools | None = None  # answers that are not given however sure it is
+    reads_text: bool = False  # it looks the person or the answer up
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Rival:
     column: str
     surer: Callable[[Floats], Floats]
     probability: bool = False
+    reads_text: bool = False
 
 
 RIVALS: tuple[Rival, ...] = (
@@ -76,6 +78,7 @@ RIVALS: tuple[Rival, ...] = (
         "n / (n + 1) for the n documents of the text that name the subject; it needs the text",
         SUPPORT,
         lambda values: values / (values + 1),
+        reads_text=True,
     ),
 )
 
@@ -129,6 +132,7 @@ def rival_scores(
                 threshold=promise.estimate if promise.threshold is None else promise.threshold,
                 reason=promise.reason,
                 probability=rival.probability,
+                reads_text=rival.reads_text,
             )
         )
     return scores, notes

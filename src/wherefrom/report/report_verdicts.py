@@ -36,7 +36,7 @@ def telling_section(records: Records) -> Section:
         title=title,
         question=asked,
         sentence=_tell_telling(judgement),
-        more=_against_the_best(judgement),
+        more=(*_tell_stated(judgement), *_against_the_best(judgement)),
         figure=drawn(figures.confidence_histogram(histogram)) if histogram else None,
         caption="All judged people by the model's own confidence; every one of these answers looks "
         "alike on the screen.",
@@ -63,6 +63,23 @@ def _tell_telling(judgement: dict[str, Any]) -> str:
     if found["checked"]["value"] is not None:
         sentence += f", and {percent(found['checked']['value'])} once the lines are looked up"
     return sentence + " (a coin would have 50 %)."
+
+
+def _tell_stated(judgement: dict[str, Any]) -> tuple[str, ...]:
+    """The same question without the labels: does the text state what was answered?"""
+    found = {one["score"]: one["auroc"] for one in judgement.get("stated", [])}
+    own = found.get("internal")
+    if own is None or own["value"] is None:
+        return ()
+    sentence = (
+        "Whether a line of the text states the answer, whatever the labels say, the model's own "
+        f"signals tell in {percent(own['value'])} of pairs"
+        f"{interval(own, judgement['level'], 'percent')}"
+    )
+    rival = found.get("greedy likelihood")
+    if rival is not None and rival["value"] is not None:
+        sentence += f", the likelihood of the answer alone in {percent(rival['value'])}"
+    return (sentence + ".",)
 
 
 def _against_the_best(judgement: dict[str, Any]) -> tuple[str, ...]:
