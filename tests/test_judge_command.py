@@ -31,6 +31,7 @@ def test_judge_prints_every_score_and_the_verdicts(command, studied):
     for word in ("AUROC", "ECE", "correct / wrong / not attempted", "verdict", "made up"):
         assert word in ended.out
     assert "open-world floor" in ended.out
+    assert "AUROC for being stated by a line, without the text: internal" in ended.out
     assert (studied / "judged.jsonl").is_file()
 
 

@@ -107,6 +107,17 @@ def test_curves_are_those_of_the_judgement(report):
     assert [sum(one["y"]) for one in bars] == [4, 3]
 
 
+def test_being_stated_is_told_apart_from_being_right(report):
+    (value,) = [
+        one["auroc"]["value"]
+        for one in make_judgement().to_dict()["stated"]
+        if one["score"] == "internal"
+    ]
+    told = " ".join(section(report, "telling")["more"])
+    assert f"the model's own signals tell in {100 * value:.1f} % of pairs" in told
+    assert "whatever the labels say" in told
+
+
 def test_promises_are_told_once_and_truly(report):
     more = section(report, "calibration")["more"]
     assert more[0] == "internal: too few people."
