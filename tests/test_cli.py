@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -34,6 +35,28 @@ def test_help_imports_nothing_heavy() -> None:
     *_, last = ended.stdout.splitlines()
     assert "click" in last.split()
     assert not HEAVY & set(last.split())
+
+
+@pytest.mark.parametrize("own", [None, "7"])
+def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own: str | None) -> None:
+    names = {"GOMP_SPINCOUNT": "1000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
+    code = (
+        "import os, sys\n"
+        "from wherefrom import cli\n"
+        "cli._run = lambda: 0\n"
+        "try:\n"
+        "    cli.main()\n"
+        "finally:\n"
+        f"    print(*(os.environ[name] for name in {list(names)}), 'torch' in sys.modules)"
+    )
+    around = {key: value for key, value in os.environ.items() if key not in names}
+    given = {} if own is None else dict.fromkeys(names, own)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env={**around, **given},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    wanted = list(names.values()) if own is None else [own, own]
+    assert ended.stdout.split() == [*wanted, "False"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -88,6 +88,8 @@ def main() -> None:
     # threads that spin long while they wait starve each other as soon as anything else runs: with
     # OpenMP's default, training on a busy machine all but stops (docs/log.md)
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    # oneDNN keeps code for every shape of GELU that it meets, and batches have thousands of shapes
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     if not speaks():
         sys.stdout = io.StringIO()  # one process prints the result
     status = _run()
