@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from records import RESULTS, keep
 
+from wherefrom.cli import TORCH_READS
 from wherefrom.errors import UserError
 from wherefrom.training.memory import peak_memory
 
@@ -104,8 +105,8 @@ def measure_rows(
 def run_apart(function: Callable[..., Record], *arguments: Any, threads: int) -> Record:
     """Call in a new process with that many threads; the answer says how much memory it took."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line does, both
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    for name, value in TORCH_READS.items():
+        os.environ.setdefault(name, value)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, function, arguments).result()
 

@@ -83,13 +83,19 @@ def cli(ctx: click.Context) -> None:
 with_quiet(cli)
 
 
-def main() -> None:
-    """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
+TORCH_READS = {  # as it is loaded; benchmarks train with the same
     # threads that spin long while they wait starve each other as soon as anything else runs: with
     # OpenMP's default, training on a busy machine all but stops (docs/log.md)
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    "GOMP_SPINCOUNT": "1000",
     # oneDNN keeps code for every shape of GELU that it meets, and batches have thousands of shapes
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
+}
+
+
+def main() -> None:
+    """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
+    for name, value in TORCH_READS.items():
+        os.environ.setdefault(name, value)
     if not speaks():
         sys.stdout = io.StringIO()  # one process prints the result
     status = _run()

@@ -247,10 +247,11 @@ def _say_invalid(error: dict[str, Any]) -> str:
     named = f'"{where}"' if where else "the body"
     if error["type"] == "missing":
         return f"The request needs {named}, which was not given."
-    wanted = error["msg"].removeprefix("Value error, ").removeprefix("Input ").removesuffix(".")
+    told = error["msg"].removeprefix("Value error, ").removesuffix(".")
+    wrong = f"it {told.removeprefix('Input ')}" if told.startswith("Input ") else told
     came = error.get("input")
     shown = f"; it was {came!r:.80}" if isinstance(came, str | int | float) else ""
-    return f"Something is wrong with {named}: it {wanted}{shown}."[:500]
+    return f"Something is wrong with {named}: {wrong}{shown}."[:500]
 
 
 def _sentence(text: str) -> str:
