@@ -21,6 +21,8 @@ from typing import Any
 from records import RESULTS
 from rows import read_rows, say, table
 
+from wherefrom.cli import TORCH_READS
+
 HERE = Path(__file__).parent
 PARTS: dict[str, list[str]] = {
     "workbench": ["--repeats", "5"],
@@ -36,7 +38,7 @@ def run_part(name: str, arguments: list[str], out: Path) -> tuple[bool, list[dic
     """Whether a part ended well, and the records that it added."""
     before = len(read_rows(out))
     command = [sys.executable, str(HERE / f"{name}.py"), *arguments, "--out", str(out)]
-    around = {"GOMP_SPINCOUNT": "1000", "TOKENIZERS_PARALLELISM": "false"}
+    around = {**TORCH_READS, "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(
         command, env={**around, **os.environ}, stdout=subprocess.DEVNULL, check=False
     )

@@ -31,6 +31,7 @@ from pathlib import Path
 from records import keep, summarise
 from rows import Record, numbers, say, table
 
+from wherefrom.cli import TORCH_READS
 from wherefrom.training.memory import peak_memory
 
 VARIANTS = ("vanilla", "rotary", "synthesizer", "perceiver", "llama")
@@ -129,7 +130,7 @@ def measure_apart(variant: str, length: int, tokens: int | None, threads: int) -
     command = [sys.executable, __file__, "--one", variant, str(length)]
     if tokens:
         command += ["--tokens", str(tokens)]
-    around = {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "1000"}
+    around = {"OMP_NUM_THREADS": str(threads), **TORCH_READS}
     done = subprocess.run(
         command, env={**os.environ, **around}, stdout=subprocess.PIPE, check=True, text=True
     )

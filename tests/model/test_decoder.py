@@ -1,67 +1,35 @@
-"""The decoder: the right size, causal, the same with and without a cache, true to its equations.
-
-Every dimension is a different number, so that no two can be confused: 5 rows, 23 positions, 31
-words, a block of 37, 7 layers, 3 heads of width 22, 11 latents (of stride 4).
-"""
+"""The decoder: the right size, causal, the same with and without a cache."""
 
 from __future__ import annotations
 
 import math
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_samples import (
+    BLOCK,
+    CLOSE,
+    EVERY,
+    EVERY_WAY,
+    HEAD,
+    HEADS,
+    LAYERS,
+    LENGTH,
+    ROWS,
+    VOCABULARY,
+    model_of,
+    random_ids,
+    shaken,
+    shape,
+)
 
 from wherefrom.errors import UserError
-from wherefrom.model.config import SIZES, ModelConfig, make_config, parse_size
+from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder, count_parameters
-from wherefrom.model.mixers import VARIANTS, Glance, Heads, Rotation, Synthesizer, find_variant
-
-ROWS, LENGTH, VOCABULARY, BLOCK, LAYERS, HEADS, HEAD, LATENTS = 5, 23, 31, 37, 7, 3, 22, 11
-EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
-EVERY_WAY = pytest.mark.parametrize(
-    ("variant", "reads"),
-    [*((variant, "strided") for variant in sorted(VARIANTS)), ("perceiver", "first")],
-)
-# in double precision what is computed in another order differs by about 1e-15 times the size
-CLOSE = {"rtol": 1e-9, "atol": 1e-9}
-
-
-def shape(variant: str, **changes: object) -> ModelConfig:
-    fields = {
-        "variant": variant,
-        "vocabulary": VOCABULARY,
-        "block": BLOCK,
-        "layers": LAYERS,
-        "heads": HEADS,
-        "width": HEADS * HEAD,
-        "latents": LATENTS,
-    }
-    return make_config(**{**fields, **changes})
-
-
-def shaken(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-    """Every parameter away from its start, so that no bias, norm or position is a bystander."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            start = 1.0 if parameter.ndim == 1 else 0.0
-            parameter.normal_(start, 0.3, generator=generator)
-    return module.double().eval()
-
-
-def model_of(variant: str, **changes: object) -> Decoder:
-    model = shaken(Decoder(shape(variant, **changes)))
-    assert isinstance(model, Decoder)
-    return model
-
-
-def random_ids(rows: int = ROWS, length: int = LENGTH, words: int = VOCABULARY) -> torch.Tensor:
-    return torch.randint(0, words, (rows, length), generator=torch.Generator().manual_seed(1))
-
+from wherefrom.model.mixers import VARIANTS, Glance
 
 # --- size -------------------------------------------------------------------------------------
 
@@ -282,100 +250,6 @@ def test_watching_with_a_cache_shows_the_same_weights(variant):
     torch.testing.assert_close(pieces[-1].values, whole[-1].values, **CLOSE)
 
 
-# --- equations, each against a plain implementation -------------------------------------------
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    mass = np.exp(scores - scores.max())
-    return mass / mass.sum()
-
-
-def as_array(tensor: torch.Tensor | None) -> np.ndarray:
-    assert tensor is not None
-    return tensor.detach().numpy()
-
-
-def test_the_synthesizer_is_its_equation():
-    """softmax(ReLU(X A + b1) B + b2) (X V), causal, head by head and row by row."""
-    mixer = shaken(Synthesizer(shape("synthesizer"), bias=True))
-    x = torch.randn(ROWS, LENGTH, HEADS * HEAD, generator=torch.Generator().manual_seed(2)).double()
-    A, b1 = as_array(mixer.scorer.weight).T, as_array(mixer.scorer.bias)
-    B, b2 = as_array(mixer.columns), as_array(mixer.column_bias)
-    V, bv = as_array(mixer.value.weight).T, as_array(mixer.value.bias)
-    expected = np.zeros((ROWS, LENGTH, HEADS * HEAD))
-    for row in range(ROWS):
-        X = x[row].numpy()
-        for head in range(HEADS):
-            own = slice(head * HEAD, (head + 1) * HEAD)
-            scores = np.maximum(X @ A[:, own] + b1[own], 0) @ B + b2
-            value = X @ V[:, own] + bv[own]
-            for t in range(LENGTH):
-                expected[row, t, own] = softmax(scores[t, : t + 1]) @ value[: t + 1]
-    expected = expected @ as_array(mixer.out.weight).T + as_array(mixer.out.bias)
-    np.testing.assert_allclose(as_array(mixer(x)), expected, **CLOSE)
-
-
-def turned(x: np.ndarray, position: int, base: float) -> np.ndarray:
-    """Pairs (i, i + D/2) as complex numbers, each times e^(i position theta)."""
-    half = len(x) // 2
-    theta = base ** (-2 * np.arange(half) / (2 * half))
-    z = (x[:half] + 1j * x[half:]) * np.exp(1j * position * theta)
-    return np.concatenate((z.real, z.imag))
-
-
-@pytest.mark.parametrize("rotary", [False, True])
-def test_attention_is_its_equation_with_and_without_rotary_positions(rotary):
-    """softmax(Q K^T / sqrt(D)) V, causal, head by head, queries and keys turned or not."""
-    mixer = shaken(Heads(shape("vanilla"), bias=True))
-    x = torch.randn(ROWS, LENGTH, HEADS * HEAD, generator=torch.Generator().manual_seed(2)).double()
-    joint = as_array(x) @ as_array(mixer.qkv.weight).T + as_array(mixer.qkv.bias)
-    expected = np.zeros((ROWS, LENGTH, HEADS * HEAD))
-    for row in range(ROWS):
-        for head in range(HEADS):
-            own = slice(head * HEAD, (head + 1) * HEAD)
-            Q, K, V = (joint[row, :, i * HEADS * HEAD :][:, own] for i in range(3))
-            if rotary:
-                Q = np.stack([turned(q, t, 10_000.0) for t, q in enumerate(Q)])
-                K = np.stack([turned(k, t, 10_000.0) for t, k in enumerate(K)])
-            for t in range(LENGTH):
-                weights = softmax(Q[t] @ K[: t + 1].T / math.sqrt(HEAD))
-                expected[row, t, own] = weights @ V[: t + 1]
-    expected = expected @ as_array(mixer.out.weight).T + as_array(mixer.out.bias)
-    got = as_array(mixer(x, rotation=Rotation(HEAD, BLOCK) if rotary else None))
-    # the tables of sines are kept in single precision, about 6e-8
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 if rotary else 1e-9)
-
-
-@pytest.mark.parametrize("base", [10_000.0, 500.0])
-@pytest.mark.parametrize("start", [0, 13])
-def test_a_rotation_turns_pairs_by_position_times_speed(base, start):
-    x = torch.randn(ROWS, HEADS, LENGTH, HEAD, generator=torch.Generator().manual_seed(3)).double()
-    joint = torch.stack((x, 2 * x, 3 * x), dim=2).permute(0, 3, 2, 1, 4).flatten(2)
-    query, key, value = Rotation(HEAD, BLOCK, base).turn(joint, HEADS, start)
-    expected = as_array(x).copy()
-    for row in range(ROWS):
-        for head in range(HEADS):
-            for t in range(LENGTH):
-                expected[row, head, t] = turned(expected[row, head, t], start + t, base)
-    np.testing.assert_allclose(as_array(query), expected, atol=1e-6)  # single-precision tables
-    np.testing.assert_allclose(as_array(key), 2 * expected, atol=2e-6)
-    np.testing.assert_array_equal(as_array(value), as_array(3 * x))
-
-
-def test_after_rotation_products_depend_on_the_distance_alone():
-    rotation = Rotation(HEAD, BLOCK)
-    q, k = torch.randn(2, HEAD, generator=torch.Generator().manual_seed(4)).double()
-    joint = torch.cat((q, k, torch.zeros(HEAD)))[None, None]
-
-    def product(start: int) -> float:
-        query, key = rotation.turn(joint, 1, start + 7)[0], rotation.turn(joint, 1, start)[1]
-        return (query * key).sum().item()
-
-    products = [product(start) for start in range(29)]
-    assert max(products) - min(products) < 1e-5  # single-precision tables
-    assert abs(products[0] - (q * k).sum().item()) > 1e-2
-
-
 # --- edges ------------------------------------------------------------------------------------
 
 
@@ -406,49 +280,6 @@ def test_more_tokens_than_the_block_holds_are_refused_in_a_sentence(variant):
     assert model(random_ids(length=BLOCK - 1)).shape == (ROWS, BLOCK - 1, VOCABULARY)
     with pytest.raises(UserError, match=f"{BLOCK} tokens are more than the {BLOCK - 1}"):
         model(random_ids(length=BLOCK))
-
-
-def test_a_perceiver_without_room_inside_is_refused():
-    with pytest.raises(UserError, match="at least 3 layers"):
-        Decoder(shape("perceiver", layers=2))
-    assert Decoder(shape("vanilla", layers=1))
-
-
-def test_a_misspelt_variant_or_field_is_answered_with_the_nearest():
-    with pytest.raises(UserError, match='Did you mean "vanilla"'):
-        find_variant("vanila")
-    with pytest.raises(UserError, match='Did you mean "layers"'):
-        make_config(variant="vanilla", vocabulary=31, layer=3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"heads": 5}, "not divisible"),
-        ({"heads": 6, "width": 66}, "even width"),
-        ({"dropout": 1.0}, "dropout"),
-        ({"reads": "last"}, "reads"),
-        ({"vocabulary": 2}, "vocabulary"),
-    ],
-)
-def test_a_shape_that_cannot_be_is_refused_in_a_sentence(changes, says):
-    with pytest.raises(UserError, match=says) as caught:
-        shape("vanilla", **changes)
-    assert "\n" not in str(caught.value)
-
-
-def test_more_latents_than_a_block_are_refused_where_there_are_latents():
-    with pytest.raises(UserError, match="more than"):
-        Decoder(shape("perceiver", latents=BLOCK + 1))
-    Decoder(shape("vanilla", latents=BLOCK + 1))  # of no matter to it
-
-
-def test_a_size_is_a_name_or_three_numbers():
-    assert parse_size("course") == SIZES["course"] == (256, 4, 8)
-    assert parse_size("66x7x3") == (66, 7, 3)
-    for wrong in ("huge", "66x7", "66x7x3x1", "x7x3", "66x-7x3"):
-        with pytest.raises(UserError, match="WIDTHxLAYERSxHEADS"):
-            parse_size(wrong)
 
 
 @EVERY

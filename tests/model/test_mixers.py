@@ -1,0 +1,103 @@
+"""The mixers, each against a plain implementation of its equation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from model_samples import BLOCK, CLOSE, HEAD, HEADS, LENGTH, ROWS, shaken, shape
+
+from wherefrom.model.mixers import Heads, Rotation, Synthesizer
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    mass = np.exp(scores - scores.max())
+    return mass / mass.sum()
+
+
+def as_array(tensor: torch.Tensor | None) -> np.ndarray:
+    assert tensor is not None
+    return tensor.detach().numpy()
+
+
+def test_the_synthesizer_is_its_equation():
+    """softmax(ReLU(X A + b1) B + b2) (X V), causal, head by head and row by row."""
+    mixer = shaken(Synthesizer(shape("synthesizer"), bias=True))
+    x = torch.randn(ROWS, LENGTH, HEADS * HEAD, generator=torch.Generator().manual_seed(2)).double()
+    A, b1 = as_array(mixer.scorer.weight).T, as_array(mixer.scorer.bias)
+    B, b2 = as_array(mixer.columns), as_array(mixer.column_bias)
+    V, bv = as_array(mixer.value.weight).T, as_array(mixer.value.bias)
+    expected = np.zeros((ROWS, LENGTH, HEADS * HEAD))
+    for row in range(ROWS):
+        X = x[row].numpy()
+        for head in range(HEADS):
+            own = slice(head * HEAD, (head + 1) * HEAD)
+            scores = np.maximum(X @ A[:, own] + b1[own], 0) @ B + b2
+            value = X @ V[:, own] + bv[own]
+            for t in range(LENGTH):
+                expected[row, t, own] = softmax(scores[t, : t + 1]) @ value[: t + 1]
+    expected = expected @ as_array(mixer.out.weight).T + as_array(mixer.out.bias)
+    np.testing.assert_allclose(as_array(mixer(x)), expected, **CLOSE)
+
+
+def turned(x: np.ndarray, position: int, base: float) -> np.ndarray:
+    """Pairs (i, i + D/2) as complex numbers, each times e^(i position theta)."""
+    half = len(x) // 2
+    theta = base ** (-2 * np.arange(half) / (2 * half))
+    z = (x[:half] + 1j * x[half:]) * np.exp(1j * position * theta)
+    return np.concatenate((z.real, z.imag))
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_attention_is_its_equation_with_and_without_rotary_positions(rotary):
+    """softmax(Q K^T / sqrt(D)) V, causal, head by head, queries and keys turned or not."""
+    mixer = shaken(Heads(shape("vanilla"), bias=True))
+    x = torch.randn(ROWS, LENGTH, HEADS * HEAD, generator=torch.Generator().manual_seed(2)).double()
+    joint = as_array(x) @ as_array(mixer.qkv.weight).T + as_array(mixer.qkv.bias)
+    expected = np.zeros((ROWS, LENGTH, HEADS * HEAD))
+    for row in range(ROWS):
+        for head in range(HEADS):
+            own = slice(head * HEAD, (head + 1) * HEAD)
+            Q, K, V = (joint[row, :, i * HEADS * HEAD :][:, own] for i in range(3))
+            if rotary:
+                Q = np.stack([turned(q, t, 10_000.0) for t, q in enumerate(Q)])
+                K = np.stack([turned(k, t, 10_000.0) for t, k in enumerate(K)])
+            for t in range(LENGTH):
+                weights = softmax(Q[t] @ K[: t + 1].T / math.sqrt(HEAD))
+                expected[row, t, own] = weights @ V[: t + 1]
+    expected = expected @ as_array(mixer.out.weight).T + as_array(mixer.out.bias)
+    got = as_array(mixer(x, rotation=Rotation(HEAD, BLOCK) if rotary else None))
+    # the tables of sines are kept in single precision, about 6e-8
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 if rotary else 1e-9)
+
+
+@pytest.mark.parametrize("base", [10_000.0, 500.0])
+@pytest.mark.parametrize("start", [0, 13])
+def test_a_rotation_turns_pairs_by_position_times_speed(base, start):
+    x = torch.randn(ROWS, HEADS, LENGTH, HEAD, generator=torch.Generator().manual_seed(3)).double()
+    joint = torch.stack((x, 2 * x, 3 * x), dim=2).permute(0, 3, 2, 1, 4).flatten(2)
+    query, key, value = Rotation(HEAD, BLOCK, base).turn(joint, HEADS, start)
+    expected = as_array(x).copy()
+    for row in range(ROWS):
+        for head in range(HEADS):
+            for t in range(LENGTH):
+                expected[row, head, t] = turned(expected[row, head, t], start + t, base)
+    np.testing.assert_allclose(as_array(query), expected, atol=1e-6)  # single-precision tables
+    np.testing.assert_allclose(as_array(key), 2 * expected, atol=2e-6)
+    np.testing.assert_array_equal(as_array(value), as_array(3 * x))
+
+
+def test_after_rotation_products_depend_on_the_distance_alone():
+    rotation = Rotation(HEAD, BLOCK)
+    q, k = torch.randn(2, HEAD, generator=torch.Generator().manual_seed(4)).double()
+    joint = torch.cat((q, k, torch.zeros(HEAD)))[None, None]
+
+    def product(start: int) -> float:
+        query, key = rotation.turn(joint, 1, start + 7)[0], rotation.turn(joint, 1, start)[1]
+        return (query * key).sum().item()
+
+    products = [product(start) for start in range(29)]
+    assert max(products) - min(products) < 1e-5  # single-precision tables
+    assert abs(products[0] - (q * k).sum().item()) > 1e-2
