@@ -55,7 +55,6 @@ def test_a_marathon_is_a_speedrun_but_for_what_its_line_says() -> None:
     (run,), (stretch,) = short.pop("phases"), long.pop("phases")
     before, after = run.pop("mixture"), stretch.pop("mixture")
     assert after["question"] < before["question"]
-    assert stretch.pop("asked") > run.pop("asked")
     assert stretch.pop("minutes") > run.pop("minutes")
     assert after["question"] + after["salient"] == before["question"] + before["salient"]
     assert after["name"] == before["name"]
