@@ -131,6 +131,7 @@ def questions_at_the_end(recipe: Recipe) -> Recipe:
 ROWS: dict[str, tuple[str, Change]] = {
     "shipped": ("speedrun as it is shipped", lambda recipe: recipe),
     "asked-0": ("facts drawn evenly (`asked = 0`)", phases(asked=0.0)),
+    "asked-70": ("seven facts of ten by what is asked for (`asked = 0.7`)", phases(asked=0.7)),
     "asked-1": ("only by what is asked for (`asked = 1`)", phases(asked=1.0)),
     "no-salient": ("plain text and span corruption instead of salient spans", text_instead),
     "text": ("with plain text and span corruption, 7 % each", shares(text=0.07, span=0.07)),
