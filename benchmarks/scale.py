@@ -201,7 +201,9 @@ def markdown(rows: Sequence[Record], *, gpus: int, flops: float) -> str:
             f"{mean(those, 'bits_per_person'):.2f}",
             f"{mean(those, 'bits_per_parameter'):.4f}",
         )
-        for (people, size), those in sorted(groups.items())
+        for (people, size), those in sorted(
+            groups.items(), key=lambda group: (group[0][0], group[1][0]["parameters"])
+        )
     ]
     head = ("people", "size", "parameters", "trained", "tokens", "recall", "unseen people",
             "bits a person", "bits a parameter")  # fmt: skip
