@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from records import RESULTS, keep
 
-from wherefrom.cli import TORCH_READS
+from wherefrom.cli import set_what_torch_reads
 from wherefrom.errors import UserError
 from wherefrom.training.memory import peak_memory
 
@@ -105,8 +105,7 @@ def measure_rows(
 def run_apart(function: Callable[..., Record], *arguments: Any, threads: int) -> Record:
     """Call in a new process with that many threads; the answer says how much memory it took."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    for name, value in TORCH_READS.items():
-        os.environ.setdefault(name, value)
+    set_what_torch_reads()
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, function, arguments).result()
 

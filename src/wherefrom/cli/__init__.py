@@ -92,10 +92,15 @@ TORCH_READS = {  # as it is loaded; benchmarks train with the same
 }
 
 
-def main() -> None:
-    """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
+def set_what_torch_reads() -> None:
+    """Before torch is loaded; what the user has set stays."""
     for name, value in TORCH_READS.items():
         os.environ.setdefault(name, value)
+
+
+def main() -> None:
+    """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
+    set_what_torch_reads()
     if not speaks():
         sys.stdout = io.StringIO()  # one process prints the result
     status = _run()
