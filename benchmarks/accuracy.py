@@ -75,7 +75,7 @@ def plan_row(told: Told, seed: int, files: dict[str, Path]) -> Record:
         data = {name: read_lines(path, name).sha256 for name, path in files.items()}
     return {
         "recipe": recipe.name,
-        "phases": digest([p.model_dump(mode="json") for p in budget.divide(recipe.phases)]),
+        "phases": phases_digest(budget.divide(recipe.phases)),
         "minutes": told.get("minutes"),
         "steps": told.get("steps"),
         "variant": told.get("variant") or recipe.variant,

@@ -30,7 +30,7 @@ from wherefrom.errors import UserError
 from wherefrom.training.memory import peak_memory
 
 if TYPE_CHECKING:
-    from wherefrom.training.recipes import Recipe
+    from wherefrom.training.recipes import Phase, Recipe
 
 Record = dict[str, Any]
 LINE_EVERY = 30.0  # seconds between lines of progress
@@ -48,8 +48,15 @@ def digest(settings: Any) -> str:
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """What a recipe says, whatever it is called."""
-    return digest(recipe.model_dump(mode="json", exclude={"name", "about"}))
+    """What a recipe says, whatever it is called and whatever keys it leaves as they are."""
+    return digest(
+        recipe.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True)
+    )
+
+
+def phases_digest(phases: Sequence[Phase]) -> str:
+    """What phases say, whatever keys they leave as they are: a later key renames no row."""
+    return digest([phase.model_dump(mode="json", exclude_defaults=True) for phase in phases])
 
 
 def read_rows(file: str | Path) -> list[Record]:
