@@ -33,6 +33,7 @@ from rows import (
     measure_rows,
     numbers,
     percent,
+    phases_digest,
     run_apart,
     run_main,
     say,
@@ -44,7 +45,7 @@ from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.config import parse_size
 from wherefrom.storage import read_json
 from wherefrom.training.jobs import Budget
-from wherefrom.training.recipes import load_recipe, shipped_recipes
+from wherefrom.training.recipes import Phase, load_recipe, shipped_recipes
 
 SEEDS = [0, 1, 2]
 WORLD_SEEDS = [11, 12, 13]  # 0 and 1 were looked at while the recipe was being found
@@ -102,9 +103,10 @@ def read_run(folder: Path) -> Record:
             f"{folder} is not a finished study; go on with it by repeating its command with "
             "--resume."
         )
-    job, phases = info["job"], info["job"]["phases"]
-    minutes = [phase["minutes"] for phase in phases]
-    steps = [phase["steps"] for phase in phases]
+    job = info["job"]
+    phases = [Phase(**fields) for fields in job["phases"]]
+    minutes = [phase.minutes for phase in phases]
+    steps = [phase.steps for phase in phases]
     known = {
         "minutes": round(sum(minutes), 6) if None not in minutes else None,
         "steps": sum(steps) if None not in steps else None,
@@ -112,7 +114,7 @@ def read_run(folder: Path) -> Record:
     model = job["model"]
     settings: Record = {
         "recipe": _recipe_name(phases, Budget(**known)),
-        "phases": digest(phases),
+        "phases": phases_digest(phases),
         **known,
         "variant": model["variant"],
         "tokens": job["tokens"].split()[0],
@@ -152,11 +154,10 @@ def read_run(folder: Path) -> Record:
     }
 
 
-def _recipe_name(phases: list[Record], budget: Budget) -> str:
+def _recipe_name(phases: list[Phase], budget: Budget) -> str:
     """The shipped recipe whose phases these are under the budget, or "own"."""
     for name in shipped_recipes():
-        divided = budget.divide(load_recipe(name).phases)
-        if [phase.model_dump(mode="json") for phase in divided] == phases:
+        if budget.divide(load_recipe(name).phases) == phases:
             return name
     return "own"
 

@@ -49,9 +49,7 @@ def digest(settings: Any) -> str:
 
 def recipe_digest(recipe: Recipe) -> str:
     """What a recipe says, whatever it is called and whatever keys it leaves as they are."""
-    return digest(
-        recipe.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True)
-    )
+    return digest(recipe.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True))
 
 
 def phases_digest(phases: Sequence[Phase]) -> str:

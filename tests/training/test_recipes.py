@@ -58,7 +58,9 @@ def test_a_marathon_is_a_speedrun_but_for_what_its_line_says() -> None:
     assert stretch.pop("minutes") > run.pop("minutes")
     assert after["question"] + after["salient"] == before["question"] + before["salient"]
     assert after["name"] == before["name"]
+    assert stretch.pop("sharp") > run.pop("sharp")
     assert stretch == run
+    assert long.pop("dropout") > short.pop("dropout")
     assert long["scratch"].pop("share") < short["scratch"].pop("share")
     assert {**long, "name": "", "about": ""} == {**short, "name": "", "about": ""}
 

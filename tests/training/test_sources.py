@@ -1,0 +1,106 @@
+"""What a phase says is what its examples are: every key of a recipe reaches the batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pytest
+from training_samples import make_phase, tokens, training_data
+
+from wherefrom.corpus.tokens import MASK, PAD
+from wherefrom.errors import UserError
+from wherefrom.training.recipes import Mixture
+from wherefrom.training.sources import TrainingData, stream_for
+
+TOKENS = tokens()
+DATA = training_data()
+
+
+Drawn = list[tuple[str, np.ndarray]]
+
+
+def drawn(objective: str, data: TrainingData = DATA, **keys: Any) -> Drawn:
+    """Examples of one objective: their text, with "_" for MASK, and what each token counts."""
+    phase = make_phase(mixture=Mixture(**{objective: 1.0}), batch_examples=64, **keys)
+    examples = []
+    for batch in stream_for(phase, data, [3]).pool(0):
+        for part in batch.parts:
+            for ids, weights in zip(part.ids.tolist(), part.weights.numpy(), strict=True):
+                real = [i for i in ids if i != PAD]
+                examples.append((_write(real), weights[: len(real)]))
+    return examples
+
+
+def _write(ids: list[int]) -> str:
+    text = ""
+    for masked, run in groupby(ids, key=lambda i: i == MASK):
+        run_ids = list(run)
+        text += "_" * len(run_ids) if masked else TOKENS.decode(run_ids)
+    return text
+
+
+def share(examples: Drawn, word: str) -> float:
+    return sum(f"_{word}_" in text for text, _ in examples) / len(examples)
+
+
+def test_the_chance_that_a_fact_is_asked_for_reaches_the_examples() -> None:
+    even = share(drawn("salient", asked=0.0, left=0, right=0), "Cork")
+    led = share(drawn("salient", asked=1.0, left=0, right=0), "Cork")
+    assert even == pytest.approx(0.5, abs=0.03)
+    assert led < even / 2
+
+
+def test_so_does_how_sharply() -> None:
+    documents = [replace(each, asked=np.array([0.6, 0.4])) for each in DATA.documents]
+    data = replace(DATA, documents=documents)
+    for sharp, expected in ((1.0, 0.4), (4.0, 0.4**4 / (0.6**4 + 0.4**4))):
+        examples = drawn("salient", data, asked=1.0, sharp=sharp, left=0, right=0)
+        assert share(examples, "Cork") == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2)])
+def test_windows_are_as_wide_as_the_phase_says(left: int, right: int) -> None:
+    windows = [text.split(".", 1)[1] for text, _ in drawn("salient", left=left, right=right)]
+    before, behind = zip(*(window.split("_")[:2] for window in windows), strict=True)
+    assert {len(words.split()) for words in before} == set(range(left + 1))
+    assert {len(words.strip(".").split()) for words in behind} == set(range(right + 1))
+
+
+@pytest.mark.parametrize("context", [0.0, 0.25])
+def test_the_words_of_a_window_count_as_the_phase_says(context: float) -> None:
+    seen = {float(x) for _, weights in drawn("salient", context=context) for x in weights}
+    assert seen == {0.0, context, 1.0}
+
+
+@pytest.mark.parametrize(("lead", "least", "most"), [(0.0, 0, 0), (0.5, 0.35, 0.65), (1.0, 1, 1)])
+def test_words_stand_before_as_many_names_as_the_phase_says(
+    lead: float, least: float, most: float
+) -> None:
+    names = tuple(f"{text.split('.')[0]}." for text, _ in drawn("name"))
+    examples = drawn("salient", lead=lead, left=0, right=0)
+    led = sum(not text.startswith(names) for text, _ in examples) / len(examples)
+    assert least <= led <= most
+
+
+@pytest.mark.parametrize("closing", [True, False])
+def test_a_corrupted_document_closes_as_the_phase_says(closing: bool) -> None:
+    masks = {text.count("_") for text, _ in drawn("span", closing_mask=closing)}
+    assert masks == {3 if closing else 2}
+
+
+@pytest.mark.parametrize(
+    ("objective", "missing"),
+    [
+        ("question", "questions"),
+        ("text", "documents"),
+        ("salient", "documents with capitalised spans or numbers"),
+    ],
+)
+def test_a_phase_without_its_records_is_one_sentence(objective: str, missing: str) -> None:
+    phase = make_phase(mixture=Mixture(**{objective: 1.0}))
+    nothing = replace(DATA, documents=(), questions=())
+    with pytest.raises(UserError, match=f'"mixed" of the recipe needs {missing}, and there are'):
+        stream_for(phase, nothing, [0])
