@@ -49,22 +49,6 @@ def test_the_course_is_the_stock_recipe_to_the_letter() -> None:
         assert (phase.schedule, phase.decay_from) == ("cosine", 0.0)  # once, over the whole phase
 
 
-def test_a_marathon_is_a_speedrun_but_for_what_its_line_says() -> None:
-    """What is found to be better in one shall not be forgotten in the other."""
-    short, long = (load_recipe(name).model_dump() for name in ("speedrun", "marathon"))
-    (run,), (stretch,) = short.pop("phases"), long.pop("phases")
-    before, after = run.pop("mixture"), stretch.pop("mixture")
-    assert after["question"] < before["question"]
-    assert stretch.pop("minutes") > run.pop("minutes")
-    assert after["question"] + after["salient"] == before["question"] + before["salient"]
-    assert after["name"] == before["name"]
-    assert stretch.pop("sharp") > run.pop("sharp")
-    assert stretch == run
-    assert long.pop("dropout") > short.pop("dropout")
-    assert long["scratch"].pop("share") < short["scratch"].pop("share")
-    assert {**long, "name": "", "about": ""} == {**short, "name": "", "about": ""}
-
-
 def test_a_file_of_ones_own_is_given_by_its_path_and_named_after_it(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     shipped = Path(__file__).parents[2] / "src/wherefrom/training/shipped/course.toml"

@@ -53,14 +53,6 @@ def test_the_chance_that_a_fact_is_asked_for_reaches_the_examples() -> None:
     assert led < even / 2
 
 
-def test_so_does_how_sharply() -> None:
-    documents = [replace(each, asked=np.array([0.6, 0.4])) for each in DATA.documents]
-    data = replace(DATA, documents=documents)
-    for sharp, expected in ((1.0, 0.4), (4.0, 0.4**4 / (0.6**4 + 0.4**4))):
-        examples = drawn("salient", data, asked=1.0, sharp=sharp, left=0, right=0)
-        assert share(examples, "Cork") == pytest.approx(expected, abs=0.03)
-
-
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2)])
 def test_windows_are_as_wide_as_the_phase_says(left: int, right: int) -> None:
     windows = [text.split(".", 1)[1] for text, _ in drawn("salient", left=left, right=right)]

@@ -220,17 +220,12 @@ def pick_lead(document: EncodedDocument, rng: np.random.Generator) -> Ids:
 
 
 def pick_fact(
-    document: EncodedDocument, rng: np.random.Generator, *, asked: float, sharp: float = 1.0
+    document: EncodedDocument, rng: np.random.Generator, *, asked: float
 ) -> tuple[int, int]:
-    """One of the document's facts: by what questions ask for with chance `asked`, else evenly.
-
-    The likeliest fact is drawn the oftener the larger `sharp` is, a power of the probability: what
-    the text leaves in doubt the model would otherwise learn as a doubt.
-    """
+    """One of the document's facts: by what questions ask for with chance `asked`, else evenly."""
     count = len(document.facts)
     if rng.random() < asked:
-        reached = np.cumsum(document.asked**sharp)
-        at = int(np.searchsorted(reached, rng.random() * reached[-1]))
+        at = int(np.searchsorted(np.cumsum(document.asked), rng.random()))
         return document.facts[min(at, count - 1)]
     return document.facts[int(rng.integers(count))]
 

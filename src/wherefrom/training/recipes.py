@@ -74,7 +74,6 @@ class Phase(_Strict):
     decay_from: float = Field(default=0.0, ge=0, lt=1)
     closing_mask: bool = True
     asked: float = Field(default=0.0, ge=0, le=1)
-    sharp: float = Field(default=1.0, gt=0, le=100)
     left: int = Field(default=8, ge=0)
     right: int = Field(default=6, ge=0)
     context: float = Field(default=1.0, ge=0, le=1)

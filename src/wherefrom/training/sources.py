@@ -70,7 +70,7 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Source
         _need(len(documents), phase, "documents with capitalised spans or numbers")
 
         def make(i: int, rng: np.random.Generator) -> Example:
-            fact = pick_fact(documents[i], rng, asked=phase.asked, sharp=phase.sharp)
+            fact = pick_fact(documents[i], rng, asked=phase.asked)
             lead = None
             if phase.lead and rng.random() < phase.lead:
                 lead = pick_lead(documents[int(rng.integers(len(documents)))], rng)
