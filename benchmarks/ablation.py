@@ -155,6 +155,8 @@ ROWS: dict[str, tuple[str, Change]] = {
     "bpe-3000": ("a vocabulary of 3,000", set_all(tokens="bpe", vocabulary=3000)),
     "chars": ("characters", set_all(tokens="chars")),
     "no-silent": ("no silent start", set_all(silent_start=False)),
+    "dropout-0": ("no dropout", set_all(dropout=0.0)),
+    "dropout-20": ("dropout 0.2 instead of 0.1", set_all(dropout=0.2)),
     "deep": ("narrower and deeper (96x6x4)", set_all(size="96x6x4")),
     "wide": ("wider and shallower (192x2x4)", set_all(size="192x2x4")),
     "constant": ("a constant rate", phases(floor=1.0)),
