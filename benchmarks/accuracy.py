@@ -57,7 +57,7 @@ Told = dict[str, Any]
 ROWS: dict[str, list[Told]] = {
     "five": [{"recipe": "speedrun", "minutes": 5.0}],
     "twenty": [{"recipe": "speedrun", "minutes": 20.0}],
-    "sixty": [{"recipe": "speedrun", "minutes": 60.0}],
+    "sixty": [{"recipe": "marathon", "minutes": 60.0}],
     "variants": [{"recipe": "speedrun", "minutes": 20.0, "variant": name} for name in VARIANTS],
     "chars": [{"recipe": "speedrun", "minutes": 60.0, "tokens": "chars"}],
     "twostep": [{"recipe": "twostep", "minutes": 60.0}],
@@ -83,8 +83,13 @@ def plan_row(told: Told, seed: int, files: dict[str, Path]) -> Record:
         "tokens": told.get("tokens") or recipe.tokens,
         "size": f"{width}x{layers}x{heads}",
         "seed": seed,
+        **_if_any(recipe.dropout),
         **data,
     }
+
+
+def _if_any(dropout: float) -> Record:
+    return {"dropout": dropout} if dropout else {}
 
 
 def label(settings: Record) -> str:
@@ -113,13 +118,14 @@ def read_run(folder: Path) -> Record:
     }
     model = job["model"]
     settings: Record = {
-        "recipe": _recipe_name(phases, Budget(**known)),
+        "recipe": _recipe_name(phases, Budget(**known), model["dropout"]),
         "phases": phases_digest(phases),
         **known,
         "variant": model["variant"],
         "tokens": job["tokens"].split()[0],
         "size": f"{model['width']}x{model['layers']}x{model['heads']}",
         "seed": job["seed"],
+        **_if_any(model["dropout"]),
     }
     facts = folder / "world" / "facts.jsonl"
     if facts.exists():
@@ -154,10 +160,11 @@ def read_run(folder: Path) -> Record:
     }
 
 
-def _recipe_name(phases: list[Phase], budget: Budget) -> str:
+def _recipe_name(phases: list[Phase], budget: Budget, dropout: float) -> str:
     """The shipped recipe whose phases these are under the budget, or "own"."""
     for name in shipped_recipes():
-        if budget.divide(load_recipe(name).phases) == phases:
+        recipe = load_recipe(name)
+        if budget.divide(recipe.phases) == phases and recipe.dropout == dropout:
             return name
     return "own"
 

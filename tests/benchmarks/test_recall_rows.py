@@ -122,8 +122,9 @@ class TestAblation:
 
 
 class TestAccuracy:
+    @pytest.mark.parametrize("recipe", ["twostep", "speedrun", "marathon"])
     def test_a_finished_run_says_of_itself_what_was_planned(
-        self, benchmark: Any, tmp_path: Path, small_world: Path
+        self, benchmark: Any, tmp_path: Path, small_world: Path, recipe: str
     ) -> None:
         accuracy = benchmark("accuracy")
         files = {
@@ -131,7 +132,7 @@ class TestAccuracy:
             "train": small_world / "train.tsv",
             "dev": small_world / "dev.tsv",
         }
-        told = {"recipe": "twostep", "minutes": 20.0, "variant": "perceiver"}
+        told = {"recipe": recipe, "minutes": 20.0, "variant": "perceiver"}
         planned = accuracy.plan_row(told, 2, files)
         run = tmp_path / "run"
         run.mkdir()
@@ -177,7 +178,13 @@ def finished_run(
         "status": "finished",
         "job": {
             "phases": [phase.model_dump(mode="json") for phase in phases],
-            "model": {"variant": told["variant"], "width": 128, "layers": 4, "heads": 4},
+            "model": {
+                "variant": told["variant"],
+                "width": 128,
+                "layers": 4,
+                "heads": 4,
+                "dropout": recipe.dropout,
+            },
             "tokens": "bpe of 1500",
             "seed": seed,
         },
