@@ -1,13 +1,14 @@
-"""How far anybody could get who has the text before them: a ceiling to read recall against.
+"""What somebody with the text before them would answer: a mark to read recall against.
 
     python benchmarks/reader.py CORPUS TRAIN [--judge QUESTIONS] [--folds 5] [--out FILE.jsonl]
 
 The reader is the regression that also draws the salient spans (`wherefrom.corpus.asked`): it
 learns from the training questions which places of a document are asked for, and answers with the
-likeliest. It memorises nothing and forgets nothing, so what it gets wrong is not in the text, or
-the text does not decide it (of "Lincoln, England" the questions sometimes want England). Training
-questions are judged by folds, each by a reader that did not learn from that person; `--judge`
-takes questions that nobody learns from, and their answers are only compared with.
+likeliest. It memorises nothing and forgets nothing: most of what it gets wrong is not in the text,
+or the text does not decide it (of "Lincoln, England" the questions sometimes want England), and a
+better reader would get a little of it right. Training questions are judged by folds, each by a
+reader that did not learn from that person; `--judge` takes questions that nobody learns from, and
+their answers are only compared with.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from wherefrom.corpus.asked import weigh_facts
 from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.facts import find_facts, learn_spelling
 from wherefrom.corpus.questions import Question, read_questions
+from wherefrom.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,10 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--out", default="reader.jsonl", help="JSON lines")
     options = parser.parse_args()
+    if options.folds < 2:
+        raise UserError(
+            f"--folds is {options.folds}; give 2 or more, as each is read by the others."
+        )
     library = open_library(options.corpus)
     train = read_questions(options.train)
     train.require_answers()
