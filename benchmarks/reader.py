@@ -24,7 +24,7 @@ from rows import Record, keep_row, percent, run_main, table
 
 from wherefrom.corpus.asked import weigh_facts
 from wherefrom.corpus.documents import Corpus, read_documents
-from wherefrom.corpus.facts import find_facts, learn_spelling
+from wherefrom.corpus.facts import facts_of
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.errors import UserError
 
@@ -56,9 +56,7 @@ class Library:
 
 def open_library(path: str | Path) -> Library:
     corpus = read_documents(path)
-    spelling = learn_spelling(document.text for document in corpus.documents)
-    spans = [list(find_facts(doc.text, doc.subject, spelling)) for doc in corpus.documents]
-    return Library(corpus, spans)
+    return Library(corpus, facts_of(corpus.documents))
 
 
 def by_folds(library: Library, questions: Sequence[Question], folds: int) -> list[list[str]]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.corpus.facts import Spelling, find_facts, learn_spelling
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.facts import Spelling, facts_of, find_facts, learn_spelling
 
 USUAL = Spelling(
     counts=Counter({"he": 50, "born": 50, "the": 90, "in": 90, "she": 40, "He": 9, "Oslo": 3}),
@@ -95,3 +96,18 @@ def test_a_hyphen_joins_names_and_cuts_off_what_is_not_one() -> None:
     assert "Baden-Baden" in found
     assert "1856" in found
     assert "1924" in found
+
+
+def test_the_spelling_of_one_document_tells_the_facts_of_another() -> None:
+    texts = ["Ann Lee. Music was hers. Oslo too.", "Bo Ek. He liked music, music and Oslo."]
+    documents = [
+        Document(subject=text.split(".")[0], text=text, line=number)
+        for number, text in enumerate(texts, start=1)
+    ]
+    found = [
+        [text[start:end] for start, end in spans]
+        for text, spans in zip(texts, facts_of(documents), strict=True)
+    ]
+    assert found == [["Oslo"], ["Oslo"]]
+    alone = facts_of(documents[:1])[0]
+    assert [texts[0][start:end] for start, end in alone] == ["Music", "Oslo"]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.asked import weigh_facts
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import find_facts, learn_spelling
+from wherefrom.corpus.facts import facts_of
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokens import MASK, Tokens
 from wherefrom.errors import UserError
@@ -70,8 +70,7 @@ def encode_documents(
 
     The training questions, where there are any, tell which facts are asked for.
     """
-    spelling = learn_spelling(document.text for document in documents)
-    spans = [find_facts(document.text, document.subject, spelling) for document in documents]
+    spans = facts_of(documents)
     asked = weigh_facts(documents, spans, questions)
     encoded = tokens.encode_with_offsets([document.text for document in documents])
     result = []

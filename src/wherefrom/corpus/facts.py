@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from wherefrom.corpus.documents import Document
 
 WORD = re.compile(r"[^\W_]+(?:['’](?!s\b)[^\W_]+)*")
 LONGEST_CONNECTOR = 3
@@ -39,6 +41,12 @@ def learn_spelling(texts: Iterable[str]) -> Spelling:
                 joined[word.group()] += spaced
     connectors = (word for word in joined if joined[word] >= JOINS * counts[word])
     return Spelling(counts=counts, connectors=frozenset(connectors))
+
+
+def facts_of(documents: Sequence[Document]) -> list[list[tuple[int, int]]]:
+    """The salient spans of each document, by the spelling of all of them."""
+    spelling = learn_spelling(document.text for document in documents)
+    return [find_facts(document.text, document.subject, spelling) for document in documents]
 
 
 def find_facts(text: str, subject: str, spelling: Spelling) -> list[tuple[int, int]]:
