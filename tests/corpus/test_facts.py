@@ -99,7 +99,7 @@ def test_a_hyphen_joins_names_and_cuts_off_what_is_not_one() -> None:
 
 
 def test_the_spelling_of_one_document_tells_the_facts_of_another() -> None:
-    texts = ["Ann Lee. Music was hers. Oslo too.", "Bo Ek. He liked music, music and Oslo."]
+    texts = ["Ann Lee. Music was hers. Oslo too.", "Bo Ek. In Oslo, music and music."]
     documents = [
         Document(subject=text.split(".")[0], text=text, line=number)
         for number, text in enumerate(texts, start=1)
@@ -108,6 +108,6 @@ def test_the_spelling_of_one_document_tells_the_facts_of_another() -> None:
         [text[start:end] for start, end in spans]
         for text, spans in zip(texts, facts_of(documents), strict=True)
     ]
-    assert found == [["Oslo"], ["Oslo"]]
+    assert found == [["Oslo"], ["In Oslo"]]
     alone = facts_of(documents[:1])[0]
     assert [texts[0][start:end] for start, end in alone] == ["Music", "Oslo"]

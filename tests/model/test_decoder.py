@@ -291,3 +291,25 @@ def test_a_silent_start_says_every_token_alike_and_the_head_can_learn(variant):
     assert model.head.weight.grad.any()
     loud = Decoder(shape(variant)).initialise(torch.Generator().manual_seed(1))
     assert loud(random_ids()).any()
+
+
+# --- compiled ---------------------------------------------------------------------------------
+
+
+@EVERY_WAY
+def test_a_model_is_one_graph_to_the_compiler_whatever_the_shapes(variant, reads):
+    """A break in the graph costs nobody an error, only the speed that compiling was for."""
+    model = model_of(variant, reads=reads).train()
+    graphs = []
+
+    def count(graph, _):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(model, backend=count, dynamic=True, fullgraph=True)
+    for rows, length in ((5, 23), (7, 13), (3, 29)):
+        ids = random_ids(rows, length)
+        some = torch.arange(0, rows * length, 3)
+        torch.testing.assert_close(compiled(ids, select=some), model(ids, select=some), **CLOSE)
+    assert len(graphs) == 1
+    torch.compiler.reset()

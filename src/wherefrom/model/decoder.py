@@ -106,13 +106,13 @@ class LatentPair(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.basis = nn.Parameter(torch.empty(config.latents, config.width))
-        stride = 1 if config.reads == "first" else -(-config.block // config.latents)
-        self.ends = torch.arange(1, config.latents + 1) * stride - 1
+        self.stride = 1 if config.reads == "first" else -(-config.block // config.latents)
+        self.ends = torch.arange(1, config.latents + 1) * self.stride - 1
 
     def new_latents(self, start: int, stop: int) -> slice:
         """The latents that complete while positions start .. stop-1 are read."""
-        first = int(torch.searchsorted(self.ends, start))
-        return slice(first, int(torch.searchsorted(self.ends, stop)))
+        last = len(self.ends)
+        return slice(min(start // self.stride, last), min(stop // self.stride, last))
 
     def down_mask(self, latents: slice, stop: int) -> Tensor:
         """(latents, inputs): inputs up to a latent's end."""

@@ -73,15 +73,16 @@ class Heads(nn.Module):
 
         `select` (flat indices into B*T) asks for those rows only, (N, C).
         """
+        past = past_length(cache)
         if source is not None:
             query, key, value = self._project_apart(x, source)
         elif rotation is None:
             query, key, value = self._split(self.qkv(x), 3)
         else:
-            query, key, value = rotation.turn(self.qkv(x), self.heads, past_length(cache))
+            query, key, value = rotation.turn(self.qkv(x), self.heads, past)
         if cache is not None:
             key, value = cache.extend(key=key, value=value)
-        causal = mask is None and query.shape[2] == key.shape[2]
+        causal = mask is None and past == 0  # asked of the past: a compiler cannot branch on shapes
         if mask is None and not causal and query.shape[2] > 1:
             mask = causal_mask(query.shape[2], key.shape[2], x.device)
         scale = 1 / math.sqrt(query.shape[-1])
