@@ -64,6 +64,17 @@ def start_process() -> Callable[..., subprocess.Popen[str]]:
     return start
 
 
+@pytest.fixture
+def small_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few examples a pool, and one thread, so that sums are equal to the last bit."""
+    import torch
+
+    from wherefrom.corpus import batches
+
+    torch.set_num_threads(1)
+    monkeypatch.setattr(batches, "POOL", 64)
+
+
 @pytest.fixture(scope="session")
 def small_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded world with few people in it; tests read it and leave it as it is."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.people import CALIBRATION, FITTING, JUDGED, LEFT_OUT, read_people
@@ -27,13 +26,9 @@ from wherefrom.training.jobs import Budget, Settings
 from wherefrom.training.recipes import load_recipe
 from wherefrom.training.run import load_run
 
+pytestmark = pytest.mark.usefixtures("small_training")
+
 ROWS = ["majority", "by name", "no pretraining", "pretrained", "unseen people"]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.set_num_threads(1)
-    monkeypatch.setattr(batches, "POOL", 64)
 
 
 def study(out: Path, recipe: Path, *, resume: bool = False, **options: Any) -> StudyResult:
@@ -128,61 +123,6 @@ def test_the_command_prints_a_table_and_the_folder(
     assert "in no document: guesses" not in ended.out
     assert "invented names stand in for the unseen" in ended.out
     assert ended.out.rstrip().endswith(f"run folder: {out}")
-
-
-class TestNothingIsLost:
-    """A study that is refused leaves what was there as it was."""
-
-    def contents(self, folder: Path) -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-    def test_another_seed_or_size_of_the_world_is_refused(
-        self, tmp_path: Path, quick_recipe: Path, command: Any
-    ) -> None:
-        out = tmp_path / "run"
-        base = ("study", "--recipe", quick_recipe, "--steps", 4, "--out", out, "--people", 40)
-        assert command(*base).code == 0
-        before = self.contents(out)
-        for more in ((), ("--seed", 1)):
-            ended = command(*base, *more)
-            assert ended.code == 2
-            assert "already holds a run; add --resume" in ended.err
-        for more in (("--seed", 1, "--resume"), ("--people", 50, "--resume")):
-            ended = command(*base, *more)
-            assert ended.code == 2
-            assert "holds another world than that of" in ended.err
-        assert command(*base, "--steps", 5, "--resume").code == 2
-        assert self.contents(out) == before
-
-    def test_a_folder_of_other_things_is_refused_before_any_training(
-        self, tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any
-    ) -> None:
-        (tmp_path / "mine.txt").write_text("mine")
-        files = [small_world / name for name in ("documents.txt", "train.tsv", "dev.tsv")]
-        for given in ((), files):
-            ended = command("study", *given, "--recipe", quick_recipe, "--out", tmp_path)
-            assert ended.code == 2
-            assert "exists and is not a run" in ended.err
-        assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-    def test_a_changed_corpus_is_refused_while_only_the_twin_has_started(
-        self, tmp_path: Path, quick_recipe: Path, small_world: Path
-    ) -> None:
-        corpus = tmp_path / "documents.txt"
-        corpus.write_bytes((small_world / "documents.txt").read_bytes())
-        files = StudyFiles(corpus, small_world / "train.tsv", small_world / "dev.tsv")
-        recipe = load_recipe(str(quick_recipe))
-
-        def stop(*_: object) -> None:
-            signal.raise_signal(signal.SIGINT)
-
-        settings = Settings(recipe=recipe, budget=Budget(steps=12))
-        with pytest.raises(KeyboardInterrupt):
-            run_study(files, settings, tmp_path / "run", observe=stop)
-        corpus.write_text(corpus.read_text("utf-8") + "Al Bo. Al Bo sang.\n", "utf-8")
-        again = Settings(recipe=recipe, budget=Budget(steps=12), resume=True)
-        with pytest.raises(UserError, match="its vocabulary comes from has changed"):
-            run_study(files, again, tmp_path / "run")
 
 
 AFTER = ("people.jsonl", "evidence.sqlite", "calibration.json", "judged.jsonl", "judgement.json")

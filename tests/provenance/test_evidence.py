@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import string
-import threading
 from pathlib import Path
 
 import pytest
+from evidence_samples import LINES, make_corpus, naming
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.corpus.documents import Corpus, Document, find_subject, read_documents
+from wherefrom.corpus.documents import Corpus, Document, read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 from wherefrom.provenance import namesakes
@@ -23,47 +22,6 @@ from wherefrom.provenance.evidence import (
     open_evidence,
 )
 from wherefrom.provenance.folding import find_phrase, fold, fold_words, trigrams
-
-LINES = [
-    "Stanley Corrsin. Corrsin was born on 3 April 1920 in Philadelphia, Pennsylvania .",
-    "Ann B. Clark. Clark was born in Boston.",
-    "José Muñoz. Born in Łódź, he knew Stanley Corrsin well.",
-    "Jack London. London was born in San Francisco and died in Glen Ellen.",
-    "Mary Ann Poole. Mary Ann Poole, born in New York, met Ann Clark-Smith and Ann Poole Jr.",
-    "王伟. 王伟1950年出生于北京。",
-    'Robert "Bob" O\'Neil. O’Neil was born in Cork; DROP TABLE names; NEAR(a b).',
-    "Paris Hill. Paris Hill was born in Paris.",
-    "محمد علي. ولد محمد علي في القاهرة.",
-    "Ann Lee. Ann Lee was born in Leeds.",
-    "Ann Lee. This Ann Lee was born in York.",
-    "Tom Reed. Friends: Anna Leeds, Pianist Ann Lee, and Ann Lee Reed.",
-    "Zoe Hart. Hart taught J. Ann Lee and Ann Lee B. Stone.",
-    "Bristol. Once more Bristol sang. Bristol was born in Bristol.",
-]
-
-
-def make_corpus(lines: list[str], sha256: str = "a" * 64) -> Corpus:
-    documents = [
-        Document(number, find_subject(line) or "", line) for number, line in enumerate(lines, 1)
-    ]
-    return Corpus(Path("lines.txt"), sha256, tuple(documents))
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("evidence") / "evidence.sqlite"
-    build_evidence(make_corpus(LINES), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def evidence(index: Path):
-    with open_evidence(index, corpus_sha256="a" * 64) as opened:
-        yield opened
-
-
-def naming(evidence: Evidence, name: str) -> list[int]:
-    return sorted(line.line for line in evidence.find(name) if line.names_subject)
 
 
 def stating(evidence: Evidence, name: str, answer: str) -> list[int]:
@@ -274,100 +232,6 @@ def test_words_of_many_scripts():
     assert fold_words("हिन्दी_नाम") == ("हिन्दी", "नाम")
     assert fold_words("a\u00adb c\u200dd") == ("ab", "cd")
     assert trigrams(["ann"]) == {"__a", "_an", "ann", "nn_"}
-
-
-def test_an_index_is_known_by_its_text(tmp_path):
-    path = tmp_path / "evidence.sqlite"
-    corpus = make_corpus(LINES)
-    with ensure_evidence(corpus, path) as made:
-        assert (made.documents, made.corpus_sha256) == (len(LINES), "a" * 64)
-    before = path.stat().st_ino
-    ensure_evidence(corpus, path).close()
-    assert path.stat().st_ino == before
-    with ensure_evidence(corpus.without(["Ann Lee"]), path) as fewer:  # the file's hash is the same
-        assert fewer.count("Ann Lee").about == 0
-    with pytest.raises(UserError, match="another corpus, or the corpus has changed"):
-        open_evidence(path, corpus_sha256="c" * 64)
-    with ensure_evidence(make_corpus(LINES[:3], "c" * 64), path) as changed:
-        assert changed.documents == 3
-    assert [entry.name for entry in tmp_path.iterdir()] == ["evidence.sqlite"]
-
-
-def test_a_missing_cut_or_foreign_file_is_refused_and_mended(tmp_path, index):
-    path = tmp_path / "evidence.sqlite"
-    whole = index.read_bytes()
-    other = tmp_path / "other.sqlite"
-    with sqlite3.connect(other) as database:
-        database.execute("CREATE TABLE meta(key, value)")
-    database.close()
-    wrongs = [
-        (b"", "not an index"),
-        (b"no database at all " * 400, "not a database"),
-        (whole[:-4096], "malformed"),
-        (whole[: len(whole) // 2], "malformed"),
-        (whole[:50], "malformed"),
-        (whole + bytes(4096), "not written to its end"),
-        (other.read_bytes(), "not an index of Wherefrom"),
-        (whole[:60] + (99).to_bytes(4, "big") + whole[64:], "its format is 99"),
-    ]
-    with pytest.raises(UserError, match="there is no evidence"):
-        open_evidence(path)
-    for content, why in wrongs:
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=rf"cannot be used: .*{why}.*; build it again"):
-            open_evidence(path)
-        with ensure_evidence(make_corpus(LINES), path) as mended:
-            assert naming(mended, "Ann Lee") == [10, 11, 12], why
-
-
-def test_pages_that_rot_are_a_sentence(tmp_path, index):
-    path = tmp_path / "evidence.sqlite"
-    content = bytearray(index.read_bytes())
-    content[4096 * 2 :] = b"\xa5" * (len(content) - 4096 * 2)
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="cannot be used"), open_evidence(path) as opened:
-        opened.find("Ann Lee")
-
-
-def test_a_build_that_fails_leaves_what_was_there(tmp_path, index, monkeypatch):
-    path = tmp_path / "evidence.sqlite"
-    path.write_bytes(index.read_bytes())
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(UserError, match="No space left on device; what was there before"):
-        build_evidence(make_corpus(LINES[:2]), path)
-    assert path.read_bytes() == index.read_bytes()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["evidence.sqlite"]
-    monkeypatch.undo()
-    with pytest.raises(UserError, match="cannot be written"):
-        build_evidence(make_corpus(LINES), tmp_path / "nowhere" / "evidence.sqlite")
-
-
-def test_a_path_may_hold_what_an_address_may_not(tmp_path):
-    path = tmp_path / "a run?#%20" / "evidence.sqlite"
-    path.parent.mkdir()
-    with ensure_evidence(make_corpus(LINES), path) as opened:
-        assert naming(opened, "Ann Lee") == [10, 11, 12]
-
-
-def test_threads_share_one_index(evidence):
-    names = ["Ann Lee", "Stanley Corrsin", "Stanly Corsin", "王伟"]
-    expected = {name: evidence.find(name) for name in names}
-    wrong: list[str] = []
-
-    def ask() -> None:
-        for _ in range(40):
-            wrong.extend(name for name in names if evidence.find(name) != expected[name])
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 def test_the_embedded_world_tells_who_was_seen(small_world, tmp_path):

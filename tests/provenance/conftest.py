@@ -1,0 +1,24 @@
+"""The sample lines as an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from evidence_samples import LINES, make_corpus
+
+from wherefrom.provenance.evidence import Evidence, build_evidence, open_evidence
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("evidence") / "evidence.sqlite"
+    build_evidence(make_corpus(LINES), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def evidence(index: Path) -> Iterator[Evidence]:
+    with open_evidence(index, corpus_sha256="a" * 64) as opened:
+        yield opened
