@@ -7,7 +7,9 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +17,8 @@ from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.people import CALIBRATION, JUDGED, read_people, write_people
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
+from wherefrom.provenance import judging
+from wherefrom.provenance.answers import Answers
 from wherefrom.provenance.confidence import load_confidence
 from wherefrom.provenance.judging import (
     judge_run,
@@ -22,7 +26,10 @@ from wherefrom.provenance.judging import (
     trained_questions,
     write_judgement,
 )
+from wherefrom.provenance.metrics import right_given_at_precision
 from wherefrom.provenance.origins import probe_run, write_origins
+from wherefrom.provenance.reasons import Threshold
+from wherefrom.provenance.verdicts import Verdict, give_verdicts
 from wherefrom.recall.decode import answer_all
 from wherefrom.study import embedded_files, run_study
 from wherefrom.training.jobs import Budget, Settings
@@ -100,6 +107,47 @@ def test_another_risk_is_another_promise_and_another_precision(studied: Path) ->
     assert all("at most 30.0% wrong" in note for note in unpromised)
     with pytest.raises(UserError, match="risk must lie between 0 and 1"):
         judge_run(run, risk=1.5, **FEW)
+
+
+def test_the_numbers_are_those_of_these_people_at_this_risk(
+    studied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The little model knows nothing and is as sure of all: so both are made up here."""
+    run = load_run(studied)
+    said = {one.person.subject: one.said for one in judge_run(run, **FEW).people}
+    people = [
+        replace(person, answer=said[person.subject])
+        if person.subject in said and number % 2
+        else person
+        for number, person in enumerate(read_people(studied))
+    ]
+
+    def unevenly_sure(*arguments: Any, **options: Any) -> list[Verdict]:
+        given = give_verdicts(*arguments, **options)
+        steps = np.linspace(0, 1, len(given))
+        return [
+            replace(one, internal_confidence=sure) for one, sure in zip(given, steps, strict=True)
+        ]
+
+    monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
+    thresholds = {False: 0.3, True: 0.9}
+    monkeypatch.setattr(
+        judging, "find_threshold", lambda *_, checked: Threshold(thresholds[checked], None)
+    )
+    judgement = judge_run(run, people=people, risk=0.6, **FEW)
+    judged, scores = judgement.people, judgement.record["scores"]
+    assert [one.told_internal for one in judged] == [
+        one.internal_confidence >= 0.3 for one in judged
+    ]
+    assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.3, 0.9)
+    assert {one.verdict for one in judged if one.right} == {"guessed"}
+    assert "guessed" not in {one.verdict for one in judged if not one.right}
+    right = [one.right for one in judged]
+    answers = Answers([one.internal_confidence for one in judged], right)
+    expected = right_given_at_precision(0.4)(answers).value
+    assert expected != right_given_at_precision(0.95)(answers).value
+    found = scores["internal"]["groups"]["together"]["metrics"]["right_given_at_precision"]
+    assert found["value"] == pytest.approx(expected)
 
 
 def test_the_floor_counts_the_documents_that_were_read(studied: Path) -> None:
