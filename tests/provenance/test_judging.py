@@ -124,13 +124,14 @@ def test_the_numbers_are_those_of_these_people_at_this_risk(
 
     def unevenly_sure(*arguments: Any, **options: Any) -> list[Verdict]:
         given = give_verdicts(*arguments, **options)
+        given[0] = replace(given[0], signals={**given[0].signals, "entropy": None})
         steps = np.linspace(0, 1, len(given))
         return [
             replace(one, internal_confidence=sure) for one, sure in zip(given, steps, strict=True)
         ]
 
     monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
-    thresholds = {False: 0.3, True: 0.9}
+    thresholds = {False: 0.3, True: 0.0}
     monkeypatch.setattr(
         judging, "find_threshold", lambda *_, checked: Threshold(thresholds[checked], None)
     )
@@ -139,7 +140,15 @@ def test_the_numbers_are_those_of_these_people_at_this_risk(
     assert [one.told_internal for one in judged] == [
         one.internal_confidence >= 0.3 for one in judged
     ]
-    assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.3, 0.9)
+    assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.3, 0.0)
+    grades = scores["checked"]["groups"]["together"]["grades"]
+    withheld = sum(one.verdict != "remembered" for one in judged)
+    assert 0 < grades["not_attempted"] == withheld
+    assert {"internal"} == {"internal", "checked"} & {
+        one["score"] for one in judgement.record["stated"]
+    }
+    unknown = "predictive entropy is unknown for 1 answers and least sure of those."
+    assert unknown in judgement.record["notes"]
     assert {one.verdict for one in judged if one.right} == {"guessed"}
     assert "guessed" not in {one.verdict for one in judged if not one.right}
     right = [one.right for one in judged]
