@@ -13,10 +13,12 @@ from study_samples import ROWS, study
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.people import CALIBRATION, FITTING, JUDGED, LEFT_OUT, Person, read_people
+from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.provenance import account
 from wherefrom.provenance.confidence import fit_confidence, load_confidence
 from wherefrom.provenance.evidence import Evidence, open_evidence
+from wherefrom.recall.baselines import majority_answer
 from wherefrom.storage import sha256_of
 from wherefrom.study import StudyFiles, StudyResult, embedded_files, run_study
 from wherefrom.training.jobs import Budget, Settings
@@ -102,6 +104,19 @@ class TestAfterTraining:
         train = (out / "world" / "train.tsv").read_text("utf-8").splitlines()
         assert learned["questions"] < len(train)
         assert learned["sha256"] == sha256_of(out / "world" / "train.tsv")
+
+    def test_the_baselines_learn_from_the_questions_that_the_model_learns(
+        self, run: Path, quick_recipe: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        learned: list[int] = []
+
+        def common(questions: Sequence[Question]) -> str:
+            learned.append(len(questions))
+            return majority_answer(questions)
+
+        monkeypatch.setattr("wherefrom.study.majority_answer", common)
+        result = self.go_on(run, quick_recipe)
+        assert learned == [result.run.info["data"]["questions"]["questions"]]
 
     @pytest.mark.parametrize("stages", range(1, len(AFTER) + 1))
     def test_what_is_missing_is_made_again_to_the_byte(
