@@ -8,13 +8,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import wherefrom
+from wherefrom import api
 from wherefrom.corpus import batches
+from wherefrom.study import StudyFiles
+from wherefrom.training.jobs import Budget, Settings
+from wherefrom.training.recipes import load_recipe
 
 NAMES = [
     "Asker",
@@ -166,6 +171,37 @@ class TestStudy:
         assert study.run.tokens.kind == "bpe"
         assert study.run.model.config.width == 16  # the recipe's
 
+    def test_each_of_its_options_is_handed_on(
+        self, tmp_path: Path, quick_recipe: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        handed: dict[str, Any] = {}
+
+        def remember(
+            files: StudyFiles, settings: Settings, out: Path, **options: Any
+        ) -> dict[str, Any]:
+            handed.update(options, files=files, settings=settings, out=out)
+            return handed
+
+        monkeypatch.setattr(api, "run_study", remember)
+        options = {"template": "Who is {subject}?", "set_aside": 0.3, "leave_out": 0.25}
+        shape = {"variant": "rotary", "size": "32x4x4", "tokens": "bpe", "seed": 9, "resume": True}
+        files = ("corpus.txt", "train.tsv", "dev.tsv")
+        job = wherefrom.Study(
+            tmp_path / "run", files, recipe=quick_recipe, minutes=3, **options, **shape
+        )
+        job.run(observe=print, say=print)
+        settings = handed.pop("settings")
+        assert {name: getattr(settings, name) for name in shape} == shape
+        assert settings.recipe == load_recipe(str(quick_recipe))
+        assert settings.budget == Budget(minutes=3)
+        assert handed == {
+            **options,
+            "files": StudyFiles(*map(Path, files)),
+            "out": tmp_path / "run",
+            "observe": print,
+            "say": print,
+        }
+
     def test_a_finished_study_is_not_overwritten(
         self, study: wherefrom.StudyResult, quick_recipe: Path
     ) -> None:
@@ -219,8 +255,10 @@ class TestAsking:
         assert told.told == told.answer == silent.answer
 
     def test_risk_is_passed_on(self, study: wherefrom.StudyResult) -> None:
-        with pytest.raises(wherefrom.UserError, match="risk"):
-            wherefrom.ask(study.run, "Where was Ada Moe born?", risk=2)
+        with wherefrom.open_asker(study.run.folder) as asker:
+            for opened in (study.run, asker):
+                with pytest.raises(wherefrom.UserError, match="risk"):
+                    wherefrom.ask(opened, "Where was Ada Moe born?", risk=2)
 
     def test_evaluate_counts_what_the_study_counted(self, study: wherefrom.StudyResult) -> None:
         dev = study.run.folder / "world" / "dev.tsv"

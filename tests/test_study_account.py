@@ -242,6 +242,19 @@ class TestAfterTraining:
         before = finished[1].judgement["people"]
         assert result.judgement["people"]["judged"] == before["judged"] - 1
 
+    def test_one_question_about_the_unseen_is_read_by_the_wording_of_the_others(
+        self, run: Path, quick_recipe: Path
+    ) -> None:
+        files = embedded_files(run / "world", people=40, seed=2)
+        assert files.unseen is not None
+        (run / "one.tsv").write_text(files.unseen.read_text("utf-8").splitlines()[0] + "\n")
+        settings = Settings(
+            recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=20), seed=2, resume=True
+        )
+        one = StudyFiles(files.corpus, files.train, files.dev, run / "one.tsv")
+        result = run_study(one, settings, run, leave_out=0.2)
+        assert [(row.name, row.recall.total) for row in result.rows][-1] == ("unseen people", 1)
+
     def test_other_shares_are_another_study(self, run: Path, quick_recipe: Path) -> None:
         for options in ({"leave_out": 0.2, "set_aside": 0.4}, {"leave_out": 0.4}, {}):
             with pytest.raises(UserError, match=r"cannot be resumed: the .* changed since"):
