@@ -208,6 +208,12 @@ class TestStudy:
         with pytest.raises(wherefrom.UserError, match="already holds a run"):
             wherefrom.Study(study.run.folder, people=60, steps=8, recipe=quick_recipe).run()
 
+    def test_a_folder_of_other_things_is_left_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.txt").write_text("mine")
+        with pytest.raises(wherefrom.UserError, match="exists and is not a run"):
+            wherefrom.Study(tmp_path, people=40, steps=1).run()
+        assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
     def test_files_are_three(self, tmp_path: Path) -> None:
         with pytest.raises(wherefrom.UserError, match="it got 1"):
             wherefrom.Study(tmp_path / "x", files=("a",), steps=1).run()  # type: ignore[arg-type]

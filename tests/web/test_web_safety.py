@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from wherefrom.web.app import create_app
-from wherefrom.web.safety import Limits
+from wherefrom.web.safety import Guard, Limits
 
 PAGE = {"Accept": "text/html"}
 
@@ -23,7 +25,8 @@ def strict(tmp_path: Path) -> TestClient:
     "host",
     [
         "evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost.evil.example",
-        "127.0.0.1@evil.example", "", "127.0.0.1:99999999", "[::1", "127.0.0.1/x", "0.0.0.0",
+        "127.0.0.1@evil.example", "evil@127.0.0.1", "", "127.0.0.1:99999999", "[::1",
+        "127.0.0.1/x", "0.0.0.0",
     ],
 )  # fmt: skip
 def test_a_foreign_host_is_refused(strict: TestClient, host: str) -> None:
@@ -60,8 +63,9 @@ def test_our_own_origin_is_served(strict: TestClient) -> None:
     assert reply.status_code == 200
 
 
-def test_another_site_may_link_here_and_nothing_more(strict: TestClient) -> None:
-    cross = {"Sec-Fetch-Site": "cross-site"}
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_may_link_here_and_nothing_more(strict: TestClient, site: str) -> None:
+    cross = {"Sec-Fetch-Site": site}
     link = cross | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     framed = cross | {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
     assert strict.get("/runs", headers=link).status_code == 200
@@ -87,8 +91,31 @@ def test_a_long_body_is_refused_with_and_without_a_length(strict: TestClient) ->
     assert "1,000 bytes" in reply.json()["error"]
 
 
-def test_a_length_that_is_no_number_is_refused(strict: TestClient) -> None:
-    assert strict.post("/runs/stop.json", headers={"Content-Length": "-5"}).status_code == 400
+def status_before_reading(length: bytes) -> int:
+    """How a request with this Content-Length is refused, to the byte, before its body is read."""
+
+    async def never(*_: object) -> None:
+        raise AssertionError("nothing is read, and nobody is asked")
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1"), (b"content-length", length)]
+    scope = {"type": "http", "method": "POST", "query_string": b"", "headers": headers}
+    guard = Guard(never, limits=Limits(body=1000))  # type: ignore[arg-type]
+    asyncio.run(guard(scope, never, send))  # type: ignore[arg-type]
+    return int(sent[0]["status"])
+
+
+def test_a_body_that_is_announced_as_too_long_is_not_waited_for() -> None:
+    assert status_before_reading(b"1001") == 413
+
+
+@pytest.mark.parametrize("length", [b"-5", b"x", b"\xb2", b""])
+def test_a_length_that_is_no_number_is_refused(length: bytes) -> None:
+    assert status_before_reading(length) == 400
 
 
 def test_a_long_address_is_refused(strict: TestClient) -> None:
@@ -106,6 +133,11 @@ def test_every_reply_carries_the_policy(strict: TestClient, path: str) -> None:
     assert "http" not in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
+    assert headers["cache-control"]
+
+
+def test_what_was_asked_is_kept_nowhere(strict: TestClient) -> None:
+    assert strict.get("/ask", headers=PAGE).headers["cache-control"] == "no-store"
 
 
 def test_refusals_carry_it_too(strict: TestClient) -> None:
