@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 from starlette.types import Message
+from web_samples import run
 
 from wherefrom.web.app import create_app
 from wherefrom.web.safety import Guard, Limits
@@ -105,7 +105,7 @@ def status_before_reading(length: bytes) -> int:
     headers = [(b"host", b"127.0.0.1"), (b"content-length", length)]
     scope = {"type": "http", "method": "POST", "query_string": b"", "headers": headers}
     guard = Guard(never, limits=Limits(body=1000))  # type: ignore[arg-type]
-    asyncio.run(guard(scope, never, send))  # type: ignore[arg-type]
+    run(guard(scope, never, send))  # type: ignore[arg-type]
     return int(sent[0]["status"])
 
 

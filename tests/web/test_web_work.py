@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
+from web_samples import run
 
 from wherefrom.web.work import BusyError, Desk, Gate
-
-
-def run(task: Coroutine[Any, Any, Any]) -> Any:
-    """To its end in a loop of its own: a browser's tests may hold this thread's."""
-    with ThreadPoolExecutor(1) as apart:
-        return apart.submit(asyncio.run, task).result()
 
 
 def test_concurrent_questions_share_a_batch_and_keep_their_answers() -> None:

@@ -1,11 +1,21 @@
-"""A folder of runs for the page: one small study, its twin, and things that are no runs."""
+"""What the page's tests share: a small study, its twin, things that are no runs, and a loop."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 HOSTILE = '"><script>alert(1)</script>'
+
+
+def run(task: Coroutine[Any, Any, Any]) -> Any:
+    """To its end in a loop of its own: a browser's tests may hold this thread's."""
+    with ThreadPoolExecutor(1) as apart:
+        return apart.submit(asyncio.run, task).result()
 
 
 def write_record(folder: Path, **record: object) -> Path:
