@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from study_samples import ROWS, study
 
 from wherefrom.corpus import batches
@@ -36,10 +37,15 @@ def finished(
     tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path
 ) -> Iterator[tuple[Path, StudyResult]]:
     """A finished study with a fifth of the people left out; tests take a copy of it."""
+    torch.set_num_threads(1)  # as in the tests, which come later than this
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
         out = tmp_path_factory.mktemp("finished") / "run"
         yield out, study(out, quick_recipe, leave_out=0.2)
+
+
+def stop(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 class TestAfterTraining:
@@ -141,9 +147,6 @@ class TestAfterTraining:
     ) -> None:
         self.forget(run, *AFTER)
 
-        def stop(*_: object, **__: object) -> None:
-            raise KeyboardInterrupt
-
         with monkeypatch.context() as patch:
             patch.setattr(account, stage, stop)
             with pytest.raises(KeyboardInterrupt):
@@ -197,9 +200,6 @@ class TestAfterTraining:
         calibration["people_sha256"] = "0" * 64
         (run / "calibration.json").write_text(json.dumps(calibration))
 
-        def stop(*_: object, **__: object) -> None:
-            raise KeyboardInterrupt
-
         with monkeypatch.context() as patch:
             patch.setattr(account, "judge_run", stop)
             with pytest.raises(KeyboardInterrupt):
@@ -226,33 +226,28 @@ class TestAfterTraining:
             assert roles.count(role) == sum(person.role == role for person in people) > 0
         assert JUDGED not in roles
 
+    def go_on_with_fewer_unseen(self, out: Path, recipe: Path, kept: slice) -> StudyResult:
+        files = embedded_files(out / "world", people=40, seed=2)
+        assert files.unseen is not None
+        rows = files.unseen.read_text("utf-8").splitlines(keepends=True)
+        (out / "fewer.tsv").write_text("".join(rows[kept]), "utf-8")
+        settings = Settings(
+            recipe=load_recipe(str(recipe)), budget=Budget(steps=20), seed=2, resume=True
+        )
+        fewer = StudyFiles(files.corpus, files.train, files.dev, out / "fewer.tsv")
+        return run_study(fewer, settings, out, leave_out=0.2)
+
     def test_other_unseen_people_are_judged_anew(
         self, run: Path, quick_recipe: Path, finished
     ) -> None:
-        files = embedded_files(run / "world", people=40, seed=2)
-        assert files.unseen is not None
-        unseen = run / "fewer.tsv"
-        rows = files.unseen.read_text("utf-8").splitlines(keepends=True)
-        unseen.write_text("".join(rows[:-2]), "utf-8")
-        settings = Settings(
-            recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=20), seed=2, resume=True
-        )
-        fewer = StudyFiles(files.corpus, files.train, files.dev, unseen)
-        result = run_study(fewer, settings, run, leave_out=0.2)
+        result = self.go_on_with_fewer_unseen(run, quick_recipe, slice(-2))
         before = finished[1].judgement["people"]
         assert result.judgement["people"]["judged"] == before["judged"] - 1
 
     def test_one_question_about_the_unseen_is_read_by_the_wording_of_the_others(
         self, run: Path, quick_recipe: Path
     ) -> None:
-        files = embedded_files(run / "world", people=40, seed=2)
-        assert files.unseen is not None
-        (run / "one.tsv").write_text(files.unseen.read_text("utf-8").splitlines()[0] + "\n")
-        settings = Settings(
-            recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=20), seed=2, resume=True
-        )
-        one = StudyFiles(files.corpus, files.train, files.dev, run / "one.tsv")
-        result = run_study(one, settings, run, leave_out=0.2)
+        result = self.go_on_with_fewer_unseen(run, quick_recipe, slice(1))
         assert [(row.name, row.recall.total) for row in result.rows][-1] == ("unseen people", 1)
 
     def test_other_shares_are_another_study(self, run: Path, quick_recipe: Path) -> None:
