@@ -19,8 +19,8 @@ from functools import partial
 from records import keep, summarise
 from workbench import measure
 
-from wherefrom.attention.claims import check
-from wherefrom.attention.problems import PROBLEMS
+from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 
 GOAL = 2.0  # seconds, for any input whatever

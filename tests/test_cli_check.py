@@ -171,7 +171,7 @@ def test_a_result_that_cannot_be_written_is_a_sentence(here: Here, tmp_path: Pat
 
 def test_no_torch_for_a_check() -> None:
     code = (
-        "import sys; from wherefrom.attention.claims import check; "
+        "import sys; from wherefrom.attention.checker.check import check; "
         "check('copy', ['q=beta*k_j']); print('torch' in sys.modules)"
     )
     paths = os.pathsep.join(path for path in sys.path if path)

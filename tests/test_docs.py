@@ -17,7 +17,7 @@ import click
 import pytest
 
 import wherefrom
-from wherefrom.attention.grading import apply_rubric, grade, read_answers
+from wherefrom.attention.checker.grading import apply_rubric, grade, read_answers
 from wherefrom.cli import COMMANDS, cli, main
 from wherefrom.cli.overview import GROUPS
 
@@ -181,7 +181,7 @@ class TestExamples:
         assert ended.value.code == EXITS[said.split(":")[0]]
 
     def test_every_problem_is_a_chapter(self) -> None:
-        from wherefrom.attention.problems import PROBLEMS
+        from wherefrom.attention.checker.problems import PROBLEMS
 
         text = (DOCS / "workbench.md").read_text("utf-8")
         assert len(re.findall(r"^## \d\. ", text, re.MULTILINE)) == len(PROBLEMS)

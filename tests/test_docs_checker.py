@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.attention.grading import grade, read_answers
-from wherefrom.attention.problems import PROBLEMS
+from wherefrom.attention.checker.grading import grade, read_answers
+from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.cli import main
 
 PAGE = Path(__file__).parents[1] / "docs" / "checker.md"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wherefrom.attention import claims
-from wherefrom.attention.checker.verdicts import Verdict as CheckVerdict
+from wherefrom.attention.checker import check as checker
+from wherefrom.attention.checker.result import CheckResult
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.errors import UserError
 from wherefrom.provenance.asking import Asker, open_asker
@@ -31,14 +31,14 @@ def check(
     *,
     tolerance: float | None = None,
     seed: int = 0,
-) -> CheckVerdict:
+) -> CheckResult:
     """Judge a construction: is it proved, does it hold, is it refuted, or is it inconclusive?
 
     `construction` is one text such as "q=beta*(k_a+k_b)", or several: ["q1=beta*mu_a", ...].
     `wherefrom problems` lists the problems. What may not be written is a UserError.
     """
     texts = [construction] if isinstance(construction, str) else list(construction)
-    return claims.check(problem, texts, tolerance=tolerance, seed=seed)
+    return checker.check(problem, texts, tolerance=tolerance, seed=seed)
 
 
 def load(folder: str | Path) -> Run:

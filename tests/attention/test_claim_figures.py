@@ -7,16 +7,16 @@ import math
 
 import pytest
 
-from wherefrom.attention.checker.verdicts import Verdict
-from wherefrom.attention.claims import check
+from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.checker.result import CheckResult
 from wherefrom.attention.designs import beta_to_average, beta_to_copy
-from wherefrom.attention.problems import PROBLEMS
 
 V = "V=(outer(u_b,u_b)-outer(u_c,u_c))/beta**2"
 Q = "Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**2"
 
 
-def used(verdict: Verdict) -> dict[str, bool]:
+def used(verdict: CheckResult) -> dict[str, bool]:
     return {item.name: item.used for item in verdict.assumptions}
 
 

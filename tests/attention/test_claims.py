@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from wherefrom.attention.checker import judge_keys, key_trials
+from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.construction import read_construction
+from wherefrom.attention.checker.language import ExpressionError
+from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.attention.checker.query_model import QueryModel
-from wherefrom.attention.claims import check
-from wherefrom.attention.expression import ExpressionError
-from wherefrom.attention.problems import PROBLEMS
 from wherefrom.errors import UserError
 
 PHI = NormalDist().cdf

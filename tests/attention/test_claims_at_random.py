@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from wherefrom.attention.claims import check
+from wherefrom.attention.checker.check import check
 
 COEFFICIENTS = {
     "beta": lambda b, n: b,

@@ -8,9 +8,9 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.failure import failure_probability, misplaced, weight_on_a
-from wherefrom.attention.claims import check
-from wherefrom.attention.expression import ExpressionError
+from wherefrom.attention.checker.language import ExpressionError
 
 PHI = NormalDist().cdf
 

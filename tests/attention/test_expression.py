@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.attention.checker.numeric import Numeric
-from wherefrom.attention.checker.shapes import Shape, Shapes
-from wherefrom.attention.claims import check
-from wherefrom.attention.expression import (
+from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.language import (
     FUNCTIONS,
     MAX_DEPTH,
     MAX_LENGTH,
@@ -24,7 +22,9 @@ from wherefrom.attention.expression import (
     evaluate,
     parse,
 )
-from wherefrom.attention.problems import PROBLEMS
+from wherefrom.attention.checker.numeric import Numeric
+from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.checker.shapes import Shape, Shapes
 from wherefrom.errors import UserError
 
 KNOWN = {"beta": "beta", "β": "beta", "k_a": "k_a", "k_b": "k_b", "A": "A", "n": "n"}
@@ -258,7 +258,7 @@ GATED = """
 import resource, sys, time, json
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 sys.path[:0] = json.loads(sys.argv[1])
-from wherefrom.attention.claims import check
+from wherefrom.attention.checker.check import check
 from wherefrom.errors import UserError
 check("average", ["q=exp(beta)*pinv(K)@(e_a+e_b)"])
 worst, slowest = 0.0, ""

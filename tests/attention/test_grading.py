@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from wherefrom.attention.grading import apply_rubric, grade, gradescope, read_answers
+from wherefrom.attention.checker.grading import apply_rubric, grade, gradescope, read_answers
 from wherefrom.errors import UserError
 
 FILE = """
@@ -133,8 +133,8 @@ def test_an_answer_outside_the_rubric_is_an_error() -> None:
 def test_a_person_is_asked_where_the_checker_is_not_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from wherefrom.attention import grading
-    from wherefrom.attention.claims import check
+    from wherefrom.attention.checker import grading
+    from wherefrom.attention.checker.check import check
 
     unsure = replace(check("copy", ["q=beta*k_j"]), verdict="inconclusive")
     monkeypatch.setattr(grading, "check", lambda *a, **k: unsure)

@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 
+from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.instances import (
     Bend,
     key_instance,
     space_instance,
     word_instance,
 )
-from wherefrom.attention.claims import check
-from wherefrom.attention.problems import PROBLEMS, find_problem
+from wherefrom.attention.checker.problems import PROBLEMS, find_problem
 from wherefrom.errors import UserError
 
 EIGHT = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from wherefrom.attention.claims import check
-from wherefrom.attention.expression import ExpressionError
+from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.language import ExpressionError
 
 # problem, formulas, verdict, a word of the reason
 ANSWERS = [

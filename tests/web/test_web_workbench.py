@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from wherefrom.attention.claims import check
-from wherefrom.attention.problems import PROBLEMS
+from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.web.bench import Setting, draw_length, work_out
 from wherefrom.web.chapters import CHAPTERS
 

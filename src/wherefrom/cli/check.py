@@ -15,9 +15,9 @@ from wherefrom.cli.output import print_json, print_table, talk
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker.verdicts import Verdict
-    from wherefrom.attention.grading import Answer, Graded
-    from wherefrom.attention.problems import Problem
+    from wherefrom.attention.checker.grading import Answer, Graded
+    from wherefrom.attention.checker.problems import Problem
+    from wherefrom.attention.checker.result import CheckResult
 
 
 @click.command()
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def problems(name: str | None, as_json: bool) -> None:
     """List the problems that a construction can be checked against, or describe one."""
-    from wherefrom.attention.problems import PROBLEMS, find_problem
+    from wherefrom.attention.checker.problems import PROBLEMS, find_problem
 
     if name is None:
         if as_json:
@@ -83,7 +83,7 @@ def check(
             'check needs a problem and a formula, as in: wherefrom check average "q=beta*(k_a+k_b)"'
             " (wherefrom problems lists them)."
         )
-    from wherefrom.attention.claims import check as judge
+    from wherefrom.attention.checker.check import check as judge
 
     verdict = judge(problem, formulas, tolerance=tolerance, seed=seed)
     if as_json:
@@ -108,7 +108,7 @@ def _describe(problem: Problem) -> None:
     print_table(("name", "shape", "meaning", "also written"), rows)
 
 
-def _tell(verdict: Verdict) -> None:
+def _tell(verdict: CheckResult) -> None:
     """The verdict for a person."""
     click.echo(f"{verdict.verdict}: {verdict.because}")
     rows: list[tuple[str, str]] = [("derived", line) for line in verdict.derived]
@@ -132,7 +132,7 @@ def _tell(verdict: Verdict) -> None:
         print_table(("check", verdict.problem), rows)
 
 
-def _failure_rows(verdict: Verdict) -> list[tuple[str, str]]:
+def _failure_rows(verdict: CheckResult) -> list[tuple[str, str]]:
     failure = verdict.failure
     assert failure is not None
     at = f" (n = {failure.n}, beta = {failure.beta:.4g})" if failure.n else ""
@@ -155,7 +155,7 @@ def _failure_rows(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
-    from wherefrom.attention.grading import apply_rubric, grade, gradescope
+    from wherefrom.attention.checker.grading import apply_rubric, grade, gradescope
 
     answers = _read(path)
     if rubric is not None:
@@ -196,7 +196,7 @@ def _plain_rows(graded: list[Graded]) -> list[str]:
 
 
 def _read(path: Path) -> list[Answer]:
-    from wherefrom.attention.grading import MAX_BYTES, read_answers
+    from wherefrom.attention.checker.grading import MAX_BYTES, read_answers
 
     try:
         if path.stat().st_size > MAX_BYTES:

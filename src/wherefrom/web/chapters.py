@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wherefrom.attention.problems import PROBLEMS
+from wherefrom.attention.checker.problems import PROBLEMS
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wherefrom.attention.checker.language import Expression, ExpressionError, evaluate, parse
+from wherefrom.attention.checker.problems import Problem, Wanted
 from wherefrom.attention.checker.shapes import Shape, Shapes
-from wherefrom.attention.expression import Expression, ExpressionError, evaluate, parse
-from wherefrom.attention.problems import Problem, Wanted
 from wherefrom.errors import UserError, did_you_mean
 
 MAX_NAMES = 4

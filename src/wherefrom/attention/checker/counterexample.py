@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from wherefrom.attention.checker.instances import key_instance
+from wherefrom.attention.checker.language import ExpressionError, evaluate
 from wherefrom.attention.checker.numeric import Numeric
 from wherefrom.attention.checker.query_model import QueryModel
-from wherefrom.attention.checker.verdicts import Counterexample
+from wherefrom.attention.checker.result import Counterexample
 from wherefrom.attention.equation import attend
-from wherefrom.attention.expression import ExpressionError, evaluate
 
 FACTORS = (10.0, 20.0, 100.0, 5.0, 1000.0, 2.0, 1e4, 1.0, 1e6)
 LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1)

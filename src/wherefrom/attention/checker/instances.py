@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.attention.problems import Problem
+from wherefrom.attention.checker.problems import Problem
 
 Floats = NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from wherefrom.attention.checker.construction import Construction
 from wherefrom.attention.checker.exact_blocks import Block, ExactBlocks
 from wherefrom.attention.checker.exact_scalars import NotExactError
 from wherefrom.attention.checker.instances import STRAIGHT, Bend, shown, space_instance
+from wherefrom.attention.checker.language import ExpressionError, evaluate
 from wherefrom.attention.checker.numeric import Numeric
-from wherefrom.attention.checker.verdicts import Assumption, Counterexample, Verdict
-from wherefrom.attention.expression import ExpressionError, evaluate
+from wherefrom.attention.checker.result import Assumption, CheckResult, Counterexample
 
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident
 SMALLEST = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 3, 1))
@@ -27,9 +27,9 @@ SIZES = ((1, 1, 0), (2, 3, 0), (3, 2, 5), (5, 7, 1), (11, 3, 2))
 DRAWS = 5
 
 
-def judge_extract(construction: Construction, tolerance: float, seed: int) -> Verdict:
+def judge_extract(construction: Construction, tolerance: float, seed: int) -> CheckResult:
     """The verdict on a matrix of the right shape."""
-    draft = Verdict(
+    draft = CheckResult(
         problem=construction.problem.name,
         construction=construction.texts,
         verdict="proved",
@@ -117,7 +117,7 @@ def _error(
     return float(np.linalg.norm(missed) / (np.linalg.norm(v_a) + np.linalg.norm(v_b)))
 
 
-def _refuted(draft: Verdict, construction: Construction, what: str) -> Verdict:
+def _refuted(draft: CheckResult, construction: Construction, what: str) -> CheckResult:
     return replace(
         draft,
         verdict="refuted",

@@ -25,20 +25,20 @@ from wherefrom.attention.checker.key_readings import (
     readings_by_n,
     risk_at,
 )
+from wherefrom.attention.checker.language import ExpressionError
 from wherefrom.attention.checker.query_model import QueryModel
-from wherefrom.attention.checker.verdicts import BetaNeeded, Counterexample, Failure, Verdict
-from wherefrom.attention.expression import ExpressionError
+from wherefrom.attention.checker.result import BetaNeeded, CheckResult, Counterexample, Failure
 
 REPORTED_N = 10
 BETA_N = (3, REPORTED_N, 25, 100, 1000)  # where the beta that is needed is reported
 
 
-def judge_keys(construction: Construction, tolerance: float, seed: int) -> Verdict:
+def judge_keys(construction: Construction, tolerance: float, seed: int) -> CheckResult:
     """The verdict on a query or a pair of queries."""
     model = QueryModel(construction)
     stretched = construction.problem.noise == "stretched"
     proved = proves_stretched(model) if stretched else proves_fixed(model)
-    draft = Verdict(
+    draft = CheckResult(
         problem=construction.problem.name,
         construction=construction.texts,
         verdict="proved",
@@ -74,7 +74,7 @@ def judge_keys(construction: Construction, tolerance: float, seed: int) -> Verdi
     return _tried(draft, model)
 
 
-def _tried(draft: Verdict, model: QueryModel) -> Verdict:
+def _tried(draft: CheckResult, model: QueryModel) -> CheckResult:
     """Algebra against drawn keys, then the assumptions one by one."""
     rng = np.random.default_rng(draft.seed)
     trial = key_trials.confirm(model, draft, rng)
@@ -166,7 +166,7 @@ def _failure(model: QueryModel, needed: float, tolerance: float, seed: int) -> F
     )
 
 
-def _refuted(draft: Verdict, model: QueryModel, n: int, reading: Reading) -> Verdict:
+def _refuted(draft: CheckResult, model: QueryModel, n: int, reading: Reading) -> CheckResult:
     because = reading.sentence
     if math.isinf(reading.size):
         return replace(

@@ -17,11 +17,11 @@ from numpy.typing import DTypeLike, NDArray
 from wherefrom.attention.checker.construction import Construction
 from wherefrom.attention.checker.exact_scalars import NotExactError
 from wherefrom.attention.checker.instances import STRAIGHT, Bend, shown, word_instance
+from wherefrom.attention.checker.language import ExpressionError, evaluate
 from wherefrom.attention.checker.numeric import Numeric
-from wherefrom.attention.checker.verdicts import Assumption, BetaNeeded, Counterexample, Verdict
+from wherefrom.attention.checker.result import Assumption, BetaNeeded, CheckResult, Counterexample
 from wherefrom.attention.checker.word_proofs import WORDS, WordProof
 from wherefrom.attention.equation import attend
-from wherefrom.attention.expression import ExpressionError, evaluate
 
 Floats = NDArray[np.floating[Any]]
 RUNGS = (
@@ -60,9 +60,9 @@ class Row:
         return float(np.linalg.norm(self.context - self.goal)) / beta
 
 
-def judge_words(construction: Construction, tolerance: float, seed: int) -> Verdict:
+def judge_words(construction: Construction, tolerance: float, seed: int) -> CheckResult:
     """The verdict on matrices for the words, or on what c2 is said to be."""
-    draft = Verdict(
+    draft = CheckResult(
         problem=construction.problem.name,
         construction=construction.texts,
         verdict="proved",
@@ -187,7 +187,7 @@ def _counterexample(construction: Construction, tolerance: float) -> Counterexam
     return None
 
 
-def _tried(draft: Verdict, construction: Construction) -> Verdict:
+def _tried(draft: CheckResult, construction: Construction) -> CheckResult:
     assert draft.beta is not None
     rng = np.random.default_rng(draft.seed)
     beta = 1.05 * draft.beta.value

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from wherefrom.attention.checker.failure import RISK, Head, failure_probability, misplaced
+from wherefrom.attention.checker.language import ExpressionError
 from wherefrom.attention.checker.query_model import RUNGS, QueryModel
-from wherefrom.attention.expression import ExpressionError
 
 SMALL_N = 12  # every n up to here is looked at, in numbers alone up to 8
 LADDER_N = (16, 25, 40, 60, 100, 1_000, 10**4, 10**6, 10**9, 10**12)

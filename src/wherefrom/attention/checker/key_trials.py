@@ -15,10 +15,10 @@ from scipy.special import ndtri
 
 from wherefrom.attention.checker.failure import RISK, SD
 from wherefrom.attention.checker.instances import STRAIGHT, Bend, key_instance
+from wherefrom.attention.checker.language import ExpressionError, evaluate
 from wherefrom.attention.checker.numeric import Numeric
-from wherefrom.attention.checker.verdicts import Assumption, Failure, Verdict
+from wherefrom.attention.checker.result import Assumption, CheckResult, Failure
 from wherefrom.attention.equation import attend
-from wherefrom.attention.expression import ExpressionError, evaluate
 
 if TYPE_CHECKING:
     from wherefrom.attention.checker.query_model import QueryModel
@@ -40,7 +40,7 @@ class Trial:
     contradiction: str = ""
 
 
-def confirm(model: QueryModel, draft: Verdict, rng: np.random.Generator) -> Trial:
+def confirm(model: QueryModel, draft: CheckResult, rng: np.random.Generator) -> Trial:
     """Run the equation on drawn keys at 1.1 times the beta that was promised."""
     worst, count = 0.0, 0
     failure = draft.failure
@@ -103,7 +103,7 @@ def _share_missed(
 
 
 def assumptions(
-    model: QueryModel, draft: Verdict, rng: np.random.Generator
+    model: QueryModel, draft: CheckResult, rng: np.random.Generator
 ) -> tuple[Assumption, ...]:
     """Which assumptions of the problem the construction needs, by giving them up in turn."""
     noun = "key" if model.problem.noise == "none" else "mean"
@@ -126,7 +126,7 @@ def assumptions(
 
 
 def _bent(
-    model: QueryModel, draft: Verdict, rng: np.random.Generator, name: str, bend: Bend
+    model: QueryModel, draft: CheckResult, rng: np.random.Generator, name: str, bend: Bend
 ) -> Assumption:
     limit = RISK if model.problem.noise == "stretched" else 0.0
     missed = tried = 0
@@ -150,7 +150,9 @@ def _bent(
     )
 
 
-def _single_precision(model: QueryModel, draft: Verdict, rng: np.random.Generator) -> Assumption:
+def _single_precision(
+    model: QueryModel, draft: CheckResult, rng: np.random.Generator
+) -> Assumption:
     assert draft.beta is not None
     limit = RISK + 0.02 if model.problem.noise == "stretched" else 0.0
     needed = 1.1 * draft.beta.value + 1e-9

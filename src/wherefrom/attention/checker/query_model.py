@@ -18,9 +18,9 @@ from wherefrom.attention.checker.exact_limits import Trend, trend, trend_at
 from wherefrom.attention.checker.exact_scalars import BETA, Field, N, NotExactError, Scalar, symbols
 from wherefrom.attention.checker.exact_vectors import Exact, ExactVectors
 from wherefrom.attention.checker.instances import key_instance
+from wherefrom.attention.checker.language import ExpressionError, evaluate
 from wherefrom.attention.checker.numeric import MAX_SIZE, Numeric
 from wherefrom.attention.equation import softmax_over_keys
-from wherefrom.attention.expression import ExpressionError, evaluate
 
 # the ladder of factors on which "for large beta" is looked at in numbers
 RUNGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6)

@@ -13,7 +13,7 @@ from wherefrom.attention.checker.construction import Construction
 from wherefrom.attention.checker.exact_limits import trend
 from wherefrom.attention.checker.exact_scalars import BETA, Field, Scalar
 from wherefrom.attention.checker.exact_vectors import Exact, ExactVectors
-from wherefrom.attention.expression import evaluate
+from wherefrom.attention.checker.language import evaluate
 
 WORDS = ("x1", "x2", "x3")
 

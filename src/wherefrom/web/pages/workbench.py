@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from wherefrom.attention.problems import PROBLEMS
+from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 from wherefrom.web.bench import DESIGNS, Setting, draw_length, work_out
 from wherefrom.web.chapters import BY_NAME, CHAPTERS, Chapter
@@ -101,7 +101,7 @@ async def chapter(
 
 
 def _check(name: str, formulas: str) -> dict[str, Any]:
-    from wherefrom.attention.claims import check
+    from wherefrom.attention.checker.check import check
 
     lines = [line.strip() for line in formulas.replace(";", "\n").splitlines()]
     written = [line for line in lines if line]

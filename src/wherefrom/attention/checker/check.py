@@ -1,9 +1,9 @@
-"""Problem and construction in, verdict out: the door to the checker.
+"""Problem and construction in, verdict out: the public call of the checker.
 
     check("average", ["q=beta*(k_a+k_b)"]).verdict == "proved"
 
 What may not be written raises an ExpressionError (or another UserError) with a sentence; every
-construction that may be written gets a Verdict.
+construction that may be written gets a CheckResult.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from wherefrom.attention.checker.instances import key_instance, word_instance
 from wherefrom.attention.checker.judge_extract import judge_extract, wrong_shape_example
 from wherefrom.attention.checker.judge_keys import judge_keys
 from wherefrom.attention.checker.judge_words import judge_words
+from wherefrom.attention.checker.language import ExpressionError, evaluate
 from wherefrom.attention.checker.numeric import Numeric
-from wherefrom.attention.checker.verdicts import Counterexample, Failure, Verdict
-from wherefrom.attention.expression import ExpressionError, evaluate
-from wherefrom.attention.problems import Problem, find_problem
+from wherefrom.attention.checker.problems import Problem, find_problem
+from wherefrom.attention.checker.result import CheckResult, Counterexample, Failure
 from wherefrom.errors import UserError
 
-Judge = Callable[[Construction, float, int], Verdict]
+Judge = Callable[[Construction, float, int], CheckResult]
 JUDGES: dict[str, Judge] = {
     "keys": judge_keys,
     "extract": judge_extract,
@@ -39,7 +39,7 @@ def check(
     *,
     tolerance: float | None = None,
     seed: int = 0,
-) -> Verdict:
+) -> CheckResult:
     """Judge one construction, given as texts such as "q=beta*(k_a+k_b)"."""
     problem = find_problem(problem_name)
     allowed = _tolerance(problem, tolerance)
@@ -62,7 +62,7 @@ def _tolerance(problem: Problem, tolerance: float | None) -> float:
     return tolerance
 
 
-def _wrong_shape(construction: Construction, tolerance: float, seed: int) -> Verdict:
+def _wrong_shape(construction: Construction, tolerance: float, seed: int) -> CheckResult:
     """A formula with a meaning but of the wrong shape is an answer, and a wrong one."""
     wrong = construction.wrong_shape()
     assert wrong is not None
@@ -73,7 +73,7 @@ def _wrong_shape(construction: Construction, tolerance: float, seed: int) -> Ver
         example = wrong_shape_example(construction)
     else:
         example = _shape_example(construction, name)
-    return Verdict(
+    return CheckResult(
         problem=construction.problem.name,
         construction=construction.texts,
         verdict="refuted",
@@ -98,12 +98,12 @@ def _shape_example(construction: Construction, name: str) -> Counterexample:
     return Counterexample(sizes, {"beta": 2.0, name: np.round(value, 6).tolist()}, sentence)
 
 
-def _range_claim(construction: Construction, tolerance: float, seed: int) -> Verdict:
+def _range_claim(construction: Construction, tolerance: float, seed: int) -> CheckResult:
     """low <= e <= high for the length e of the noisy key: what share of samples is inside?"""
     low, high = (_plain_number(construction, name) for name in ("low", "high"))
     inside = probability_between(low, high)
     outside = 1 - inside
-    draft = Verdict(
+    draft = CheckResult(
         problem=construction.problem.name,
         construction=construction.texts,
         verdict="proved",
@@ -145,4 +145,4 @@ def _plain_number(construction: Construction, name: str) -> float:
     return value
 
 
-__all__ = ["Verdict", "check"]
+__all__ = ["CheckResult", "check"]

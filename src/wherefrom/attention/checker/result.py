@@ -62,7 +62,7 @@ class Counterexample:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """The answer to one construction."""
 
     problem: str

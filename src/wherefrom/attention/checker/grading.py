@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wherefrom.attention.checker.verdicts import Verdict
-from wherefrom.attention.claims import check
-from wherefrom.attention.problems import find_problem
+from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.problems import find_problem
+from wherefrom.attention.checker.result import CheckResult
 from wherefrom.errors import UserError
 
 MAX_BYTES = 1_000_000
@@ -48,7 +48,7 @@ class Graded:
     """One answer with its verdict, or with the sentence that says why there is none."""
 
     answer: Answer
-    verdict: Verdict | None
+    verdict: CheckResult | None
     sentence: str
 
     @property

@@ -3,7 +3,7 @@
 A problem says what is given, what is to be written, the goal in words and in symbols, for whom
 it must hold (the quantifiers) and how near is near enough. It also knows which names may be
 written and, for the names people reach for in vain, why not. How a problem is judged is in
-`claims`; how its instances are drawn is in `instances`.
+`check`; how its instances are drawn is in `instances`.
 """
 
 from __future__ import annotations
