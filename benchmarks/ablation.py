@@ -38,7 +38,7 @@ from rows import (
     table,
 )
 
-from wherefrom.corpus.files import read_lines
+from wherefrom.corpus.documents import read_lines
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.training.recipes import Mixture, Phase, Recipe, load_recipe
@@ -199,7 +199,7 @@ def train_row(settings: Record, corpus: str, train: str, folder: str, base: str)
     from wherefrom.corpus.questions import read_questions
     from wherefrom.recall.decode import answer_all
     from wherefrom.recall.evaluate import score
-    from wherefrom.training.jobs import Budget, Lesson, Settings, teach
+    from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
 
     torch.set_num_threads(settings["threads"])
     recipe = changed_recipe(settings["row"], base)
@@ -211,11 +211,11 @@ def train_row(settings: Record, corpus: str, train: str, folder: str, base: str)
         recipe=recipe, budget=Budget(minutes=settings["minutes"], steps=settings["steps"]),
         seed=settings["seed"], resume=True, device="cpu",
     )  # fmt: skip
-    lesson = Lesson(
+    lesson = TrainingJob(
         kind="ablation", phases=options.budget.divide(recipe.phases),
         corpus=read_documents(corpus), questions=learn, asked=asked,
     )  # fmt: skip
-    run = teach(lesson, options, folder, observe=Progress())
+    run = run_training(lesson, options, folder, observe=Progress())
     answers = [answer.text for answer in answer_all(run.model, run.tokens, asked)]
     recall = score(answers, [question.answer or "" for question in judge.questions])
     return {

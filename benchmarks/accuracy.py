@@ -40,7 +40,7 @@ from rows import (
     table,
 )
 
-from wherefrom.corpus.files import read_lines
+from wherefrom.corpus.documents import read_lines
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.config import parse_size
 from wherefrom.storage import read_json

@@ -13,11 +13,18 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
-from wherefrom.provenance import logistic, metrics
-from wherefrom.provenance.answers import Answers, Bools, Floats
-from wherefrom.provenance.calibration import fit_calibration, fit_with_held_out, out_of_fold
-from wherefrom.provenance.guarantee import guarantee_threshold
-from wherefrom.provenance.probability import Calibration, sigmoid, squash
+from wherefrom.provenance.confidence import calibration as logistic
+from wherefrom.provenance.confidence.calibration import (
+    Calibration,
+    fit_calibration,
+    fit_with_held_out,
+    out_of_fold,
+    sigmoid,
+    squash,
+)
+from wherefrom.provenance.confidence.guarantee import guarantee_threshold
+from wherefrom.provenance.judging import metrics
+from wherefrom.provenance.judging.metrics import Answers, Bools, Floats
 
 FRESH = 20_000
 People = tuple[dict[str, Floats], Bools]

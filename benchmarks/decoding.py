@@ -25,13 +25,13 @@ from records import keep, summarise
 
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.tokens import MASK
+from wherefrom.corpus.tokenizer import MASK
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.model.export import export_model
 from wherefrom.recall.decode import LONGEST_ANSWER, answer_all
-from wherefrom.training.jobs import Budget, Lesson, Settings, teach
+from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import Run
+from wherefrom.training.run_folder import Run
 
 BATCH = 128  # questions that generate() gets at once
 
@@ -46,12 +46,12 @@ def train(
         budget=Budget(steps=steps), device="cpu",
     )  # fmt: skip
     dev = [question.text for question in read_questions(files / "dev.tsv").questions]
-    lesson = Lesson(
+    lesson = TrainingJob(
         kind="study", phases=settings.budget.divide(settings.recipe.phases),
         corpus=read_documents(files / "documents.txt"),
         questions=read_questions(files / "train.tsv"), asked=dev,
     )  # fmt: skip
-    return teach(lesson, settings, folder / f"run-{tokens}"), dev
+    return run_training(lesson, settings, folder / f"run-{tokens}"), dev
 
 
 @torch.inference_mode()

@@ -23,10 +23,9 @@ from typing import Any
 from records import keep
 
 from wherefrom.corpus.documents import Corpus, Document
-from wherefrom.corpus.world.names import read_names
-from wherefrom.corpus.world.origins import ORIGINS
+from wherefrom.corpus.world.names import ORIGINS, read_names
 from wherefrom.corpus.world.places import read_gazetteer
-from wherefrom.provenance.evidence import Evidence, build_evidence, open_evidence
+from wherefrom.provenance.evidence.index import Evidence, build_evidence, open_evidence
 
 QUESTIONS = 1_000  # of each kind
 

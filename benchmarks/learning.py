@@ -30,14 +30,14 @@ from records import RESULTS, keep
 
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.tokens import Tokens
+from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.corpus.world import Person, make_world, write_world
 from wherefrom.model.decoder import Decoder
-from wherefrom.provenance.answer_trie import AnswerTrie, entropy_of
-from wherefrom.provenance.likelihood import encode_prompts
+from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
+from wherefrom.provenance.signals.likelihood import encode_prompts
 from wherefrom.recall.decode import answer_all
-from wherefrom.report.theme import BLUE, GREEN, ORANGE, PINK, themed
-from wherefrom.training.jobs import Budget, Lesson, Settings, teach
+from wherefrom.report.figures import BLUE, GREEN, ORANGE, PINK, themed
+from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
 from wherefrom.training.loop import Tick
 from wherefrom.training.recipes import load_recipe
 
@@ -70,7 +70,7 @@ class Watcher:
         if along * self.points < self._done + 1 - 1e-9:
             return
         self._done = int(along * self.points + 1e-9)
-        tokens = Tokens.from_json((self._out / "tokenizer.json").read_text(encoding="utf-8"))
+        tokens = Tokenizer.from_json((self._out / "tokenizer.json").read_text(encoding="utf-8"))
         model.eval()  # the loop's next step sets it back
         seen, unseen = (self._ask(model, tokens, people) for people in (self._dev, self._unseen))
         record = {
@@ -91,7 +91,7 @@ class Watcher:
         self.records.append(record)
 
     def _ask(
-        self, model: Decoder, tokens: Tokens, people: Sequence[Person]
+        self, model: Decoder, tokens: Tokenizer, people: Sequence[Person]
     ) -> dict[str, np.ndarray]:
         questions = [person.question for person in people]
         answers = answer_all(model, tokens, questions)
@@ -102,7 +102,7 @@ class Watcher:
             "confidence": np.exp([answer.log_probability for answer in answers]),
         }
 
-    def _entropy(self, model: Decoder, tokens: Tokens) -> dict[str, float | None]:
+    def _entropy(self, model: Decoder, tokens: Tokenizer) -> dict[str, float | None]:
         """Of the distribution over the training answers and anything else, on some unseen people.
 
         Early on all answers are about equally likely, and following every one of them would take
@@ -143,14 +143,14 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         train = read_questions(place / "train.tsv")
         asked = [person.question for person in world.people]
         lessons = {
-            "no pretraining": Lesson(
+            "no pretraining": TrainingJob(
                 kind="scratch",
                 phases=budget.divide([settings.recipe.scratch], whole=False),
                 questions=train,
                 vocabulary_from=corpus.texts,
                 asked=asked,
             ),
-            "pretrained": Lesson(
+            "pretrained": TrainingJob(
                 kind="study",
                 phases=budget.divide(settings.recipe.phases),
                 corpus=corpus,
@@ -162,7 +162,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             out = Path(folder) / which.replace(" ", "-")
             phases = [phase.name for phase in lesson.phases]
             watcher = Watcher(which, out, phases, world.people, arguments.points)
-            teach(lesson, settings, out, observe=watcher)
+            run_training(lesson, settings, out, observe=watcher)
             records += watcher.records
     common = {
         "people": arguments.people,

@@ -32,7 +32,7 @@ from records import keep, summarise
 from rows import Record, numbers, say, table
 
 from wherefrom.cli import TORCH_READS
-from wherefrom.training.memory import peak_memory
+from wherefrom.training.loop import peak_memory
 
 VARIANTS = ("vanilla", "rotary", "synthesizer", "perceiver", "llama")
 LENGTHS = [64, 96, 128, 256, 512, 1024, 2048, 4096]

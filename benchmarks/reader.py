@@ -2,7 +2,7 @@
 
     python benchmarks/reader.py CORPUS TRAIN [--judge QUESTIONS] [--folds 5] [--out FILE.jsonl]
 
-The reader is the regression that also draws the salient spans (`wherefrom.corpus.asked`): it
+The reader is the regression that also draws the salient spans (`wherefrom.corpus.facts`): it
 learns from the training questions which places of a document are asked for, and answers with the
 likeliest. It memorises nothing and forgets nothing: most of what it gets wrong is not in the text,
 or the text does not decide it (of "Lincoln, England" the questions sometimes want England), and a
@@ -22,9 +22,8 @@ from pathlib import Path
 import numpy as np
 from rows import Record, keep_row, percent, run_main, table
 
-from wherefrom.corpus.asked import weigh_facts
 from wherefrom.corpus.documents import Corpus, read_documents
-from wherefrom.corpus.facts import facts_of
+from wherefrom.corpus.facts import facts_of, weigh_facts
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.errors import UserError
 

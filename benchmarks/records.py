@@ -22,7 +22,7 @@ PACKAGES = ("wherefrom", "numpy", "torch", "transformers", "tokenizers", "scikit
 
 def surroundings() -> dict[str, Any]:
     """What the numbers were measured on."""
-    from wherefrom.training.run import commit
+    from wherefrom.training.run_folder import commit
 
     return {
         "machine": _processor(),

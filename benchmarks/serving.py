@@ -116,7 +116,7 @@ def resident(pid: int) -> float:
 
 def names(run: Path, count: int) -> list[str]:
     """The people whom the run is judged by, and then invented ones."""
-    from wherefrom.corpus.people import read_people
+    from wherefrom.corpus.subjects import read_people
     from wherefrom.errors import UserError
 
     try:

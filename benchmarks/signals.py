@@ -15,19 +15,27 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from wherefrom.corpus.people import CALIBRATION, JUDGED, Person, read_people
-from wherefrom.provenance.answers import Answers, Bools, Floats
-from wherefrom.provenance.calibration import out_of_fold
-from wherefrom.provenance.confidence import Confidence, load_confidence
-from wherefrom.provenance.fitting_people import (
+from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_people
+from wherefrom.provenance.confidence.calibration import out_of_fold
+from wherefrom.provenance.confidence.fit import (
     PROBE,
+    Confidence,
     is_right,
+    load_confidence,
     read_signals,
     with_spare_people,
 )
-from wherefrom.provenance.metrics import auroc, ece, log_loss, right_given_at_precision
-from wherefrom.provenance.signals import CORE, SIGNALS
-from wherefrom.training.run import load_run
+from wherefrom.provenance.judging.metrics import (
+    Answers,
+    Bools,
+    Floats,
+    auroc,
+    ece,
+    log_loss,
+    right_given_at_precision,
+)
+from wherefrom.provenance.signals.reader import CORE, SIGNALS
+from wherefrom.training.run_folder import load_run
 
 PRECISION = 0.95
 DEALS = 3  # of the folds
@@ -75,8 +83,8 @@ def judge_sets(columns: dict[str, Floats], right: Bools) -> None:
 
 
 def read_calibration(
-    confidence: Confidence, people: Sequence[Person], seed: int
-) -> tuple[dict[str, Floats], list[Person], Bools]:
+    confidence: Confidence, people: Sequence[Subject], seed: int
+) -> tuple[dict[str, Floats], list[Subject], Bools]:
     """All signals of the calibration people; what is fitted is held out."""
     everybody, counts = with_spare_people(people)
     asked = [person for person in everybody if person.role == CALIBRATION]
@@ -88,7 +96,7 @@ def read_calibration(
 
 
 def hold_out_probe(
-    confidence: Confidence, people: Sequence[Person], counts: Floats, seed: int
+    confidence: Confidence, people: Sequence[Subject], counts: Floats, seed: int
 ) -> Floats:
     order = sorted(range(len(people)), key=lambda at: not people[at].seen)
     pairs = [(people[at].question, people[at].subject) for at in order]
@@ -100,7 +108,7 @@ def hold_out_probe(
     return scores
 
 
-def measure_cost(confidence: Confidence, people: Sequence[Person], repeats: int) -> None:
+def measure_cost(confidence: Confidence, people: Sequence[Subject], repeats: int) -> None:
     """Sets of signals in turn, so that a busy machine is busy for all of them."""
     reader = confidence.reader
     sets: dict[str, Sequence[str] | None] = {

@@ -38,17 +38,17 @@ from records import keep, summarise
 from torch import nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.batches import Batch, BatchStream, Part, Place
+from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.tokens import PAD
+from wherefrom.corpus.tokenizer import PAD
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.export import SHAPES
 from wherefrom.training.jobs import Settings
 from wherefrom.training.loop import part_loss
-from wherefrom.training.optimizers import build_optimizers
+from wherefrom.training.optim import build_optimizers
 from wherefrom.training.recipes import load_recipe
 from wherefrom.training.sources import TrainingData, stream_for
 
@@ -122,7 +122,7 @@ def our_step(
     def step(batch: Batch, *, everywhere: bool) -> None:
         for part in batch.parts:
             if everywhere:
-                part = Part(part.ids, torch.ones_like(part.weights))
+                part = MicroBatch(part.ids, torch.ones_like(part.weights))
             (part_loss(runner, part, "cpu") / batch.weight).backward()
         start = time.perf_counter()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
@@ -333,7 +333,7 @@ def batched_at_random(work: list[Batch]) -> list[Batch]:
         ids = nn.utils.rnn.pad_sequence([rows[at][0] for at in some], batch_first=True)
         weights = nn.utils.rnn.pad_sequence([rows[at][1] for at in some], batch_first=True)
         tokens = sum(len(rows[at][0]) for at in some)
-        part = Part(ids, weights)
+        part = MicroBatch(ids, weights)
         counted = float(weights[:, 1:].sum())
         batches.append(Batch((part,), counted, len(some), tokens, ids.numel()))
     return batches
@@ -342,7 +342,7 @@ def batched_at_random(work: list[Batch]) -> list[Batch]:
 def waiting(stream: BatchStream, vocabulary: int, steps: int) -> list[dict[str, Any]]:
     """The share of a loop's time in which no batch was there; the first pool is not counted."""
     step = our_step(new_model("llama", 128, 4, vocabulary))
-    batches = stream.from_place(Place())
+    batches = stream.from_place(StreamPosition())
     next(batches)
     waited, began, pool = [], time.perf_counter(), 0
     for _ in range(steps):

@@ -16,7 +16,7 @@ from wherefrom.cli import ask as ask_module
 from wherefrom.cli import cli
 from wherefrom.corpus import batches
 from wherefrom.corpus.questions import read_questions
-from wherefrom.training.run import update_run
+from wherefrom.training.run_folder import update_run
 
 
 @pytest.fixture(scope="module")

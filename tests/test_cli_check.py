@@ -135,11 +135,11 @@ M = "__import__('os')"
 def test_grading(here: Here, tmp_path: Path) -> None:
     answers, out = tmp_path / "answers.toml", tmp_path / "results.json"
     answers.write_text(FILE, encoding="utf-8")
-    status, table, talk = here("check", "--grade", str(answers))
+    status, table, echo_err = here("check", "--grade", str(answers))
     assert status == 0
     assert "[/red] 1b" in table  # a cell is text, whatever it looks like
     assert "not writable" in table
-    assert "4 of 5 points." in talk
+    assert "4 of 5 points." in echo_err
     done = run("check", "--grade", str(answers), "--format", "gradescope", "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""

@@ -14,13 +14,13 @@ from study_samples import ROWS, study
 
 from wherefrom.errors import UserError
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.provenance.confidence import load_confidence
+from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.recall.decode import Answer
 from wherefrom.storage import sha256_of
 from wherefrom.study import StudyFiles, run_study, write_predictions
 from wherefrom.training.jobs import Budget, Settings
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import load_run
+from wherefrom.training.run_folder import load_run
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
@@ -181,7 +181,7 @@ def test_every_variant_trains_resumes_decodes_and_is_judged_on_the_embedded_worl
     pretrain = ("pretrain", variant, small_world / "documents.txt", "--out", base, *options)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "wherefrom.cli.lab.TrainingProgress.__call__",
+            "wherefrom.cli.train.TrainingProgress.__call__",
             lambda *_: signal.raise_signal(signal.SIGINT),
         )
         assert command(*pretrain, "--steps", 14, "--tokens", "bpe").code == 130

@@ -13,18 +13,18 @@ import torch
 from study_samples import ROWS, study
 
 from wherefrom.corpus import batches
-from wherefrom.corpus.people import CALIBRATION, FITTING, JUDGED, LEFT_OUT, Person, read_people
 from wherefrom.corpus.questions import Question
+from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, LEFT_OUT, Subject, read_people
 from wherefrom.errors import UserError
-from wherefrom.provenance import account
-from wherefrom.provenance.confidence import fit_confidence, load_confidence
-from wherefrom.provenance.evidence import Evidence, open_evidence
+from wherefrom.provenance import after_training as account
+from wherefrom.provenance.confidence.fit import fit_confidence, load_confidence
+from wherefrom.provenance.evidence.index import Evidence, open_evidence
 from wherefrom.recall.baselines import majority_answer
 from wherefrom.storage import sha256_of
 from wherefrom.study import StudyFiles, StudyResult, embedded_files, run_study
 from wherefrom.training.jobs import Budget, Settings
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import Run
+from wherefrom.training.run_folder import Run
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
@@ -212,9 +212,9 @@ class TestAfterTraining:
         self, run: Path, quick_recipe: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.forget(run, "calibration.json")
-        asked: list[Person] = []
+        asked: list[Subject] = []
 
-        def fit(run: Run, evidence: Evidence, people: Sequence[Person], *rest: Any, **how: Any):
+        def fit(run: Run, evidence: Evidence, people: Sequence[Subject], *rest: Any, **how: Any):
             asked.extend(people)
             return fit_confidence(run, evidence, people, *rest, **how)
 

@@ -15,16 +15,15 @@ import torch
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.people import read_people
 from wherefrom.corpus.questions import read_questions
+from wherefrom.corpus.subjects import read_people
 from wherefrom.errors import UserError
-from wherefrom.provenance.crossing import cross_pretrain
-from wherefrom.provenance.left_out import plan, read_what_it_learned, twin_folder
+from wherefrom.provenance.attribution.cross_pretraining import cross_pretrain
+from wherefrom.provenance.attribution.leave_one_out import plan, read_what_it_learned, twin_folder
 from wherefrom.storage import sha256_of
-from wherefrom.training.again import train_again
-from wherefrom.training.jobs import Budget, Lesson, Settings, teach
+from wherefrom.training.jobs import Budget, Settings, TrainingJob, retrain, run_training
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import Run, load_run, update_run
+from wherefrom.training.run_folder import Run, load_run, update_run
 
 
 @contextmanager
@@ -51,7 +50,7 @@ def learned(
     settings = Settings(recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=20), seed=1)
     dev = read_questions(small_world / "dev.tsv")
     unseen = read_questions(small_world / "unseen.tsv")
-    lesson = Lesson(
+    lesson = TrainingJob(
         kind="study",
         phases=settings.budget.divide(settings.recipe.phases),
         corpus=read_documents(small_world / "documents.txt"),
@@ -59,7 +58,7 @@ def learned(
         asked=[q.text for each in (dev, unseen) for q in each.questions],
     )
     with small_and_slow():
-        teach(lesson, settings, out)
+        run_training(lesson, settings, out)
     update_run(out, dev={"path": str(dev.path), "sha256": dev.sha256})
     return out
 
@@ -301,7 +300,7 @@ class TestCrossing:
         unread = {person.subject for person in people if not person.seen}
         assert not unread & {d.subject for d in learned.corpus.documents}
         documents, questions = learned.corpus.documents, learned.questions.questions
-        twin = train_again(run, documents, questions, tmp_path / "twin", instead_of=documents)
+        twin = retrain(run, documents, questions, tmp_path / "twin", instead_of=documents)
         assert twin.info["sha256"] == run.info["sha256"]
         with pytest.raises(UserError, match="no document is about"):
             plan(run, min(unread))

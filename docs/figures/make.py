@@ -28,7 +28,7 @@ from wherefrom.attention.noisy_queries import design_for_noise
 from wherefrom.attention.selfattention import textbook_words, three_words
 from wherefrom.attention.trials import HeadsTrials, simulate
 from wherefrom.report import workbench_figures as figures
-from wherefrom.report.theme import COLOURS, themed
+from wherefrom.report.figures import COLOURS, themed
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"

@@ -14,10 +14,10 @@ import importlib
 
 # name -> module that defines it; __init__.pyi says the same to type checkers
 _HOMES = {
-    "Asker": "provenance.asking",
+    "Asker": "provenance.ask",
     "Attention": "attention.equation",
     "Recall": "recall.evaluate",
-    "Run": "training.run",
+    "Run": "training.run_folder",
     "Study": "api",
     "StudyResult": "study",
     "UserError": "errors",
@@ -28,7 +28,7 @@ _HOMES = {
     "evaluate": "api",
     "load": "api",
     "make_world": "corpus.world",
-    "open_asker": "provenance.asking",
+    "open_asker": "provenance.ask",
     "read_documents": "corpus.documents",
     "read_questions": "corpus.questions",
     "write_world": "corpus.world",

@@ -10,12 +10,12 @@ from wherefrom.corpus.questions import read_questions as read_questions
 from wherefrom.corpus.world import make_world as make_world
 from wherefrom.corpus.world import write_world as write_world
 from wherefrom.errors import UserError as UserError
-from wherefrom.provenance.asking import Asker as Asker
-from wherefrom.provenance.asking import open_asker as open_asker
+from wherefrom.provenance.ask import Asker as Asker
+from wherefrom.provenance.ask import open_asker as open_asker
 from wherefrom.provenance.verdicts import Verdict as Verdict
 from wherefrom.recall.evaluate import Recall as Recall
 from wherefrom.study import StudyResult as StudyResult
-from wherefrom.training.run import Run as Run
+from wherefrom.training.run_folder import Run as Run
 
 __version__: str
 __all__: list[str]

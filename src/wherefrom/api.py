@@ -14,7 +14,7 @@ from wherefrom.attention.checker import check as checker
 from wherefrom.attention.checker.result import CheckResult
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.errors import UserError
-from wherefrom.provenance.asking import Asker, open_asker
+from wherefrom.provenance.ask import Asker, open_asker
 from wherefrom.provenance.verdicts import Verdict
 from wherefrom.recall.decode import answer_all
 from wherefrom.recall.evaluate import Recall, score
@@ -22,7 +22,7 @@ from wherefrom.study import StudyFiles, StudyResult, embedded_files, run_study
 from wherefrom.training.jobs import Budget, Settings
 from wherefrom.training.loop import Observer
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import Run, check_folder, load_run
+from wherefrom.training.run_folder import Run, check_folder, load_run
 
 
 def check(

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.people import JUDGED, LEFT_OUT, Deal, deal_people
 from wherefrom.corpus.questions import QuestionSet, read_questions
+from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
-from wherefrom.provenance.account import Say, account_for
+from wherefrom.provenance.after_training import Say, calibrate_and_judge
 from wherefrom.recall.baselines import guess_by_name, majority_answer
 from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.recall.evaluate import Recall, score
 from wherefrom.storage import make_folder, read_json, write_whole
-from wherefrom.training.jobs import Lesson, Settings, teach
+from wherefrom.training.distributed import join_processes
+from wherefrom.training.jobs import Settings, TrainingJob, run_training
 from wherefrom.training.loop import Observer
-from wherefrom.training.processes import join_processes
-from wherefrom.training.run import Run, check_folder, update_run
+from wherefrom.training.run_folder import Run, check_folder, update_run
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def run_study(
     dev = read_questions(files.dev, template or train.template)
     dev.require_answers()
     unseen = read_questions(files.unseen, template or train.template) if files.unseen else None
-    deal = deal_people(
+    deal = split_subjects(
         corpus, train, dev, unseen, set_aside=set_aside, leave_out=leave_out, seed=settings.seed
     )
     for note in deal.notes:
@@ -107,24 +107,24 @@ def run_study(
 
     rows = _baselines(deal.train, dev)
     say("training the twin without pretraining")
-    lesson = Lesson(
+    lesson = TrainingJob(
         kind="scratch",
         phases=settings.budget.divide([settings.recipe.scratch], whole=False),
         questions=deal.train,
         vocabulary_from=deal.corpus.texts,
         asked=asked,
     )
-    twin = teach(lesson, settings, out / "twins" / "scratch", observe=observe)
+    twin = run_training(lesson, settings, out / "twins" / "scratch", observe=observe)
     rows.append(_row("no pretraining", "same model, questions only", twin, dev))
     say("training the model")
-    lesson = Lesson(
+    lesson = TrainingJob(
         kind="study",
         phases=settings.budget.divide(settings.recipe.phases),
         corpus=deal.corpus,
         questions=deal.train,
         asked=asked,
     )
-    run = teach(lesson, settings, out, observe=observe)
+    run = run_training(lesson, settings, out, observe=observe)
     answers = _answers(run, dev)
     rows += _dev_rows(run, dev, answers, deal)
     if unseen is not None:
@@ -139,7 +139,7 @@ def run_study(
             left_out=list(deal.left_out),
             notes=list(deal.notes),
         )
-        account_for(run, twin, deal, seed=settings.seed, say=say)
+        calibrate_and_judge(run, twin, deal, seed=settings.seed, say=say)
 
     join_processes().lead(finish)
     info = read_json(out / "run.json")
@@ -194,7 +194,7 @@ def _baselines(train: QuestionSet, dev: QuestionSet) -> list[Row]:
     ]
 
 
-def _dev_rows(run: Run, dev: QuestionSet, answers: list[Answer], deal: Deal) -> list[Row]:
+def _dev_rows(run: Run, dev: QuestionSet, answers: list[Answer], deal: Split) -> list[Row]:
     """The model's row: one, or with people left out one on those it read and one on the others."""
     gone = {p.subject for p in deal.people if p.role == JUDGED and p.source == LEFT_OUT}
     if not gone:

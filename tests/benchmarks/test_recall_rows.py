@@ -13,7 +13,7 @@ from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.world import make_world
 from wherefrom.errors import UserError
 from wherefrom.storage import sha256_of
-from wherefrom.training.memory import peak_memory
+from wherefrom.training.loop import peak_memory
 from wherefrom.training.recipes import load_recipe
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from wherefrom.storage import read_json
-from wherefrom.web.trainings import birth_of
+from wherefrom.web.jobs import birth_of
 
 sys.path.append(str(Path(__file__).parents[1] / "web"))
 

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "report"))
 
 from report_samples import HOSTILE, write_lines, write_run
 
-from wherefrom.report.report_html import render_html
+from wherefrom.report.render import render_html
 from wherefrom.report.study_report import make_report
 
 WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 375, "height": 700}

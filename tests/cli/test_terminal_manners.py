@@ -17,7 +17,7 @@ import pytest
 
 from wherefrom.cli import COMMANDS, cli
 from wherefrom.cli.completion import SHELLS
-from wherefrom.cli.output import talk, with_quiet
+from wherefrom.cli.output import echo_err, with_quiet
 from wherefrom.cli.overview import FIRST_STEPS, GROUPS, overview
 from wherefrom.cli.progress import TrainingProgress
 
@@ -126,7 +126,7 @@ class TestQuiet:
     def test_it_lasts_for_one_command(self, capsys: pytest.CaptureFixture[str]) -> None:
         @click.command()
         def speak() -> None:
-            talk("a remark")
+            echo_err("a remark")
 
         with_quiet(speak).main(["--quiet"], standalone_mode=False)
         assert capsys.readouterr().err == ""

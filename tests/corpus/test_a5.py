@@ -10,7 +10,7 @@ import pytest
 from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.examples import encode_documents
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.tokens import Tokens
+from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.recall.baselines import guess_by_name, majority_answer
 from wherefrom.recall.evaluate import score
 
@@ -62,7 +62,7 @@ def test_always_london_and_guessing_by_name_score_what_is_known_of_them():
 
 
 def test_characters_are_the_courses_vocabulary_but_for_the_line_end(corpus):
-    tokens = Tokens.of_characters(corpus.texts)
+    tokens = Tokenizer.of_characters(corpus.texts)
     assert tokens.size == 254 - 1 + 2
     for name in FILES:
         for question in read_questions(FOLDER / name).questions:
@@ -72,7 +72,7 @@ def test_characters_are_the_courses_vocabulary_but_for_the_line_end(corpus):
 @pytest.mark.parametrize("kind", ["chars", "bpe"])
 def test_nearly_every_document_states_facts_and_most_dev_answers_are_among_them(corpus, kind):
     texts = corpus.texts
-    tokens = Tokens.of_characters(texts) if kind == "chars" else Tokens.of_bpe(texts, 1500)
+    tokens = Tokenizer.of_characters(texts) if kind == "chars" else Tokenizer.of_bpe(texts, 1500)
     encoded = encode_documents(corpus.documents, tokens)
     assert sum(bool(document.facts) for document in encoded) > 0.99 * len(encoded)
     facts: dict[str, set[str]] = {}

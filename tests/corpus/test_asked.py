@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from wherefrom.corpus.asked import FEWEST, weigh_facts
 from wherefrom.corpus.documents import Document
+from wherefrom.corpus.facts import FEWEST, weigh_facts
 from wherefrom.corpus.questions import Question
 
 PLACES = [start + end for start in ("Bon", "Ulm", "Os", "Lun") for end in ("ster", "by", "dorf")]

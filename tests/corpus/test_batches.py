@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.corpus import batches
-from wherefrom.corpus.batches import POOL, Batch, BatchStream, Place, Source
+from wherefrom.corpus.batches import POOL, Batch, BatchStream, ExampleSource, StreamPosition
 from wherefrom.corpus.examples import Example
-from wherefrom.corpus.tokens import PAD
+from wherefrom.corpus.tokenizer import PAD
 
 SIZES = [
     {"tokens": 2048},
@@ -27,7 +27,9 @@ EACH_SIZE = pytest.mark.parametrize(
 )
 
 
-def counted(name: str, share: float, count: int, tag: int, *, fixed: int | None = None) -> Source:
+def counted(
+    name: str, share: float, count: int, tag: int, *, fixed: int | None = None
+) -> ExampleSource:
     """Record i becomes tag, i+1, and filling of a length like those of span corruption."""
 
     def make(i: int, rng: np.random.Generator) -> Example:
@@ -36,7 +38,7 @@ def counted(name: str, share: float, count: int, tag: int, *, fixed: int | None 
         ids[:2] = tag, i + 1
         return Example(ids=ids, weights=np.linspace(0.5, 1.0, length, dtype=np.float32))
 
-    return Source(name, share, count, make)
+    return ExampleSource(name, share, count, make)
 
 
 def stream(size: dict[str, int], seed: tuple[int, ...] = (7,)) -> BatchStream:
@@ -75,7 +77,7 @@ def test_no_batch_of_any_lengths_pads_a_tenth_when_sized_by_examples(lengths):
     def make(i: int, _: np.random.Generator) -> Example:
         return Example(ids=np.full(lengths[i], 2), weights=np.ones(lengths[i]))
 
-    source = Source("any", 1, len(lengths), make)
+    source = ExampleSource("any", 1, len(lengths), make)
     with mock.patch.object(batches, "POOL", 1):
         made = BatchStream([source], seed=[1], examples=len(lengths)).pool(0)
     for batch in made:
@@ -151,8 +153,8 @@ def test_the_same_seed_gives_the_same_stream_and_another_seed_another(size):
 def test_resuming_at_any_place_goes_on_with_the_same_batches(size, skip):
     tiny = {name: number // 8 for name, number in size.items()}
     with mock.patch.object(batches, "POOL", 100):  # so that 40 batches cross several pools
-        *_, (_, place) = islice(stream(tiny).from_place(Place()), skip + 1)
-        ahead = islice(stream(tiny).from_place(Place()), skip + 1, skip + 4)
+        *_, (_, place) = islice(stream(tiny).from_place(StreamPosition()), skip + 1)
+        ahead = islice(stream(tiny).from_place(StreamPosition()), skip + 1, skip + 4)
         resumed = islice(stream(tiny).from_place(place), 3)
         for (expected, _), (got, _) in zip(ahead, resumed, strict=True):
             assert same(expected, got)
@@ -160,8 +162,14 @@ def test_resuming_at_any_place_goes_on_with_the_same_batches(size, skip):
 
 def test_places_run_through_a_pool_and_into_the_next():
     the_stream = stream({"examples": 1024})
-    places = [place for _, place in islice(the_stream.from_place(Place()), 5)]
-    assert places == [Place(0, 1), Place(0, 2), Place(0, 3), Place(1, 0), Place(1, 1)]
+    places = [place for _, place in islice(the_stream.from_place(StreamPosition()), 5)]
+    assert places == [
+        StreamPosition(0, 1),
+        StreamPosition(0, 2),
+        StreamPosition(0, 3),
+        StreamPosition(1, 0),
+        StreamPosition(1, 1),
+    ]
 
 
 @EACH_SIZE

@@ -25,7 +25,7 @@ from wherefrom.corpus.examples import (
     text_example,
 )
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 
 LINES = [
@@ -38,8 +38,8 @@ LINES = [
     "Łucja Żak. Łucja was from Kraków. 東京 was seen in Tokyo 🙂 by Łucja Żak.",
 ]
 DOCUMENTS = [Document(i, str(find_subject(line)), line) for i, line in enumerate(LINES, start=1)]
-CHARS = Tokens.of_characters([*LINES, "Where was he born?"])
-BPE = Tokens.of_bpe(LINES, 307)
+CHARS = Tokenizer.of_characters([*LINES, "Where was he born?"])
+BPE = Tokenizer.of_bpe(LINES, 307)
 ENCODED = {tokens.kind: encode_documents(DOCUMENTS, tokens) for tokens in (CHARS, BPE)}
 KINDS = {"chars": CHARS, "bpe": BPE}
 BOTH = pytest.mark.parametrize("kind", ["chars", "bpe"])

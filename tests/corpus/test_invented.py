@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.invented import invent_names
-from wherefrom.corpus.named import find_named, key_of
+from wherefrom.corpus.subjects import find_named, invent_names, key_of
 
 GIVEN = ["Ann", "Bo", "Cléo", "Dag", "Eva B.", "Finn", "Gus", "Hana"]
 FAMILY = ["Moe", "Nys", "Orr", "Poe", "Quist", "Rask", "Stén", "van Dyck"]

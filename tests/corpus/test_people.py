@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import Corpus, Document, read_documents
-from wherefrom.corpus.named import find_named, key_of
-from wherefrom.corpus.people import (
+from wherefrom.corpus.questions import Question, QuestionSet, read_questions
+from wherefrom.corpus.subjects import (
     ASSUMED_UNSEEN,
     CALIBRATION,
     DEV,
@@ -26,13 +26,14 @@ from wherefrom.corpus.people import (
     SET_ASIDE,
     SPARE_NAMES,
     UNSEEN_FILE,
-    Deal,
-    Person,
-    deal_people,
+    Split,
+    Subject,
+    find_named,
+    key_of,
     read_people,
+    split_subjects,
     write_people,
 )
-from wherefrom.corpus.questions import Question, QuestionSet, read_questions
 from wherefrom.errors import UserError
 
 BORN = "Where was {subject} born?"
@@ -57,14 +58,14 @@ def tell(names: list[str], *more: str) -> Corpus:
     return Corpus(Path("documents.txt"), "1" * 64, tuple(documents))
 
 
-def deal(train: int = 60, dev: int = 20, unseen: int = 0, **options: Any) -> Deal:
+def deal(train: int = 60, dev: int = 20, unseen: int = 0, **options: Any) -> Split:
     """A deal of so many people, all but the unseen with a document each."""
     asked, judged, strangers = (
         NAMES[:train],
         NAMES[train : train + dev],
         NAMES[train + dev : train + dev + unseen],
     )
-    return deal_people(
+    return split_subjects(
         tell([*asked, *judged]),
         ask(asked),
         ask(judged),
@@ -73,7 +74,7 @@ def deal(train: int = 60, dev: int = 20, unseen: int = 0, **options: Any) -> Dea
     )
 
 
-def count(dealt: Deal) -> Counter[tuple[str, bool, str]]:
+def count(dealt: Split) -> Counter[tuple[str, bool, str]]:
     return Counter((p.role, p.seen, p.source) for p in dealt.people)
 
 
@@ -165,7 +166,9 @@ def test_namesakes_and_people_in_two_files_play_no_part():
     train = replace(train, questions=(*train.questions, twice))
     dev = ask([*NAMES[30:40], "ADA  moé"])  # the first name of train, spelled otherwise
     for seed in range(20):
-        dealt = deal_people(tell(NAMES[:40]), train, dev, set_aside=0.8, leave_out=0.1, seed=seed)
+        dealt = split_subjects(
+            tell(NAMES[:40]), train, dev, set_aside=0.8, leave_out=0.1, seed=seed
+        )
         assert not {names[3], "ADA  moé", names[0]} & {p.subject for p in dealt.people}
         assert sum(q.subject == names[3] for q in dealt.train.questions) == 2
         assert names[0] in {q.subject for q in dealt.train.questions}
@@ -174,9 +177,9 @@ def test_namesakes_and_people_in_two_files_play_no_part():
 def test_nobody_whom_another_document_names_is_left_out():
     corpus = tell(NAMES[:20], "Zed Zed. A friend of ÁDA MOE and of Bo Nys, as they say.")
     for seed in range(20):
-        dealt = deal_people(corpus, ask(NAMES[:14]), ask(NAMES[14:20]), leave_out=0.8, seed=seed)
+        dealt = split_subjects(corpus, ask(NAMES[:14]), ask(NAMES[14:20]), leave_out=0.8, seed=seed)
         assert not {"Ada Moe", "Bo Nys"} & set(dealt.left_out)
-    few = deal_people(
+    few = split_subjects(
         tell(["Ada Moe", "Bo Nys"], *(f"Z Z{i}. By Ada Moe and Bo Nys." for i in range(3))),
         ask(["Ada Moe", "Cy Cox"]),
         ask(["Bo Nys"]),
@@ -190,7 +193,9 @@ def test_nobody_whom_another_document_names_is_left_out():
 
 def test_people_with_no_document_are_unseen_as_they_are():
     names = NAMES[:40]
-    dealt = deal_people(tell(names[:20] + names[30:35]), ask(names[:30]), ask(names[30:]), seed=0)
+    dealt = split_subjects(
+        tell(names[:20] + names[30:35]), ask(names[:30]), ask(names[30:]), seed=0
+    )
     judged = Counter(p.seen for p in dealt.people if p.role == JUDGED)
     assert judged == {True: 5, False: 5}
     calibrating = Counter(p.seen for p in dealt.people if p.role == CALIBRATION)
@@ -203,7 +208,9 @@ def test_every_spelling_of_a_person_leaves_and_all_their_documents():
     train = replace(train, questions=tuple(replace(q, answer="Rome") for q in train.questions))
     gone = set()
     for seed in range(30):
-        dealt = deal_people(corpus, train, ask(["Cy Cox"]), set_aside=0, leave_out=0.4, seed=seed)
+        dealt = split_subjects(
+            corpus, train, ask(["Cy Cox"]), set_aside=0, leave_out=0.4, seed=seed
+        )
         gone.add(dealt.left_out)
         for name in dealt.left_out:
             assert key_of(name) not in {key_of(q.subject) for q in dealt.train.questions}
@@ -213,19 +220,21 @@ def test_every_spelling_of_a_person_leaves_and_all_their_documents():
 
 def test_questions_that_name_their_subject_in_a_third_column_are_worded_alike():
     train = ask(NAMES[:60], template=None)
-    dealt = deal_people(tell(NAMES[:80]), train, ask(NAMES[60:80], template=None), seed=0)
+    dealt = split_subjects(tell(NAMES[:80]), train, ask(NAMES[60:80], template=None), seed=0)
     invented = [p for p in dealt.people if p.source == INVENTED]
     assert invented
     assert all(p.question == BORN.format(subject=p.subject) for p in invented)
     rows = tuple(replace(q, text=f"Where was number {q.line} born?") for q in train.questions)
-    dealt = deal_people(tell(NAMES[:80]), replace(train, questions=rows), ask(NAMES[60:80]), seed=0)
+    dealt = split_subjects(
+        tell(NAMES[:80]), replace(train, questions=rows), ask(NAMES[60:80]), seed=0
+    )
     assert not [p for p in dealt.people if p.source == INVENTED]
     assert "0 unseen people where 2 were wanted" in dealt.notes[1]
 
 
 def test_dev_questions_that_were_all_learned_leave_nobody_to_judge():
     names = NAMES[:30]
-    dealt = deal_people(tell(names), ask(names), ask(names), seed=0)
+    dealt = split_subjects(tell(names), ask(names), ask(names), seed=0)
     assert dealt.people == ()
     assert any("nobody is judged" in note for note in dealt.notes)
     assert any("no training person can be spared" in note for note in dealt.notes)
@@ -298,7 +307,7 @@ def test_the_calibration_has_the_judged_peoples_share_of_unseen_ones(world):
 
 class TestTheFile:
     def test_people_come_back_as_they_were(self, tmp_path: Path) -> None:
-        odd = Person(JUDGED, False, UNSEEN_FILE, "Ö\u2028 \"'\\", "Was?", None)
+        odd = Subject(JUDGED, False, UNSEEN_FILE, "Ö\u2028 \"'\\", "Was?", None)
         people = (*deal(leave_out=0.2).people, odd)
         write_people(tmp_path, people)
         assert read_people(tmp_path) == people
@@ -338,7 +347,7 @@ def test_the_embedded_world_is_dealt_as_its_facts_say(small_world: Path) -> None
         read_questions(small_world / f"{split}.tsv") for split in ("train", "dev", "unseen")
     )
     facts = [json.loads(line) for line in (small_world / "facts.jsonl").read_text().splitlines()]
-    dealt = deal_people(corpus, train, dev, unseen, leave_out=0.2, seed=0)
+    dealt = split_subjects(corpus, train, dev, unseen, leave_out=0.2, seed=0)
     documents = Counter(document.subject for document in dealt.corpus.documents)
     for fact in facts:
         left = 0 if fact["subject"] in dealt.left_out else fact["documents"]
@@ -368,7 +377,7 @@ def test_those_set_aside_hold_as_many_hard_cases_as_the_rest(tmp_path: Path) -> 
     told = {d.subject: "born" in d.text for d in corpus.documents}
     chosen = set()
     for seed in range(5):
-        deal = deal_people(corpus, train, dev, set_aside=0.1, seed=seed)
+        deal = split_subjects(corpus, train, dev, set_aside=0.1, seed=seed)
         aside = [person for person in deal.people if person.source == SET_ASIDE]
         assert len(aside) == 40
         assert 4 <= sum(not told[person.subject] for person in aside) <= 6

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.corpus.tokens import MASK, MASK_CHARACTER, PAD, PAD_CHARACTER, Tokens
+from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER, PAD, PAD_CHARACTER, Tokenizer
 from wherefrom.errors import UserError
 
 TEXTS = [
@@ -16,8 +16,8 @@ TEXTS = [
     'Bo Ek. He\'s from Łódź (Poland)\u2028\n— \t"no"?',
 ]
 LETTERS = sorted(set("".join(TEXTS)))
-CHARS = Tokens.of_characters(TEXTS)
-BPE = Tokens.of_bpe(TEXTS, 293)
+CHARS = Tokenizer.of_characters(TEXTS)
+BPE = Tokenizer.of_bpe(TEXTS, 293)
 BOTH = pytest.mark.parametrize("tokens", [CHARS, BPE], ids=["chars", "bpe"])
 
 
@@ -74,7 +74,7 @@ def test_bpe_never_turns_typed_control_characters_into_control_tokens(before, af
 
 
 def test_typed_control_tokens_stay_text_after_the_vocabulary_is_read_back():
-    again = Tokens.from_json(BPE.to_json())
+    again = Tokenizer.from_json(BPE.to_json())
     assert not {PAD, MASK} & set(again.encode(f"a{MASK_CHARACTER}b{PAD_CHARACTER}"))
 
 
@@ -92,8 +92,8 @@ def test_characters_refuse_typed_control_characters(special, encode):
 @pytest.mark.parametrize("special", [PAD_CHARACTER, MASK_CHARACTER])
 def test_a_corpus_that_holds_a_control_character_is_refused_by_chars_and_taken_by_bpe(special):
     with pytest.raises(UserError, match="--tokens bpe"):
-        Tokens.of_characters([f"Ann Lee. Is {special}?"])
-    learned = Tokens.of_bpe([f"Ann Lee. Is {special}?"] * 50, 293)
+        Tokenizer.of_characters([f"Ann Lee. Is {special}?"])
+    learned = Tokenizer.of_bpe([f"Ann Lee. Is {special}?"] * 50, 293)
     assert not {PAD, MASK} & set(learned.encode(f"Is {special}?"))
     assert learned.decode(learned.encode(f"Is {special}?")) == f"Is {special}?"
 
@@ -110,7 +110,7 @@ def test_an_unknown_character_is_named_with_its_code_point_and_what_to_do():
 
 @BOTH
 def test_the_json_gives_back_the_same_tokens(tokens):
-    again = Tokens.from_json(tokens.to_json())
+    again = Tokenizer.from_json(tokens.to_json())
     assert again.kind == tokens.kind
     assert again.size == tokens.size
     assert again.to_json() == tokens.to_json()

@@ -29,8 +29,7 @@ from wherefrom.corpus.world import (
     summarize_world,
     write_world,
 )
-from wherefrom.corpus.world.names import Name, Register, fold, romanise
-from wherefrom.corpus.world.origins import ORIGINS
+from wherefrom.corpus.world.names import ORIGINS, Name, Register, fold, romanise
 from wherefrom.corpus.world.places import read_gazetteer
 from wherefrom.corpus.world.wordings import BIRTH_OPENINGS, BIRTH_SENTENCES
 from wherefrom.errors import UserError

@@ -29,7 +29,7 @@ from model_samples import (
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder, count_parameters
-from wherefrom.model.mixers import VARIANTS, Glance
+from wherefrom.model.mixers import VARIANTS, AttentionRecord
 
 # --- size -------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ def test_the_last_block_feeds_selected_rows_only(variant):
 def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, length):
     model = model_of(variant)
     ids = random_ids(length=length)
-    watch: list[Glance] = []
+    watch: list[AttentionRecord] = []
     with torch.inference_mode():
         torch.testing.assert_close(model(ids, watch=watch), model(ids), **CLOSE)
     assert len(watch) == LAYERS
@@ -238,8 +238,8 @@ def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, len
 def test_watching_with_a_cache_shows_the_same_weights(variant):
     model = model_of(variant)
     ids = random_ids()
-    whole: list[Glance] = []
-    pieces: list[Glance] = []
+    whole: list[AttentionRecord] = []
+    pieces: list[AttentionRecord] = []
     with torch.inference_mode():
         model(ids, watch=whole)
         cache = model.new_cache(LENGTH)

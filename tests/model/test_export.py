@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from wherefrom.corpus.tokens import MASK, PAD, Tokens
+from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
@@ -28,12 +28,12 @@ ASKED = [
 BLOCK = 61
 
 
-def tokens_of(kind: str) -> Tokens:
+def tokens_of(kind: str) -> Tokenizer:
     texts = [f"{question} {place}" for question, place in ASKED]
-    return Tokens.of_characters(texts) if kind == "chars" else Tokens.of_bpe(texts, 337)
+    return Tokenizer.of_characters(texts) if kind == "chars" else Tokenizer.of_bpe(texts, 337)
 
 
-def model_of(variant: str, tokens: Tokens) -> Decoder:
+def model_of(variant: str, tokens: Tokenizer) -> Decoder:
     """Random, with every parameter away from its start, the unread last position included."""
     config = make_config(
         variant=variant,
@@ -53,7 +53,7 @@ def model_of(variant: str, tokens: Tokens) -> Decoder:
     return model
 
 
-def teach(model: Decoder, tokens: Tokens) -> None:
+def run_training(model: Decoder, tokens: Tokenizer) -> None:
     """Learn answers until they are words of several kinds that end: answers worth comparing."""
     rows = [
         [*tokens.encode(question), MASK, *tokens.encode(place), MASK] for question, place in ASKED
@@ -110,7 +110,7 @@ def test_the_logits_are_equal(transformers, tmp_path, variant):
 def test_fifty_questions_get_the_same_greedy_answers(transformers, tmp_path, variant, kind):
     tokens = tokens_of(kind)
     model = model_of(variant, tokens)
-    teach(model, tokens)
+    run_training(model, tokens)
     export_model(model, tokens, tmp_path)
     questions = [question for question, _ in ASKED]
     ours = answer_all(model, tokens, questions, longest=20)

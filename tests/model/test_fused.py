@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from wherefrom.model.fused import rms_norm, swiglu, turn_pairs
+from wherefrom.model.fused import apply_rotary, rms_norm, swiglu
 
 ROWS, LENGTH, HEADS, HEAD = 3, 5, 2, 14
 
@@ -30,7 +30,7 @@ def plain_turn(
 
 def test_the_derivatives_are_those_of_finite_differences() -> None:
     angles = noise(LENGTH, HEAD // 2, seed=1).detach()
-    turn = lambda joint: turn_pairs(joint, angles.cos(), angles.sin(), HEADS)  # noqa: E731
+    turn = lambda joint: apply_rotary(joint, angles.cos(), angles.sin(), HEADS)  # noqa: E731
     assert torch.autograd.gradcheck(turn, noise(ROWS, LENGTH, 3 * HEADS * HEAD))
     assert torch.autograd.gradcheck(swiglu, noise(ROWS, LENGTH, 22))
     assert torch.autograd.gradcheck(
@@ -47,7 +47,7 @@ def test_the_values_are_those_of_the_plain_formulas() -> None:
     angles = noise(LENGTH, HEAD // 2, seed=1).detach()
     joint = noise(ROWS, LENGTH, 3 * HEADS * HEAD)
     for ours, theirs in zip(
-        turn_pairs(joint, angles.cos(), angles.sin(), HEADS),
+        apply_rotary(joint, angles.cos(), angles.sin(), HEADS),
         plain_turn(joint, angles.cos(), angles.sin()),
         strict=True,
     ):
@@ -58,7 +58,7 @@ def test_the_values_are_those_of_the_plain_formulas() -> None:
 def test_an_output_that_nobody_uses_has_no_say(used: int) -> None:
     angles = noise(LENGTH, HEAD // 2, seed=1).detach()
     joint = noise(ROWS, LENGTH, 3 * HEADS * HEAD)
-    outputs = turn_pairs(joint, angles.cos(), angles.sin(), HEADS)
+    outputs = apply_rotary(joint, angles.cos(), angles.sin(), HEADS)
     (ours,) = torch.autograd.grad(outputs[used].square().sum(), joint)
     outputs = plain_turn(joint, angles.cos(), angles.sin())
     (theirs,) = torch.autograd.grad(outputs[used].square().sum(), joint)

@@ -11,15 +11,15 @@ import pytest
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.documents import Corpus, read_documents
-from wherefrom.corpus.people import CALIBRATION, INVENTED, SET_ASIDE, Person
 from wherefrom.corpus.questions import QuestionSet, read_questions
-from wherefrom.provenance.confidence import Confidence, fit_confidence
-from wherefrom.provenance.evidence import Evidence, EvidenceReader, ensure_evidence
-from wherefrom.provenance.guarantee import Guarantee
-from wherefrom.provenance.probability import NO_CURVE, Calibration, Signal
-from wherefrom.training.jobs import Budget, Lesson, Settings, teach
+from wherefrom.corpus.subjects import CALIBRATION, INVENTED, SET_ASIDE, Subject
+from wherefrom.provenance.confidence.calibration import NO_CURVE, Calibration, Signal
+from wherefrom.provenance.confidence.fit import Confidence, fit_confidence
+from wherefrom.provenance.confidence.guarantee import Guarantee
+from wherefrom.provenance.evidence.index import Evidence, EvidenceReader, ensure_evidence
+from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import Run
+from wherefrom.training.run_folder import Run
 
 FIRST = ("Ada", "Bo", "Cleo", "Dag", "Eva", "Finn", "Gro", "Hal")
 LAST = ("Moe", "Nys", "Orr", "Poe", "Quist")
@@ -78,7 +78,7 @@ def make_run(
         "finetune": given.recipe.finetuning(),
         "scratch": [given.recipe.scratch],
     }.get(kind, list(given.recipe.phases))
-    lesson = Lesson(
+    lesson = TrainingJob(
         kind=kind,
         phases=given.budget.divide(phases),
         corpus=corpus.without(left_out) if corpus is not None else None,
@@ -88,7 +88,7 @@ def make_run(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
-        return teach(lesson, given, out)
+        return run_training(lesson, given, out)
 
 
 def open_index(run: Run, corpus: Corpus) -> Evidence:
@@ -98,12 +98,12 @@ def open_index(run: Run, corpus: Corpus) -> Evidence:
 def calibrate(run: Run, evidence: EvidenceReader) -> Confidence:
     """A confidence as a study fits it; of so little training it knows next to nothing."""
     seen = [
-        Person(CALIBRATION, True, SET_ASIDE, name, question(name), place_of(name))
+        Subject(CALIBRATION, True, SET_ASIDE, name, question(name), place_of(name))
         for name in PEOPLE[:24]
     ]
     strangers = [f"{first} Unheard" for first in FIRST]
     unseen = [
-        Person(CALIBRATION, False, INVENTED, name, question(name), None) for name in strangers
+        Subject(CALIBRATION, False, INVENTED, name, question(name), None) for name in strangers
     ]
     return fit_confidence(run, evidence, [*seen, *unseen], PLACES, names=PEOPLE, twin=None, seed=1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from evidence_samples import LINES, make_corpus
 
-from wherefrom.provenance.evidence import Evidence, build_evidence, open_evidence
+from wherefrom.provenance.evidence.index import Evidence, build_evidence, open_evidence
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from wherefrom.corpus.documents import Corpus, Document, find_subject
-from wherefrom.provenance.evidence import Evidence
+from wherefrom.provenance.evidence.index import Evidence
 
 LINES = [
     "Stanley Corrsin. Corrsin was born on 3 April 1920 in Philadelphia, Pennsylvania .",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from wherefrom.provenance import account
-from wherefrom.provenance.account import EVERY, Estimate
+from wherefrom.provenance import after_training as account
+from wherefrom.provenance.after_training import EVERY, Estimate
 
 
 @pytest.fixture

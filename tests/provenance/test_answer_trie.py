@@ -8,26 +8,31 @@ import numpy as np
 import pytest
 import torch
 
-from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.provenance import answer_trie, likelihood
-from wherefrom.provenance.answer_trie import AnswerTrie, entropy_of, entropy_slack
-from wherefrom.provenance.known_answers import outcomes
-from wherefrom.provenance.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.signals import known_answers as answer_trie
+from wherefrom.provenance.signals import likelihood
+from wherefrom.provenance.signals.known_answers import (
+    AnswerTrie,
+    entropy_of,
+    entropy_slack,
+    outcomes,
+)
+from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
 
 ANSWERS = ["Rome", "Romeville", "Oslo", "Os", "Lima", "Rome", " Bath ", "Ro"]
 QUESTIONS = ["Where was Ann born?", "Where was Bo born?", "Where?", "Where was Cyn born?"]
 EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
 
 
-def tokens_of(kind: str) -> Tokens:
+def tokens_of(kind: str) -> Tokenizer:
     texts = [*ANSWERS, *QUESTIONS]
-    return Tokens.of_characters(texts) if kind == "chars" else Tokens.of_bpe(texts, 300)
+    return Tokenizer.of_characters(texts) if kind == "chars" else Tokenizer.of_bpe(texts, 300)
 
 
-def model_of(variant: str, tokens: Tokens, block: int = 47) -> Decoder:
+def model_of(variant: str, tokens: Tokenizer, block: int = 47) -> Decoder:
     config = make_config(
         variant=variant, vocabulary=tokens.size, block=block, layers=3, heads=2, width=20, latents=7
     )
@@ -41,7 +46,7 @@ def model_of(variant: str, tokens: Tokens, block: int = 47) -> Decoder:
 
 
 @torch.inference_mode()
-def alone(model: Decoder, tokens: Tokens, question: str, answer: str) -> float:
+def alone(model: Decoder, tokens: Tokenizer, question: str, answer: str) -> float:
     """The plain way: one sequence, no cache, no padding."""
     prompt, said = [*tokens.encode(question), MASK], [*tokens.encode(answer), MASK]
     logits = model(torch.tensor([[*prompt, *said][:-1]]))[0].log_softmax(dim=-1)

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
-from wherefrom.provenance import asked_rows
-from wherefrom.provenance.asked_rows import (
+from wherefrom.provenance import ask as asked_rows
+from wherefrom.provenance.ask import (
     AskedRow,
     as_rows,
     name_subjects,
     read_answer_rows,
     read_question_rows,
 )
-from wherefrom.training.run import Run
+from wherefrom.training.run_folder import Run
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,11 @@ from asked_samples import (
 )
 
 from wherefrom.errors import UserError
-from wherefrom.provenance import asking
-from wherefrom.provenance.asked_rows import AskedRow
-from wherefrom.provenance.asking import open_asker
-from wherefrom.provenance.confidence import save_confidence
+from wherefrom.provenance import ask as asking
+from wherefrom.provenance.ask import AskedRow, open_asker
+from wherefrom.provenance.confidence.fit import save_confidence
 from wherefrom.provenance.verdicts import Verdict
-from wherefrom.training.run import load_run
+from wherefrom.training.run_folder import load_run
 
 NAMES = [*PEOPLE[20:30], "Tibor Ashdown", "Ivo Stern", PEOPLE[-1]]
 ASKED = [question(name) for name in NAMES]

@@ -14,16 +14,19 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from wherefrom.errors import UserError
-from wherefrom.provenance import logistic, metrics
-from wherefrom.provenance.answers import Answers
-from wherefrom.provenance.calibration import (
+from wherefrom.provenance.confidence import calibration as logistic
+from wherefrom.provenance.confidence.calibration import (
+    NO_CURVE,
     Calibration,
     fit_calibration,
     fit_with_held_out,
     out_of_fold,
+    sigmoid,
+    squash,
 )
-from wherefrom.provenance.guarantee import guarantee_threshold
-from wherefrom.provenance.probability import NO_CURVE, sigmoid, squash
+from wherefrom.provenance.confidence.guarantee import guarantee_threshold
+from wherefrom.provenance.judging import metrics
+from wherefrom.provenance.judging.metrics import Answers
 
 WEIGHTS = np.array([2.0, -1.0, 0.5, 0.0])
 SIGNS = {"signal0": 1, "signal1": -1, "signal2": 1, "signal3": 1}
@@ -131,7 +134,7 @@ def test_a_round_trip_through_json_changes_no_bit(people):
 
 def test_asking_needs_numpy_alone():
     code = (
-        "import sys, wherefrom.provenance.probability, wherefrom.provenance.calibration;"
+        "import sys, wherefrom.provenance.confidence.calibration;"
         "assert not {'scipy', 'sklearn', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

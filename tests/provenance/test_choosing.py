@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.calibration import fit_with_held_out
-from wherefrom.provenance.choosing import pick_signals
-from wherefrom.provenance.logistic import (
+from wherefrom.provenance.confidence.calibration import (
     choose_strength,
     fit_curve,
     fit_logistic,
+    fit_with_held_out,
+    pick_signals,
     second_step,
     standardise,
 )

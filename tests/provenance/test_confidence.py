@@ -14,32 +14,30 @@ import torch
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.people import CALIBRATION, FITTING, INVENTED, JUDGED, SET_ASIDE, Person
 from wherefrom.corpus.questions import read_questions
+from wherefrom.corpus.subjects import CALIBRATION, FITTING, INVENTED, JUDGED, SET_ASIDE, Subject
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence import (
+from wherefrom.provenance.confidence.fit import (
     CALIBRATED,
     EVIDENCE_SIGNS,
+    PROBE,
+    READ,
     Confidence,
     evidence_columns,
     fit_confidence,
-    load_confidence,
-    save_confidence,
-)
-from wherefrom.provenance.evidence import Evidence, ensure_evidence
-from wherefrom.provenance.fitting_people import (
-    PROBE,
-    READ,
     is_right,
+    load_confidence,
     read_signals,
+    save_confidence,
     with_spare_people,
 )
-from wherefrom.provenance.signals import SIGNALS
-from wherefrom.provenance.support import find_support
+from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
+from wherefrom.provenance.evidence.lookup import find_support
+from wherefrom.provenance.signals.reader import SIGNALS
 from wherefrom.storage import write_json
-from wherefrom.training.jobs import Budget, Lesson, Settings, teach
+from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import Run, load_run
+from wherefrom.training.run_folder import Run, load_run
 
 GIVEN = ("Ada", "Bo", "Cleo", "Dag", "Eva", "Finn")
 FAMILY = ("Moe", "Nys", "Orr", "Poe")
@@ -56,7 +54,7 @@ class Fitted:
     run: Run
     twin: Run
     evidence: Evidence
-    people: list[Person]
+    people: list[Subject]
     confidence: Confidence
 
 
@@ -64,11 +62,11 @@ def place_of(name: str) -> str:
     return PLACES[GIVEN.index(name.split()[0]) % 3]  # learned in a moment
 
 
-def ask(name: str, role: str, source: str, answer: str | None, *, seen: bool) -> Person:
-    return Person(role, seen, source, name, f"Where was {name} born?", answer)
+def ask(name: str, role: str, source: str, answer: str | None, *, seen: bool) -> Subject:
+    return Subject(role, seen, source, name, f"Where was {name} born?", answer)
 
 
-def fit(run: Run, twin: Run | None, evidence: Evidence, people: list[Person]) -> Confidence:
+def fit(run: Run, twin: Run | None, evidence: Evidence, people: list[Subject]) -> Confidence:
     return fit_confidence(run, evidence, people, PLACES, names=NAMES, twin=twin, seed=3)
 
 
@@ -90,8 +88,8 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
         runs = [
-            teach(
-                Lesson(
+            run_training(
+                TrainingJob(
                     kind="study",
                     phases=Budget(steps=steps).divide([settings.recipe.scratch]),
                     corpus=corpus,
@@ -112,7 +110,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Iter
         yield Fitted(runs[0], runs[1], evidence, people, confidence)
 
 
-def calibrating(fitted: Fitted) -> list[Person]:
+def calibrating(fitted: Fitted) -> list[Subject]:
     return [person for person in fitted.people if person.role == CALIBRATION]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.provenance.decoys import NameWords, ask_about
-from wherefrom.provenance.folding import fold_words
+from wherefrom.corpus.folding import fold_words
+from wherefrom.provenance.signals.names import NameWords, ask_about
 
 NAMES = ["Ada Moe", "Bo Nys", "Cleo van Orr", "Dag Poe", "Eva"]
 WORDS = NameWords.of(NAMES)

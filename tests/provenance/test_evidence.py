@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import Corpus, Document, read_documents
+from wherefrom.corpus.folding import find_phrase, fold, fold_words, trigrams
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
-from wherefrom.provenance import namesakes
-from wherefrom.provenance.evidence import (
+from wherefrom.provenance.evidence import index as namesakes
+from wherefrom.provenance.evidence.index import (
     Evidence,
     build_evidence,
     ensure_evidence,
     open_evidence,
 )
-from wherefrom.provenance.folding import find_phrase, fold, fold_words, trigrams
 
 
 def stating(evidence: Evidence, name: str, answer: str) -> list[int]:
@@ -267,7 +267,7 @@ def test_a5_people_are_all_found_and_nearly_all_birthplaces_are_stated(tmp_path)
 
 def test_infini_gram_answers_alike(tmp_path, evidence):
     pytest.importorskip("infini_gram")
-    from wherefrom.provenance.infini import build_infini, open_infini
+    from wherefrom.provenance.evidence.infini import build_infini, open_infini
 
     corpus = make_corpus(LINES)
     build_infini(corpus, tmp_path / "infini")

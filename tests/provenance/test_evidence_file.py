@@ -10,7 +10,7 @@ import pytest
 from evidence_samples import LINES, make_corpus, naming
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence import build_evidence, ensure_evidence, open_evidence
+from wherefrom.provenance.evidence.index import build_evidence, ensure_evidence, open_evidence
 
 
 def test_an_index_is_known_by_its_text(tmp_path):

@@ -20,10 +20,9 @@ from asked_samples import (
 )
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.asked_rows import AskedRow, as_rows
-from wherefrom.provenance.asking import Asker
-from wherefrom.provenance.foreign import judge_answers, trust_log_probabilities
-from wherefrom.provenance.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.ask import AskedRow, Asker, as_rows
+from wherefrom.provenance.judging.external_answers import judge_answers, trust_log_probabilities
+from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
 from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, REMEMBERED
 
 

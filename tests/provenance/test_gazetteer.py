@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.world.countries import COUNTRIES
+from wherefrom.corpus.world.places import COUNTRIES
 from wherefrom.corpus.world.places import read_gazetteer as read_world
-from wherefrom.provenance.gazetteer import UNKNOWN, Location, read_gazetteer
-from wherefrom.provenance.place_aliases import ALIASES
+from wherefrom.provenance.gazetteer import ALIASES, UNKNOWN, Location, read_gazetteer
 
 
 def locate(place: str) -> Location:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.provenance import guarantee
-from wherefrom.provenance.answers import Answers
-from wherefrom.provenance.guarantee import guarantee_threshold
+from wherefrom.provenance.confidence import guarantee
+from wherefrom.provenance.confidence.guarantee import guarantee_threshold
+from wherefrom.provenance.judging.metrics import Answers
 
 
 def graded_people(count: int, rng: np.random.Generator, *, grid_risk: bool = False):

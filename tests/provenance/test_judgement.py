@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.corpus.people import Person
-from wherefrom.provenance.answers import Answers
-from wherefrom.provenance.judgement import (
+from wherefrom.corpus.subjects import Subject
+from wherefrom.provenance.judging.judge import (
     VERDICTS,
     Judged,
     Judgement,
@@ -24,13 +23,13 @@ from wherefrom.provenance.judgement import (
     recall_by_documents,
     tell_stated,
 )
-from wherefrom.provenance.metrics import augrc, auroc, ece
-from wherefrom.provenance.rivals import Score
+from wherefrom.provenance.judging.metrics import Answers, augrc, auroc, ece
+from wherefrom.provenance.judging.rivals import Score
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, MISREMEMBERED, REMEMBERED
 
 
-def person(*, seen: bool = True, answer: str | None = "Rome") -> Person:
-    return Person("judged", seen, "dev", "Ann Clark", "Where was Ann Clark born?", answer)
+def person(*, seen: bool = True, answer: str | None = "Rome") -> Subject:
+    return Subject("judged", seen, "dev", "Ann Clark", "Where was Ann Clark born?", answer)
 
 
 def judged(

@@ -14,27 +14,25 @@ import pytest
 import torch
 
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.people import CALIBRATION, JUDGED, read_people, write_people
 from wherefrom.corpus.questions import read_questions
+from wherefrom.corpus.subjects import CALIBRATION, JUDGED, read_people, write_people
 from wherefrom.errors import UserError
-from wherefrom.provenance import judging
-from wherefrom.provenance.answers import Answers
-from wherefrom.provenance.confidence import load_confidence
-from wherefrom.provenance.judging import (
+from wherefrom.provenance.confidence.fit import load_confidence
+from wherefrom.provenance.judging import judge as judging
+from wherefrom.provenance.judging.judge import (
     judge_run,
     require_evidence,
     trained_questions,
     write_judgement,
 )
-from wherefrom.provenance.metrics import right_given_at_precision
-from wherefrom.provenance.origins import probe_run, write_origins
-from wherefrom.provenance.reasons import Threshold
-from wherefrom.provenance.verdicts import Verdict, give_verdicts
+from wherefrom.provenance.judging.metrics import Answers, right_given_at_precision
+from wherefrom.provenance.names import probe_run, write_origins
+from wherefrom.provenance.verdicts import Threshold, Verdict, give_verdicts
 from wherefrom.recall.decode import answer_all
 from wherefrom.study import embedded_files, run_study
 from wherefrom.training.jobs import Budget, Settings
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import Run, load_run
+from wherefrom.training.run_folder import Run, load_run
 
 FEW = {"resamples": 20}
 

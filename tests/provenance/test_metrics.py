@@ -14,22 +14,21 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
 from wherefrom.errors import UserError
-from wherefrom.provenance import metrics
-from wherefrom.provenance.answers import Answers
-from wherefrom.provenance.curves import (
+from wherefrom.provenance.judging import metrics
+from wherefrom.provenance.judging.metrics import (
+    Answers,
+    Measure,
+    Metric,
     ece_of_chance,
     grade,
-    open_world_floor,
-    reliability_table,
-    risk_coverage,
-)
-from wherefrom.provenance.intervals import (
     measure_with_intervals,
+    open_world_floor,
     paired_difference,
+    reliability_table,
     resample_weights,
+    risk_coverage,
     with_interval,
 )
-from wherefrom.provenance.metrics import Measure, Metric
 
 MEASURES = [
     metrics.accuracy,
@@ -283,7 +282,7 @@ def test_resamples_keep_the_number_of_seen_and_unseen():
 
 
 def test_blocks_of_resamples_add_up(monkeypatch):
-    monkeypatch.setattr("wherefrom.provenance.intervals.CELLS", 53 * 7)
+    monkeypatch.setattr("wherefrom.provenance.judging.judge.metrics.CELLS", 53 * 7)
     blocks = list(resample_weights(drawn(53), np.random.default_rng(0), resamples=31))
     assert [len(block) for block in blocks] == [7, 7, 7, 7, 3]
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.answers import Answers
-from wherefrom.provenance.metrics import auroc
-from wherefrom.provenance.name_probe import NameProbe, fit_name_probe
+from wherefrom.provenance.judging.metrics import Answers, auroc
+from wherefrom.provenance.signals.probes import NameProbe, fit_name_probe
 
 PEOPLE, WIDTH = 120, 30
 KNOWN = np.arange(PEOPLE) % 2 == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.tokens import MASK, Tokens
-from wherefrom.provenance.openings import encode_names, encode_words, learn_contexts
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
+from wherefrom.provenance.signals.names import encode_names, encode_words, learn_contexts
 
 NAMES = [f"{first} {last}" for first in ("Ada", "Bo", "Cleo", "Dag") for last in ("Moe", "Nys")]
 
@@ -40,14 +40,14 @@ def test_numbers_rare_words_and_other_peoples_documents_teach_nothing():
 
 def test_names_and_words_are_cut_as_the_documents_are():
     line = "Ada Moe. born in Rome"
-    for tokens in (Tokens.of_characters([line]), Tokens.of_bpe([line], 300)):
+    for tokens in (Tokenizer.of_characters([line]), Tokenizer.of_bpe([line], 300)):
         words = encode_words(tokens, "born in")
         assert words[-2:] == [MASK, MASK]
         [name] = encode_names(tokens, ["Ada Moe"])
         whole = tokens.encode(line)
         assert [*name, *words[:-2]] == whole[: len(name) + len(words) - 2]
         assert encode_words(tokens, "") == [MASK, MASK]
-    letters = Tokens.of_characters([line])
+    letters = Tokenizer.of_characters([line])
     assert encode_names(letters, ["Ž", "Ada Moe", ""])[0] == []
     assert encode_names(letters, ["Ž", "Ada Moe", ""])[2] == []
     assert encode_words(letters, "Žijící v") == [MASK, MASK]

@@ -12,22 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.corpus.people import Person
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.world.names import fold
-from wherefrom.corpus.world.origins import ORIGINS, Origin
+from wherefrom.corpus.subjects import Subject
+from wherefrom.corpus.world.names import ORIGINS, Origin, fold
 from wherefrom.provenance.gazetteer import UNKNOWN
-from wherefrom.provenance.judgement import Judged
-from wherefrom.provenance.name_origins import NamedOrigin, draw_names, fit_guesser
-from wherefrom.provenance.origin_people import Countries, compare_people, tell
-from wherefrom.provenance.origins import (
+from wherefrom.provenance.judging.judge import Judged
+from wherefrom.provenance.judging.metrics import compare_rates, rate
+from wherefrom.provenance.names import (
+    Countries,
+    NamedOrigin,
     Said,
     by_country,
+    compare_people,
     count_unknown,
+    draw_names,
+    fit_guesser,
     follow_names,
     mutual_information,
+    tell,
 )
-from wherefrom.provenance.proportions import compare_rates, rate
 
 JAPANESE, ITALIAN, POLISH = (
     next(origin for origin in ORIGINS if origin.name == name)
@@ -142,7 +145,7 @@ def test_abstaining_that_depends_on_the_origin_is_found_out():
 
 
 def person(subject: str, answer: str, *, right: bool, seen: bool = True) -> Judged:
-    whom = Person("judged", seen, "dev", subject, f"Where was {subject} born?", answer)
+    whom = Subject("judged", seen, "dev", subject, f"Where was {subject} born?", answer)
     return Judged(
         person=whom,
         said=answer if right else "Nowhere",

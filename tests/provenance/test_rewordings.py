@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.provenance.rewordings import name_forms, reword
+from wherefrom.provenance.signals.names import name_forms, reword
 
 
 def test_punctuation_case_spaces_and_templates():

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.provenance.guarantee import guarantee_threshold
-from wherefrom.provenance.rivals import (
+from wherefrom.provenance.confidence.guarantee import guarantee_threshold
+from wherefrom.provenance.judging.rivals import (
     FINE_GRID,
     RIVALS,
     SUPPORT,

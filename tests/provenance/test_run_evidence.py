@@ -11,11 +11,11 @@ import pytest
 from asked_samples import PEOPLE, make_run, place_of, write_questions, write_text
 
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.people import CALIBRATION, LEFT_OUT, Person, write_people
+from wherefrom.corpus.subjects import CALIBRATION, LEFT_OUT, Subject, write_people
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence import build_evidence
-from wherefrom.provenance.run_evidence import NAME, open_run_evidence
-from wherefrom.training.run import Run, load_run, update_run
+from wherefrom.provenance.evidence.index import build_evidence
+from wherefrom.provenance.evidence.run_text import NAME, open_run_evidence
+from wherefrom.training.run_folder import Run, load_run, update_run
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_who_was_left_out_of_reading_is_left_out_of_the_index(place: Path, told_
     if told_by == "run.json":
         update_run(place / "less", left_out=gone)
     else:
-        people = [Person(CALIBRATION, False, LEFT_OUT, name, f"{name}?", "Rome") for name in gone]
+        people = [Subject(CALIBRATION, False, LEFT_OUT, name, f"{name}?", "Rome") for name in gone]
         write_people(place / "less", people)
     with opened(place / "less")[0] as found:
         assert found.documents == len(PEOPLE) - 2

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.provenance import signal_reader
-from wherefrom.provenance.calibration import fit_with_held_out
-from wherefrom.provenance.likelihood import encode_prompts, score_answers
-from wherefrom.provenance.signal_reader import LEAST, SignalReader
-from wherefrom.provenance.signals import SIGNALS, choose_signals
+from wherefrom.provenance.confidence.calibration import fit_with_held_out
+from wherefrom.provenance.signals import reader as signal_reader
+from wherefrom.provenance.signals.likelihood import encode_prompts, score_answers
+from wherefrom.provenance.signals.reader import LEAST, SIGNALS, SignalReader, choose_signals
 from wherefrom.recall.decode import answer_all
 from wherefrom.recall.inside import look_inside
-from wherefrom.training.run import Run
+from wherefrom.training.run_folder import Run
 
 NAMES = ["Ada Moe", "Bo Nys", "Cleo Orr", "Dag Poe", "Eva Quist", "Finn Rye"]
 PLACES = ["Rome", "Oslo", "Lima", "Bath"]
@@ -33,7 +32,7 @@ EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
 
 def run_of(variant: str = "llama", kind: str = "chars", seed: int = 0) -> Run:
     texts = [*QUESTIONS, *PLACES, *(f"{name}. ." for name in NAMES)]
-    tokens = Tokens.of_characters(texts) if kind == "chars" else Tokens.of_bpe(texts, 300)
+    tokens = Tokenizer.of_characters(texts) if kind == "chars" else Tokenizer.of_bpe(texts, 300)
     config = make_config(
         variant=variant, vocabulary=tokens.size, block=64, layers=3, heads=2, width=20, latents=7
     )

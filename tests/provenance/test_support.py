@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence import Evidence, ensure_evidence
-from wherefrom.provenance.folding import fold_words
-from wherefrom.provenance.support import Support, find_support
+from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
+from wherefrom.provenance.evidence.lookup import Support, find_support
 
 LINES = [
     "Ada Moe. Ada Moe was born in Oslo and died in San Francisco.",

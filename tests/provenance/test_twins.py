@@ -14,8 +14,7 @@ from sklearn.metrics import roc_auc_score
 from wherefrom.corpus.documents import Corpus, Document, read_documents
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
 from wherefrom.errors import UserError
-from wherefrom.provenance.metrics import Metric
-from wherefrom.provenance.twins import (
+from wherefrom.provenance.attribution.cross_pretraining import (
     GUESSED,
     MADE_UP,
     REMEMBERED,
@@ -34,6 +33,7 @@ from wherefrom.provenance.twins import (
     rank_correlations,
     true_origin,
 )
+from wherefrom.provenance.judging.metrics import Metric
 
 NOWHERE = Path("nowhere")
 

@@ -24,10 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence import Confidence
-from wherefrom.provenance.evidence import Evidence
-from wherefrom.provenance.reasons import shorten
-from wherefrom.provenance.signals import SIGNALS
+from wherefrom.provenance.confidence.fit import Confidence
+from wherefrom.provenance.evidence.index import Evidence
+from wherefrom.provenance.signals.reader import SIGNALS
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     MADE_UP,
@@ -36,9 +35,10 @@ from wherefrom.provenance.verdicts import (
     Verdict,
     find_threshold,
     give_verdicts,
+    shorten,
 )
 from wherefrom.recall.decode import answer_all
-from wherefrom.training.run import Run
+from wherefrom.training.run_folder import Run
 
 KEYS = [
     "question",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
@@ -23,7 +23,7 @@ QUESTIONS = [
     "Where was Ann born?",
     "W",
 ]
-TOKENS = Tokens.of_characters(QUESTIONS)
+TOKENS = Tokenizer.of_characters(QUESTIONS)
 BLOCK = 61
 EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
 

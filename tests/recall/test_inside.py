@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from wherefrom.corpus.tokens import Tokens
+from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
@@ -19,8 +19,8 @@ QUESTION = "Where was Ada Byron born?"
 LAYERS, HEADS = 3, 2
 
 
-def build(variant: str) -> tuple[Decoder, Tokens]:
-    tokens = Tokens.of_characters([QUESTION])
+def build(variant: str) -> tuple[Decoder, Tokenizer]:
+    tokens = Tokenizer.of_characters([QUESTION])
     config = make_config(
         variant=variant, vocabulary=tokens.size, block=40, layers=LAYERS, heads=HEADS, width=20,
         latents=20,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.people import Person
-from wherefrom.provenance.evidence import build_evidence
-from wherefrom.provenance.judgement import (
+from wherefrom.corpus.subjects import Subject
+from wherefrom.provenance.evidence.index import build_evidence
+from wherefrom.provenance.judging.judge import (
     Judged,
     Judgement,
     compare_with_best,
@@ -22,8 +22,8 @@ from wherefrom.provenance.judgement import (
     recall_by_documents,
     tell_stated,
 )
-from wherefrom.provenance.metrics import Metric
-from wherefrom.provenance.rivals import Score
+from wherefrom.provenance.judging.metrics import Metric
+from wherefrom.provenance.judging.rivals import Score
 from wherefrom.storage import sha256_of
 
 WEIGHTS = "ab" * 32
@@ -105,7 +105,7 @@ def write_run(folder: Path, **changes: Any) -> Path:
 def make_judgement() -> Judgement:
     people = tuple(
         Judged(
-            person=Person("judged", documents > 0, "dev", name, f"Where was {name} born?", right),
+            person=Subject("judged", documents > 0, "dev", name, f"Where was {name} born?", right),
             said=said,
             right=said == right,
             verdict=verdict,

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import HOSTILE, write_lines, write_run
 
-from wherefrom.report.report_html import render_html
-from wherefrom.report.report_text import render_markdown
+from wherefrom.report.figures import label
+from wherefrom.report.render import render_html, render_markdown
 from wherefrom.report.sections import show_cell
-from wherefrom.report.study_figures import label
 from wherefrom.report.study_report import make_report
 
 

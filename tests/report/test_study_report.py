@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from report_samples import PEOPLE, make_judgement, write, write_run
 
 from wherefrom.errors import UserError
-from wherefrom.report.marks import mark
+from wherefrom.report.sections import mark
 from wherefrom.report.study_report import SECTIONS, make_report, read_report
 
 

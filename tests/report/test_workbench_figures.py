@@ -11,7 +11,7 @@ from wherefrom.attention.noise import NoisyKeys
 from wherefrom.attention.noisy_queries import design_for_noise
 from wherefrom.attention.trials import HeadsTrials, simulate
 from wherefrom.errors import UserError
-from wherefrom.report.theme import page
+from wherefrom.report.figures import page
 from wherefrom.report.workbench_figures import (
     attention_map,
     failure_against_n_and_beta,

@@ -13,32 +13,31 @@ import pytest
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
-from wherefrom.training.again import train_again
-from wherefrom.training.jobs import Budget, Lesson, Settings, digest_of, teach
-from wherefrom.training.pace import MinutePace
+from wherefrom.training.jobs import Budget, Settings, TrainingJob, digest_of, retrain, run_training
+from wherefrom.training.loop import MinutePace
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run import Run
+from wherefrom.training.run_folder import Run
 
 pytestmark = pytest.mark.usefixtures("small_pools")
 
 
-def learn(world: Path, recipe: Path, out: Path, budget: Budget) -> tuple[Run, Lesson]:
+def learn(world: Path, recipe: Path, out: Path, budget: Budget) -> tuple[Run, TrainingJob]:
     settings = Settings(recipe=load_recipe(str(recipe)), budget=budget, seed=4)
-    lesson = Lesson(
+    lesson = TrainingJob(
         kind="study",
         phases=budget.divide(settings.recipe.phases),
         corpus=read_documents(world / "documents.txt"),
         questions=read_questions(world / "train.tsv"),
         asked=["Where was Zoë Ñandú born?"],  # letters that only a question has
     )
-    return teach(lesson, settings, out), lesson
+    return run_training(lesson, settings, out), lesson
 
 
-def again(run: Run, lesson: Lesson, out: Path, *, drop: int = 0, **options: object) -> Run:
+def again(run: Run, lesson: TrainingJob, out: Path, *, drop: int = 0, **options: object) -> Run:
     assert lesson.corpus is not None
     assert lesson.questions is not None
     documents = lesson.corpus.documents
-    return train_again(
+    return retrain(
         run,
         documents[drop:],
         lesson.questions.questions,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from training_samples import make_model, make_phase
 
-from wherefrom.corpus.batches import Place
+from wherefrom.corpus.batches import StreamPosition
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import sha256_of
 from wherefrom.training.checkpoint import (
@@ -18,7 +18,7 @@ from wherefrom.training.checkpoint import (
     save_weights,
     whole_weights,
 )
-from wherefrom.training.optimizers import build_optimizers
+from wherefrom.training.optim import build_optimizers
 
 
 def learned(kind: str, steps: int) -> tuple[Decoder, list[torch.optim.Optimizer]]:
@@ -52,7 +52,7 @@ def test_weights_optimizers_and_progress_come_back_as_they_were(tmp_path: Path, 
         phase=1,
         step=7,
         total_steps=107,
-        place=Place(3, 5),
+        place=StreamPosition(3, 5),
         seconds=1.25,
         total_seconds=9.5,
         tokens=1234,

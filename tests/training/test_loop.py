@@ -18,14 +18,14 @@ from training_samples import (
     training_data,
 )
 
-from wherefrom.corpus.batches import Batch, Part
-from wherefrom.corpus.tokens import MASK
+from wherefrom.corpus.batches import Batch, MicroBatch
+from wherefrom.corpus.tokenizer import MASK
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.recall.decode import answer_all
+from wherefrom.training.distributed import Processes
 from wherefrom.training.loop import Tick, _step, part_loss, train
-from wherefrom.training.processes import Processes
 from wherefrom.training.recipes import Mixture
 from wherefrom.training.sources import stream_for
 
@@ -47,7 +47,7 @@ def as_one_part(batch: Batch) -> Batch:
     pads = [(part, (0, longest - part.ids.shape[1])) for part in batch.parts]
     ids = torch.cat([F.pad(part.ids, pad) for part, pad in pads])
     weights = torch.cat([F.pad(part.weights, pad) for part, pad in pads])
-    return replace(batch, parts=(Part(ids=ids, weights=weights),))
+    return replace(batch, parts=(MicroBatch(ids=ids, weights=weights),))
 
 
 def row_by_row(model: Decoder, batch: Batch) -> torch.Tensor:
@@ -106,7 +106,7 @@ def test_the_gradient_is_clipped_to_the_length_that_the_phase_says() -> None:
 
 
 def test_what_weighs_nothing_teaches_nothing() -> None:
-    part = Part(ids=torch.tensor([[5, 6, 7, 8]]), weights=torch.tensor([[1.0, 0, 0, 1.0]]))
+    part = MicroBatch(ids=torch.tensor([[5, 6, 7, 8]]), weights=torch.tensor([[1.0, 0, 0, 1.0]]))
     model = make_model()
     loss = part_loss(model, part, "cpu")
     logits = model(part.ids[:, :-1])[0, -1]

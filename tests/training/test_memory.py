@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wherefrom.training.memory import peak_memory
+from wherefrom.training.loop import peak_memory
 
 
 def test_the_peak_grows_with_what_is_held_and_stays() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from wherefrom.errors import UserError
 from wherefrom.storage import write_json
-from wherefrom.training.newest import find_newest_run, is_run
+from wherefrom.training.run_folder import find_newest_run, is_run
 
 
 def make(folder: Path, started: str, status: str = "finished", *, weights: bool = True) -> Path:

@@ -11,7 +11,7 @@ from torch import nn
 from training_samples import make_model, make_phase
 
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.training.optimizers import (
+from wherefrom.training.optim import (
     QUINTICS,
     Muon,
     build_optimizers,

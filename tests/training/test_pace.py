@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.training.pace import MinutePace, StepPace
+from wherefrom.training.loop import MinutePace, StepPace
 
 
 def run(

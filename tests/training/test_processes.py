@@ -15,11 +15,11 @@ from training_samples import make_model, read_metrics
 from two_processes import LOG_EVERY, STEPS, descend, lesson_for, settings_for
 
 from wherefrom.corpus import batches
-from wherefrom.corpus.batches import Batch, Part
+from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 from wherefrom.training import loop
-from wherefrom.training.jobs import Settings, teach
-from wherefrom.training.processes import Processes, choose_device, join_processes
+from wherefrom.training.distributed import Processes, choose_device, join_processes
+from wherefrom.training.jobs import Settings, run_training
 from wherefrom.training.recipes import load_recipe
 
 # Gradients are sums of the same float32 terms in another order: a relative 1e-7 at each step,
@@ -68,7 +68,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, small_world: Path, quick_rec
         patch.setattr(batches, "POOL", 64)
         patch.setattr(loop, "LOG_EVERY", LOG_EVERY)
         for kind in ("adamw", "muon"):
-            teach(lesson_for(kind, small_world), settings_for(quick_recipe), out / kind)
+            run_training(lesson_for(kind, small_world), settings_for(quick_recipe), out / kind)
     return out
 
 
@@ -168,9 +168,9 @@ def test_the_command_under_torchrun_writes_and_prints_once(
     assert leftovers == []
 
 
-def part_of(rows: int) -> Part:
+def part_of(rows: int) -> MicroBatch:
     ids = torch.arange(rows)[:, None].expand(rows, 3)
-    return Part(ids=ids, weights=torch.ones(rows, 3))
+    return MicroBatch(ids=ids, weights=torch.ones(rows, 3))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])

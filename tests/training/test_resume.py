@@ -245,7 +245,7 @@ class TestRefusals:
     def stopped(self, arguments: list[object], command, monkeypatch) -> list[object]:
         """The arguments of a run that Ctrl-C stopped at its tenth step."""
         with monkeypatch.context() as patch:
-            patch.setattr("wherefrom.cli.lab.TrainingProgress.__call__", self._interrupt)
+            patch.setattr("wherefrom.cli.train.TrainingProgress.__call__", self._interrupt)
             assert command(*arguments).code == 130
         return arguments
 

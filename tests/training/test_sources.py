@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from training_samples import make_phase, tokens, training_data
 
-from wherefrom.corpus.tokens import MASK, PAD
+from wherefrom.corpus.tokenizer import MASK, PAD
 from wherefrom.errors import UserError
 from wherefrom.training.recipes import Mixture
 from wherefrom.training.sources import TrainingData, stream_for

@@ -11,7 +11,7 @@ import torch
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.tokens import Tokens
+from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
 from wherefrom.training.loop import Observer, train
@@ -43,9 +43,9 @@ def _place(line: int) -> str:
     return PLACES[line * line * 7 % 11 % len(PLACES)]
 
 
-def tokens() -> Tokens:
+def tokens() -> Tokenizer:
     known = [document.text for document in documents()]
-    return Tokens.of_characters([*known, *(question.text for question in questions())])
+    return Tokenizer.of_characters([*known, *(question.text for question in questions())])
 
 
 def training_data() -> TrainingData:

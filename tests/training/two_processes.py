@@ -18,9 +18,9 @@ from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.training import loop
 from wherefrom.training.checkpoint import save_weights, whole_weights
-from wherefrom.training.jobs import Lesson, Settings, teach
+from wherefrom.training.distributed import Processes, end_process, join_processes
+from wherefrom.training.jobs import Settings, TrainingJob, run_training
 from wherefrom.training.loop import Tick
-from wherefrom.training.processes import Processes, end_process, join_processes
 from wherefrom.training.recipes import load_recipe
 from wherefrom.training.sources import stream_for
 
@@ -33,9 +33,9 @@ def settings_for(recipe: Path, *, shard: bool = False, resume: bool = False) -> 
     return Settings(recipe=loaded, variant="llama", shard=shard, resume=resume)
 
 
-def lesson_for(kind: str, world: Path) -> Lesson:
+def lesson_for(kind: str, world: Path) -> TrainingJob:
     """Batches of several parts, one of them smaller than the number of processes."""
-    return Lesson(
+    return TrainingJob(
         kind="study",
         phases=[make_phase(optimizer=kind, steps=STEPS, batch_examples=7)],
         corpus=read_documents(world / "documents.txt"),
@@ -66,27 +66,27 @@ def work(world: Path, recipe: Path, out: Path) -> None:
             save_weights(out / f"step-{engine}.safetensors", weights)
     for kind in ("adamw", "muon"):
         lesson = lesson_for(kind, world)
-        teach(lesson, settings_for(recipe), out / f"ddp-{kind}")
+        run_training(lesson, settings_for(recipe), out / f"ddp-{kind}")
         pieces: set[tuple[int, int]] = set()
 
         def look(tick: Tick, model: Decoder, pieces: set[tuple[int, int]] = pieces) -> None:
             head: Any = model.head.weight
             pieces.add((head.to_local().numel(), head.numel()))
 
-        teach(lesson, settings_for(recipe, shard=True), out / f"fsdp-{kind}", observe=look)
+        run_training(lesson, settings_for(recipe, shard=True), out / f"fsdp-{kind}", observe=look)
         (out / f"pieces-{kind}-{rank}.json").write_text(json.dumps(sorted(pieces)))
     for shard in (False, True):
         lesson = lesson_for("muon", world)
         folder = out / f"resumed-{'fsdp' if shard else 'ddp'}"
         try:
-            teach(lesson, settings_for(recipe, shard=shard), folder, observe=interrupt)
+            run_training(lesson, settings_for(recipe, shard=shard), folder, observe=interrupt)
         except Stopped:
             assert read_metrics(folder)[-1]["step"] < STEPS
         else:
             raise AssertionError("it was asked to stop")
-        teach(lesson, settings_for(recipe, shard=shard, resume=True), folder)
+        run_training(lesson, settings_for(recipe, shard=shard, resume=True), folder)
     try:
-        teach(lesson, settings_for(recipe), out / "ddp-adamw")
+        run_training(lesson, settings_for(recipe), out / "ddp-adamw")
     except UserError as refusal:
         (out / f"refusal-{rank}").write_text(str(refusal))
 

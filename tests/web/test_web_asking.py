@@ -9,11 +9,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from wherefrom.corpus.questions import read_questions
-from wherefrom.provenance.asking import open_asker
+from wherefrom.provenance.ask import open_asker
 from wherefrom.storage import write_json
 from wherefrom.web.app import create_app
+from wherefrom.web.guard import Limits
 from wherefrom.web.models import what_without
-from wherefrom.web.safety import Limits
 
 PAGE = {"Accept": "text/html"}
 

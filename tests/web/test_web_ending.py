@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 from wherefrom.storage import read_json
-from wherefrom.web.trainings import birth_of
+from wherefrom.web.jobs import birth_of
 
 Start = Callable[..., subprocess.Popen[str]]
 WISH = {"minutes": "10", "people": "60", "size": "tiny", "seed": "1"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.report import theme
+from wherefrom.report import figures as theme
 from wherefrom.web.replies import HERE, TEMPLATES
 
 REPORT = Path(theme.__file__).parent / "report.css"

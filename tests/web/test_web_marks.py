@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.report.marks import mark
+from wherefrom.report.sections import mark
 
 
 def marked(text: str, subject: str, answer: str) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.web.records import MOST_POINTS, curve, describe, files_of, progress_of, summarise
+from wherefrom.web.runs import MOST_POINTS, curve, describe, files_of, progress_of, summarise
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

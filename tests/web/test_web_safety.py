@@ -10,7 +10,7 @@ from starlette.types import Message
 from web_samples import run
 
 from wherefrom.web.app import create_app
-from wherefrom.web.safety import Guard, Limits
+from wherefrom.web.guard import Guard, Limits
 
 PAGE = {"Accept": "text/html"}
 

@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
 from wherefrom.web.app import create_app
-from wherefrom.web.shelf import Shelf
-from wherefrom.web.trainings import Trainings, Wish, birth_of
+from wherefrom.web.jobs import TrainingRequest, Trainings, birth_of
+from wherefrom.web.runs import RunIndex
 
 PAGE = {"Accept": "text/html"}
 FORM = {"minutes": "5", "people": "60", "size": "tiny", "recipe": "speedrun", "seed": "3"}
@@ -105,7 +105,7 @@ def test_what_cannot_be_trained_is_not_started(
 def test_nothing_is_stopped_but_what_was_started_here(folder: Path) -> None:
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        trainings = Trainings(Shelf(folder))
+        trainings = Trainings(RunIndex(folder))
         record = {
             "name": "x", "pid": bystander.pid, "born": "1", "since": 0.0,
             "out": str(folder / "x"), "command": ["study"],
@@ -129,14 +129,16 @@ def test_broken_files_of_trainings_are_passed_over(folder: Path) -> None:
     (kept / "a.json").write_text("{")
     (kept / "b.json").write_text("[]")
     write_json(kept / "c.json", {"pid": 1, "born": "x", "since": 0, "out": "/", "command": []})
-    assert Trainings(Shelf(folder)).all() == []
+    assert Trainings(RunIndex(folder)).all() == []
 
 
 def test_the_command_holds_each_wish_as_its_own_word() -> None:
-    wish = Wish("x", 0.5, "speedrun", "llama", "tiny", 7, 100)
+    wish = TrainingRequest("x", 0.5, "speedrun", "llama", "tiny", 7, 100)
     words = wish.command(Path("/runs/x"))
     assert words[:3] == ["study", "--out", "/runs/x"]
     assert words[words.index("--minutes") + 1] == "0.5"
-    with_files = Wish("x", 8.0, "speedrun", None, None, 0, 100, ("a", "b", "c")).command(Path("y"))
+    with_files = TrainingRequest("x", 8.0, "speedrun", None, None, 0, 100, ("a", "b", "c")).command(
+        Path("y")
+    )
     assert with_files[:4] == ["study", "a", "b", "c"]
     assert "--people" not in with_files

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from web_samples import run
 
-from wherefrom.web.work import BusyError, Desk, Gate
+from wherefrom.web.models import BatchQueue, BusyError, Limiter
 
 
 def test_concurrent_questions_share_a_batch_and_keep_their_answers() -> None:
@@ -22,7 +22,7 @@ def test_concurrent_questions_share_a_batch_and_keep_their_answers() -> None:
 
     async def ask() -> list[int]:
         with ThreadPoolExecutor(1) as thread:
-            desk = Desk(answer, thread, waiting=100, together=8)
+            desk = BatchQueue(answer, thread, waiting=100, together=8)
             return await asyncio.gather(*(desk.ask(number) for number in range(20)))
 
     assert run(ask()) == [10 * number for number in range(20)]
@@ -38,7 +38,7 @@ def test_questions_are_dealt_out_evenly_to_the_lanes() -> None:
 
     async def ask() -> list[int]:
         with ThreadPoolExecutor(2) as threads:
-            desk = Desk(answer, threads, waiting=100, together=64, lanes=2)
+            desk = BatchQueue(answer, threads, waiting=100, together=64, lanes=2)
             return await asyncio.gather(*(desk.ask(number) for number in range(17)))
 
     assert run(ask()) == list(range(17))
@@ -53,7 +53,7 @@ def test_one_bad_question_fails_alone() -> None:
 
     async def ask() -> list[object]:
         with ThreadPoolExecutor(1) as thread:
-            desk = Desk(answer, thread, waiting=100, together=8)
+            desk = BatchQueue(answer, thread, waiting=100, together=8)
             asked = (desk.ask(number) for number in range(6))
             async with asyncio.timeout(10):
                 return await asyncio.gather(*asked, return_exceptions=True)
@@ -66,7 +66,7 @@ def test_one_bad_question_fails_alone() -> None:
 def test_a_desk_with_too_many_waiting_says_so_and_recovers() -> None:
     async def ask() -> None:
         with ThreadPoolExecutor(1) as thread:
-            desk = Desk(lambda questions: list(questions), thread, waiting=3, together=2)
+            desk = BatchQueue(lambda questions: list(questions), thread, waiting=3, together=2)
             asked = (desk.ask(number) for number in range(5))
             told = await asyncio.gather(*asked, return_exceptions=True)
             assert told[:3] == [0, 1, 2]
@@ -79,7 +79,7 @@ def test_a_desk_with_too_many_waiting_says_so_and_recovers() -> None:
 def test_a_visitor_who_leaves_does_not_stop_the_others() -> None:
     async def ask() -> None:
         with ThreadPoolExecutor(1) as thread:
-            desk = Desk(lambda questions: list(questions), thread, waiting=10, together=2)
+            desk = BatchQueue(lambda questions: list(questions), thread, waiting=10, together=2)
             leaving = asyncio.ensure_future(desk.ask(1))
             staying = asyncio.ensure_future(desk.ask(2))
             await asyncio.sleep(0)
@@ -99,7 +99,7 @@ def test_a_gate_lets_few_in_and_few_wait() -> None:
         return number
 
     async def ask() -> None:
-        gate = Gate(2, 1)
+        gate = Limiter(2, 1)
         tasks = [asyncio.ensure_future(gate.run(work, number)) for number in range(3)]
         while len(inside) < 2:
             await asyncio.sleep(0.01)

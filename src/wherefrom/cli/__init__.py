@@ -14,25 +14,25 @@ import traceback
 
 import click
 
-from wherefrom.cli.output import speaks, talk, with_quiet
+from wherefrom.cli.output import echo_err, is_verbose, with_quiet
 from wherefrom.errors import Stopped, UserError, did_you_mean
 
 # name -> module of this package that defines it, in the order that --help lists them
 COMMANDS: dict[str, str] = {
-    "study": "lab",
+    "study": "train",
     "ask": "ask",
     "judge": "judge",
     "names": "judge",
     "report": "report",
     "twins": "twins",
-    "pretrain": "lab",
-    "finetune": "lab",
-    "evaluate": "lab",
-    "baseline": "lab",
-    "export": "lab",
+    "pretrain": "train",
+    "finetune": "train",
+    "evaluate": "train",
+    "baseline": "train",
+    "export": "train",
     "serve": "serve",
     "law": "law",
-    "attention": "inside",
+    "attention": "attention",
     "variants": "data",
     "recipes": "data",
     "world": "data",
@@ -101,11 +101,11 @@ def set_what_torch_reads() -> None:
 def main() -> None:
     """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
     set_what_torch_reads()
-    if not speaks():
+    if not is_verbose():
         sys.stdout = io.StringIO()  # one process prints the result
     status = _run()
-    if "wherefrom.training.processes" in sys.modules:  # it may have joined others
-        from wherefrom.training.processes import end_process
+    if "wherefrom.training.distributed" in sys.modules:  # it may have joined others
+        from wherefrom.training.distributed import end_process
 
         end_process(status)
     sys.exit(status)
@@ -116,22 +116,22 @@ def _run() -> int:
     try:
         status = cli.main(prog_name="wherefrom", standalone_mode=False)
     except UserError as mistake:
-        talk(f"wherefrom: {mistake}")
+        echo_err(f"wherefrom: {mistake}")
         return 2
     except click.ClickException as mistake:
-        talk(f"wherefrom: {_in_a_sentence(mistake)}")
+        echo_err(f"wherefrom: {_in_a_sentence(mistake)}")
         return mistake.exit_code
     except (click.Abort, KeyboardInterrupt) as end:
         saved = isinstance(end, Stopped) or isinstance(end.__cause__, Stopped)
         how = "; go on with it by repeating the command with --resume" if saved else ""
-        talk(f"wherefrom: stopped{how}.")
+        echo_err(f"wherefrom: stopped{how}.")
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return 1
     except Exception:
         traceback.print_exc()
-        talk("wherefrom: the above is a failure of ours, not of yours; please report it.")
+        echo_err("wherefrom: the above is a failure of ours, not of yours; please report it.")
         return 1
     return status if isinstance(status, int) else 0
 

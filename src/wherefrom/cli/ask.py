@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wherefrom.cli.completion import complete_paths
-from wherefrom.cli.output import print_json, speaks, talk
+from wherefrom.cli.output import echo_err, is_verbose, print_json
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
-    from wherefrom.provenance.asked_rows import AskedRow
+    from wherefrom.provenance.ask import AskedRow
     from wherefrom.provenance.verdicts import Verdict
 
 PATH = click.Path(path_type=Path)
@@ -47,7 +47,7 @@ def ask(
     A QUESTION is worded as the run was taught: "Where was Ada Moe born?". "-" reads more of them
     from stdin, one a line.
     """
-    from wherefrom.training.newest import find_newest_run, is_run
+    from wherefrom.training.run_folder import find_newest_run, is_run
 
     questions = list(words)
     if words and is_run(words[0]):
@@ -55,7 +55,7 @@ def ask(
     else:
         _refuse_no_run(words)
         folder = find_newest_run()
-        talk(f"asking the newest run, {folder}")
+        echo_err(f"asking the newest run, {folder}")
     if answers is not None and (questions or file is not None):
         raise UserError("--answers brings its own questions; leave the others out.")
     if not questions and file is None and answers is None:
@@ -63,11 +63,11 @@ def ask(
             'ask takes a question, as in wherefrom ask "Where was Ada Moe born?", or --file TSV, '
             "or - for questions on stdin; none came."
         )
-    from wherefrom.provenance.asking import open_asker
-    from wherefrom.provenance.foreign import judge_answers
+    from wherefrom.provenance.ask import open_asker
+    from wherefrom.provenance.judging.external_answers import judge_answers
 
     rows = _answer_rows(answers) if answers is not None else _question_rows(questions, file)
-    with open_asker(folder, say=talk) as asker, _Progress(len(rows)) as progress:
+    with open_asker(folder, say=echo_err) as asker, _Progress(len(rows)) as progress:
         if answers is None:
             verdicts = asker.ask_rows(rows, always_answer=always_answer, risk=risk, report=progress)
         else:
@@ -76,7 +76,7 @@ def ask(
             )
             verdicts = judged.verdicts
             if judged.note:
-                talk(judged.note)
+                echo_err(judged.note)
     if as_json:
         print_json([verdict.to_dict() for verdict in verdicts])
         return
@@ -99,8 +99,8 @@ def _refuse_no_run(words: tuple[str, ...]) -> None:
 
 def _question_rows(questions: list[str], file: Path | None) -> list[AskedRow]:
     """The questions in the order of the command line, those of --file behind them."""
-    from wherefrom.corpus.files import read_lines
-    from wherefrom.provenance.asked_rows import as_rows, read_question_rows
+    from wherefrom.corpus.documents import read_lines
+    from wherefrom.provenance.ask import as_rows, read_question_rows
 
     typed = [question for question in questions if question != "-"]
     rows = as_rows(typed)
@@ -112,8 +112,8 @@ def _question_rows(questions: list[str], file: Path | None) -> list[AskedRow]:
 
 
 def _answer_rows(file: Path) -> list[AskedRow]:
-    from wherefrom.corpus.files import read_lines
-    from wherefrom.provenance.asked_rows import read_answer_rows
+    from wherefrom.corpus.documents import read_lines
+    from wherefrom.provenance.ask import read_answer_rows
 
     return read_answer_rows(read_lines(file, "answers").lines, str(file))
 
@@ -140,7 +140,7 @@ def _stdin_lines() -> list[tuple[int, str]]:
 
 def _tell(verdict: Verdict, *, many: bool) -> None:
     """One verdict for a person: what is told, what it is, the lines, and why."""
-    from wherefrom.provenance.reasons import percent, shorten
+    from wherefrom.provenance.verdicts import percent, shorten
 
     if many:
         click.echo(shorten(verdict.question))
@@ -181,13 +181,13 @@ class _Progress:
     def __call__(self, done: int) -> None:
         self._done += done
         now = time.monotonic()
-        if not speaks() or now - self._began < PATIENCE:
+        if not is_verbose() or now - self._began < PATIENCE:
             return
         if sys.stderr.isatty():
             self._draw()
         elif now - self._last > LINE_EVERY:
             self._last = now
-            talk(f"{self._done:,} of {self._total:,} questions asked")
+            echo_err(f"{self._done:,} of {self._total:,} questions asked")
 
     def _draw(self) -> None:
         if self._bar is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wherefrom.cli.completion import complete_problems
-from wherefrom.cli.output import print_json, print_table, talk
+from wherefrom.cli.output import echo_err, print_json, print_table
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def problems(name: str | None, as_json: bool) -> None:
         else:
             rows = [(p.name, p.title, " ".join(p.example)) for p in PROBLEMS.values()]
             print_table(("problem", "what is asked", "an answer"), rows)
-            talk("wherefrom problems NAME describes one of them.")
+            echo_err("wherefrom problems NAME describes one of them.")
         return
     problem = find_problem(name)
     if as_json:
@@ -164,11 +164,11 @@ def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: i
     if form == "table":
         if out is not None:
             _write(out, "\n".join(_plain_rows(graded)) + "\n")
-            talk(f"written to {out}")
+            echo_err(f"written to {out}")
         else:
             rows = [_row(item) for item in graded]
             print_table(("student", "id", "problem", "verdict", "points", "because"), rows)
-        talk(gradescope(graded)["output"])
+        echo_err(gradescope(graded)["output"])
         return
     if form == "gradescope":
         record: object = gradescope(graded)
@@ -180,7 +180,7 @@ def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: i
         from wherefrom.storage import write_json
 
         write_json(out, record)
-        talk(f"written to {out}")
+        echo_err(f"written to {out}")
 
 
 def _row(item: Graded) -> tuple[str, ...]:

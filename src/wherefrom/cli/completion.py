@@ -43,7 +43,7 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from wherefrom.cli.output import talk
+    from wherefrom.cli.output import echo_err
 
     found = get_completion_class(shell)
     assert found is not None
@@ -52,4 +52,4 @@ def completion(shell: str) -> None:
     writer = found(root, {}, "wherefrom", VARIABLE)
     click.echo(writer.source_template % writer.source_vars())
     if sys.stdout.isatty():  # somebody looks at it; a start-up file that evaluates it is spared
-        talk(f"to keep it, {WHERE[shell]}.")
+        echo_err(f"to keep it, {WHERE[shell]}.")

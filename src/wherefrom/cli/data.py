@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wherefrom.cli.output import print_json, print_table, talk
+from wherefrom.cli.output import echo_err, print_json, print_table
 
 
 @click.command()
@@ -34,7 +34,7 @@ def world(people: int, seed: int, out: Path, as_json: bool) -> None:
         ("  commonest", f"{summary.majority_place}, {summary.majority_share:.1%} of the people"),
     ]
     print_table(("world", f"seed {summary.seed}"), rows)
-    talk(f"written to {out}")
+    echo_err(f"written to {out}")
 
 
 @click.command()
@@ -58,7 +58,7 @@ def variants(as_json: bool) -> None:
         return
     cells = [(row["name"], f"{row['parameters']:,}", row["about"]) for row in rows]
     print_table(("variant", "parameters", ""), cells)
-    talk("at block 128, 4 layers, 8 heads, width 256, vocabulary 256, 64 latents")
+    echo_err("at block 128, 4 layers, 8 heads, width 256, vocabulary 256, 64 latents")
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.output import print_json, print_table, talk
+from wherefrom.cli.output import echo_err, print_json, print_table
 
 RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
 JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
@@ -28,15 +28,14 @@ def judge(
     run: Path | None, risk: float | None, level: float, resamples: int, seed: int, as_json: bool
 ) -> None:
     """Judge the verdicts of RUN (the newest if left out) on people kept for that."""
-    from wherefrom.corpus.people import FITTING, read_people
-    from wherefrom.provenance.account import Estimate
-    from wherefrom.provenance.judging import judge_run, write_judgement
-    from wherefrom.training.newest import find_newest_run
-    from wherefrom.training.run import load_run
+    from wherefrom.corpus.subjects import FITTING, read_people
+    from wherefrom.provenance.after_training import Estimate
+    from wherefrom.provenance.judging.judge import judge_run, write_judgement
+    from wherefrom.training.run_folder import find_newest_run, load_run
 
     loaded = load_run(find_newest_run() if run is None else run)
     people = sum(person.role != FITTING for person in read_people(loaded.folder))
-    asked = Estimate("asked about", people, talk)
+    asked = Estimate("asked about", people, echo_err)
     judgement = judge_run(
         loaded, risk=risk, level=level, resamples=resamples, seed=seed, report=asked
     )
@@ -64,7 +63,7 @@ def judge(
     floor = record["open_world_floor"]
     click.echo(f"open-world floor: {show(floor)} ({floor['reason']})")
     for note in record["notes"]:
-        talk(note)
+        echo_err(note)
     click.echo(f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json")
 
 
@@ -122,9 +121,8 @@ def print_verdicts(rows: list[dict[str, Any]]) -> None:
 @JSON
 def names(run: Path | None, people: int, level: float, seed: int, as_json: bool) -> None:
     """Ask RUN (the newest if left out) about invented names: what it makes of a name alone."""
-    from wherefrom.provenance.origins import probe_run, write_origins
-    from wherefrom.training.newest import find_newest_run
-    from wherefrom.training.run import load_run
+    from wherefrom.provenance.names import probe_run, write_origins
+    from wherefrom.training.run_folder import find_newest_run, load_run
 
     loaded = load_run(find_newest_run() if run is None else run)
     record = probe_run(loaded, each=people, level=level, seed=seed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wherefrom.cli.output import print_json, print_table, talk
+from wherefrom.cli.output import echo_err, print_json, print_table
 
 if TYPE_CHECKING:
     from wherefrom.attention.agreement import Agreement
@@ -80,13 +80,13 @@ def law(
     agreement = compare(exact, seen)
     if plot is not None:
         _write_plots(plot, built, exact, seen)
-        talk(f"the figures are in {plot}.")
+        echo_err(f"the figures are in {plot}.")
     if as_json:
         print_json(_record(built, exact, seen, agreement, seed))
     else:
         _print(built, exact, seen, agreement)
     if not agreement.agrees:
-        talk(f"wherefrom: {agreement.sentence}")
+        echo_err(f"wherefrom: {agreement.sentence}")
         return 1
     return 0
 
@@ -187,7 +187,7 @@ def _write_plots(path: str, built: NoisyDesign, law: HeadsLaw, trials: HeadsTria
     from wherefrom.attention.noisy_queries import design_for_noise
     from wherefrom.attention.trials import simulate
     from wherefrom.report import workbench_figures as figures
-    from wherefrom.report.theme import page
+    from wherefrom.report.figures import page
     from wherefrom.storage import write_whole
 
     keys, beta = law.keys, built.design.beta

@@ -20,7 +20,7 @@ def with_quiet(command: click.Command) -> click.Command:
     """The command with --quiet, unless it has one of its own; a mistake is told all the same."""
     if not any("--quiet" in parameter.opts for parameter in command.params):
 
-        def hush(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        def set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
             ctx.meta[QUIET] = value or ctx.meta.get(QUIET, False)
 
         command.params.append(
@@ -28,7 +28,7 @@ def with_quiet(command: click.Command) -> click.Command:
                 ["--quiet"],
                 is_flag=True,
                 expose_value=False,
-                callback=hush,
+                callback=set_quiet,
                 help="Say nothing on stderr but mistakes.",
             )
         )
@@ -60,13 +60,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     console.print(table)
 
 
-def talk(sentence: str) -> None:
+def echo_err(sentence: str) -> None:
     """A remark for the person at the terminal, on stderr."""
-    if speaks():
+    if is_verbose():
         click.echo(sentence, err=True)
 
 
-def speaks() -> bool:
+def is_verbose() -> bool:
     """Whether this process talks: of several under torchrun one does, and none with --quiet."""
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(QUIET):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wherefrom.cli.output import speaks
+from wherefrom.cli.output import is_verbose
 
 if TYPE_CHECKING:
     from wherefrom.model.decoder import Decoder
@@ -21,7 +21,7 @@ class TrainingProgress:
     """Observes training; `quiet` says nothing at all."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet or not speaks()
+        self._quiet = quiet or not is_verbose()
         self._bar: Any = None
         self._task: Any = None
         self._phase = ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wherefrom.cli.output import talk
+from wherefrom.cli.output import echo_err
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,27 +35,27 @@ NAME = "report.html"
 def report(run: Path | None, out: Path | None, form: str | None) -> None:
     """Write the report on RUN (the newest if left out) from its records: one HTML file."""
     from wherefrom.report.study_report import make_report
-    from wherefrom.training.newest import find_newest_run
+    from wherefrom.training.run_folder import find_newest_run
 
     form = form or (ENDINGS.get(out.suffix.lower(), "html") if out is not None else "html")
     made = make_report(find_newest_run() if run is None else run)
     if out is None and form != "html":
         click.echo(_render(made, form), nl=False)
         return
-    _write(made, made.run / NAME if out is None else out, form, talk)
+    _write(made, made.run / NAME if out is None else out, form, echo_err)
 
 
 def write_study_report(folder: Path, *, say: Callable[[str], None]) -> None:
     """The report at the end of a study; what hinders it is told and costs nothing else."""
     from wherefrom.report.study_report import make_report
-    from wherefrom.training.processes import join_processes
+    from wherefrom.training.distributed import join_processes
 
     if not join_processes().leads:
         return
     try:
         _write(make_report(folder), folder / NAME, "html", say)
     except UserError as problem:
-        talk(f"no report: {problem}")
+        echo_err(f"no report: {problem}")
 
 
 def _write(made: Report, out: Path, form: str, say: Callable[[str], None]) -> None:
@@ -75,9 +75,9 @@ def _render(made: Report, form: str) -> str:
     if form == "json":
         return json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
     if form == "md":
-        from wherefrom.report.report_text import render_markdown
+        from wherefrom.report.render import render_markdown
 
         return render_markdown(record)
-    from wherefrom.report.report_html import render_html
+    from wherefrom.report.render import render_html
 
     return render_html(record)

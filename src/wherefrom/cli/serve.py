@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wherefrom.cli.output import talk
+from wherefrom.cli.output import echo_err
 
 
 @click.command()
@@ -29,19 +29,19 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
     """
     from wherefrom.storage import make_folder
     from wherefrom.web.app import create_app
-    from wherefrom.web.listening import listen, serve_until_told
+    from wherefrom.web.server import listen, serve_until_told
 
     if folder is None:
         folder = make_folder("runs")
     socket = listen(host, port)
     app = create_app(folder, hosts=(host, *names))
     shown = f"[{host}]" if ":" in host else host
-    talk(f"serving {folder} at http://{shown}:{socket.getsockname()[1]}/ (Ctrl-C ends it)")
+    echo_err(f"serving {folder} at http://{shown}:{socket.getsockname()[1]}/ (Ctrl-C ends it)")
     if host not in ("127.0.0.1", "localhost", "::1"):
-        talk("anybody who can reach this machine can use the page, and train on it.")
+        echo_err("anybody who can reach this machine can use the page, and train on it.")
 
-    def farewell() -> None:
+    def on_exit() -> None:
         going_on = app.state.lab.close()
-        talk(f"ended; the training of {going_on[0]} goes on." if going_on else "ended.")
+        echo_err(f"ended; the training of {going_on[0]} goes on." if going_on else "ended.")
 
-    serve_until_told(app, socket, farewell)
+    serve_until_told(app, socket, on_exit)

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.options import settings_from, training_options
 from wherefrom.cli.output import print_json, print_table
 from wherefrom.cli.progress import TrainingProgress
+from wherefrom.cli.train import settings_from, training_options
 from wherefrom.errors import UserError
 
 PATH = click.Path(path_type=Path)
@@ -63,7 +63,10 @@ def twins(
             f"embedded world; it got {len(paths)} path{'s' if len(paths) > 1 else ''}. To leave "
             "one person out of a run, give RUN and --without NAME."
         )
-    from wherefrom.provenance.crossing import check_crossing_folder, cross_pretrain
+    from wherefrom.provenance.attribution.cross_pretraining import (
+        check_crossing_folder,
+        cross_pretrain,
+    )
     from wherefrom.study import embedded_files
 
     settings = settings_from(**options)
@@ -87,8 +90,13 @@ def twins(
 
 
 def _leave_out(paths: tuple[Path, ...], name: str, quiet: bool, **options: Any) -> dict[str, Any]:
-    from wherefrom.provenance.left_out import is_finished, leave_out, plan, twin_folder
-    from wherefrom.training.run import load_run
+    from wherefrom.provenance.attribution.leave_one_out import (
+        is_finished,
+        leave_out,
+        plan,
+        twin_folder,
+    )
+    from wherefrom.training.run_folder import load_run
 
     if len(paths) != 1:
         raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")

@@ -21,7 +21,7 @@ WASTE = 0.09  # padding allowed in a part, as a share of its real tokens
 
 
 @dataclass(frozen=True)
-class Source:
+class ExampleSource:
     """One ingredient of a mixture: `count` records, and how record i becomes an example."""
 
     name: str
@@ -31,7 +31,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Part:
+class MicroBatch:
     """Rows of like length: ids (rows, length) int64 and the weight of predicting each."""
 
     ids: torch.Tensor
@@ -42,7 +42,7 @@ class Part:
 class Batch:
     """What one optimizer step learns from; its parts share one loss denominator, `weight`."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MicroBatch, ...]
     weight: float
     examples: int
     tokens: int  # real ones
@@ -50,7 +50,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPosition:
     """Where the next batch of a stream is."""
 
     pool: int = 0
@@ -62,7 +62,7 @@ class BatchStream:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[ExampleSource],
         *,
         seed: Sequence[int],
         tokens: int | None = None,
@@ -89,7 +89,7 @@ class BatchStream:
         per_step = self._examples or self._pool_size / len(self.pool(0))
         return self.epoch_examples() / per_step
 
-    def from_place(self, place: Place) -> Iterator[tuple[Batch, Place]]:
+    def from_place(self, place: StreamPosition) -> Iterator[tuple[Batch, StreamPosition]]:
         """Batches from `place` on, each with the place of the one behind it.
 
         The next pool is prepared by a thread while the present one is learned from.
@@ -102,7 +102,9 @@ class BatchStream:
                 coming = ahead.submit(self.pool, number + 1)
                 for index in range(start, len(batches)):
                     last = index + 1 == len(batches)
-                    after = Place(number + 1, 0) if last else Place(number, index + 1)
+                    after = (
+                        StreamPosition(number + 1, 0) if last else StreamPosition(number, index + 1)
+                    )
                     yield batches[index], after
                 number, start = number + 1, 0
 
@@ -188,11 +190,11 @@ def _batch(groups: list[list[Example]]) -> Batch:
     )
 
 
-def _stack(group: list[Example]) -> Part:
+def _stack(group: list[Example]) -> MicroBatch:
     length = max(len(example) for example in group)
     ids = np.zeros((len(group), length), dtype=np.int64)
     weights = np.zeros((len(group), length), dtype=np.float32)
     for row, example in enumerate(group):
         ids[row, : len(example)] = example.ids
         weights[row, : len(example)] = example.weights
-    return Part(ids=torch.from_numpy(ids), weights=torch.from_numpy(weights))
+    return MicroBatch(ids=torch.from_numpy(ids), weights=torch.from_numpy(weights))

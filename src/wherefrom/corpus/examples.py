@@ -20,11 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.asked import weigh_facts
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import facts_of
+from wherefrom.corpus.facts import facts_of, weigh_facts
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 
 Ids = NDArray[np.int32]
@@ -64,7 +63,7 @@ class EncodedQuestion:
 
 
 def encode_documents(
-    documents: Sequence[Document], tokens: Tokens, questions: Sequence[Question] = ()
+    documents: Sequence[Document], tokens: Tokenizer, questions: Sequence[Question] = ()
 ) -> list[EncodedDocument]:
     """Tokenize once; examples are slices of what is made here.
 
@@ -103,7 +102,7 @@ def encode_documents(
 
 
 def encode_questions(
-    questions: Sequence[Question], tokens: Tokens, block: int
+    questions: Sequence[Question], tokens: Tokenizer, block: int
 ) -> list[EncodedQuestion]:
     """Tokenize questions with their answers; one that the model cannot hold is refused."""
     prompts = tokens.encode_all([question.text for question in questions])

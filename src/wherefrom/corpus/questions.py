@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wherefrom.corpus.files import TextFile, read_lines
+from wherefrom.corpus.documents import TextFile, read_lines
 from wherefrom.errors import UserError
 
 SLOT = "{subject}"

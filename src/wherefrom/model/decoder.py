@@ -21,7 +21,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.cache import Cache, LayerCache
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.fused import rms_norm, swiglu
-from wherefrom.model.mixers import Glance, Rotation, Variant, chosen, find_variant
+from wherefrom.model.mixers import AttentionRecord, Rotation, Variant, chosen, find_variant
 
 
 class GeluFeed(nn.Module):
@@ -77,7 +77,7 @@ class Block(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[Glance] | None = None,
+        watch: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
         """`select` (flat indices into B*T): what comes after the mixing is done for these only."""
@@ -177,7 +177,7 @@ class Decoder(nn.Module):
         *,
         cache: Cache | None = None,
         select: Tensor | None = None,
-        watch: list[Glance] | None = None,
+        watch: list[AttentionRecord] | None = None,
     ) -> Tensor:
         """Logits for each position; `select` (flat indices into B*T) asks for those rows only."""
         logits: Tensor = self.head(self.hidden(ids, cache=cache, select=select, watch=watch))
@@ -189,7 +189,7 @@ class Decoder(nn.Module):
         *,
         cache: Cache | None = None,
         select: Tensor | None = None,
-        watch: list[Glance] | None = None,
+        watch: list[AttentionRecord] | None = None,
     ) -> Tensor:
         """The last normalised hidden state of each position, before the head.
 
@@ -225,7 +225,7 @@ class Decoder(nn.Module):
         latent: LatentPair,
         start: int,
         cache: Cache | None,
-        watch: list[Glance] | None,
+        watch: list[AttentionRecord] | None,
         select: Tensor | None,
     ) -> Tensor:
         down, *inside, up = self.blocks

@@ -16,7 +16,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from wherefrom.corpus.tokens import MASK, MASK_CHARACTER, PAD, PAD_CHARACTER, Tokens
+from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER, PAD, PAD_CHARACTER, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder, swiglu_width
 from wherefrom.storage import make_folder, write_json, write_whole
@@ -32,7 +32,7 @@ class Shape:
     weights: Callable[[Decoder], Iterator[tuple[str, Tensor]]]
 
 
-def export_model(model: Decoder, tokens: Tokens, out: Path) -> None:
+def export_model(model: Decoder, tokens: Tokenizer, out: Path) -> None:
     """Write the folder; config.json comes last, so that half a folder is never taken for one."""
     variant = model.config.variant
     if variant not in SHAPES:

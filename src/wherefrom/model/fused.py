@@ -35,7 +35,7 @@ def swiglu(joint: Tensor) -> Tensor:
     return _apply(_Swiglu, joint)
 
 
-def turn_pairs(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, ...]:
+def apply_rotary(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, ...]:
     """Queries, keys and values (B, H, T, D) of the joint projection (B, T, 3 C).
 
     Pair (i, i + D/2) of queries and keys is turned by the angle whose cos and sin (T, D/2) are
@@ -49,7 +49,7 @@ def turn_pairs(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Ten
         turned = torch.cat((first * c - second * s, second * c + first * s), dim=-1)
         query, key = turned.permute(2, 0, 3, 1, 4).unbind(0)
         return query, key, shaped[:, :, 2].transpose(1, 2)
-    return _apply(_TurnPairs, joint, cos, sin, heads)
+    return _apply(_ApplyRotary, joint, cos, sin, heads)
 
 
 def _apply(step: Any, *inputs: Any) -> Any:
@@ -96,7 +96,7 @@ class _Swiglu(Function):
         return (result,)
 
 
-class _TurnPairs(Function):
+class _ApplyRotary(Function):
     @staticmethod
     def forward(
         ctx: Any, joint: Tensor, cos: Tensor, sin: Tensor, heads: int

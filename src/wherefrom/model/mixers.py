@@ -20,11 +20,11 @@ from wherefrom.attention.equation import attend, attend_fused, softmax_over_keys
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.cache import LayerCache, causal_mask, past_length
 from wherefrom.model.config import ModelConfig
-from wherefrom.model.fused import turn_pairs
+from wherefrom.model.fused import apply_rotary
 
 
 @dataclass(frozen=True)
-class Glance:
+class AttentionRecord:
     """What a reader may see of one layer.
 
     Weights and scores are (B, H, T, keys), values (B, H, keys, D); scores are -inf where a query
@@ -36,7 +36,9 @@ class Glance:
     values: Tensor
 
     @classmethod
-    def of(cls, weights: Tensor, scores: Tensor, values: Tensor, mask: Tensor | None) -> Glance:
+    def of(
+        cls, weights: Tensor, scores: Tensor, values: Tensor, mask: Tensor | None
+    ) -> AttentionRecord:
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf)
         return cls(weights=weights, scores=scores, values=values)
@@ -66,7 +68,7 @@ class Heads(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[Glance] | None = None,
+        watch: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
         """`mask` None means causal self-attention; `watch` collects what a reader may see.
@@ -96,11 +98,11 @@ class Heads(nn.Module):
                 mask = causal_mask(query.shape[2], key.shape[2], x.device)
             if key.shape[2]:
                 seen = attend(query, key, value, scale=scale, mask=mask)
-                watch.append(Glance.of(seen.weights, seen.scores, value, mask))
+                watch.append(AttentionRecord.of(seen.weights, seen.scores, value, mask))
                 context = seen.context
             else:  # a perceiver's latents before the first is complete: nobody to listen to
                 nobody = query.new_zeros(*query.shape[:3], 0)
-                watch.append(Glance(nobody, nobody, value))
+                watch.append(AttentionRecord(nobody, nobody, value))
                 context = torch.zeros_like(query)
         return self.out(chosen(_merge(context), select))
 
@@ -144,7 +146,7 @@ class Synthesizer(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[Glance] | None = None,
+        watch: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
         assert source is None, "a synthesizer compares nothing, so it cannot read another sequence"
@@ -157,7 +159,7 @@ class Synthesizer(nn.Module):
         mask = causal_mask(x.shape[1], length, x.device)
         weights = softmax_over_keys(scores, mask)
         if watch is not None:
-            watch.append(Glance.of(weights, scores, value, mask))
+            watch.append(AttentionRecord.of(weights, scores, value, mask))
         if self.training and self.dropout:
             weights = F.dropout(weights, self.dropout)
         return self.out(chosen(_merge(weights @ value), select))
@@ -184,7 +186,7 @@ class Rotation(nn.Module):
         Its first position is `start`.
         """
         positions = slice(start, start + joint.shape[1])
-        return turn_pairs(joint, self.cos[positions], self.sin[positions], heads)
+        return apply_rotary(joint, self.cos[positions], self.sin[positions], heads)
 
 
 @dataclass(frozen=True)

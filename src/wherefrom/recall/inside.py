@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from wherefrom.attention.equation import log_leftover
 from wherefrom.attention.limits import second_weights
-from wherefrom.corpus.tokens import MASK, Tokens
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.model.mixers import Glance
+from wherefrom.model.mixers import AttentionRecord
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +80,9 @@ class InsideView:
 
 
 @torch.inference_mode()
-def look_inside(model: Decoder, tokens: Tokens, question: str, subject: str | None) -> InsideView:
+def look_inside(
+    model: Decoder, tokens: Tokenizer, question: str, subject: str | None
+) -> InsideView:
     """Every layer and head as the model reads the question and is about to answer."""
     ((ids, offsets),) = tokens.encode_with_offsets([question])
     ids = [*ids, MASK]
@@ -90,7 +92,7 @@ def look_inside(model: Decoder, tokens: Tokens, question: str, subject: str | No
             f"{model.config.longest_input}; ask a shorter one."
         )
     name = _name_tokens(question, subject, offsets)
-    glances: list[Glance] = []
+    glances: list[AttentionRecord] = []
     model.eval()
     model(torch.tensor([ids]), watch=glances)
     heads = []
@@ -107,7 +109,9 @@ def look_inside(model: Decoder, tokens: Tokens, question: str, subject: str | No
     )
 
 
-def _view(glance: Glance, layer: int, head: int, name: tuple[int, ...] | None) -> HeadView | None:
+def _view(
+    glance: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None
+) -> HeadView | None:
     """The last query of one head, or None when it may look nowhere."""
     seen = glance.weights[0, head, -1] > 0
     if not bool(seen.any()):

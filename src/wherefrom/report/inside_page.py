@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import plotly.graph_objects as go
 
-from wherefrom.corpus.tokens import MASK_CHARACTER
+from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView
-from wherefrom.report.theme import SHADES, page, themed
+from wherefrom.report.figures import SHADES, page, themed
 from wherefrom.report.workbench_figures import attention_map
 from wherefrom.storage import write_whole
 

@@ -13,25 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.errors import UserError
-from wherefrom.report.report_people import documents_section, examples_section, places_section
-from wherefrom.report.report_training import (
+from wherefrom.report.records import Records, read_records
+from wherefrom.report.sections import (
+    Section,
+    calibration_section,
     cost_section,
     curves_section,
+    documents_section,
+    examples_section,
     find_row,
+    grades_section,
     made_section,
+    names_section,
+    percent,
+    places_section,
     recall_rows,
     recall_section,
-)
-from wherefrom.report.report_twins import names_section, twins_section
-from wherefrom.report.report_verdicts import (
-    calibration_section,
-    grades_section,
     risk_section,
     telling_section,
+    twins_section,
     verdicts_section,
 )
-from wherefrom.report.run_records import Records, read_records
-from wherefrom.report.sections import Section, percent
 
 FORMAT = 1
 # what reading a record of an unknown shape may end in

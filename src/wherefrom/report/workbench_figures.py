@@ -20,7 +20,7 @@ from wherefrom.attention.noise import A, NoisyKeys
 from wherefrom.attention.noisy_queries import design_for_noise
 from wherefrom.attention.trials import BINS, HeadsTrials, WeightTrials
 from wherefrom.errors import UserError
-from wherefrom.report.theme import BLUE, COLOURS, GREY, ORANGE, SHADES, themed
+from wherefrom.report.figures import BLUE, COLOURS, GREY, ORANGE, SHADES, themed
 
 Floats = NDArray[np.float64]
 

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from wherefrom.corpus.batches import Place
+from wherefrom.corpus.batches import StreamPosition
 from wherefrom.storage import make_folder, sha256_of, write_json, write_whole
-from wherefrom.training.shards import cut_like, put_together
+from wherefrom.training.distributed import gather, shard_like
 
 KEPT = 2
 
@@ -33,7 +33,7 @@ class Progress:
     phase: int = 0
     step: int = 0  # in this phase
     total_steps: int = 0
-    place: Place = field(default_factory=Place)
+    place: StreamPosition = field(default_factory=StreamPosition)
     seconds: float = 0.0  # of training, in this phase
     total_seconds: float = 0.0
     tokens: int = 0
@@ -57,7 +57,7 @@ def save_checkpoint(
         for parameter, state in optimizer.state_dict()["state"].items():
             for key, tensor in state.items():
                 tensors[f"optimizer/{index}/{parameter}/{key}"] = tensor
-    tensors = {name: put_together(tensor).contiguous() for name, tensor in tensors.items()}
+    tensors = {name: gather(tensor).contiguous() for name, tensor in tensors.items()}
     if not writes:
         return
     make_folder(folder)
@@ -103,7 +103,7 @@ class Checkpoint:
         for optimizer, state in zip(optimizers, states, strict=True):
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             for number, kept in state.items():
-                state[number] = {k: cut_like(t, parameters[number]) for k, t in kept.items()}
+                state[number] = {k: shard_like(t, parameters[number]) for k, t in kept.items()}
             optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
 
@@ -123,7 +123,7 @@ def _load_if_good(record: Path) -> Checkpoint | None:
         if content["sha256"] != sha256_of(weights):
             return None
         fields = dict(content["progress"])
-        fields["place"] = Place(**fields["place"])
+        fields["place"] = StreamPosition(**fields["place"])
         fields["pending_losses"] = tuple(fields["pending_losses"])
         return Checkpoint(progress=Progress(**fields), tensors=load_file(weights))
     except (OSError, ValueError, KeyError, TypeError):
@@ -132,7 +132,7 @@ def _load_if_good(record: Path) -> Checkpoint | None:
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
     """The weights by name, each in one piece; of several processes all must ask at once."""
-    return {name: put_together(tensor).contiguous() for name, tensor in model.state_dict().items()}
+    return {name: gather(tensor).contiguous() for name, tensor in model.state_dict().items()}
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> str:

@@ -1,30 +1,106 @@
-"""Jobs: from records to a finished run folder. Pretraining, finetuning and both at once are one
-function with other phases, other data and perhaps another model to start from."""
+"""A run trained once more with other documents and nothing else changed: how a twin is made.
+
+The twin takes the run's own vocabulary, shape, seed, phases and questions, and as many steps at the
+same learning rates: a run that was given minutes left a record of its pace, which is followed
+instead of the clock. With the same documents, the twin's weights are the run's to the last bit (on
+the same number of threads).
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from wherefrom.corpus.documents import Corpus
-from wherefrom.corpus.questions import QuestionSet
-from wherefrom.corpus.tokens import Tokens
-from wherefrom.errors import UserError
+from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.questions import Question, QuestionSet
+from wherefrom.corpus.tokenizer import Tokenizer
+from wherefrom.errors import Stopped, UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import find_variant
-from wherefrom.training.checkpoint import load_weights
-from wherefrom.training.keeping import is_finished, train_and_keep
-from wherefrom.training.loop import CHECKPOINT_EVERY, Observer
-from wherefrom.training.processes import choose_device, join_processes
+from wherefrom.storage import read_json, write_whole
+from wherefrom.training.checkpoint import load_weights, whole_weights
+from wherefrom.training.distributed import Processes, choose_device, join_processes
+from wherefrom.training.loop import (
+    CHECKPOINT_EVERY,
+    MinutePace,
+    Observer,
+    Segment,
+    peak_memory,
+    train,
+)
 from wherefrom.training.recipes import Phase, Recipe
-from wherefrom.training.run import Run, load_run, open_folder, start_run, write_shape
-from wherefrom.training.sources import TrainingData
+from wherefrom.training.run_folder import (
+    Run,
+    load_run,
+    open_folder,
+    save_model,
+    start_run,
+    update_run,
+    write_shape,
+)
+from wherefrom.training.sources import TrainingData, stream_for
+
+
+def is_finished(out: Path) -> bool:
+    """Whether the folder holds a run that needs no more training."""
+    has_weights = (out / "model.safetensors").exists()
+    return has_weights and bool(read_json(out / "run.json")["status"] == "finished")
+
+
+def train_and_keep(
+    model: Decoder,
+    tokens: Tokenizer,
+    phases: Sequence[Phase],
+    data: TrainingData,
+    out: Path,
+    *,
+    seed: int,
+    processes: Processes,
+    resume: bool = False,
+    observe: Observer | None = None,
+    compiled: bool = False,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+) -> None:
+    """Train to the end and leave a finished run in `out`; a run that is stopped is marked so."""
+    try:
+        outcome = train(
+            model,
+            phases,
+            data,
+            out,
+            seed=seed,
+            resume=resume,
+            observe=observe,
+            processes=processes,
+            compiled=compiled,
+            checkpoint_every=checkpoint_every,
+        )
+    except (Stopped, UserError) as end:
+        if processes.leads:
+            update_run(out, status="stopped" if isinstance(end, Stopped) else "failed")
+        raise
+    weights = whole_weights(model)
+
+    def finish() -> None:
+        digest = save_model(out, model.config, tokens, weights)
+        update_run(
+            out,
+            status="finished",
+            sha256=digest,
+            steps=outcome.steps,
+            trained_tokens=outcome.tokens,
+            seconds=round(outcome.seconds, 2),
+            peak_mb=round(peak_memory(), 1),
+        )
+
+    processes.lead(finish)
 
 
 @dataclass(frozen=True)
@@ -109,16 +185,16 @@ class Settings:
             **fields,
         )
 
-    def build_tokens(self, texts: Sequence[str], asked: Sequence[str] = ()) -> Tokens:
+    def build_tokens(self, texts: Sequence[str], asked: Sequence[str] = ()) -> Tokenizer:
         """A vocabulary of the texts; chars tokens need the letters of what is asked as well."""
         kind = self.tokens or self.recipe.tokens
         if kind == "chars":
-            return Tokens.of_characters([*texts, *asked, "?"])
-        return Tokens.of_bpe(texts, self.recipe.vocabulary)
+            return Tokenizer.of_characters([*texts, *asked, "?"])
+        return Tokenizer.of_bpe(texts, self.recipe.vocabulary)
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingJob:
     """What one run learns: phases over documents and questions, from a parent or from nothing."""
 
     kind: str
@@ -130,8 +206,8 @@ class Lesson:
     asked: Sequence[str] = ()  # what it will be asked, as far as that is known
 
 
-def teach(
-    lesson: Lesson, settings: Settings, out: str | Path, *, observe: Observer | None = None
+def run_training(
+    lesson: TrainingJob, settings: Settings, out: str | Path, *, observe: Observer | None = None
 ) -> Run:
     """Train a model as the lesson says and leave a finished run in `out`.
 
@@ -182,11 +258,11 @@ def teach(
     return load_run(out, device=device)
 
 
-def _tokens(lesson: Lesson, settings: Settings, out: Path) -> Tokens:
+def _tokens(lesson: TrainingJob, settings: Settings, out: Path) -> Tokenizer:
     if lesson.parent is not None:
         return lesson.parent.tokens
     if settings.resume and (out / "tokenizer.json").exists():
-        return Tokens.from_json((out / "tokenizer.json").read_text(encoding="utf-8"))
+        return Tokenizer.from_json((out / "tokenizer.json").read_text(encoding="utf-8"))
     texts = list(lesson.vocabulary_from)
     if not texts and lesson.corpus is not None:
         texts = lesson.corpus.texts
@@ -196,7 +272,7 @@ def _tokens(lesson: Lesson, settings: Settings, out: Path) -> Tokens:
     return settings.build_tokens(texts, [*lesson.asked, *asked, *answers])
 
 
-def _job(lesson: Lesson, settings: Settings, config: ModelConfig) -> dict[str, Any]:
+def _job(lesson: TrainingJob, settings: Settings, config: ModelConfig) -> dict[str, Any]:
     return {
         "kind": lesson.kind,
         "model": config.model_dump(),
@@ -212,7 +288,7 @@ def _job(lesson: Lesson, settings: Settings, config: ModelConfig) -> dict[str, A
     }
 
 
-def _tokens_wanted(lesson: Lesson, settings: Settings) -> str:
+def _tokens_wanted(lesson: TrainingJob, settings: Settings) -> str:
     if lesson.parent is not None:
         return lesson.parent.tokens.kind
     kind = settings.tokens or settings.recipe.tokens
@@ -229,13 +305,13 @@ def digest_of(texts: Sequence[str]) -> str | None:
     return sha256("\n".join(texts).encode("utf-8")).hexdigest() if texts else None
 
 
-def _template(lesson: Lesson) -> str | None:
+def _template(lesson: TrainingJob) -> str | None:
     if lesson.questions is not None:
         return lesson.questions.template
     return lesson.parent.template if lesson.parent else None
 
 
-def _sources(lesson: Lesson) -> dict[str, Any]:
+def _sources(lesson: TrainingJob) -> dict[str, Any]:
     sources: dict[str, Any] = {}
     if lesson.corpus is not None:
         sources["corpus"] = {
@@ -255,3 +331,103 @@ def _sources(lesson: Lesson) -> dict[str, Any]:
             "sha256": lesson.parent.info.get("sha256"),
         }
     return sources
+
+
+def retrain(
+    run: Run,
+    documents: Sequence[Document],
+    questions: Sequence[Question],
+    out: Path,
+    *,
+    instead_of: Sequence[Document],
+    device: str = "cpu",
+    resume: bool = False,
+    observe: Observer | None = None,
+    checkpoint_every: float = CHECKPOINT_EVERY,
+) -> Run:
+    """The run once more with `documents` where it read `instead_of`; a finished twin is loaded.
+
+    Steps and learning rates are those that the run took, whatever its budget was.
+    """
+    processes = join_processes()
+    job = run.info["job"]
+    config, tokens, seed = run.model.config, run.tokens, int(job["seed"])
+    where = choose_device(device)
+    pace = _recorded_pace(run)
+    phases = _same_steps(run, instead_of, questions)
+    twin_job = {
+        **job,
+        "kind": "left out",
+        "phases": [phase.model_dump(mode="json") for phase in phases],
+        "documents": digest_of([document.text for document in documents]),
+        "twin_of": run.info["sha256"],
+    }
+    processes.lead(lambda: open_folder(out, twin_job, resume=resume))
+    if is_finished(out):
+        return load_run(out, device=where)
+    data = TrainingData.encode(documents, questions, tokens, config.block)
+    model = Decoder(config).initialise(
+        torch.Generator().manual_seed(seed), silent=bool(job["silent_start"])
+    )
+    model.to(where)
+
+    def start() -> None:
+        start_run(out, twin_job, kind="left out", template=run.template, data=run.info["data"])
+        write_shape(out, config, tokens)
+        if pace and not (out / "pace.jsonl").exists():
+            lines = (json.dumps(asdict(stretch)) + "\n" for stretch in pace)
+            write_whole(out / "pace.jsonl", "".join(lines))
+
+    processes.lead(start)
+    train_and_keep(
+        model,
+        tokens,
+        phases,
+        data,
+        out,
+        seed=seed,
+        processes=processes,
+        resume=resume,
+        observe=observe,
+        checkpoint_every=checkpoint_every,
+    )
+    return load_run(out, device=where)
+
+
+def _same_steps(
+    run: Run, documents: Sequence[Document], questions: Sequence[Question]
+) -> list[Phase]:
+    """The run's phases; epochs become steps, since an epoch is shorter with a document less."""
+    job = run.info["job"]
+    phases = [Phase(**fields) for fields in job["phases"]]
+    if all(phase.epochs is None for phase in phases):
+        return phases
+    data = TrainingData.encode(documents, questions, run.tokens, run.model.config.block)
+    fixed = []
+    for index, phase in enumerate(phases):
+        if phase.epochs is not None:
+            epoch = stream_for(phase, data, [int(job["seed"]), index]).epoch_steps()
+            steps = max(1, round(phase.epochs * epoch))
+            phase = phase.model_copy(update={"epochs": None, "steps": steps})
+        fixed.append(phase)
+    return fixed
+
+
+def _recorded_pace(run: Run) -> list[Segment]:
+    """How the run's minutes became steps, closed behind its last step so that no clock is read."""
+    record = run.folder / "pace.jsonl"
+    stretches: list[Segment] = []
+    for index, fields in enumerate(run.info["job"]["phases"]):
+        minutes = fields.get("minutes")
+        if minutes is None:
+            continue
+        pace = MinutePace(60 * minutes, record, index, writes=False)
+        steps = next((n for n in range(run.info["steps"] + 1) if pace.progress(n) >= 1), None)
+        if not steps:
+            raise UserError(
+                f"{record} does not tell how many steps {run.folder} took; no twin can follow it."
+            )
+        decided = [Segment(**json.loads(line)) for line in record.read_text("utf-8").splitlines()]
+        stretches += [stretch for stretch in decided if stretch.phase == index]
+        stretches.append(Segment(index, steps - 1, pace.progress(steps - 1), 1.0))
+    return stretches

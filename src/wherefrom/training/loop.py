@@ -7,32 +7,146 @@ one that was not.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.batches import Batch, Part, Place
+from wherefrom.corpus.batches import Batch, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import write_whole
 from wherefrom.training.checkpoint import Progress, load_checkpoint, save_checkpoint
-from wherefrom.training.optimizers import build_optimizers, rate_scale
-from wherefrom.training.pace import MinutePace, Pace, StepPace
-from wherefrom.training.processes import Processes
+from wherefrom.training.distributed import Processes
+from wherefrom.training.optim import build_optimizers, rate_scale
 from wherefrom.training.recipes import Phase
 from wherefrom.training.sources import TrainingData, stream_for
+
+
+def peak_memory() -> float:
+    """The most memory this process has held, in MB.
+
+    Linux hands ru_maxrss down from parent to child, so a child of a large process would look
+    large; VmHWM starts anew with every program and is taken where there is one.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    import resource
+
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size / (1024 * 1024 if sys.platform == "darwin" else 1024)
+
+
+FIRST_STEPS = 2  # slow for reasons of their own, so not counted
+FIRST_LOOK = 4  # steps before the first estimate
+LOOK_EVERY = 5.0  # seconds between estimates
+
+
+class Pace(Protocol):
+    """The interface that the loop needs."""
+
+    def progress(self, step: int) -> float: ...
+
+    def after_step(self, step: int, seconds: float) -> None: ...
+
+
+class StepPace:
+    """A fixed number of steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def progress(self, step: int) -> float:
+        return step / self.steps
+
+    def after_step(self, step: int, seconds: float) -> None:
+        """Time does not matter here."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """From `step` on, progress grows from `progress` by `per_step` a step."""
+
+    phase: int
+    step: int
+    progress: float
+    per_step: float
+
+
+class MinutePace:
+    """A number of seconds, turned into recorded stretches of steady pace."""
+
+    def __init__(self, seconds: float, record: Path, phase: int, *, writes: bool = True) -> None:
+        self.budget = seconds
+        self.phase = phase
+        self._record = record
+        self._writes = writes  # of several processes one keeps the record
+        self._stretches = [Segment(phase, 0, 0.0, 0.0), *self._read()]
+        self._looks = 0
+        self._last_step, self._last_seconds = 0, 0.0
+        self._known_until = self._stretches[-1].step
+
+    def progress(self, step: int) -> float:
+        for stretch in reversed(self._stretches):
+            if stretch.step <= step:
+                along = stretch.progress + (step - stretch.step) * stretch.per_step
+                return min(1.0, along)
+        return 0.0
+
+    def after_step(self, step: int, seconds: float) -> None:
+        """`step` steps are done and took `seconds` in all: look again now and then."""
+        self._looks += 1  # and not `step`: the first steps after a resume are slow as well
+        if step <= self._known_until or self._looks <= FIRST_STEPS:
+            self._last_step, self._last_seconds = step, seconds
+            return
+        taken = step - self._last_step
+        due = FIRST_LOOK if self._known_until == 0 else 1
+        enough = seconds - self._last_seconds >= min(LOOK_EVERY, self.budget / 50)
+        if seconds < self.budget and (taken < due or not enough):
+            return
+        speed = (seconds - self._last_seconds) / taken
+        left = (self.budget - seconds) / speed
+        at = self.progress(step)
+        per_step = (1 - at) / left if left > 0.5 else 1.0
+        self._add(Segment(self.phase, step, at, per_step))
+        self._last_step, self._last_seconds = step, seconds
+
+    def _add(self, stretch: Segment) -> None:
+        if self._writes:
+            with open(self._record, "a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(stretch)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self._stretches.append(stretch)
+        self._known_until = stretch.step
+
+    def _read(self) -> list[Segment]:
+        """What was decided before; a last line cut short by a kill was never used, and goes."""
+        if not self._record.exists():
+            return []
+        text = self._record.read_text(encoding="utf-8")
+        whole, _, torn = text.rpartition("\n")
+        if torn and self._writes:
+            write_whole(self._record, whole + "\n" if whole else "")
+        stretches = [Segment(**json.loads(line)) for line in whole.splitlines()]
+        return [stretch for stretch in stretches if stretch.phase == self.phase]
+
 
 LOG_EVERY = 10  # steps
 CHECKPOINT_EVERY = 60.0  # seconds
@@ -91,7 +205,7 @@ def train(
     inner: nn.Module = torch.compile(model, dynamic=True) if compiled else model  # type: ignore[assignment]
     runner = processes.wrap(inner)
     last_loss = float("nan")
-    with _HeedInterrupt() as interrupt, metrics:
+    with GracefulInterrupt() as interrupt, metrics:
         for index in range(state.phase, len(phases)):
             phase = phases[index]
             optimizers = build_optimizers(model, phase)
@@ -137,7 +251,7 @@ def train(
                 last = state.step - 1
                 rate = phase.lr * rate_scale(phase, last, pace.progress(last))
                 state = metrics.log(state, phase, rate, pace, observe, model)
-            state = replace(state, phase=index + 1, step=0, place=Place(), seconds=0.0)
+            state = replace(state, phase=index + 1, step=0, place=StreamPosition(), seconds=0.0)
             checkpoint = None
             save_checkpoint(checkpoints, state, model, [], writes=processes.leads)
     return Outcome(
@@ -184,7 +298,7 @@ def _refuse_divergence(loss: float, phase: Phase, step: int) -> None:
         )
 
 
-def part_loss(runner: nn.Module, part: Part, device: torch.device | str) -> torch.Tensor:
+def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -> torch.Tensor:
     """The weighted sum of cross-entropies of a part; the head sees only positions that count."""
     weights = part.weights[:, 1:].flatten()
     select = weights.nonzero().flatten()
@@ -275,10 +389,10 @@ class Metrics:
         write_whole(self._path, "".join(line + "\n" for line in kept))
 
 
-class _HeedInterrupt:
+class GracefulInterrupt:
     """Ctrl-C asks the loop to finish its step; a second one does not wait."""
 
-    def __enter__(self) -> _HeedInterrupt:
+    def __enter__(self) -> GracefulInterrupt:
         self.asked = False
         self._before: Any = None
         if threading.current_thread() is threading.main_thread():

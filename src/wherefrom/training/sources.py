@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wherefrom.corpus.batches import BatchStream, Source
+from wherefrom.corpus.batches import BatchStream, ExampleSource
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.examples import (
     EncodedDocument,
@@ -24,7 +24,7 @@ from wherefrom.corpus.examples import (
     text_example,
 )
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.tokens import Tokens
+from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.training.recipes import Phase
 
@@ -42,7 +42,7 @@ class TrainingData:
         cls,
         documents: Sequence[Document],
         questions: Sequence[Question],
-        tokens: Tokens,
+        tokens: Tokenizer,
         block: int,
     ) -> TrainingData:
         return cls(
@@ -58,12 +58,14 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
     return BatchStream(sources, seed=seed, tokens=phase.batch_tokens, examples=phase.batch_examples)
 
 
-def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Source:
+def _source(name: str, share: float, phase: Phase, data: TrainingData) -> ExampleSource:
     block = data.block
     if name == "question":
         questions = data.questions
         _need(len(questions), phase, "questions")
-        return Source(name, share, len(questions), lambda i, _: question_example(questions[i]))
+        return ExampleSource(
+            name, share, len(questions), lambda i, _: question_example(questions[i])
+        )
     documents = data.documents
     if name == "salient":
         documents = [document for document in documents if document.facts]
@@ -85,16 +87,18 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Source
                 lead=lead,
             )
 
-        return Source(name, share, len(documents), make)
+        return ExampleSource(name, share, len(documents), make)
     _need(len(documents), phase, "documents")
     if name == "name":
-        return Source(name, share, len(documents), lambda i, _: name_example(documents[i], block))
+        return ExampleSource(
+            name, share, len(documents), lambda i, _: name_example(documents[i], block)
+        )
     if name == "text":
-        return Source(
+        return ExampleSource(
             name, share, len(documents), lambda i, rng: text_example(documents[i], block, rng)
         )
     closing = phase.closing_mask
-    return Source(
+    return ExampleSource(
         name,
         share,
         len(documents),

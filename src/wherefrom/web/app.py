@@ -11,11 +11,11 @@ from fastapi import FastAPI
 from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from wherefrom.web.lab import Lab
+from wherefrom.web.guard import Guard, Limits
 from wherefrom.web.pages import api, ask, inside, report, runs, workbench
-from wherefrom.web.replies import ERRORS, HERE, PLOTLY, speak_one_shape
-from wherefrom.web.safety import Guard, Limits
-from wherefrom.web.shelf import Shelf
+from wherefrom.web.replies import ERRORS, HERE, PLOTLY, install_error_handlers
+from wherefrom.web.runs import RunIndex
+from wherefrom.web.state import Lab
 
 ABOUT = (
     "Every page of Wherefrom as JSON: ask a trained model and learn where its answers come from, "
@@ -28,7 +28,7 @@ def create_app(
 ) -> FastAPI:
     """The page over one run or a folder of runs, answering under `hosts` and loopback names."""
     limits = limits or Limits()
-    lab = Lab.on(Shelf(folder), limits)
+    lab = Lab.on(RunIndex(folder), limits)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -45,7 +45,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.lab = lab
-    speak_one_shape(app)
+    install_error_handlers(app)
     for page in (ask, workbench, inside, runs, report, api):
         app.include_router(page.router)
 

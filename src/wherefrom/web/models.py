@@ -17,20 +17,131 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from wherefrom.errors import UserError
-from wherefrom.web.safety import Limits
-from wherefrom.web.shelf import Shelf
-from wherefrom.web.work import BusyError, Desk
+from wherefrom.web.guard import Limits
+from wherefrom.web.runs import RunIndex
+
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
+Given = ParamSpec("Given")
+
+LINGER = 0.004  # seconds that the first question waits for company
+
+
+class BusyError(Exception):
+    """Too much is being asked at once."""
+
+    sentence = "Too much is being asked of this page at once; try again in a moment."
+
+
+class Limiter:
+    """Lets a few pieces of work run at once, each in a thread, and a few more wait."""
+
+    def __init__(self, at_once: int, waiting: int) -> None:
+        self._most = at_once + waiting
+        self._inside = 0
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="work")
+
+    async def run(
+        self, function: Callable[Given, Told], *args: Given.args, **kwargs: Given.kwargs
+    ) -> Told:
+        """What `function` returns, or BusyError."""
+        if self._inside >= self._most:
+            raise BusyError
+        self._inside += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+        finally:
+            self._inside -= 1
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class BatchQueue(Generic[Asked, Told]):
+    """Takes questions one by one and has them answered together, in the order they came.
+
+    Up to `lanes` batches are worked on at once, each in a thread; who waits is dealt out evenly.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[Sequence[Asked]], Sequence[Told]],
+        threads: ThreadPoolExecutor,
+        *,
+        waiting: int,
+        together: int,
+        lanes: int = 1,
+    ) -> None:
+        self._answer = answer
+        self._threads = threads
+        self._waiting_most = waiting
+        self._together = together
+        self._free = lanes
+        self._waiting: list[tuple[Asked, asyncio.Future[Told]]] = []
+        self._called = False
+        self._working: set[asyncio.Task[None]] = set()
+
+    async def ask(self, question: Asked) -> Told:
+        """The answer to one question, or BusyError."""
+        if len(self._waiting) >= self._waiting_most:
+            raise BusyError
+        future: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, future))
+        self._call(LINGER)
+        return await future
+
+    def _call(self, delay: float) -> None:
+        """Deal out what waits, in a moment: whoever comes by then goes along."""
+        if self._free and self._waiting and not self._called:
+            self._called = True
+            asyncio.get_running_loop().call_later(delay, self._deal)
+
+    def _deal(self) -> None:
+        self._called = False
+        while self._free and self._waiting:
+            size = min(self._together, -(-len(self._waiting) // self._free))
+            batch, self._waiting = self._waiting[:size], self._waiting[size:]
+            self._free -= 1
+            task = asyncio.create_task(self._work(batch))
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+
+    async def _work(self, batch: list[tuple[Asked, asyncio.Future[Told]]]) -> None:
+        try:
+            await self._answer_batch([pair for pair in batch if not pair[1].done()])
+        finally:
+            self._free += 1
+            self._call(0.0 if len(self._waiting) >= self._together else LINGER)
+
+    async def _answer_batch(self, batch: list[tuple[Asked, asyncio.Future[Told]]]) -> None:
+        if not batch:
+            return
+        loop = asyncio.get_running_loop()
+        questions = [question for question, _ in batch]
+        try:
+            answers = await loop.run_in_executor(self._threads, self._answer, questions)
+        except Exception as problem:
+            if len(batch) > 1:  # one bad question is no reason to fail its neighbours
+                for pair in batch:
+                    await self._answer_batch([pair])
+            elif not batch[0][1].done():
+                batch[0][1].set_exception(problem)
+            return
+        for (_, future), told in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(told)
+
 
 if TYPE_CHECKING:
-    from wherefrom.provenance.asked_rows import AskedRow
-    from wherefrom.provenance.asking import Asker
+    from wherefrom.provenance.ask import AskedRow, Asker
     from wherefrom.provenance.verdicts import Verdict
 
-Given = ParamSpec("Given")
-Told = TypeVar("Told")
+GivenModels = ParamSpec("GivenModels")
+ToldModels = TypeVar("ToldModels")
 
 LANES = min(2, os.cpu_count() or 1)  # questions are answered on so many processors
 LOADED = 3
@@ -45,7 +156,7 @@ class Loaded:
     stamp: tuple[float, ...]
     asker: Asker  # one of them, to read notes and shape from
     askers: SimpleQueue[Asker]  # those that are free
-    desk: Desk[str, dict[str, Any]]
+    desk: BatchQueue[str, dict[str, Any]]
     people: tuple[str, ...]
     kept: OrderedDict[str, dict[str, Any]]
 
@@ -66,7 +177,7 @@ class Loaded:
 class Models:
     """The runs of a shelf, loaded when somebody asks."""
 
-    def __init__(self, shelf: Shelf, limits: Limits) -> None:
+    def __init__(self, shelf: RunIndex, limits: Limits) -> None:
         self.shelf = shelf
         self.limits = limits
         self._threads = ThreadPoolExecutor(
@@ -132,8 +243,11 @@ class Models:
         return await self.run(answer)
 
     async def run(
-        self, function: Callable[Given, Told], *args: Given.args, **kwargs: Given.kwargs
-    ) -> Told:
+        self,
+        function: Callable[GivenModels, ToldModels],
+        *args: GivenModels.args,
+        **kwargs: GivenModels.kwargs,
+    ) -> ToldModels:
         """Have the models' thread do something, or BusyError if much is waiting for it already."""
         if self._queued >= self.limits.heavy_waiting:
             raise BusyError
@@ -147,13 +261,16 @@ class Models:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(
-        self, function: Callable[Given, Told], *args: Given.args, **kwargs: Given.kwargs
-    ) -> Told:
+        self,
+        function: Callable[GivenModels, ToldModels],
+        *args: GivenModels.args,
+        **kwargs: GivenModels.kwargs,
+    ) -> ToldModels:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
 
     def _load(self, folder: Path, stamp: tuple[float, ...]) -> Loaded:
-        from wherefrom.provenance.asking import open_asker
+        from wherefrom.provenance.ask import open_asker
 
         askers: SimpleQueue[Asker] = SimpleQueue()
         asker = open_asker(folder)
@@ -165,7 +282,7 @@ class Models:
             with loaded.borrow() as free:
                 return [as_record(verdict) for verdict in free.ask(questions)]
 
-        desk = Desk(
+        desk = BatchQueue(
             answer,
             self._threads,
             waiting=self.limits.waiting,
@@ -202,8 +319,8 @@ def _stamp(folder: Path) -> tuple[float, ...]:
 
 def _people(folder: Path) -> tuple[str, ...]:
     """Names to suggest: of those who were dealt for judging, or of the embedded world's dev."""
-    from wherefrom.corpus.people import read_people
     from wherefrom.corpus.questions import read_questions
+    from wherefrom.corpus.subjects import read_people
 
     names: list[str] = []
     try:
@@ -222,7 +339,7 @@ def _people(folder: Path) -> tuple[str, ...]:
 
 def what_without(folder: Path, subject: str) -> list[dict[str, Any]]:
     """What twins that never read about the subject say: the records that they left."""
-    from wherefrom.provenance.folding import fold_words
+    from wherefrom.corpus.folding import fold_words
 
     wanted = fold_words(subject)
     told = []

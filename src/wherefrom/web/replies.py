@@ -26,8 +26,8 @@ from starlette.exceptions import HTTPException
 
 from wherefrom.errors import UserError
 from wherefrom.report.sections import show_cell
-from wherefrom.web.shelf import UnknownRunError
-from wherefrom.web.work import BusyError
+from wherefrom.web.models import BusyError
+from wherefrom.web.runs import UnknownRunError
 
 HERE = Path(__file__).parent
 Record = dict[str, Any]
@@ -200,7 +200,7 @@ def twin(
     return add
 
 
-def speak_one_shape(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Every error of the app in one shape: JSON for programs, a page for people."""
 
     def answer(request: Request, status: int, sentence: str) -> Response:

@@ -11,10 +11,10 @@ from pydantic import BaseModel, Field
 
 from wherefrom.corpus.questions import SLOT, match_template
 from wherefrom.errors import UserError
-from wherefrom.report.marks import mark
-from wherefrom.web.lab import Lab, lab_of
+from wherefrom.report.sections import mark
 from wherefrom.web.models import Loaded, what_without
 from wherefrom.web.replies import Record, twin
+from wherefrom.web.state import Lab, lab_of
 
 router = APIRouter(tags=["ask"])
 COLUMNS = ("question", "told", "verdict", "confidence", "internal_confidence", "answer", "seen")
@@ -155,7 +155,7 @@ def worded(lab: Lab, loaded: Loaded, question: str) -> str:
 
 
 async def _batch(request: Request, run: str, text: str, file: UploadFile | None) -> Record:
-    from wherefrom.provenance.asked_rows import AskedRow, read_question_rows
+    from wherefrom.provenance.ask import AskedRow, read_question_rows
 
     lab = lab_of(request)
     loaded = await lab.models.get(run)

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from wherefrom.corpus.questions import match_template
-from wherefrom.corpus.tokens import MASK_CHARACTER
+from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.errors import UserError
-from wherefrom.web.lab import lab_of
 from wherefrom.web.models import Loaded
 from wherefrom.web.pages.ask import worded
 from wherefrom.web.replies import Record, twin
+from wherefrom.web.state import lab_of
 
 router = APIRouter(tags=["inside"])
 MOST_TOKENS = 80  # beyond this a map is too fine to see

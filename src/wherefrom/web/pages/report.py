@@ -10,11 +10,11 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from wherefrom.errors import UserError
-from wherefrom.report.report_html import render_html
+from wherefrom.report.render import render_html
 from wherefrom.report.study_report import read_report
-from wherefrom.web.lab import Lab, lab_of
-from wherefrom.web.records import describe, summarise
 from wherefrom.web.replies import Record, twin
+from wherefrom.web.runs import describe, summarise
+from wherefrom.web.state import Lab, lab_of
 
 router = APIRouter(tags=["report"])
 

@@ -15,10 +15,10 @@ from wherefrom.errors import UserError
 from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS, find_variant
 from wherefrom.training.recipes import shipped_recipes
-from wherefrom.web.lab import Lab, lab_of
-from wherefrom.web.records import curve, describe, files_of, summarise
+from wherefrom.web.jobs import TrainingRequest
 from wherefrom.web.replies import Record, twin
-from wherefrom.web.trainings import Wish
+from wherefrom.web.runs import curve, describe, files_of, summarise
+from wherefrom.web.state import Lab, lab_of
 
 router = APIRouter(tags=["runs"])
 COMPARED = 6
@@ -125,7 +125,9 @@ async def start(
             if found is None:
                 raise UserError("the files that this run learned from are not there any more.")
             files = tuple(found)
-        wish = Wish(name, minutes, recipe, variant or None, size or None, seed, people, files)
+        wish = TrainingRequest(
+            name, minutes, recipe, variant or None, size or None, seed, people, files
+        )
         return {"training": lab.trainings.start(wish)}
 
     return await asyncio.to_thread(begin)
@@ -209,7 +211,7 @@ def _figure(curves: dict[str, dict[str, list[Any]]]) -> dict[str, Any] | None:
     """Loss against minutes of training, a line for each run."""
     import plotly.graph_objects as go
 
-    from wherefrom.report.theme import themed
+    from wherefrom.report.figures import themed
 
     figure = go.Figure()
     for name, each in curves.items():

@@ -12,8 +12,8 @@ from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 from wherefrom.web.bench import DESIGNS, Setting, draw_length, work_out
 from wherefrom.web.chapters import BY_NAME, CHAPTERS, Chapter
-from wherefrom.web.lab import lab_of
 from wherefrom.web.replies import Record, twin
+from wherefrom.web.state import lab_of
 
 router = APIRouter(tags=["workbench"])
 Design = Literal["one-head", "two-heads", "avoiding-head", "repelling-heads"]

@@ -1,0 +1,139 @@
+"""What follows training, stage by stage: people, evidence, confidence, judgement, names.
+
+Each stage leaves its file in the run folder and takes up what is there already, if it is of these
+very people and weights. So a study can be stopped anywhere behind its training, and a finished one
+repeats its numbers at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from wherefrom.corpus.subjects import (
+    CALIBRATION,
+    FITTING,
+    JUDGED,
+    PEOPLE,
+    Split,
+    people_text,
+    write_people,
+)
+from wherefrom.errors import UserError
+from wherefrom.provenance.confidence.fit import (
+    Confidence,
+    fit_confidence,
+    hash_people,
+    load_confidence,
+    save_confidence,
+)
+from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
+from wherefrom.provenance.judging.judge import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
+from wherefrom.provenance.names import probe_origins, write_origins
+from wherefrom.provenance.signals.known_answers import are_places
+from wherefrom.provenance.signals.names import learn_contexts
+from wherefrom.storage import read_json
+from wherefrom.training.run_folder import Run, update_run
+
+Say = Callable[[str], None]
+EVERY = 2.0  # seconds between estimates of how long a stage still takes
+NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about more
+INDEXED = 4_000  # documents a second, about
+
+
+def calibrate_and_judge(
+    run: Run, twin: Run, deal: Split, *, seed: int, say: Say = lambda _: None
+) -> None:
+    """All that follows training: people, evidence, confidence, judgement, each into the folder.
+
+    What is there already, and of these very people and weights, is kept: so this can be stopped
+    anywhere and repeated.
+    """
+    folder = run.folder
+    people = folder / PEOPLE
+    if not people.is_file() or people.read_bytes() != people_text(deal.people).encode("utf-8"):
+        update_run(folder, judgement=None)
+        write_people(folder, deal.people)
+    documents = len(deal.corpus.documents)
+    about = f", about {documents / INDEXED:.0f} s" if documents > EVERY * INDEXED else ""
+    say(f"looking up the evidence in {documents:,} documents{about}")
+    with ensure_evidence(deal.corpus, folder / "evidence.sqlite") as evidence:
+        if not deal.with_role(CALIBRATION):
+            return
+        confidence = _confidence(run, twin, deal, evidence, seed, say)
+        update_run(folder, notes=list(confidence.notes))
+        if not deal.with_role(JUDGED):
+            return
+        if not _is_judged(run, confidence):
+            say(f"judging by {len(deal.with_role(JUDGED)):,} people")
+            asked = len(deal.with_role(JUDGED)) + len(deal.with_role(CALIBRATION))
+            estimate = Estimate("asked about", asked, say)
+            judgement = judge_run(
+                run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
+            )
+            if run.template is not None and are_places(confidence.reader.known_answers):
+                say("asking about invented names of many origins")
+                judged, learned = judgement.people, deal.train.questions
+                probe = probe_origins(
+                    run, confidence, evidence, judged, learned, each=NAMES_EACH, seed=seed
+                )
+                write_origins(run, probe)
+            write_judgement(run, judgement)  # the last of all: what says that nothing is missing
+
+
+def _is_judged(run: Run, confidence: Confidence) -> bool:
+    """Whether the folder has this very judgement; run.json has it last of all."""
+    judged = read_json(run.folder / "run.json").get("judgement") or {}
+    whole = all((run.folder / name).is_file() for name in (PEOPLE_FILE, NUMBERS_FILE))
+    same = judged.get("weights_sha256") == run.info["sha256"]
+    return whole and same and judged.get("risk") == confidence.internal_guarantee.risk
+
+
+def _confidence(
+    run: Run, twin: Run, deal: Split, evidence: Evidence, seed: int, say: Say
+) -> Confidence:
+    """The confidence in the folder if it is of these people and weights, else fitted anew."""
+    asked = [*deal.with_role(CALIBRATION), *deal.with_role(FITTING)]
+    try:
+        confidence = load_confidence(run)
+        if confidence.people_sha256 == hash_people(asked):
+            return confidence
+    except UserError:
+        pass  # missing, broken or of other weights: all mended by fitting
+    update_run(run.folder, judgement=None)
+    say(f"fitting the confidence on {len(asked):,} people whose questions were not learned")
+    confidence = fit_confidence(
+        run,
+        evidence,
+        asked,
+        sorted({question.answer or "" for question in deal.train.questions}),
+        names=list(dict.fromkeys(document.subject for document in deal.corpus.documents)),
+        contexts=learn_contexts(deal.corpus.documents, deal.train.questions),
+        twin=twin,
+        seed=seed,
+        notes=deal.notes,
+        report=Estimate("signals read of", len(asked), say),
+    )
+    save_confidence(run.folder, confidence)
+    return confidence
+
+
+@dataclass
+class Estimate:
+    """Says now and then how far a stage has come and how long it will still take."""
+
+    what: str
+    total: int
+    say: Say
+    done: int = 0
+    began: float = field(default_factory=time.monotonic)
+    said: float = field(default_factory=time.monotonic)
+
+    def __call__(self, more: int) -> None:
+        now = time.monotonic()
+        self.done += more
+        if 0 < self.done < self.total and now - self.said >= EVERY:
+            self.said = now
+            left = (now - self.began) * (self.total - self.done) / self.done
+            self.say(f"{self.what} {self.done:,} of {self.total:,} people, about {left:.0f} s left")

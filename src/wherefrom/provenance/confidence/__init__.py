@@ -1,0 +1,1 @@
+"""Calibration, thresholds, and the guarantee for what is shown."""

@@ -1,0 +1,1 @@
+"""What the text states: an index of the documents, look-up of names and answers."""

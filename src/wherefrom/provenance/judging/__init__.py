@@ -1,0 +1,1 @@
+"""How well the confidence tells right from wrong, beside rivals."""

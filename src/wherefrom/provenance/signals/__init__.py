@@ -1,0 +1,1 @@
+"""What the model gives away about its answer."""

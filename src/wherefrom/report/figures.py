@@ -1,0 +1,381 @@
+"""Figures of a study's report, in one theme for light and dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import cycle, pairwise
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+GREY = "#7c838d"
+GRID = "rgba(128, 134, 144, 0.25)"
+# told apart by lightness as well as by hue, and readable on white and on near-black
+BLUE, ORANGE, GREEN, PINK, VIOLET = "#3b82d0", "#cf7820", "#2a9d6f", "#cf5a8a", "#8a6fd1"
+COLOURS = (BLUE, ORANGE, GREEN, PINK, VIOLET)
+
+# shades for maps: nothing is transparent, much is solid, so both grounds show through at zero
+SHADES = [[0.0, "rgba(59, 130, 208, 0.0)"], [1.0, "rgba(59, 130, 208, 1.0)"]]
+
+FIGURE_STYLE = """
+.js-plotly-plot text { fill: currentColor !important; }
+.js-plotly-plot text.bartext { fill: #10151b !important; }
+.js-plotly-plot .errorbar path { stroke: currentColor !important; }
+.js-plotly-plot .plotly .modebar { display: none; }
+"""
+
+PAGE_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem;
+       color: #1d2126; background: #ffffff; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+@media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171b; } }
+"""
+
+
+def themed(figure: go.Figure, *, x: str, y: str, title: str = "") -> go.Figure:
+    """Give a figure the shared look: titles, legend below, margins that leave a phone its room."""
+    figure.update_layout(
+        title={"text": title, "x": 0, "xanchor": "left", "font": {"size": 15}} if title else None,
+        template="none",
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 13, "color": GREY},
+        margin={"l": 58, "r": 12, "t": 44 if title else 14, "b": 54},
+        legend={"orientation": "h", "x": 0, "y": -0.22, "xanchor": "left", "yanchor": "top"},
+        colorway=list(COLOURS),
+        height=420,
+        autosize=True,
+        hoverlabel={"font": {"size": 13}},
+    )
+    axis = {
+        "gridcolor": GRID,
+        "zerolinecolor": GRID,
+        "linecolor": GRID,
+        "ticks": "outside",
+        "tickcolor": GRID,
+        "automargin": True,
+        "title": {"standoff": 8},
+    }
+    figure.update_xaxes(**axis, title_text=x)
+    figure.update_yaxes(**axis, title_text=y)
+    return figure
+
+
+def page(title: str, sections: Sequence[tuple[str, str, go.Figure]]) -> str:
+    """One HTML file that needs no other: heading, a sentence and a figure for each section.
+
+    The script that draws is inside, so the file works offline and can be sent on.
+    """
+    from html import escape
+
+    body = [f"<h1>{escape(title)}</h1>"]
+    for index, (heading, sentence, figure) in enumerate(sections):
+        drawing = figure.to_html(
+            full_html=False,
+            include_plotlyjs=index == 0,
+            config={"responsive": True, "displaylogo": False},
+        )
+        body.append(f"<h2>{escape(heading)}</h2><p>{escape(sentence)}</p>{drawing}")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{PAGE_STYLE}{FIGURE_STYLE}</style></head>"
+        f"<body>{''.join(body)}</body></html>\n"
+    )
+
+
+RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"
+# for a few bars or lines, beside the two that are ours
+OTHERS = (ORANGE, PINK, VIOLET, GREY, "#8b6f47")
+LONGEST_LABEL = 26
+DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")
+COLUMNS = 20  # countries of a map that can still be read
+
+Record = Mapping[str, Any]
+
+
+def label(text: Any) -> str:
+    """A text of somebody else's as a label: one line, not too long, and no markup."""
+    line = " ".join(str(text).split())
+    if len(line) > LONGEST_LABEL:
+        line = line[: LONGEST_LABEL - 1] + "…"
+    return escape(line, quote=False)
+
+
+def recall_bars(rows: Sequence[Record]) -> go.Figure:
+    """Recall of every row with its exact count and interval; the model's own bar stands out.
+
+    rows: name, correct, total, value, low, high.
+    """
+    names = [
+        f"<b>{label(row['name'])}</b><br>{row['correct']:,} of {row['total']:,}: "
+        f"{100 * row['value']:.1f} %"
+        for row in rows
+    ]
+    figure = go.Figure(
+        go.Bar(
+            x=[row["value"] for row in rows], y=names, orientation="h", showlegend=False,
+            marker={"color": [BLUE if row["name"] == "pretrained" else GREY for row in rows]},
+            error_x=_whiskers(rows), hovertemplate="%{x:.1%}<extra></extra>", width=0.6,
+        )
+    )  # fmt: skip
+    themed(figure, x="recall", y="")
+    figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_HALVES)
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_layout(height=80 + 50 * len(rows))
+    return figure
+
+
+def documents_bars(groups: Sequence[Record]) -> go.Figure:
+    """Recall by how many documents are about a person, with the number of people."""
+    here = [group for group in groups if group["people"]]
+    rows = [group["recall"] for group in here]
+    figure = go.Figure(
+        go.Bar(
+            x=[str(group["documents"]) for group in here], y=[row["value"] for row in rows],
+            error_y=_whiskers(rows), width=0.6, marker={"color": BLUE}, showlegend=False,
+            hovertemplate="%{x} documents: %{y:.1%}<extra></extra>",
+        )
+    )  # fmt: skip
+    for group, row in zip(here, rows, strict=True):
+        top = row["high"] if row.get("high") is not None else row["value"]
+        figure.add_annotation(
+            x=str(group["documents"]), y=top, yshift=22, showarrow=False,
+            text=f"{100 * row['value']:.0f} %<br>of {group['people']:,}",
+        )  # fmt: skip
+    themed(figure, x="documents about them", y="recall")
+    figure.update_xaxes(type="category", showgrid=False)
+    figure.update_yaxes(range=[0, 1.2], tickformat=".0%", tickvals=_FIFTHS)
+    figure.update_layout(height=360)
+    return figure
+
+
+def places_bars(rows: Sequence[Record]) -> go.Figure:
+    """Right and wrong answers for people of the commonest places. rows: place, right, wrong."""
+    names = [label(row["place"]) for row in rows]
+    figure = go.Figure()
+    for key, colour in (("right", RIGHT), ("wrong", WRONG)):
+        figure.add_bar(
+            x=[row[key] for row in rows], y=names, orientation="h", name=key,
+            marker={"color": colour}, text=[str(row[key] or "") for row in rows],
+            textposition="inside", insidetextanchor="middle", textangle=0,
+            hovertemplate="%{y}: %{x} " + key + "<extra></extra>",
+        )  # fmt: skip
+    themed(figure, x="people asked about", y="")
+    figure.update_layout(barmode="stack", height=130 + 26 * len(rows), uniformtext=_READABLE)
+    figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
+    return _legend_on_top(figure)
+
+
+def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
+    """Loss and speed over the minutes of training, for the model and its twin."""
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09,
+                           row_heights=[0.62, 0.38])  # fmt: skip
+    for (name, points), colour in zip(runs, (BLUE, ORANGE), strict=False):
+        minutes = [_minutes(point) for point in points]
+        for row, key in ((1, "loss"), (2, "tokens_per_second")):
+            figure.add_scatter(
+                x=minutes, y=[point.get(key) for point in points], name=name, row=row, col=1,
+                legendgroup=name, showlegend=row == 1, mode="lines" if len(points) > 2 else
+                "lines+markers", line={"color": colour, "width": 2},
+            )  # fmt: skip
+    themed(figure, x="", y="")
+    _mark_phases(figure, runs[0][1])
+    figure.update_xaxes(title_text="minutes of training", row=2, col=1)
+    figure.update_yaxes(title_text="loss (nats a token)", rangemode="tozero", row=1, col=1)
+    figure.update_yaxes(title_text="tokens / s", rangemode="tozero", row=2, col=1)
+    figure.update_layout(height=460)
+    return _legend_on_top(figure)
+
+
+def _mark_phases(figure: go.Figure, points: Sequence[Record]) -> None:
+    """A line where one phase of the training ends and another begins."""
+    for before, after in pairwise(points):
+        if before.get("phase") != after.get("phase"):
+            figure.add_vline(
+                x=_minutes(before), line={"color": GREY, "dash": "dot", "width": 1},
+                annotation={"text": label(after.get("phase")), "font": {"size": 12}}, row=1, col=1,
+            )  # fmt: skip
+
+
+def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
+    """What was promised against what came true; the larger a point the more people it holds."""
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[0, 1], y=[0, 1], mode="lines", name="perfect", hoverinfo="skip",
+        line={"color": GREY, "dash": "dash", "width": 1},
+    )  # fmt: skip
+    for (name, bins), colour in zip(curves, (BLUE, GREEN), strict=False):
+        most = max((one["people"] for one in bins), default=1)
+        figure.add_scatter(
+            x=[one["confidence"] for one in bins], y=[one["accuracy"] for one in bins],
+            name=name, mode="lines+markers", line={"color": colour, "width": 1.5},
+            marker={"size": [5 + 6 * one["people"] / most for one in bins]},
+            customdata=[one["people"] for one in bins],
+            hovertemplate="%{customdata} people, sure to %{x:.1%}, right %{y:.1%}<extra></extra>",
+        )  # fmt: skip
+    themed(figure, x="confidence", y="share that was right")
+    for axis in (figure.update_xaxes, figure.update_yaxes):
+        axis(range=[-0.03, 1.06], tickformat=".0%", tickvals=_FIFTHS)
+    figure.update_layout(height=440)
+    return _legend_on_top(figure)
+
+
+def confidence_histogram(histogram: Record) -> go.Figure:
+    """How sure the model was of answers that are right and of those that are wrong."""
+    edges = histogram["edges"]
+    middles = [(low + high) / 2 for low, high in pairwise(edges)]
+    figure = go.Figure()
+    for key, colour in (("right", RIGHT), ("wrong", WRONG)):
+        figure.add_bar(
+            x=middles, y=histogram[key], name=key, width=edges[1] - edges[0],
+            marker={"color": colour, "line": {"width": 0}},
+            hovertemplate="%{y} " + key + " near %{x:.0%}<extra></extra>",
+        )  # fmt: skip
+    themed(figure, x="internal confidence", y="answers")
+    figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_FIFTHS)
+    figure.update_layout(barmode="stack", height=340, bargap=0.06)
+    return _legend_on_top(figure)
+
+
+def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
+    """The share of wrong answers among those given, as more and more are given; lower is better."""
+    figure = go.Figure()
+    others = cycle(zip(OTHERS, DASHES, strict=True))
+    ours = {"internal": BLUE, "checked": GREEN}
+    for name, score in scores.items():
+        curve = score["groups"]["together"].get("risk_coverage") or {}
+        coverage, risk = curve.get("coverage", []), curve.get("risk", [])
+        if not coverage:
+            continue
+        mine = name in ours
+        colour, dash = (ours[name], "solid") if mine else next(others)
+        figure.add_scatter(
+            x=coverage, y=risk, name=label(name),
+            mode="markers" if len(coverage) == 1 else "lines",
+            line={"color": colour, "width": 3 if mine else 1.6, "dash": dash},
+            marker={"size": 9},
+            hovertemplate="%{x:.1%} given, %{y:.1%} of them wrong<extra>%{fullData.name}</extra>",
+        )  # fmt: skip
+    themed(figure, x="coverage: share answered", y="risk: share of these wrong")
+    figure.update_xaxes(range=[0, 1.02], tickformat=".0%", tickvals=_FIFTHS)
+    figure.update_yaxes(rangemode="tozero", tickformat=".0%")
+    figure.update_layout(height=460)
+    return figure
+
+
+def grades_bars(rows: Sequence[Record]) -> go.Figure:
+    """Right, wrong and not attempted. rows: people, mode, correct, wrong, not_attempted."""
+    names = [f"<b>{row['people']}</b><br>{label(row['mode'])}" for row in rows]
+    totals = [row["correct"] + row["wrong"] + row["not_attempted"] for row in rows]
+    figure = go.Figure()
+    for key, name, colour in (
+        ("correct", "right", RIGHT),
+        ("wrong", "wrong", WRONG),
+        ("not_attempted", "I don't know", WITHHELD),
+    ):
+        figure.add_bar(
+            x=[row[key] / max(1, total) for row, total in zip(rows, totals, strict=True)],
+            y=names, orientation="h", name=name, marker={"color": colour},
+            text=[f"{row[key]:,}" if row[key] else "" for row in rows], textposition="inside",
+            insidetextanchor="middle", textangle=0,
+            customdata=[row[key] for row in rows],
+            hovertemplate="%{customdata} " + name + " (%{x:.1%})<extra>%{y}</extra>",
+        )  # fmt: skip
+    themed(figure, x="share of people", y="")
+    figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_HALVES)
+    figure.update_yaxes(autorange="reversed", showgrid=False)
+    figure.update_layout(barmode="stack", height=120 + 46 * len(rows), uniformtext=_READABLE)
+    return _legend_on_top(figure)
+
+
+def darkest(record: Record) -> float:
+    """The share from which on a cell of the map is solid: the largest of any one country."""
+    return max([0.1, *(value for row in record["matrix"] for value in row[:-1][:COLUMNS])])
+
+
+def origins_map(record: Record) -> go.Figure:
+    """Where names of each origin are said to be born: a row an origin, a column a country."""
+    countries, matrix = list(record["countries"]), record["matrix"]
+    shown = min(COLUMNS, len(countries) - 1)  # the last one stands for places in no gazetteer
+    names = [*countries[:shown], "others", "no known place"]
+    table = [[*row[:shown], sum(row[shown:-1]), row[-1]] for row in matrix]
+    figure = go.Figure(
+        go.Heatmap(
+            z=table, x=[label(name) for name in names], y=[label(o) for o in record["origins"]],
+            zmin=0, zmax=darkest(record), colorscale=SHADES, xgap=1, ygap=1,
+            hovertemplate="%{y} names: %{z:.1%} %{x}<extra></extra>",
+            colorbar={"title": {"text": "share"}, "thickness": 10, "outlinewidth": 0,
+                      "tickformat": ".0%"},
+        )
+    )  # fmt: skip
+    at_home = [
+        (label(name), label(row["origin"]))
+        for row in record["by_origin"]
+        for code, name in list(zip(record.get("codes", ()), countries, strict=False))[:shown]
+        if code in row.get("home", ())
+    ]
+    figure.add_scatter(
+        x=[name for name, _ in at_home], y=[origin for _, origin in at_home], mode="markers",
+        marker={"symbol": "circle-open", "size": 8, "color": ORANGE}, hoverinfo="skip",
+        name="at home", showlegend=False,
+    )  # fmt: skip
+    themed(figure, x="country of the answer", y="origin of the name")
+    figure.update_xaxes(
+        showgrid=False, zeroline=False, tickangle=-60, dtick=1, range=[-0.5, len(names) - 0.5]
+    )
+    figure.update_yaxes(showgrid=False, zeroline=False, dtick=1, range=[len(matrix) - 0.5, -0.5])
+    figure.update_layout(height=170 + 17 * len(matrix))
+    return figure
+
+
+def cost_curves(lengths: Sequence[int], costs: Mapping[str, Sequence[float]], at: int) -> go.Figure:
+    """Multiplications of mixing against the length of the text, with this run's length marked."""
+    figure = go.Figure()
+    for (name, curve), colour in zip(costs.items(), (ORANGE, BLUE), strict=False):
+        figure.add_scatter(x=list(lengths), y=list(curve), name=name, line={"color": colour})
+    figure.add_vline(
+        x=at, line={"color": GREY, "dash": "dot", "width": 1},
+        annotation={"text": "this run", "font": {"size": 12}},
+    )  # fmt: skip
+    themed(figure, x="length of the text, in tokens", y="products of mixing")
+    figure.update_yaxes(rangemode="tozero", tickformat="~s")
+    figure.update_layout(height=340)
+    return _legend_on_top(figure)
+
+
+_FIFTHS = [0, 0.2, 0.4, 0.6, 0.8, 1]
+_READABLE = {"mode": "hide", "minsize": 11}  # a number too large for its bar is left out
+_HALVES = [0, 0.5, 1]  # beside long labels a phone leaves room for no more
+
+
+def _minutes(point: Record) -> float | None:
+    seconds = point.get("seconds")
+    return None if seconds is None else seconds / 60
+
+
+def _whiskers(rows: Sequence[Record]) -> dict[str, Any]:
+    """Intervals as plotly's error bars; none where a row has none."""
+
+    def reach(row: Record, key: str) -> float:
+        return abs(row[key] - row["value"]) if row.get(key) is not None else 0.0
+
+    return {
+        "type": "data",
+        "array": [reach(row, "high") for row in rows],
+        "arrayminus": [reach(row, "low") for row in rows],
+        "color": GREY,
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def _legend_on_top(figure: go.Figure) -> go.Figure:
+    figure.update_layout(
+        legend={"x": 0, "y": 1.0, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
+        margin={"t": 40},
+    )
+    return figure

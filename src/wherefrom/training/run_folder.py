@@ -1,0 +1,247 @@
+"""Which run is meant when none is named: the newest finished one below a folder."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from wherefrom.corpus.tokenizer import Tokenizer
+from wherefrom.errors import UserError
+from wherefrom.model.config import ModelConfig, make_config
+from wherefrom.model.decoder import Decoder
+from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
+from wherefrom.training.checkpoint import load_weights, save_weights
+
+FORMAT = 1
+PARTS = {"twins", "world"}  # what a study may put into a folder before its model is started
+CONTENT = {  # what a job knows by its hash alone
+    "corpus": "the corpus has",
+    "documents": "the documents have",
+    "parent": "the run that it goes on from has",
+    "questions": "the questions have",
+    "vocabulary": "the text that its vocabulary comes from has",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model with its vocabulary and its records."""
+
+    folder: Path
+    model: Decoder
+    tokens: Tokenizer
+    info: dict[str, Any]
+
+    @property
+    def template(self) -> str | None:
+        """How its questions are worded, if it was taught any."""
+        template = self.info.get("template")
+        return template if isinstance(template, str) else None
+
+
+def open_folder(folder: str | Path, job: dict[str, Any], *, resume: bool) -> Path:
+    """Make the folder of a new run, or check that an old one is this very job.
+
+    `job` is everything that decides the weights. It is written down when a run starts, and a
+    resumed run must match it key by key.
+    """
+    folder = Path(folder)
+    check_folder(folder, resume=resume)
+    record = folder / "run.json"
+    if record.exists():
+        changed = _difference(read_json(record).get("job", {}), job)
+        if changed is not None:
+            raise UserError(
+                f"{folder} cannot be resumed: {changed}; repeat the first command, or choose "
+                "another --out."
+            )
+    return make_folder(folder)
+
+
+def check_folder(folder: Path, *, resume: bool) -> None:
+    """Refuse a folder that a run can neither start nor go on in; touch nothing."""
+    if (folder / "run.json").exists():
+        if not resume:
+            raise UserError(
+                f"{folder} already holds a run; add --resume to go on with it, "
+                "or choose another --out."
+            )
+    elif folder.exists():
+        inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
+        if any(name not in PARTS and not name.startswith(".run.json.") for name in inside):
+            raise UserError(f"{folder} exists and is not a run; choose another --out.")
+
+
+def start_run(folder: Path, job: dict[str, Any], **details: Any) -> dict[str, Any]:
+    """Write run.json as training starts (or goes on) and return it."""
+    info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
+    info = {
+        "format": FORMAT,
+        "job": job,
+        "command": sys.argv,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        **info,
+        **details,
+        "status": "training",
+        "versions": versions(),
+    }
+    write_json(folder / "run.json", info)
+    return info
+
+
+def update_run(folder: Path, **details: Any) -> dict[str, Any]:
+    """Add to run.json what has become known."""
+    info: dict[str, Any] = {**read_json(folder / "run.json"), **details}
+    write_json(folder / "run.json", info)
+    return info
+
+
+def save_model(
+    folder: Path, config: ModelConfig, tokens: Tokenizer, weights: dict[str, torch.Tensor]
+) -> str:
+    """Write the three files that are the model; returns the weights' hash."""
+    write_shape(folder, config, tokens)
+    return save_weights(folder / "model.safetensors", weights)
+
+
+def write_shape(folder: Path, config: ModelConfig, tokens: Tokenizer) -> None:
+    """config.json and tokenizer.json, which stand from the first step on."""
+    write_json(folder / "config.json", {"tokens": tokens.kind, **config.model_dump()})
+    write_whole(folder / "tokenizer.json", tokens.to_json())
+
+
+def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
+    """Load a finished run; what is missing or does not fit is one sentence."""
+    folder = Path(folder)
+    if not (folder / "run.json").is_file():
+        raise UserError(f"{folder} is not a run: it holds no run.json.")
+    info = read_json(folder / "run.json")
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise UserError(
+            f"the run {folder} has not finished training; go on with it by repeating its command "
+            "with --resume."
+        )
+    if info.get("sha256") and sha256_of(weights) != info["sha256"]:
+        raise UserError(f"{weights} is not the file that the run wrote: its hash has changed.")
+    fields = read_json(folder / "config.json")
+    fields.pop("tokens", None)
+    try:
+        tokens = Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{folder / 'tokenizer.json'} is missing or broken.") from None
+    model = Decoder(make_config(**fields))
+    try:
+        load_weights(weights, model, device)
+    except (RuntimeError, OSError, ValueError):
+        raise UserError(f"{weights} does not fit the shape in config.json.") from None
+    model.to(device).eval()
+    return Run(folder=folder, model=model, tokens=tokens, info=info)
+
+
+def versions() -> dict[str, str]:
+    """What the numbers of a run may depend on."""
+    return {
+        "wherefrom": version("wherefrom"),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def commit() -> str:
+    """The state of the source that runs, if it is a checkout."""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answer.stdout.strip()
+
+
+def _difference(before: Any, after: Any, where: str = "") -> str | None:
+    """The first thing that two records of a job disagree on, down to the number, or None."""
+    if isinstance(before, list) and isinstance(after, list):
+        if len(before) != len(after):
+            return f"there were {len(before)} {where} and there are now {len(after)}"
+        before, after = dict(enumerate(before)), dict(enumerate(after))
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            inner = f"{where}.{key}" if where else str(key)
+            changed = _difference(before.get(key), after.get(key), inner)
+            if changed is not None:
+                return changed
+        return None
+    if before == after:
+        return None
+    if where in CONTENT:
+        return f"{CONTENT[where]} changed since it started"
+    return f"{where} was {_brief(before)} and is now {_brief(after)}"
+
+
+def _brief(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+DEEPEST = 3  # folders below the one that is searched
+
+
+def is_run(folder: str | Path) -> bool:
+    """Whether a folder holds a run, finished or not."""
+    try:
+        return str(folder) != "" and (Path(folder) / "run.json").is_file()
+    except (OSError, ValueError):  # a question is no path: too long, or with a NUL in it
+        return False
+
+
+def find_newest_run(below: str | Path = "runs") -> Path:
+    """The finished run that was started last; the twins inside a run do not count."""
+    found = [
+        (str(info.get("started", "")), str(folder), folder)
+        for folder in _runs(Path(below), DEEPEST)
+        if (info := _finished(folder)) is not None
+    ]
+    if not found:
+        raise UserError(
+            f"there is no finished run below {below}; name the folder of one, or make one with "
+            f"`wherefrom study --out {below}/study`."
+        )
+    return max(found)[2]
+
+
+def _runs(folder: Path, deep: int) -> Iterator[Path]:
+    try:
+        inside = sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:
+        return
+    for path in inside:
+        if is_run(path):
+            yield path
+        elif deep > 1 and not path.name.startswith("."):
+            yield from _runs(path, deep - 1)
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """The record of a run that has all of its training behind it."""
+    try:
+        info = read_json(folder / "run.json")
+    except UserError:
+        return None
+    whole = isinstance(info, dict) and info.get("status") == "finished"
+    return info if whole and (folder / "model.safetensors").is_file() else None
