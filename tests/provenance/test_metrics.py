@@ -282,7 +282,7 @@ def test_resamples_keep_the_number_of_seen_and_unseen():
 
 
 def test_blocks_of_resamples_add_up(monkeypatch):
-    monkeypatch.setattr("wherefrom.provenance.judging.judge.metrics.CELLS", 53 * 7)
+    monkeypatch.setattr("wherefrom.provenance.judging.metrics.CELLS", 53 * 7)
     blocks = list(resample_weights(drawn(53), np.random.default_rng(0), resamples=31))
     assert [len(block) for block in blocks] == [7, 7, 7, 7, 3]
 
