@@ -83,7 +83,7 @@ for row in run.info["results"]:
 # %% [markdown]
 # ## 5. Asking, with verdicts
 #
-# Somebody the model has read about, and somebody who is in no document. `told` is what a user is
+# Somebody the model has read about, and somebody who is in no document. `shown` is what a user is
 # told: the answer, if a line states it and the confidence is high enough.
 
 # %%
@@ -93,7 +93,7 @@ unseen = wherefrom.read_questions(world / "unseen.tsv").questions[0]
 for question in (seen, unseen):
     verdict = wherefrom.ask(run, question.text)
     print(question.text)
-    print(f"  the model says {verdict.answer!r}, the user is told {verdict.told!r}")
+    print(f"  the model says {verdict.answer!r}, the user is told {verdict.shown!r}")
     print(f"  {verdict.verdict}: {verdict.why}")
     for line in verdict.evidence:
         print(f"  line {line.line}: {line.text}")
@@ -112,10 +112,10 @@ with wherefrom.open_asker(OUT) as asker:
         people = wherefrom.read_questions(world / f"{name}.tsv").questions
         for person, verdict in zip(people, asker.ask([p.text for p in people]), strict=True):
             verdicts[f"{name}, {verdict.verdict}"] += 1
-            if verdict.told == "I don't know":
+            if verdict.shown == "I don't know":
                 told[f"{name}, I don't know"] += 1
             else:
-                right = "right" if verdict.told == person.answer else "wrong"
+                right = "right" if verdict.shown == person.answer else "wrong"
                 told[f"{name}, told and {right}"] += 1
 for counts in (verdicts, told):
     for what, count in sorted(counts.items()):

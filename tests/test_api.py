@@ -256,9 +256,9 @@ class TestAsking:
     ) -> None:
         question = "Where was Zzyzx Qwfp born?"
         silent = wherefrom.ask(study.run, question)
-        assert (silent.told, silent.verdict) == ("I don't know", "made up")
+        assert (silent.shown, silent.verdict) == ("I don't know", "made up")
         told = wherefrom.ask(study.run, question, always_answer=True)
-        assert told.told == told.answer == silent.answer
+        assert told.shown == told.answer == silent.answer
 
     def test_risk_is_passed_on(self, study: wherefrom.StudyResult) -> None:
         with wherefrom.open_asker(study.run.folder) as asker:

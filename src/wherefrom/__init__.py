@@ -4,7 +4,7 @@
 
     wherefrom.check("average", "q=beta*(k_a+k_b)").verdict        # "proved"
     result = wherefrom.Study("runs/study", minutes=8).run()       # train, ask, compare, judge
-    wherefrom.ask("runs/study", "Where was Ada Moe born?").told   # a place, or "I don't know"
+    wherefrom.ask("runs/study", "Where was Ada Moe born?").shown   # a place, or "I don't know"
 
 The names in `__all__` are what others may build on; everything else may move. They are imported
 when they are first used, so that `import wherefrom` costs next to nothing.

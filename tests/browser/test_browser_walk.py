@@ -96,7 +96,7 @@ def test_a_question_is_asked_by_keyboard(visit, somebody) -> None:
     assert page.evaluate("document.activeElement.id") == "question"
     page.keyboard.type(somebody)
     page.keyboard.press("Enter")
-    page.wait_for_selector("#told")
+    page.wait_for_selector("#shown")
     assert page.inner_text(".evidence mark.name >> nth=0") == somebody
     page.goto("/ask?run=small")
     assert f"Where was {somebody} born?" in page.inner_text("aside .history >> nth=0")
@@ -209,7 +209,7 @@ def test_the_page_says_something_without_scripts(visit, somebody) -> None:
     page = visit(java_script_enabled=False).go("/ask?run=small")
     page.fill("#question", somebody)
     page.click("button >> text=Ask >> nth=0")
-    assert page.inner_text("#told")
+    assert page.inner_text("#shown")
     page.goto("/workbench?e=2")
     page.click("text=Work it out")
     assert "exact law" in page.inner_text("#law table")

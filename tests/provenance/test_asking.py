@@ -122,7 +122,7 @@ def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder: Path) -> No
         assert found.confidence is None
         assert f"does not state Nowhere but {place_of(NAMES[0])}" in found.why  # from train.tsv
         stated = asker.ask_rows([AskedRow(ASKED[0], answer=place_of(NAMES[0]))])[0]
-        assert stated.told == place_of(NAMES[0])
+        assert stated.shown == place_of(NAMES[0])
 
 
 def test_known_answers_are_not_taken_from_a_file_that_has_changed(
@@ -163,7 +163,7 @@ def test_a_run_of_questions_alone_is_asked_and_says_what_it_lacks(
     with open_asker(tmp_path / "alone") as asker:
         assert len(asker.notes) == 2
         (found,) = asker.ask(ASKED[:1])
-    assert (found.verdict, found.seen, found.told) == (None, None, "I don't know")
+    assert (found.verdict, found.seen, found.shown) == (None, None, "I don't know")
 
 
 def test_an_unfinished_run_and_no_run_are_sentences(folder: Path, tmp_path: Path) -> None:

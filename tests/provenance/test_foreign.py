@@ -53,7 +53,7 @@ def test_the_text_judges_anybodys_answer(asker: Asker) -> None:
     assert [each.answer for each in judged.verdicts] == [each.answer for each in rows]
     assert not any("given_log_probability" in each.signals for each in judged.verdicts)
     held_back = judge_answers(asker, rows[2:]).verdicts[0]
-    assert held_back.told == DONT_KNOW
+    assert held_back.shown == DONT_KNOW
     assert "the answer given is Rome" in held_back.why
 
 

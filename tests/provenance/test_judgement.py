@@ -37,7 +37,7 @@ def judged(
     *,
     seen: bool = True,
     right: bool = True,
-    told: bool = True,
+    shown: bool = True,
     internal: float = 0.9,
     about: int = 1,
 ) -> Judged:
@@ -46,8 +46,8 @@ def judged(
         said="Rome" if right else "Oslo",
         right=right,
         verdict=verdict,
-        told=told,
-        told_internal=internal >= 0.5,
+        shown=shown,
+        shown_internal=internal >= 0.5,
         confidence=internal,
         internal_confidence=internal,
         naming=about,
@@ -81,10 +81,10 @@ def test_the_table_of_verdicts_counts_what_was_said_and_who_was_told():
     people = [
         judged(),
         judged(right=False),
-        judged(told=False, internal=0.2),
-        judged(MADE_UP, seen=False, right=False, told=False, internal=0.7),
-        judged(MADE_UP, seen=False, right=False, told=False, internal=0.1),
-        judged(GUESSED, seen=False, told=False, internal=0.1),
+        judged(shown=False, internal=0.2),
+        judged(MADE_UP, seen=False, right=False, shown=False, internal=0.7),
+        judged(MADE_UP, seen=False, right=False, shown=False, internal=0.1),
+        judged(GUESSED, seen=False, shown=False, internal=0.1),
     ]
     rows = {(row["people"], row["verdict"]): row for row in count_verdicts(people)}
     assert list(rows) == [(whom, verdict) for whom in ("seen", "unseen") for verdict in VERDICTS]
@@ -94,16 +94,16 @@ def test_the_table_of_verdicts_counts_what_was_said_and_who_was_told():
         "count": 3,
         "right": 2,
         "wrong": 1,
-        "told": 2,
+        "shown": 2,
         "unknown": 1,
-        "told_wrong": 1,
-        "internal_told": 2,
+        "shown_wrong": 1,
+        "internal_shown": 2,
         "internal_unknown": 1,
-        "internal_told_wrong": 1,
+        "internal_shown_wrong": 1,
     }
     made_up = rows["unseen", MADE_UP]
-    assert (made_up["count"], made_up["told"], made_up["internal_told"]) == (2, 0, 1)
-    assert made_up["internal_told_wrong"] == 1
+    assert (made_up["count"], made_up["shown"], made_up["internal_shown"]) == (2, 0, 1)
+    assert made_up["internal_shown_wrong"] == 1
     assert rows["unseen", GUESSED]["right"] == 1
     assert rows["seen", MISREMEMBERED]["count"] == 0
 
@@ -115,7 +115,7 @@ def test_the_table_of_verdicts_counts_what_was_said_and_who_was_told():
             st.sampled_from(VERDICTS),
             seen=st.booleans(),
             right=st.booleans(),
-            told=st.booleans(),
+            shown=st.booleans(),
             internal=st.floats(0, 1),
         )
     )
@@ -125,9 +125,9 @@ def test_the_table_of_verdicts_adds_up_to_all_people(people):
     assert sum(row["count"] for row in rows) == len(people)
     for row in rows:
         assert row["right"] + row["wrong"] == row["count"]
-        assert row["told"] + row["unknown"] == row["count"]
-        assert row["internal_told"] + row["internal_unknown"] == row["count"]
-        assert row["told_wrong"] <= min(row["told"], row["wrong"])
+        assert row["shown"] + row["unknown"] == row["count"]
+        assert row["internal_shown"] + row["internal_unknown"] == row["count"]
+        assert row["shown_wrong"] <= min(row["shown"], row["wrong"])
 
 
 def test_numbers_are_those_of_the_metrics_on_each_group():
@@ -152,7 +152,7 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
         "reason": None,
     }
     assert found["seen"]["grades"]["not_attempted"] == 1
-    assert found["unseen"]["metrics"]["unseen_told_unknown"]["value"] == 1
+    assert found["unseen"]["metrics"]["unseen_unknown"]["value"] == 1
     assert found["together"]["metrics"]["recall"]["value"] == 0.5
     assert found["together"]["metrics"]["score_at_0.9"]["value"] == pytest.approx(1 / 8)
     low, high = (found["together"]["metrics"]["recall"][end] for end in ("low", "high"))
@@ -166,8 +166,8 @@ def test_an_answer_that_is_withheld_is_not_given_however_sure():
     found = held["internal"]["groups"]["together"]
     assert plain["grades"]["wrong"] == 2
     assert (found["grades"]["correct"], found["grades"]["wrong"]) == (1, 1)
-    assert plain["metrics"]["unseen_told_unknown"]["value"] == 0
-    assert found["metrics"]["unseen_told_unknown"]["value"] == 1
+    assert plain["metrics"]["unseen_unknown"]["value"] == 0
+    assert found["metrics"]["unseen_unknown"]["value"] == 1
     # the probability itself is judged as it is
     assert found["metrics"]["ece"] == plain["metrics"]["ece"]
 
@@ -189,7 +189,7 @@ def test_without_a_threshold_nothing_is_graded_and_the_reason_is_told():
     group = found["internal"]["groups"]["together"]
     assert group["grades"]["correct"] is None
     assert group["grades"]["reason"] == why
-    assert group["metrics"]["unseen_told_unknown"] == {
+    assert group["metrics"]["unseen_unknown"] == {
         "value": None,
         "reason": why,
         "low": None,

@@ -85,7 +85,7 @@ def test_what_was_said_is_what_the_model_says_and_right_is_exact(studied: Path) 
             assert one.right == (one.said == one.person.answer)
             assert one.naming == evidence.count(one.person.subject).naming
             assert one.about == evidence.count(one.person.subject).about
-            assert one.told <= (one.verdict == "remembered")
+            assert one.shown <= (one.verdict == "remembered")
 
 
 def test_a_judgement_is_plain_json_and_the_same_every_time(studied: Path) -> None:
@@ -98,8 +98,8 @@ def test_another_risk_is_another_promise_and_another_precision(studied: Path) ->
     run = load_run(studied)
     assert judge_run(run, **FEW).record["risk"] == load_confidence(run).internal_guarantee.risk
     record = judge_run(run, risk=0.3, **FEW).record
-    assert record["promises"]["internal"]["risk"] == 0.3
-    assert record["promises"]["checked"]["risk"] == 0.3
+    assert record["guarantees"]["internal"]["risk"] == 0.3
+    assert record["guarantees"]["checked"]["risk"] == 0.3
     assert record["precision"] == 0.7
     unpromised = [note for note in record["notes"] if "no threshold can promise" in note]
     assert all("at most 30.0% wrong" in note for note in unpromised)
@@ -135,7 +135,7 @@ def test_the_numbers_are_those_of_these_people_at_this_risk(
     )
     judgement = judge_run(run, people=people, risk=0.6, **FEW)
     judged, scores = judgement.people, judgement.record["scores"]
-    assert [one.told_internal for one in judged] == [
+    assert [one.shown_internal for one in judged] == [
         one.internal_confidence >= 0.3 for one in judged
     ]
     assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.3, 0.0)

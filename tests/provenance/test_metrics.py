@@ -41,7 +41,7 @@ MEASURES = [
     metrics.right_given_at_precision(0.95),
     metrics.score_at_target(0.75),
     metrics.score_at_target(0.75, threshold=0.5),
-    metrics.unseen_told_unknown(0.5),
+    metrics.unseen_unknown(0.5),
 ]
 EACH_MEASURE = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.name)
 # a coarse grid of confidences, so that ties are the rule
@@ -192,9 +192,9 @@ def test_score_at_a_target_by_hand():
     assert value_of(always, answers) == pytest.approx((1 - 3 + 1 - 3) / 4)
 
 
-def test_unseen_told_unknown_counts_only_the_unseen():
+def test_unseen_unknown_counts_only_the_unseen():
     answers = Answers([0.1, 0.6, 0.2, 0.9], [False] * 4, [True, False, False, False])
-    assert value_of(metrics.unseen_told_unknown(0.6), answers) == pytest.approx(1 / 3)
+    assert value_of(metrics.unseen_unknown(0.6), answers) == pytest.approx(1 / 3)
 
 
 def test_open_world_floor_is_singletons_less_miscalibration():
@@ -237,8 +237,8 @@ def test_a_value_is_finite_or_a_sentence_says_why(measure, rows):
         (metrics.log_loss, Answers([1.5], [True]), "not a probability"),
         (metrics.score_at_target(0.5), Answers([1.5], [True]), "not a probability"),
         (metrics.right_given_at_precision(0.5), Answers([0.5], [False]), "no answer is right"),
-        (metrics.unseen_told_unknown(0.5), Answers([0.5], [True]), "not known who was seen"),
-        (metrics.unseen_told_unknown(0.5), Answers([0.5], [True], [True]), "nobody unseen"),
+        (metrics.unseen_unknown(0.5), Answers([0.5], [True]), "not known who was seen"),
+        (metrics.unseen_unknown(0.5), Answers([0.5], [True], [True]), "nobody unseen"),
     ],
 )
 def test_what_is_undefined_says_why(measure, answers, word):

@@ -67,8 +67,8 @@ def said(answer: str, likely: float = -1.0, **scores: float) -> Said:
         answer=answer,
         log_probability=likely,
         of_reader=likely,
-        told=answer,
-        sure=scores.get("x", 0) > 0.5,
+        shown=answer,
+        shown_internal=scores.get("x", 0) > 0.5,
         verdict="remembered" if scores.get("x", 0) > 0.5 else "made up",
         scores=scores,
     )

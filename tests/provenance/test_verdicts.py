@@ -44,7 +44,7 @@ KEYS = [
     "question",
     "subject",
     "answer",
-    "told",
+    "shown",
     "verdict",
     "why",
     "confidence",
@@ -104,7 +104,7 @@ def judge(
 
 def test_what_a_line_about_the_person_states_is_remembered_and_told(lab: Lab) -> None:
     found = judge(lab, ADA, place_of(ADA))
-    assert (found.verdict, found.told, found.seen) == (REMEMBERED, place_of(ADA), True)
+    assert (found.verdict, found.shown, found.seen) == (REMEMBERED, place_of(ADA), True)
     assert found.confidence == pytest.approx(0.8808, abs=1e-4)
     assert found.internal_confidence == pytest.approx(0.5)
     assert [(line.line, line.states_answer) for line in found.evidence] == [(1, True)]
@@ -113,26 +113,26 @@ def test_what_a_line_about_the_person_states_is_remembered_and_told(lab: Lab) ->
 
 def test_what_the_line_says_otherwise_is_misremembered_and_not_told(lab: Lab) -> None:
     found = judge(lab, ADA, WRONG)
-    assert (found.verdict, found.told, found.seen) == (MISREMEMBERED, DONT_KNOW, True)
+    assert (found.verdict, found.shown, found.seen) == (MISREMEMBERED, DONT_KNOW, True)
     assert [(line.line, line.states_answer) for line in found.evidence] == [(1, False)]
     assert found.why == (
         f"what is written about {ADA} does not state {WRONG} but {place_of(ADA)}; "
         f"the answer given is {WRONG}"
     )
     silent = judge(lab, SILENT, "Rome")
-    assert (silent.verdict, silent.told) == (MISREMEMBERED, DONT_KNOW)
+    assert (silent.verdict, silent.shown) == (MISREMEMBERED, DONT_KNOW)
     assert silent.why.startswith(f"line {len(PEOPLE)} is about {SILENT} and states no such answer;")
 
 
 def test_whom_a_line_only_names_is_seen_and_nothing_is_stated_of_them(lab: Lab) -> None:
     found = judge(lab, "Ivo Stern", "Rome")
-    assert (found.verdict, found.told, found.seen) == (MISREMEMBERED, DONT_KNOW, True)
+    assert (found.verdict, found.shown, found.seen) == (MISREMEMBERED, DONT_KNOW, True)
     assert found.why.startswith(f"no line is about Ivo Stern; line {len(PEOPLE)} names them; ")
 
 
 def test_what_is_said_of_somebody_whom_no_line_names_is_made_up(lab: Lab) -> None:
     found = judge(lab, "Tibor Ashdown", None)
-    assert (found.verdict, found.told, found.seen) == (MADE_UP, DONT_KNOW, False)
+    assert (found.verdict, found.shown, found.seen) == (MADE_UP, DONT_KNOW, False)
     assert found.evidence == ()
     said = shorten(found.answer) or "nothing"
     assert found.why == f"no line names Tibor Ashdown; it would have said {said}"
@@ -145,19 +145,19 @@ def test_what_is_said_of_somebody_whom_no_line_names_is_made_up(lab: Lab) -> Non
 
 def test_below_the_threshold_nothing_is_told_and_the_promise_is(lab: Lab) -> None:
     found = judge(lab, ADA, place_of(ADA), threshold=0.9)
-    assert (found.verdict, found.told) == (REMEMBERED, DONT_KNOW)
+    assert (found.verdict, found.shown) == (REMEMBERED, DONT_KNOW)
     assert found.why.endswith(
         f"the answer given is {place_of(ADA)}, but its confidence is below 90 % (from there on at "
         "most 5 % of the run's own answers are wrong, with 95% confidence)"
     )
     exactly = judge(lab, ADA, place_of(ADA), threshold=found.confidence)
-    assert exactly.told == place_of(ADA)
+    assert exactly.shown == place_of(ADA)
 
 
 def test_without_a_promise_the_estimate_is_the_threshold_and_the_reason_is_told(lab: Lab) -> None:
     found = judge(lab, ADA, place_of(ADA), threshold=None)
-    assert found.told == place_of(ADA)
-    assert found.why.endswith("; answers are told from 60 % on, with no promise")
+    assert found.shown == place_of(ADA)
+    assert found.why.endswith("; answers are shown from 60 % on, with no guarantee")
     assert find_threshold(controlled(lab.confidence, threshold=None)).value == 0.6
     unpromised = find_threshold(lab.confidence)  # which has few people
     assert unpromised.promise is None
@@ -184,25 +184,25 @@ def test_another_risk_has_another_threshold(lab: Lab) -> None:
     # of 90 answers at 90 % ten are wrong: 30 % can be promised of them, and of all
     assert find_threshold(confidence, 0.3).value < 0.8
     assert find_threshold(confidence, 0.01).promise is None
-    assert judge(lab, ADA, place_of(ADA), threshold=0.95, risk=0.3).told == place_of(ADA)
-    assert judge(lab, ADA, place_of(ADA), threshold=0.95).told == DONT_KNOW
+    assert judge(lab, ADA, place_of(ADA), threshold=0.95, risk=0.3).shown == place_of(ADA)
+    assert judge(lab, ADA, place_of(ADA), threshold=0.95).shown == DONT_KNOW
 
 
 def test_always_answer_tells_whatever_it_is(lab: Lab) -> None:
     for subject, answer in ((ADA, WRONG), ("Tibor Ashdown", "Rome"), (SILENT, "Rome")):
         found = judge(lab, subject, answer, always_answer=True)
-        assert found.told == answer
+        assert found.shown == answer
         assert found.verdict != REMEMBERED
         assert "would have said" not in found.why
     unsure = judge(lab, ADA, place_of(ADA), threshold=0.9, always_answer=True)
-    assert unsure.told == place_of(ADA)
+    assert unsure.shown == place_of(ADA)
     assert "its confidence is below 90 %" in unsure.why
 
 
 def test_without_a_confidence_the_evidence_decides(lab: Lab) -> None:
     right = judge(lab, ADA, place_of(ADA), calibrated=False)
     wrong = judge(lab, ADA, WRONG, calibrated=False)
-    assert [right.told, wrong.told] == [place_of(ADA), DONT_KNOW]
+    assert [right.shown, wrong.shown] == [place_of(ADA), DONT_KNOW]
     assert [right.verdict, wrong.verdict] == [REMEMBERED, MISREMEMBERED]
     assert wrong.why.startswith(f"what is written about {ADA} does not state {WRONG} but ")
     for found in (right, wrong):
@@ -216,12 +216,12 @@ def test_without_a_confidence_the_evidence_decides(lab: Lab) -> None:
 def test_without_a_text_there_is_no_verdict_and_the_model_alone_decides(lab: Lab) -> None:
     sure = judge(lab, ADA, "Rome", evidence=False, internal=0.85)
     unsure = judge(lab, ADA, "Rome", evidence=False, internal=0.75)
-    assert [sure.told, unsure.told] == ["Rome", DONT_KNOW]
+    assert [sure.shown, unsure.shown] == ["Rome", DONT_KNOW]
     for found in (sure, unsure):
         assert (found.verdict, found.seen, found.confidence) == (None, None, None)
         assert found.why.startswith("nothing can be looked up")
     neither = judge(lab, ADA, "Rome", evidence=False, calibrated=False)
-    assert (neither.told, neither.verdict) == (DONT_KNOW, None)
+    assert (neither.shown, neither.verdict) == (DONT_KNOW, None)
 
 
 def test_the_answers_are_the_models_own_and_records_hold_no_nan(lab: Lab) -> None:
@@ -246,19 +246,21 @@ NAMES = st.text(max_size=20) | st.sampled_from([*STRANGE, *PEOPLE, "x" * 1000, "
 
 
 @settings(max_examples=60)
-@given(name=NAMES, answer=st.text(max_size=20) | st.sampled_from([*PLACES, ""]), told=st.booleans())
+@given(
+    name=NAMES, answer=st.text(max_size=20) | st.sampled_from([*PLACES, ""]), shown=st.booleans()
+)
 def test_whatever_the_name_there_is_a_verdict_or_a_sentence(
-    lab: Lab, name: str, answer: str, told: bool
+    lab: Lab, name: str, answer: str, shown: bool
 ) -> None:
     try:
-        found = judge(lab, name, answer, always_answer=told)
+        found = judge(lab, name, answer, always_answer=shown)
     except UserError:
         return
     stated = [line for line in found.evidence if line.about and line.states_answer]
     assert (found.verdict == REMEMBERED) == bool(stated)
     assert (found.verdict == MADE_UP) == (not found.seen)
     assert found.answer == answer.strip()
-    expected = found.answer if told or (found.verdict == REMEMBERED) else DONT_KNOW
-    assert found.told == expected
+    expected = found.answer if shown or (found.verdict == REMEMBERED) else DONT_KNOW
+    assert found.shown == expected
     assert found.why.isprintable()
     json.dumps(found.to_dict(), allow_nan=False)

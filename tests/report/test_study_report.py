@@ -237,6 +237,16 @@ def test_a_judgement_of_other_weights_is_left_out(tmp_path):
     assert any("other weights" in note for note in report["notes"])
 
 
+def test_a_judgement_of_an_earlier_version_is_left_out(tmp_path):
+    run = write_run(tmp_path / "run")
+    record = json.loads((run / "judgement.json").read_text("utf-8"))
+    record["promises"] = record.pop("guarantees")
+    (run / "judgement.json").write_text(json.dumps(record), "utf-8")
+    report = make_report(run).to_dict()
+    assert section(report, "grades")["missing"]
+    assert any("written by an earlier version" in note for note in report["notes"])
+
+
 def test_twins_are_reported_where_they_were_made(tmp_path):
     run = write_run(tmp_path / "run")
     twin = run / "twins" / "without-ann-clark"

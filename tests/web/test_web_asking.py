@@ -32,7 +32,7 @@ def test_the_page_says_what_the_library_says(
     with open_asker(served / "small") as asker:
         (verdict,) = asker.ask([question])
     assert told["verdict"]["answer"] == verdict.answer
-    assert told["verdict"]["told"] == verdict.told
+    assert told["verdict"]["shown"] == verdict.shown
     assert told["verdict"]["verdict"] == verdict.verdict
     assert [line["line"] for line in told["evidence"]] == [line.line for line in verdict.evidence]
     page = client.get("/ask", params={"run": "small", "question": question}, headers=PAGE).text
@@ -97,9 +97,9 @@ def test_a_batch_as_text_as_file_and_to_download(client: TestClient, people: lis
     table = client.post("/ask/batch.tsv", data={"run": "small", "text": text})
     assert "attachment" in table.headers["content-disposition"]
     lines = table.text.splitlines()
-    assert lines[0].split("\t")[:3] == ["question", "told", "verdict"]
+    assert lines[0].split("\t")[:3] == ["question", "shown", "verdict"]
     assert [len(line.split("\t")) for line in lines] == [9] * 4
-    assert lines[1].split("\t")[1] == rows[0]["told"]
+    assert lines[1].split("\t")[1] == rows[0]["shown"]
 
 
 @pytest.mark.parametrize(

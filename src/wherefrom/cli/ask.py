@@ -23,7 +23,7 @@ PATH = click.Path(path_type=Path)
 MOST_BYTES = 1 << 28  # that are read from a pipe
 PATIENCE = 2.0  # seconds before progress is shown
 LINE_EVERY = 10.0  # seconds between its lines where stderr is no terminal
-TOLD_WIDTH = 20
+SHOWN_WIDTH = 20
 TEXT_WIDTH = 200  # characters of a document that are shown
 
 
@@ -31,8 +31,8 @@ TEXT_WIDTH = 200  # characters of a document that are shown
 @click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...", shell_complete=complete_paths)
 @click.option("--file", "file", type=PATH, help="Questions of a TSV: question, answer, subject.")
 @click.option("--answers", type=PATH, help="Judge another model's answers: question, answer, ...")
-@click.option("--always-answer", is_flag=True, help="Tell the answer however unsure it is.")
-@click.option("--risk", type=float, help="Share of told answers that may be wrong, as 0.05.")
+@click.option("--always-answer", is_flag=True, help="Show the answer however unsure it is.")
+@click.option("--risk", type=float, help="Share of shown answers that may be wrong, as 0.05.")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of verdicts as JSON.")
 def ask(
     words: tuple[str, ...],
@@ -139,7 +139,7 @@ def _stdin_lines() -> list[tuple[int, str]]:
 
 
 def _tell(verdict: Verdict, *, many: bool) -> None:
-    """One verdict for a person: what is told, what it is, the lines, and why."""
+    """One verdict for a person: what is shown, what it is, the lines, and why."""
     from wherefrom.provenance.verdicts import percent, shorten
 
     if many:
@@ -147,10 +147,10 @@ def _tell(verdict: Verdict, *, many: bool) -> None:
     sure = verdict.confidence if verdict.confidence is not None else verdict.internal_confidence
     parts = [verdict.verdict or "not looked up"]
     if sure is not None:
-        parts.append(percent(sure))
+        parts.append(f"{percent(sure)} likely to be right")
     alone = verdict.internal_confidence
     aside = f" ({percent(alone)} by the model alone)" if verdict.confidence and alone else ""
-    click.echo(f"{shorten(verdict.told):<{TOLD_WIDTH}}{', '.join(parts)}{aside}")
+    click.echo(f"{shorten(verdict.shown):<{SHOWN_WIDTH}}{'; '.join(parts)}{aside}")
     for line in verdict.evidence:
         click.echo(f"  line {line.line:<5} {_window(line.text, verdict.answer)}")
     click.echo(f"  {verdict.why}")

@@ -80,7 +80,7 @@ def print_scores(record: dict[str, Any]) -> None:
             else f"{grades['correct']} / {grades['wrong']} / {grades['not_attempted']}"
         )
         ranks.append((name, *(show(metrics[key], "{:.3f}") for key in ("auroc", "augrc", "ece"))))
-        shares = ("coverage_at_precision", "right_given_at_precision", "unseen_told_unknown")
+        shares = ("coverage_at_precision", "right_given_at_precision", "unseen_unknown")
         gives.append((name, counts, *(show(metrics[key]) for key in shares)))
     people = record["people"]
     title = (
@@ -101,16 +101,16 @@ def print_verdicts(rows: list[dict[str, Any]]) -> None:
             row["verdict"],
             row["right"],
             row["wrong"],
-            row["told"],
+            row["shown"],
             row["unknown"],
-            row["internal_told"],
+            row["internal_shown"],
             row["internal_unknown"],
         )
         for row in rows
         if row["count"]
     ]
-    columns = ("people", "verdict", "right", "wrong", "told", "I don't know")
-    print_table((*columns, "told unchecked", "I don't know unchecked"), shown)
+    columns = ("people", "verdict", "right", "wrong", "shown", "I don't know")
+    print_table((*columns, "shown without the text", "I don't know without the text"), shown)
 
 
 @click.command()

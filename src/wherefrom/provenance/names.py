@@ -468,7 +468,7 @@ def compare_people(
     for group in ("seen", "unseen"):
         mine = np.array([one.person.seen == (group == "seen") for one in people], dtype=bool)
         wrong = np.array([not one.right for one in people], dtype=bool)[mine]
-        withheld = np.array([one.right and not one.told_internal for one in people], bool)[mine]
+        withheld = np.array([one.right and not one.shown_internal for one in people], bool)[mine]
         record[group] = {
             "elsewhere_and_at_home": {
                 "wrong": compare_rates(wrong, away[mine], level=level),

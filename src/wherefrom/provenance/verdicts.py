@@ -1,6 +1,6 @@
-"""Verdicts: for every answer where it came from, whether it is told, and a sentence of why.
+"""Verdicts: for every answer where it came from, whether it is shown, and a sentence of why.
 
-The evidence decides the verdict, and the confidence decides whether the answer is told.
+The evidence decides the verdict, and the confidence decides whether the answer is shown.
 Remembered: a line about the subject states it. Misremembered: the subject is in the text, and no
 such line is. Made up: nobody of that name is in the text. What this can tell and what it cannot:
 docs/verdicts.md.
@@ -24,7 +24,7 @@ SHOWN = 60  # characters of a name or an answer within a sentence
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which confidence on answers are told, what that promises, or why it promises nothing."""
+    """From which confidence on answers are shown, and what that guarantees or why nothing."""
 
     value: float
     promise: str | None
@@ -63,13 +63,13 @@ def explain_support(subject: str, answer: str, support: Support | None) -> str:
 def explain_telling(
     answer: str,
     *,
-    told: bool,
+    shown: bool,
     sure: float | None,
     supported: bool,
     threshold: Threshold | None,
     given: bool = False,
 ) -> str | None:
-    """Why the answer is held back or told against the odds, or None where that needs no word.
+    """Why the answer is held back or shown against the odds, or None where that needs no word.
 
     `given`: the answer is somebody else's and not the run's own.
     """
@@ -77,14 +77,14 @@ def explain_telling(
         f"{'the answer given is' if given else 'it would have said'} {shorten(answer) or 'nothing'}"
     )
     if threshold is None or not supported:
-        return None if told else said
-    reasons = [] if told else [said]
+        return None if shown else said
+    reasons = [] if shown else [said]
     if sure is None or sure < threshold.value:
         promise = f" ({threshold.promise})" if threshold.promise else ""
         below = f"its confidence is below {percent(threshold.value)}{promise}"
-        reasons = [below] if told else [f"{said}, but {below}"]
-    if threshold.no_promise:  # all of it is told once, with the run's numbers
-        reasons.append(f"answers are told from {percent(threshold.value)} on, with no promise")
+        reasons = [below] if shown else [f"{said}, but {below}"]
+    if threshold.no_promise:  # all of it is shown once, with the run's numbers
+        reasons.append(f"answers are shown from {percent(threshold.value)} on, with no guarantee")
     return "; ".join(reasons) or None
 
 
@@ -143,8 +143,8 @@ class Verdict:
 
     question: str
     subject: str
-    answer: str  # what the model says, whether it is told or not
-    told: str  # what the user is told
+    answer: str  # what the model says, whether it is shown or not
+    shown: str  # what the user sees: the answer, or "I don't know"
     verdict: str | None
     why: str
     confidence: float | None
@@ -160,7 +160,7 @@ class Verdict:
             "question": self.question,
             "subject": self.subject,
             "answer": self.answer,
-            "told": self.told,
+            "shown": self.shown,
             "verdict": self.verdict,
             "why": self.why,
             "confidence": self.confidence,
@@ -201,7 +201,7 @@ def give_verdicts(
 ) -> list[Verdict]:
     """A verdict on the run's answer to each question, or on the `answers` that somebody gave.
 
-    Without a confidence the evidence alone decides what is told; without evidence there is no
+    Without a confidence the evidence alone decides what is shown; without evidence there is no
     verdict, and the internal confidence decides. `known_answers` are what documents may state
     instead of an answer; a confidence knows them. Signals that the confidence does not take are
     read only if `also` names them; None reads all.
@@ -232,7 +232,7 @@ def name_verdict(support: Support) -> str:
 def find_threshold(
     confidence: Confidence, risk: float | None = None, *, checked: bool = True
 ) -> Threshold:
-    """From which confidence on an answer is told, at this risk or that of the calibration."""
+    """From which confidence on an answer is shown, at this risk or that of the calibration."""
     promised = confidence.checked_guarantee if checked else confidence.internal_guarantee
     if risk is not None and risk != promised.risk:
         promised = confidence.guarantee(risk, checked=checked)
@@ -304,12 +304,12 @@ def _judge(
     sure = said.internal if support is None else said.checked
     supported = support.states_answer if support is not None else threshold is not None
     enough = threshold is None or (sure is not None and sure >= threshold.value)
-    told = always_answer or (supported and enough and bool(answer))
+    shown = always_answer or (supported and enough and bool(answer))
     reasons = [
         explain_support(subject, answer, support),
         explain_telling(
             answer,
-            told=told,
+            shown=shown,
             sure=sure,
             supported=supported,
             threshold=threshold,
@@ -322,7 +322,7 @@ def _judge(
         question=question,
         subject=subject,
         answer=answer,
-        told=answer if told else DONT_KNOW,
+        shown=answer if shown else DONT_KNOW,
         verdict=None if support is None else name_verdict(support),
         why="; ".join(reason for reason in reasons if reason),
         confidence=said.checked,

@@ -84,6 +84,12 @@ def _judgement(folder: Path, info: dict[str, Any], problems: list[str]) -> dict[
     for found in (whole, short):
         if not isinstance(found, dict) or not isinstance(found.get("scores"), dict):
             continue
+        if "guarantees" not in found:
+            problems.append(
+                "the judgement in the folder was written by an earlier version, and is left out; "
+                "make it anew with `wherefrom judge`."
+            )
+            return None
         if found.get("weights_sha256") in (None, info.get("sha256")):
             return found
         problems.append(

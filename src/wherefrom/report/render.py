@@ -167,8 +167,8 @@ def _example(one: dict[str, Any]) -> str:
         f" The right answer is {escape(one['answer'])}." if one["answer"] is not None
         else " Nobody of that name exists."
     )  # fmt: skip
-    told = "is given" if one["told"] else "is withheld"
-    alone = "is given" if one["told_internal"] else "is withheld"
+    told = "is given" if one["shown"] else "is withheld"
+    alone = "is given" if one["shown_internal"] else "is withheld"
     lines = "".join(
         f'<li><span class="where">line {line["line"]}, '
         f"{'states the answer' if line['states_answer'] else 'does not state the answer'}</span>"

@@ -537,7 +537,7 @@ def _promises(judgement: dict[str, Any]) -> list[str]:
     """What the thresholds guarantee, or why they guarantee nothing."""
     told = []
     for mode in OURS:
-        found = judgement["promises"][mode]
+        found = judgement["guarantees"][mode]
         if found["threshold"] is None:
             told.append(f"{mode}: {found['reason']}")
         else:
@@ -694,7 +694,7 @@ def verdicts_section(records: Records) -> Section:
         counts[row["verdict"]] = counts.get(row["verdict"], 0) + row["count"]
     everyone = sum(counts.values())
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
-    keys = ("people", "verdict", "count", "right", "wrong", "told", "unknown", "internal_told",
+    keys = ("people", "verdict", "count", "right", "wrong", "shown", "unknown", "internal_shown",
             "internal_unknown")  # fmt: skip
     return Section(
         id="verdicts",
@@ -706,8 +706,8 @@ def verdicts_section(records: Records) -> Section:
             "nobody of that name was read about, and it is wrong.",
         ),
         table=Table(
-            ("people", "verdict", "answers", "right", "wrong", "told", "I don't know",
-             "told unchecked", "I don't know unchecked"),
+            ("people", "verdict", "answers", "right", "wrong", "shown", "I don't know",
+             "shown without the text", "I don't know without the text"),
             tuple(tuple(row[key] for key in keys) for row in rows),
             ("text", "text", *("count",) * 7),
         ),
@@ -934,8 +934,8 @@ def _supports(
 
 
 def _example(one: dict[str, Any], support: Support | None) -> dict[str, Any]:
-    keys = ("verdict", "question", "subject", "said", "answer", "right", "seen", "told",
-            "told_internal", "confidence", "internal_confidence")  # fmt: skip
+    keys = ("verdict", "question", "subject", "said", "answer", "right", "seen", "shown",
+            "shown_internal", "confidence", "internal_confidence")  # fmt: skip
     lines = support.lines if support else ()
     similar = support.similar if support else ()
     return {

@@ -169,7 +169,7 @@ def _count_confidence(records: Records) -> list[Headline]:
     found = []
     scores = records.judgement["scores"]
     metrics = scores["internal"]["groups"]["together"]["metrics"]
-    auroc, unknown = (metrics[key]["value"] for key in ("auroc", "unseen_told_unknown"))
+    auroc, unknown = (metrics[key]["value"] for key in ("auroc", "unseen_unknown"))
     if auroc is not None:
         about = "right from wrong by the model's own signals"
         found.append(Headline(f"{auroc:.3f}", "AUROC", about))

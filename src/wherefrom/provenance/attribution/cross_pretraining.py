@@ -187,8 +187,8 @@ class Said:
     answer: str
     log_probability: float
     of_reader: float
-    told: str
-    sure: bool  # whether it would be told by the internal confidence alone
+    shown: str
+    shown_internal: bool  # by the internal confidence alone
     verdict: str
     scores: Mapping[str, float]  # higher: more likely remembered
 
@@ -371,8 +371,8 @@ def _said(said: Said) -> dict[str, Any]:
         "answer": said.answer,
         "log_probability": round(said.log_probability, 4),
         "log_probability_of_with": round(said.of_reader, 4),
-        "told": said.told,
-        "sure": said.sure,
+        "shown": said.shown,
+        "shown_internal": said.shown_internal,
         "verdict": said.verdict,
         "scores": {name: float(f"{value:.6g}") for name, value in said.scores.items()},
     }
@@ -384,8 +384,8 @@ HELD = {*READERS.values(), RESULT, "world"}  # what the folder may hold
 SET_ASIDE = 0.2  # of the training people; half of them are unread by either model
 YES: dict[str, Callable[[Said], bool]] = {
     "verdict remembered": lambda said: said.verdict == REMEMBERED,
-    "told": lambda said: said.told != DONT_KNOW,
-    "told by internal confidence": lambda said: said.sure,
+    "shown": lambda said: said.shown != DONT_KNOW,
+    "shown without the text": lambda said: said.shown_internal,
 }
 
 
@@ -470,7 +470,7 @@ def summarise(pairs: Sequence[Pair], *, seed: int) -> dict[str, Any]:
             "without": dict(Counter(pair.truths[1] for pair in pairs)),
         },
         "verdicts": count_table(pairs, lambda said: said.verdict),
-        "internal": count_table(pairs, lambda said: "told" if said.sure else DONT_KNOW),
+        "internal": count_table(pairs, lambda said: "shown" if said.shown_internal else DONT_KNOW),
         "agreement": {
             name: {key: asdict(metric) for key, metric in metrics.items()}
             for name, metrics in found.items()
@@ -651,8 +651,8 @@ def _crossing_said(
         answer=verdict.answer,
         log_probability=own,
         of_reader=of_reader,
-        told=verdict.told,
-        sure=internal >= find_threshold(reader.confidence, checked=False).value,
+        shown=verdict.shown,
+        shown_internal=internal >= find_threshold(reader.confidence, checked=False).value,
         verdict=verdict.verdict or "",
         scores=scores,
     )

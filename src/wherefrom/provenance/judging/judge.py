@@ -42,7 +42,7 @@ from wherefrom.provenance.judging.metrics import (
     right_given_at_precision,
     risk_coverage,
     score_at_target,
-    unseen_told_unknown,
+    unseen_unknown,
 )
 from wherefrom.provenance.judging.rivals import RIVALS, SUPPORT, Score, always_answer, rival_scores
 from wherefrom.provenance.verdicts import (
@@ -74,8 +74,8 @@ class Judged:
     said: str
     right: bool
     verdict: str  # "guessed" too, since here the truth is known
-    told: bool  # the answer is given in checked mode
-    told_internal: bool
+    shown: bool  # the answer is given in checked mode
+    shown_internal: bool
     confidence: float
     internal_confidence: float
     naming: int  # documents that name the subject
@@ -134,12 +134,14 @@ def count_verdicts(people: Iterable[Judged]) -> list[dict[str, Any]]:
                     "count": len(here),
                     "right": sum(one.right for one in here),
                     "wrong": sum(not one.right for one in here),
-                    "told": sum(one.told for one in here),
-                    "unknown": sum(not one.told for one in here),
-                    "told_wrong": sum(one.told and not one.right for one in here),
-                    "internal_told": sum(one.told_internal for one in here),
-                    "internal_unknown": sum(not one.told_internal for one in here),
-                    "internal_told_wrong": sum(one.told_internal and not one.right for one in here),
+                    "shown": sum(one.shown for one in here),
+                    "unknown": sum(not one.shown for one in here),
+                    "shown_wrong": sum(one.shown and not one.right for one in here),
+                    "internal_shown": sum(one.shown_internal for one in here),
+                    "internal_unknown": sum(not one.shown_internal for one in here),
+                    "internal_shown_wrong": sum(
+                        one.shown_internal and not one.right for one in here
+                    ),
                 }
             )
     return rows
@@ -224,8 +226,8 @@ def _telling(score: Score, answers: Answers, how: _How) -> dict[str, Any]:
     """What depends on the threshold."""
     measure: Measure | str = score.reason or "no threshold was chosen."
     if score.threshold is not None:
-        measure = unseen_told_unknown(score.threshold)
-    return _measure({"unseen_told_unknown": measure}, answers, how)
+        measure = unseen_unknown(score.threshold)
+    return _measure({"unseen_unknown": measure}, answers, how)
 
 
 def _measure(measures: Mapping[str, Measure | str], answers: Answers, how: _How) -> dict[str, Any]:
@@ -356,13 +358,13 @@ def recall_by_documents(
         measured = _measure(
             {"recall": accuracy}, answers, _How(resamples, level, (seed, documents))
         )
-        told = sum(one.told_internal for one in here)
+        told = sum(one.shown_internal for one in here)
         found.append(
             {
                 "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
                 "people": len(here),
                 "recall": measured["recall"],
-                "internal_told": told,
+                "internal_shown": told,
             }
         )
     return found
@@ -428,7 +430,7 @@ def judge_run(
         "delta": delta,
         "precision": 1 - risk,
         **how,
-        "promises": {mode: asdict(promised) for mode, promised in promises.items()},
+        "guarantees": {mode: asdict(promised) for mode, promised in promises.items()},
         "scores": measured,
         "against_the_best": compare_with_best(scores, correct, seen, **how),
         "stated": tell_stated(scores, judged, **how),
@@ -514,8 +516,8 @@ def _judge_person(
         said=verdict.answer,
         right=right,
         verdict=name_with_truth(verdict.verdict, right),
-        told=verdict.told != DONT_KNOW,
-        told_internal=verdict.internal_confidence >= threshold,
+        shown=verdict.shown != DONT_KNOW,
+        shown_internal=verdict.internal_confidence >= threshold,
         confidence=verdict.confidence,
         internal_confidence=verdict.internal_confidence,
         naming=found.naming,

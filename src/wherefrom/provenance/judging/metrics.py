@@ -245,7 +245,7 @@ def right_given_at_precision(precision: float) -> Measure:
     )
 
 
-def unseen_told_unknown(threshold: float) -> Measure:
+def unseen_unknown(threshold: float) -> Measure:
     """The share of unseen people whose confidence is below the threshold: "I don't know"."""
 
     def values(answers: Answers, weights: Floats) -> Floats:

@@ -17,7 +17,7 @@ from wherefrom.web.replies import Record, twin
 from wherefrom.web.state import Lab, lab_of
 
 router = APIRouter(tags=["ask"])
-COLUMNS = ("question", "told", "verdict", "confidence", "internal_confidence", "answer", "seen")
+COLUMNS = ("question", "shown", "verdict", "confidence", "internal_confidence", "answer", "seen")
 
 
 class AskPage(BaseModel):
@@ -82,7 +82,7 @@ async def ask(
             page["question"] = worded(lab, loaded, question)
             loaded.asker.check(page["question"])
             page |= await _answer(lab, page["run"], page["question"])
-            told = {key: page["verdict"][key] for key in ("told", "answer", "verdict")}
+            told = {key: page["verdict"][key] for key in ("shown", "answer", "verdict")}
             entry = {"run": page["run"], "question": page["question"], **told}
             lab.histories.add(visitor, entry)
     elif question is not None:
