@@ -1,7 +1,8 @@
-"""What several rooms' tests share: the command line, and a small embedded world."""
+"""What the tests of several packages share: the command line, a small world, one tiny study."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -84,41 +85,52 @@ def small_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def quick_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two phases, characters and small batches: everything there is, in a few seconds."""
-    path = tmp_path_factory.mktemp("recipe") / "quick.toml"
-    path.write_text(
-        """
-about = "for tests"
-tokens = "chars"
-size = "16x3x2"
-variant = "vanilla"
-block = 96
-dropout = 0.1
+def quick_recipe() -> Path:
+    """The path of tests/quick.toml."""
+    return Path(__file__).parent / "quick.toml"
 
-[[phases]]
-name = "read"
-mixture = { span = 0.5, salient = 0.5 }
-share = 0.7
-epochs = 1
-batch_tokens = 700
-lr = 1e-2
-optimizer = "muon"
 
-[[phases]]
-name = "ask"
-mixture = { question = 1.0 }
-share = 0.3
-epochs = 1
-batch_examples = 5
-lr = 1e-2
+@pytest.fixture(scope="session")
+def tiny_study_options() -> tuple[object, ...]:
+    """What `wherefrom study` was given to make `tiny_study`, apart from --out and --recipe.
 
-[scratch]
-name = "ask"
-mixture = { question = 1.0 }
-epochs = 1
-batch_tokens = 512
-lr = 1e-2
-"""
-    )
-    return path
+    `command("study", *tiny_study_options, "--recipe", quick_recipe, "--out", COPY, "--resume")`
+    goes on with a copy of it and has nothing left to train.
+    """
+    world, length = ("--people", 60, "--seed", 2), ("--steps", 20)
+    return (*world, *length, "--tokens", "bpe", "--set-aside", 0.3, "--leave-out", 0.2)
+
+
+@pytest.fixture(scope="session")
+def tiny_study(
+    tmp_path_factory: pytest.TempPathFactory,
+    quick_recipe: Path,
+    tiny_study_options: tuple[object, ...],
+) -> Path:
+    """The run folder of one finished study: its twin, evidence, confidence, judgement and report.
+
+    It is trained once per session, also under xdist, and knows next to nothing. Tests only read
+    it; a test that changes anything takes `shutil.copytree(tiny_study, tmp_path / "run")`.
+    A test that compares weights to the last bit also needs the fixture `small_training`.
+    """
+    import torch
+
+    from wherefrom.cli import cli
+    from wherefrom.corpus import batches
+
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of all workers
+    out, done = base / "tiny" / "study", base / "tiny" / "done"
+    out.parent.mkdir(exist_ok=True)
+    with open(base / "tiny" / "lock", "w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            torch.set_num_threads(1)
+            patch.setattr(batches, "POOL", 64)
+            options = (*tiny_study_options, "--recipe", quick_recipe, "--out", out, "--quiet")
+            arguments = ["study", *map(str, options)]
+            patch.setattr(sys, "argv", ["wherefrom", *arguments])  # run.json records it
+            cli.main(arguments, standalone_mode=False)
+            done.touch()
+    return out
