@@ -20,7 +20,7 @@ from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.jobs import Settings, TrainingJob, run_training
 from wherefrom.training.loop import Observer
-from wherefrom.training.run_folder import Run, check_folder, update_run
+from wherefrom.training.run_folder import Run, check_folder, describe_file, update_run
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,10 @@ def run_study(
         corpus=deal.corpus,
         questions=deal.train,
         asked=asked,
+        details={
+            "left_out": list(deal.left_out),
+            "not_learned": sorted(_subjects(train) - _subjects(deal.train)),
+        },
     )
     run = run_training(lesson, settings, out, observe=observe)
     answers = _answers(run, dev)
@@ -135,8 +139,7 @@ def run_study(
         update_run(
             out,
             results=[row.to_dict() for row in rows],
-            dev=_described(dev),
-            left_out=list(deal.left_out),
+            dev=describe_file(dev.path, dev.sha256, out, questions=len(dev.questions)),
             notes=list(deal.notes),
         )
         calibrate_and_judge(run, twin, deal, seed=settings.seed, say=say)
@@ -236,9 +239,5 @@ def _about(run: Run) -> str:
     return f"{config.variant}, {config.layers} layers, width {config.width}"
 
 
-def _described(asked: QuestionSet) -> dict[str, Any]:
-    return {
-        "path": str(asked.path),
-        "sha256": asked.sha256,
-        "questions": len(asked.questions),
-    }
+def _subjects(asked: QuestionSet) -> set[str]:
+    return {question.subject for question in asked.questions}

@@ -13,10 +13,10 @@ import pytest
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
-from wherefrom.training.jobs import Budget, Settings, TrainingJob, digest_of, retrain, run_training
+from wherefrom.training.jobs import Budget, Settings, TrainingJob, retrain, run_training
 from wherefrom.training.loop import MinutePace
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run_folder import Run
+from wherefrom.training.run_folder import Run, digest_of
 
 pytestmark = pytest.mark.usefixtures("small_pools")
 

@@ -9,9 +9,9 @@ the same number of threads).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from hashlib import sha256
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,11 @@ from wherefrom.training.loop import (
 from wherefrom.training.recipes import Phase, Recipe
 from wherefrom.training.run_folder import (
     Run,
+    describe_file,
+    digest_of,
     load_run,
     open_folder,
+    question_rows,
     save_model,
     start_run,
     update_run,
@@ -204,6 +207,7 @@ class TrainingJob:
     parent: Run | None = None
     vocabulary_from: Sequence[str] = ()  # the corpus, if not given
     asked: Sequence[str] = ()  # what it will be asked, as far as that is known
+    details: Mapping[str, Any] = field(default_factory=dict)  # for run.json, from the start on
 
 
 def run_training(
@@ -238,7 +242,14 @@ def run_training(
     model.to(device)
 
     def start() -> None:
-        start_run(out, job, kind=lesson.kind, template=_template(lesson), data=_sources(lesson))
+        start_run(
+            out,
+            job,
+            kind=lesson.kind,
+            template=_template(lesson),
+            data=_sources(lesson, out),
+            **lesson.details,
+        )
         write_shape(out, config, tokens)
 
     processes.lead(start)
@@ -283,7 +294,9 @@ def _job(lesson: TrainingJob, settings: Settings, config: ModelConfig) -> dict[s
         "vocabulary": digest_of(lesson.vocabulary_from),
         "corpus": lesson.corpus.sha256 if lesson.corpus else None,
         "documents": digest_of(lesson.corpus.texts) if lesson.corpus else None,
-        "questions": digest_of(_rows_of(lesson.questions)) if lesson.questions else None,
+        "questions": digest_of(question_rows(lesson.questions.questions))
+        if lesson.questions
+        else None,
         "parent": lesson.parent.info.get("sha256") if lesson.parent else None,
     }
 
@@ -295,41 +308,22 @@ def _tokens_wanted(lesson: TrainingJob, settings: Settings) -> str:
     return kind if kind == "chars" else f"{kind} of {settings.recipe.vocabulary}"
 
 
-def _rows_of(asked: QuestionSet) -> list[str]:
-    """The questions that are really learned, which may be fewer than the file has."""
-    return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in asked.questions]
-
-
-def digest_of(texts: Sequence[str]) -> str | None:
-    """The hash by which a job knows texts that it does not keep."""
-    return sha256("\n".join(texts).encode("utf-8")).hexdigest() if texts else None
-
-
 def _template(lesson: TrainingJob) -> str | None:
     if lesson.questions is not None:
         return lesson.questions.template
     return lesson.parent.template if lesson.parent else None
 
 
-def _sources(lesson: TrainingJob) -> dict[str, Any]:
+def _sources(lesson: TrainingJob, out: Path) -> dict[str, Any]:
     sources: dict[str, Any] = {}
-    if lesson.corpus is not None:
-        sources["corpus"] = {
-            "path": str(lesson.corpus.path),
-            "sha256": lesson.corpus.sha256,
-            "documents": len(lesson.corpus.documents),
-        }
-    if lesson.questions is not None:
-        sources["questions"] = {
-            "path": str(lesson.questions.path),
-            "sha256": lesson.questions.sha256,
-            "questions": len(lesson.questions.questions),
-        }
-    if lesson.parent is not None:
-        sources["parent"] = {
-            "path": str(lesson.parent.folder),
-            "sha256": lesson.parent.info.get("sha256"),
-        }
+    if (corpus := lesson.corpus) is not None:
+        count = len(corpus.documents)
+        sources["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=count)
+    if (asked := lesson.questions) is not None:
+        count = len(asked.questions)
+        sources["questions"] = describe_file(asked.path, asked.sha256, out, questions=count)
+    if (parent := lesson.parent) is not None:
+        sources["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
     return sources
 
 
@@ -365,6 +359,10 @@ def retrain(
     processes.lead(lambda: open_folder(out, twin_job, resume=resume))
     if is_finished(out):
         return load_run(out, device=where)
+    data_record = {
+        what: {**source, "relative_path": os.path.relpath(source["path"], out)}
+        for what, source in run.info["data"].items()
+    }
     data = TrainingData.encode(documents, questions, tokens, config.block)
     model = Decoder(config).initialise(
         torch.Generator().manual_seed(seed), silent=bool(job["silent_start"])
@@ -372,7 +370,7 @@ def retrain(
     model.to(where)
 
     def start() -> None:
-        start_run(out, twin_job, kind="left out", template=run.template, data=run.info["data"])
+        start_run(out, twin_job, kind="left out", template=run.template, data=data_record)
         write_shape(out, config, tokens)
         if pace and not (out / "pace.jsonl").exists():
             lines = (json.dumps(asdict(stretch)) + "\n" for stretch in pace)

@@ -1,19 +1,29 @@
-"""Which run is meant when none is named: the newest finished one below a folder."""
+"""Run folders: starting and loading a run, finding the newest, and finding what a run learned from.
+
+A run folder can be moved or copied. Whoever needs its text or its questions gets them from
+`read_learned_documents` and `read_learned_questions`, which look for the recorded files and accept
+only those whose hash is the recorded one.
+"""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from wherefrom.corpus.documents import Corpus, read_documents
+from wherefrom.corpus.questions import Question, QuestionSet, read_questions
+from wherefrom.corpus.subjects import LEFT_OUT, PEOPLE, SET_ASIDE, key_of, read_people
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config
@@ -245,3 +255,154 @@ def _finished(folder: Path) -> dict[str, Any] | None:
         return None
     whole = isinstance(info, dict) and info.get("status") == "finished"
     return info if whole and (folder / "model.safetensors").is_file() else None
+
+
+MOST_PARENTS = 20  # runs that a run may go back to, one finetuned from the other
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that a run learned from, as run.json records it.
+
+    what: "corpus", "questions" or "dev". folder, info: of the run that read the file, which is the
+    run itself or one that it goes on from.
+    """
+
+    what: str
+    folder: Path
+    info: dict[str, Any]
+    record: dict[str, Any]
+
+    @property
+    def path(self) -> Path:
+        """Where the file was when the run read it."""
+        return Path(self.record["path"])
+
+    def locate(self) -> Path:
+        """Where the file is now: only one with the recorded hash is accepted.
+
+        Looked for at its old place, at the same place relative to the run folder, and inside the
+        run folder, where an embedded world is and where anybody may put a copy.
+        """
+        places = [self.path, self.folder / "world" / self.path.name, self.folder / self.path.name]
+        if "relative_path" in self.record:
+            places.insert(1, _resolve(self.folder, self.record["relative_path"]))
+        there = [place for place in places if place.is_file()]
+        for place in there:
+            if sha256_of(place) == self.record["sha256"]:
+                return place
+        what = "corpus" if self.what == "corpus" else "question file"
+        problem = (
+            f"{there[0]} has changed since {self.folder} learned from it; put the {what} back as "
+            "it was"
+            if there
+            else f"the {what} {self.path} that {self.folder} learned from is not there any more"
+        )
+        raise UserError(f"{problem}, or put a copy of it into {self.folder}.")
+
+
+def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[str, Any]:
+    """The record of a file (or a parent run) that run.json keeps, for `find_source`."""
+    return {
+        "path": os.path.abspath(path),
+        "relative_path": os.path.relpath(path, folder),
+        "sha256": digest,
+        **counts,
+    }
+
+
+def _resolve(folder: Path, relative: str) -> Path:
+    return Path(os.path.normpath(folder / relative))
+
+
+def find_source(run: Run, what: str) -> SourceFile | None:
+    """The record of the corpus, questions or dev questions that a run or its parents learned from.
+
+    None where no run of them learned from any.
+    """
+    folder, info = run.folder, run.info
+    for _ in range(MOST_PARENTS):
+        data = _dict({**_dict(info.get("data")), "dev": info.get("dev")})
+        record = _dict(data.get(what))
+        if record:
+            if not all(isinstance(record.get(key), str) for key in ("path", "sha256")):
+                raise UserError(f"{folder / 'run.json'} does not say which {what} the run read.")
+            return SourceFile(what, folder, info, record)
+        parent = _dict(data.get("parent"))
+        if not parent:
+            return None
+        folder, info = _find_parent(folder, parent)
+    raise UserError(f"{run.folder} goes back to more than {MOST_PARENTS} runs.")
+
+
+def _find_parent(folder: Path, parent: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """The run that the run in `folder` goes on from, where it was or moved along with it."""
+    was = Path(str(parent.get("path")))
+    places = [was, _resolve(folder, str(parent.get("relative_path", was)))]
+    there = [place for place in places if is_run(place)]
+    if not there:
+        raise UserError(
+            f"{folder} goes on from the run {was}, which is not there any more, so that the text "
+            "it read is not known."
+        )
+    for place in there:
+        info = _dict(read_json(place / "run.json"))
+        if info.get("sha256") == parent.get("sha256"):
+            return place, info
+    raise UserError(
+        f"{folder} goes on from a run that was in {was}; another one is there now, so that the "
+        "text it read is not known."
+    )
+
+
+def read_learned_documents(source: SourceFile) -> Corpus:
+    """The documents that the run read: its corpus without the subjects that were left out."""
+    corpus = read_documents(source.locate())
+    gone = _excluded(source, "left_out", LEFT_OUT)
+    kept = tuple(d for d in corpus.documents if key_of(d.subject) not in gone)
+    wanted = _dict(source.info.get("job")).get("documents")
+    for each in (corpus, replace(corpus, documents=kept)):
+        if wanted in (None, digest_of(each.texts)):
+            return each
+    raise UserError(_PART_UNKNOWN.format(source.folder, corpus.path))
+
+
+def read_learned_questions(source: SourceFile) -> QuestionSet:
+    """The questions that the run learned: its file without subjects set aside or left out."""
+    file = read_questions(source.locate(), source.info.get("template"))
+    gone = _excluded(source, "left_out", LEFT_OUT) | _excluded(source, "not_learned", SET_ASIDE)
+    kept = tuple(q for q in file.questions if key_of(q.subject) not in gone)
+    wanted = _dict(source.info.get("job")).get("questions")
+    for each in (file, replace(file, questions=kept)):
+        if wanted in (None, digest_of(question_rows(each.questions))):
+            return each
+    raise UserError(_PART_UNKNOWN.format(source.folder, file.path))
+
+
+_PART_UNKNOWN = (
+    "the run in {} learned from a part of {}, and which part is not written down there any more."
+)
+
+
+def _excluded(source: SourceFile, key: str, reason: str) -> set[tuple[str, ...]]:
+    """The subjects that a study kept out of training, by run.json or else by people.jsonl."""
+    names = source.info.get(key)
+    if not isinstance(names, list):
+        there = (source.folder / PEOPLE).is_file()
+        people = read_people(source.folder) if there else ()
+        names = [person.subject for person in people if person.source == reason]
+    return {key_of(str(name)) for name in names}
+
+
+def digest_of(texts: Sequence[str]) -> str | None:
+    """The hash by which a job knows texts that it does not keep."""
+    return sha256("\n".join(texts).encode("utf-8")).hexdigest() if texts else None
+
+
+def question_rows(questions: Iterable[Question]) -> list[str]:
+    """One line per question, for `digest_of`."""
+    return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in questions]
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

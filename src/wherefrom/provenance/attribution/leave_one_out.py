@@ -45,9 +45,9 @@ from wherefrom.provenance.signals.likelihood import encode_answers, encode_promp
 from wherefrom.recall.decode import answer_all
 from wherefrom.storage import make_folder, read_json, write_json
 from wherefrom.training.distributed import join_processes
-from wherefrom.training.jobs import digest_of, retrain
+from wherefrom.training.jobs import retrain
 from wherefrom.training.loop import CHECKPOINT_EVERY, Observer
-from wherefrom.training.run_folder import Run
+from wherefrom.training.run_folder import Run, digest_of
 
 FORMAT = 1
 RECORD = "without.json"

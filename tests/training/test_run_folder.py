@@ -1,0 +1,132 @@
+"""Which run is the newest, and where the files are that a run learned from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from wherefrom.corpus.questions import read_questions
+from wherefrom.corpus.subjects import JUDGED, key_of, read_people
+from wherefrom.errors import UserError
+from wherefrom.storage import read_json, write_json
+from wherefrom.training.run_folder import (
+    Run,
+    SourceFile,
+    digest_of,
+    find_newest_run,
+    find_source,
+    is_run,
+    load_run,
+    question_rows,
+    read_learned_documents,
+    read_learned_questions,
+    update_run,
+)
+
+
+def make(folder: Path, started: str, status: str = "finished", *, weights: bool = True) -> Path:
+    folder.mkdir(parents=True)
+    write_json(folder / "run.json", {"started": started, "status": status})
+    if weights:
+        (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def test_the_finished_run_that_was_started_last_is_taken(tmp_path: Path) -> None:
+    make(tmp_path / "b" / "deep", "2026-03-02T00:00:00+00:00")
+    newest = make(tmp_path / "a", "2026-03-03T00:00:00+00:00")
+    make(newest / "twins" / "scratch", "2026-03-04T00:00:00+00:00")
+    make(tmp_path / "c", "2026-03-05T00:00:00+00:00", "training")
+    make(tmp_path / "d", "2026-03-05T00:00:00+00:00", weights=False)
+    make(tmp_path / "e", "2026-03-05T00:00:00+00:00")
+    (tmp_path / "e" / "run.json").write_text("{", "utf-8")
+    assert find_newest_run(tmp_path) == newest
+    make(tmp_path / "b" / "later", "2026-03-04T00:00:00+00:00")
+    assert find_newest_run(tmp_path) == tmp_path / "b" / "later"
+
+
+def test_no_run_is_one_sentence(tmp_path: Path) -> None:
+    make(tmp_path / "c", "2026-03-05T00:00:00+00:00", "stopped")
+    for below in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UserError, match=f"there is no finished run below {below}; name the"):
+            find_newest_run(below)
+
+
+def test_a_question_is_no_run(tmp_path: Path) -> None:
+    make(tmp_path / "c", "2026-03-05T00:00:00+00:00", "stopped")
+    assert is_run(tmp_path / "c")
+    assert not is_run(tmp_path)
+    for words in ("", "Where was Ada Moe born?", "x" * 10_000, "a\0b"):
+        assert not is_run(words)
+
+
+class TestWhatARunLearnedFrom:
+    @pytest.fixture
+    def moved(self, tiny_study: Path, tmp_path: Path) -> Path:
+        """A copy whose record names places that are not there any more."""
+        folder = shutil.copytree(tiny_study, tmp_path / "moved")
+        data = read_json(folder / "run.json")["data"]
+        for record in data.values():
+            record["path"] = record["path"].replace(str(tiny_study), "/gone")
+        update_run(folder, data=data)
+        return folder
+
+    def corpus_of(self, folder: Path) -> SourceFile:
+        source = find_source(load_run(folder), "corpus")
+        assert source is not None
+        return source
+
+    @pytest.mark.parametrize("recorded", ["run.json", "people.jsonl"])
+    def test_a_moved_run_reads_again_what_it_learned(self, moved: Path, recorded: str) -> None:
+        if recorded == "people.jsonl":  # as runs of older versions do
+            info = read_json(moved / "run.json")
+            write_json(moved / "run.json", {**info, "left_out": None, "not_learned": None})
+        run = load_run(moved)
+        corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
+        assert corpus is not None
+        assert questions is not None
+        documents = read_learned_documents(corpus)
+        learned = read_learned_questions(questions)
+        job = run.info["job"]
+        assert digest_of(documents.texts) == job["documents"]
+        assert digest_of(question_rows(learned.questions)) == job["questions"]
+        aside = {key_of(person.subject) for person in read_people(moved) if person.role != JUDGED}
+        assert aside
+        assert not aside & {key_of(question.subject) for question in learned.questions}
+        everything = read_questions(moved / "world" / "train.tsv").questions
+        assert len(learned.questions) < len(everything)
+
+    def test_files_beside_the_run_are_found_when_both_are_moved(self, moved: Path) -> None:
+        shutil.move(moved / "world", moved.parent / "text")
+        data = read_json(moved / "run.json")["data"]
+        with pytest.raises(UserError, match="is not there any more, or put a copy of it into"):
+            self.corpus_of(moved).locate()
+        data["corpus"]["relative_path"] = "../text/documents.txt"
+        update_run(moved, data=data)
+        assert self.corpus_of(moved).locate() == moved.parent / "text" / "documents.txt"
+
+    def test_a_copy_in_the_run_folder_counts_only_if_it_is_the_same(self, moved: Path) -> None:
+        shutil.move(moved / "world" / "documents.txt", moved / "documents.txt")
+        assert self.corpus_of(moved).locate() == moved / "documents.txt"
+        with open(moved / "documents.txt", "a") as file:
+            file.write("Al Bo. Al Bo sang.\n")
+        with pytest.raises(UserError, match=r"documents.txt has changed since .* learned from it"):
+            self.corpus_of(moved).locate()
+
+    def test_a_parent_is_found_where_it_was_or_beside_the_run(self, moved: Path) -> None:
+        child = moved.parent / "child"
+        record = {"path": "/gone/study", "sha256": read_json(moved / "run.json")["sha256"]}
+        info = {"data": {"parent": {**record, "relative_path": "../moved"}}}
+        run = load_run(moved)
+        found = find_source(Run(child, run.model, run.tokens, info), "corpus")
+        assert found is not None
+        assert found.folder == moved
+        for wrong, says in (({"sha256": "0"}, "another one is"), ({"relative_path": ".."}, "not")):
+            info = {"data": {"parent": {**record, "relative_path": "../moved", **wrong}}}
+            with pytest.raises(UserError, match=says):
+                find_source(Run(child, run.model, run.tokens, info), "corpus")
+
+    def test_a_run_of_questions_alone_has_no_corpus(self, moved: Path) -> None:
+        assert find_source(load_run(moved / "twins" / "scratch"), "corpus") is None
