@@ -116,11 +116,11 @@ def resident(pid: int) -> float:
 
 def names(run: Path, count: int) -> list[str]:
     """The people whom the run is judged by, and then invented ones."""
-    from wherefrom.corpus.subjects import read_people
+    from wherefrom.corpus.subjects import read_subjects
     from wherefrom.errors import UserError
 
     try:
-        known = sorted({person.subject for person in read_people(run)})
+        known = sorted({person.subject for person in read_subjects(run)})
     except UserError:
         known = []
     invented = [f"{FIRST[i % 10]} {LAST[i // 10 % 9]} {i // 90 + 1}" for i in range(count)]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_people
+from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subjects
 from wherefrom.provenance.confidence.calibration import out_of_fold
 from wherefrom.provenance.confidence.fit import (
     PROBE,
@@ -141,7 +141,7 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     torch.set_num_threads(1)
     run = load_run(asked.run)
-    found, dealt = load_confidence(run), read_people(run.folder)
+    found, dealt = load_confidence(run), read_subjects(run.folder)
     judged = [person for person in dealt if person.role == JUDGED]
     if asked.cost:
         measure_cost(found, judged, asked.repeats)

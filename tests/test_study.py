@@ -107,7 +107,7 @@ def test_the_command_prints_a_table_and_the_folder(
     for name in ROWS[:-1]:  # who is unseen is known of the embedded world alone
         assert name in ended.out
     assert "in no document: guesses" not in ended.out
-    assert "invented names stand in for the unseen" in ended.out
+    assert "invented names stand in for unseen subjects" in ended.out
     assert ended.out.rstrip().endswith(f"run folder: {out}")
 
 
@@ -118,7 +118,7 @@ def test_with_nobody_set_aside_there_is_no_confidence_and_a_sentence(
     options = ("--recipe", quick_recipe, "--steps", 4, "--people", 40, "--out", out)
     ended = command("study", *options, "--set-aside", 0)
     assert ended.code == 0
-    said = "nobody is set aside (--set-aside is 0), so no confidence can be fitted."
+    said = "no subject is set aside (--set-aside is 0), so no confidence can be fitted."
     assert said in ended.out
     assert said in ended.err
     assert not (out / "calibration.json").exists()

@@ -14,7 +14,7 @@ from study_samples import ROWS, study
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, LEFT_OUT, Subject, read_people
+from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, LEFT_OUT, Subject, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance import after_training as account
 from wherefrom.provenance.confidence.fit import fit_confidence, load_confidence
@@ -28,7 +28,7 @@ from wherefrom.training.run_folder import Run
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
-AFTER = ("people.jsonl", "evidence.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
+AFTER = ("subjects.jsonl", "evidence.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
 COMPARED = [name for name in AFTER if name != "evidence.sqlite"]
 
 
@@ -71,7 +71,7 @@ class TestAfterTraining:
 
     def test_the_folder_holds_all_that_verdicts_need(self, finished) -> None:
         out, result = finished
-        people = read_people(out)
+        people = read_subjects(out)
         assert {person.role for person in people} == {CALIBRATION, JUDGED, FITTING}
         info = json.loads((out / "run.json").read_text("utf-8"))
         lines = (out / "world" / "documents.txt").read_text("utf-8").splitlines()
@@ -94,7 +94,7 @@ class TestAfterTraining:
         out, result = finished
         names = [row.name for row in result.rows]
         assert names == [*ROWS[:4], "left-out people", ROWS[4]]
-        left = [p for p in read_people(out) if (p.role, p.source) == (JUDGED, LEFT_OUT)]
+        left = [p for p in read_subjects(out) if (p.role, p.source) == (JUDGED, LEFT_OUT)]
         dev = (out / "world" / "dev.tsv").read_text("utf-8").splitlines()
         totals = [row.recall.total for row in result.rows]
         assert totals[2:5] == [len(dev), len(dev) - len(left), len(left)]
@@ -135,7 +135,7 @@ class TestAfterTraining:
         assert again.to_dict() == {**first, "run": str(run)}
 
     @pytest.mark.parametrize(
-        "stage", ["write_people", "ensure_evidence", "fit_confidence", "judge_run"]
+        "stage", ["write_subjects", "ensure_evidence", "fit_confidence", "judge_run"]
     )
     def test_a_study_stopped_behind_its_training_goes_on(
         self,
@@ -160,7 +160,7 @@ class TestAfterTraining:
         def never(*_: object, **__: object) -> None:
             raise AssertionError("nothing is left to do")
 
-        for stage in ("write_people", "fit_confidence", "judge_run"):
+        for stage in ("write_subjects", "fit_confidence", "judge_run"):
             monkeypatch.setattr(account, stage, never)
         again = self.go_on(run, quick_recipe)
         assert again.to_dict() == {**finished[1].to_dict(), "run": str(run)}
@@ -221,7 +221,7 @@ class TestAfterTraining:
         monkeypatch.setattr(account, "fit_confidence", fit)
         self.go_on(run, quick_recipe)
         roles = [person.role for person in asked]
-        people = read_people(run)
+        people = read_subjects(run)
         for role in (CALIBRATION, FITTING):
             assert roles.count(role) == sum(person.role == role for person in people) > 0
         assert JUDGED not in roles

@@ -16,7 +16,7 @@ import torch
 from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import read_people
+from wherefrom.corpus.subjects import read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.cross_pretraining import cross_pretrain
 from wherefrom.provenance.attribution.leave_one_out import plan, read_what_it_learned, twin_folder
@@ -209,7 +209,7 @@ class TestCrossing:
         assert record == json.loads((out / "twins.json").read_text("utf-8"))
         dev = read_questions(small_world / "dev.tsv").questions
         assert [row["subject"] for row in record["judged"]] == [q.subject for q in dev]
-        people = {name: read_people(out / name) for name in ("reader-a", "reader-b")}
+        people = {name: read_subjects(out / name) for name in ("reader-a", "reader-b")}
         for one, other in zip(people["reader-a"], people["reader-b"], strict=True):
             assert one.subject == other.subject
             assert one.seen != other.seen
@@ -294,7 +294,7 @@ class TestCrossing:
     ) -> None:
         run = load_run(crossed[0] / "reader-a")
         learned = read_what_it_learned(run)
-        people = read_people(run.folder)
+        people = read_subjects(run.folder)
         held_back = {person.subject for person in people}
         assert not held_back & {q.subject for q in learned.questions.questions}
         unread = {person.subject for person in people if not person.seen}

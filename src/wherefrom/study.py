@@ -103,7 +103,7 @@ def run_study(
     for note in deal.notes:
         say(note)
     asked = [question.text for each in (dev, unseen) if each for question in each.questions]
-    asked += [person.question for person in deal.people]
+    asked += [person.question for person in deal.subjects]
 
     rows = _baselines(deal.train, dev)
     say("training the twin without pretraining")
@@ -199,7 +199,7 @@ def _baselines(train: QuestionSet, dev: QuestionSet) -> list[Row]:
 
 def _dev_rows(run: Run, dev: QuestionSet, answers: list[Answer], deal: Split) -> list[Row]:
     """The model's row: one, or with people left out one on those it read and one on the others."""
-    gone = {p.subject for p in deal.people if p.role == JUDGED and p.source == LEFT_OUT}
+    gone = {p.subject for p in deal.subjects if p.role == JUDGED and p.source == LEFT_OUT}
     if not gone:
         return [_row("pretrained", _about(run), run, dev, answers)]
     read = f"{_about(run)}; dev people in its documents"

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import find_subject, read_documents
+from wherefrom.corpus.folding import fold
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.world import (
     SPLITS,
@@ -29,7 +30,7 @@ from wherefrom.corpus.world import (
     summarize_world,
     write_world,
 )
-from wherefrom.corpus.world.names import ORIGINS, Name, Register, fold, romanise
+from wherefrom.corpus.world.names import ORIGINS, Name, Register, romanise
 from wherefrom.corpus.world.places import read_gazetteer
 from wherefrom.corpus.world.wordings import BIRTH_OPENINGS, BIRTH_SENTENCES
 from wherefrom.errors import UserError

@@ -15,7 +15,7 @@ import torch
 
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import CALIBRATION, JUDGED, read_people, write_people
+from wherefrom.corpus.subjects import CALIBRATION, JUDGED, read_subjects, write_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.judging import judge as judging
@@ -56,7 +56,7 @@ def own(studied: Path, tmp_path: Path) -> Run:
 
 def test_the_judged_people_are_judged_and_nobody_else(studied: Path) -> None:
     run = load_run(studied)
-    people = read_people(studied)
+    people = read_subjects(studied)
     judgement = judge_run(run, **FEW)
     expected = [person for person in people if person.role == JUDGED]
     assert [one.person for one in judgement.people] == expected
@@ -117,7 +117,7 @@ def test_the_numbers_are_those_of_these_people_at_this_risk(
         replace(person, answer=said[person.subject])
         if person.subject in said and number % 2
         else person
-        for number, person in enumerate(read_people(studied))
+        for number, person in enumerate(read_subjects(studied))
     ]
 
     def unevenly_sure(*arguments: Any, **options: Any) -> list[Verdict]:
@@ -180,12 +180,12 @@ def test_everything_is_written_into_the_run(own: Run) -> None:
 
 
 def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own: Run) -> None:
-    people = read_people(own.folder)
-    write_people(own.folder, [replace(person, role=CALIBRATION) for person in people])
+    people = read_subjects(own.folder)
+    write_subjects(own.folder, [replace(person, role=CALIBRATION) for person in people])
     with pytest.raises(UserError, match="nobody to be judged by"):
         judge_run(own, **FEW)
-    (own.folder / "people.jsonl").unlink()
-    with pytest.raises(UserError, match=r"people\.jsonl does not exist"):
+    (own.folder / "subjects.jsonl").unlink()
+    with pytest.raises(UserError, match=r"subjects\.jsonl does not exist"):
         judge_run(own, **FEW)
     (own.folder / "calibration.json").unlink()
     with pytest.raises(UserError, match=r"holds no calibration\.json"):
@@ -196,7 +196,7 @@ def test_the_trained_questions_are_those_of_nobody_dealt_out(own: Run) -> None:
     path = own.folder / "world" / "train.tsv"
     # the copy was moved: its questions are found in the world that it took along
     asked = trained_questions(own)
-    dealt = {person.subject for person in read_people(own.folder)}
+    dealt = {person.subject for person in read_subjects(own.folder)}
     everybody = read_questions(path).questions
     assert [question.text for question in asked] == [
         question.text for question in everybody if question.subject not in dealt

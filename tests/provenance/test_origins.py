@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wherefrom.corpus.folding import fold
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.subjects import Subject
-from wherefrom.corpus.world.names import ORIGINS, Origin, fold
+from wherefrom.corpus.world.names import ORIGINS, Origin
 from wherefrom.provenance.gazetteer import UNKNOWN
 from wherefrom.provenance.judging.judge import Judged
 from wherefrom.provenance.judging.metrics import compare_rates, rate

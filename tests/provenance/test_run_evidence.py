@@ -11,7 +11,7 @@ import pytest
 from asked_samples import PEOPLE, make_run, place_of, write_questions, write_text
 
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.subjects import CALIBRATION, LEFT_OUT, Subject, write_people
+from wherefrom.corpus.subjects import CALIBRATION, LEFT_OUT, Subject, write_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.index import build_evidence
 from wherefrom.provenance.evidence.run_text import NAME, open_run_evidence
@@ -106,14 +106,14 @@ def test_a_run_that_was_moved_finds_its_own_world(place: Path) -> None:
         assert found.documents == len(PEOPLE)
 
 
-@pytest.mark.parametrize("told_by", ["run.json", "people.jsonl"])
+@pytest.mark.parametrize("told_by", ["run.json", "subjects.jsonl"])
 def test_who_was_left_out_of_reading_is_left_out_of_the_index(place: Path, told_by: str) -> None:
     gone = [PEOPLE[0], PEOPLE[7]]
     if told_by == "run.json":
         update_run(place / "less", left_out=gone)
     else:
         people = [Subject(CALIBRATION, False, LEFT_OUT, name, f"{name}?", "Rome") for name in gone]
-        write_people(place / "less", people)
+        write_subjects(place / "less", people)
     with opened(place / "less")[0] as found:
         assert found.documents == len(PEOPLE) - 2
         assert [found.count(name).about for name in PEOPLE[:3]] == [0, 1, 1]

@@ -87,7 +87,7 @@ def write_run(folder: Path, **changes: Any) -> Path:
     write(folder / "run.json", info)
     write(folder / "judgement.json", judgement.to_dict())
     write_lines(folder / "judged.jsonl", [one.to_dict() for one in judgement.people])
-    write_lines(folder / "people.jsonl", [asdict(one.person) for one in judgement.people])
+    write_lines(folder / "subjects.jsonl", [asdict(one.person) for one in judgement.people])
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())
     points = [

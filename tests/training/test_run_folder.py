@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import JUDGED, key_of, read_people
+from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.run_folder import (
@@ -92,9 +93,9 @@ class TestWhatARunLearnedFrom:
         job = run.info["job"]
         assert digest_of(documents.texts) == job["documents"]
         assert digest_of(question_rows(learned.questions)) == job["questions"]
-        aside = {key_of(person.subject) for person in read_people(moved) if person.role != JUDGED}
+        aside = {fold_words(person.subject) for person in read_subjects(moved) if person.role != JUDGED}
         assert aside
-        assert not aside & {key_of(question.subject) for question in learned.questions}
+        assert not aside & {fold_words(question.subject) for question in learned.questions}
         everything = read_questions(moved / "world" / "train.tsv").questions
         assert len(learned.questions) < len(everything)
 

@@ -42,6 +42,9 @@ _HIDDEN = re.compile(
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 
 
+FoldedName = tuple[str, ...]
+
+
 class Word(NamedTuple):
     """A folded word and the characters of the text that it was read from."""
 

@@ -1,250 +1,84 @@
-"""Which subject plays which part: learned from, calibrating, judged, left out."""
+"""Which subject is in which part of a study: learned from, calibrating, judged or left out.
+
+The questions about most training subjects are learned. Some subjects are set aside: the model reads
+their documents but not their questions, and the confidence is calibrated on them. On request others
+are left out altogether, documents included, so that they are unseen. The subjects of the dev
+questions are judged.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet
-from wherefrom.corpus.world.names import ORIGINS, fold, read_names
+from wherefrom.corpus.world.names import ORIGINS, read_names
 from wherefrom.errors import UserError
 from wherefrom.storage import write_whole
 
-Key = tuple[str, ...]
-# scripts without spaces: every letter is a word
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-_WORD = re.compile(f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+")
+SUBJECTS_FILE = "subjects.jsonl"
+Role = Literal["calibration", "judged", "fitting"]
+Source = Literal["set aside", "left out", "dev", "unseen file", "invented"]
+CALIBRATION: Role = "calibration"
+JUDGED: Role = "judged"
+FITTING: Role = "fitting"  # beyond the calibration's mix: helps to fit weights, not the guarantee
+SET_ASIDE: Source = "set aside"
+LEFT_OUT: Source = "left out"
+DEV: Source = "dev"
+UNSEEN_FILE: Source = "unseen file"
+INVENTED: Source = "invented"
 
-
-def key_of(name: str) -> Key:
-    """The words of a name as they are compared."""
-    return tuple(_WORD.findall(fold(name)))
-
-
-def find_named(documents: Sequence[Document], names: Iterable[Key]) -> dict[Key, set[int]]:
-    """For each name the places, in `documents`, of those that hold its words in a row."""
-    starts: dict[Key, list[Key]] = defaultdict(list)  # by the first two words, which few share
-    named: dict[Key, set[int]] = {}
-    for name in names:
-        if name and name not in named:
-            starts[name[:2]].append(name)
-            named[name] = set()
-    for at, document in enumerate(documents):
-        words = key_of(document.text)
-        for place in range(len(words)):
-            for start in (words[place : place + 1], words[place : place + 2]):
-                for name in starts.get(start, ()):
-                    if words[place : place + len(name)] == name:
-                        named[name].add(at)
-    return named
-
-
-class SubjectIndex:
-    """Whom the files ask about, and which documents name them."""
-
-    def __init__(
-        self, corpus: Corpus, train: QuestionSet, dev: QuestionSet, unseen: QuestionSet | None
-    ) -> None:
-        self.corpus = corpus
-        files = [each for each in (train, dev, unseen) if each is not None]
-        answers: dict[tuple[Key, str], set[str]] = defaultdict(set)
-        self._first: dict[int, dict[Key, Question]] = {}
-        self._spelled: dict[Key, set[str]] = defaultdict(set)
-        keys = {
-            name: key_of(name) for each in files for name in {q.subject for q in each.questions}
-        }
-        for each in files:
-            first = self._first[id(each)] = {}
-            for question in each.questions:
-                key = keys[question.subject]
-                first.setdefault(key, question)
-                self._spelled[key].add(question.subject)
-                answers[key, question.text].add((question.answer or "").strip())
-        self._namesakes = {key for (key, _), told in answers.items() if len(told) > 1}
-        self._files = Counter(key for first in self._first.values() for key in first)
-        self._about = [key_of(document.subject) for document in corpus.documents]
-        self._named = find_named(corpus.documents, self._files)
-        self._unread: set[int] = set()
-        self._common: dict[int, Counter[str]] = {}
-
-    @property
-    def names(self) -> set[Key]:
-        """Everybody whom a question or a document is about."""
-        return {*self._files, *self._about}
-
-    def count(self, file: QuestionSet) -> int:
-        """How many people a file asks about."""
-        return len(self._first[id(file)])
-
-    def usable(self, file: QuestionSet) -> list[Key]:
-        """Whom this file alone asks about and gives one answer for, in its order."""
-        return [
-            key
-            for key in self._first[id(file)]
-            if key and self._files[key] == 1 and key not in self._namesakes
-        ]
-
-    def spellings(self, keys: Iterable[Key]) -> set[str]:
-        """How the questions spell these."""
-        return {name for key in keys for name in self._spelled[key]}
-
-    def told_alone(self, file: QuestionSet) -> list[Key]:
-        """Those of them who have documents of their own and whom no other document names."""
-        return [
-            key
-            for key in self.usable(file)
-            if self._named[key] and all(self._about[at] == key for at in self._named[key])
-        ]
-
-    def leave_out(self, gone: Collection[Key]) -> tuple[str, ...]:
-        """From now on these are unseen; returns how the documents about them spell them."""
-        self._unread = {at for at, key in enumerate(self._about) if key in gone}
-        return tuple(sorted({self.corpus.documents[at].subject for at in self._unread}))
-
-    def first(self, file: QuestionSet, key: Key) -> Question:
-        """The first question that the file asks about somebody."""
-        return self._first[id(file)][key]
-
-    def kind_of(self, file: QuestionSet, key: Key) -> tuple[bool, int, int]:
-        """What makes somebody easy or hard, as far as it can be counted beforehand.
-
-        Whether a document that names them holds the answer's words, how many name them, and how
-        many people of the file have the same answer.
-        """
-        answer = self.first(file, key).answer or ""
-        words, documents = key_of(answer), self._named[key]
-        told = any(_holds(key_of(self.corpus.documents[at].text), words) for at in documents)
-        return told, len(documents), self._answers(file)[answer.strip()]
-
-    def _answers(self, file: QuestionSet) -> Counter[str]:
-        if id(file) not in self._common:
-            first = self._first[id(file)].values()
-            self._common[id(file)] = Counter((each.answer or "").strip() for each in first)
-        return self._common[id(file)]
-
-    def is_seen(self, key: Key) -> bool:
-        """Whether a document that is read names them."""
-        return not self._named[key] <= self._unread
-
-
-def _holds(words: Key, phrase: Key) -> bool:
-    return any(words[at : at + len(phrase)] == phrase for at in range(len(words)))
-
-
-ROUNDS = 6  # tries to find as many as are wanted; a handful of names has few recombinations
-SPARE = 10  # candidates beyond those wanted, since some will turn out to be somebody's name
-
-
-def invent_names(
-    names: Sequence[str],
-    count: int,
-    *,
-    documents: Sequence[Document],
-    taken: Collection[Key] = (),
-    rng: np.random.Generator,
-) -> list[str]:
-    """Up to `count` names that no document holds and that are not `taken`, no two alike.
-
-    `names` are those of the data. Letters that none of them has do not occur: a model would know
-    such a name by its letters alone.
-    """
-    letters = set("".join(names))
-    parts = [_split(name) for name in names]
-    usable = [part for part in parts if part is not None]
-    found: list[str] = []
-    known = {*taken, *map(key_of, names)}
-    for _ in range(ROUNDS if count > 0 else 0):
-        wanted = count - len(found) + SPARE
-        foreign = [_draw_foreign(rng) for _ in range(wanted)]
-        own = [_recombine(usable, rng) for _ in range(wanted)] if len(usable) > 1 else foreign
-        fresh: dict[Key, str] = {}
-        for name in (each for pair in zip(own, foreign, strict=True) for each in pair):
-            if letters.issuperset(name) and key_of(name) not in known:
-                fresh.setdefault(key_of(name), name)
-        held = find_named(documents, fresh)
-        found += [name for key, name in fresh.items() if not held[key]]
-        known.update(fresh)
-        if len(found) >= count:
-            break
-    return found[:count]
-
-
-def _split(name: str) -> tuple[str, str] | None:
-    """Given names and family name, where a name has both: "Ann B.", "Clark"."""
-    given, _, family = name.rpartition(" ")
-    fits = given.strip() and family[:1].isalpha() and not family.endswith((".", ")"))
-    return (given.strip(), family) if fits else None
-
-
-def _recombine(parts: Sequence[tuple[str, str]], rng: np.random.Generator) -> str:
-    one, other = rng.choice(len(parts), size=2, replace=False)
-    return f"{parts[one][0]} {parts[other][1]}"
-
-
-def _draw_foreign(rng: np.random.Generator) -> str:
-    """A name from Faker's lists, every origin as likely as every other."""
-    lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
-    woman = bool(rng.random() < 0.5)
-    given, family = lists.given(woman), lists.family(woman)
-    return f"{given[int(rng.integers(len(given)))]} {family[int(rng.integers(len(family)))]}"
-
-
-PEOPLE = "people.jsonl"
-CALIBRATION, JUDGED = "calibration", "judged"
-FITTING = "fitting"  # beyond the calibration's mix: they help to fit weights, and promise nothing
-SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED = (
-    "set aside",
-    "left out",
-    "dev",
-    "unseen file",
-    "invented",
-)
-SOURCES = (SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED)
-ASSUMED_UNSEEN = 0.2  # of the calibration, where nobody among the judged shows how many to expect
-ENOUGH = 20  # unseen people of the calibration from which on nobody has to be invented
+ASSUMED_UNSEEN = 0.2  # share of the calibration, where no judged subject is unseen
+ENOUGH = 20  # unseen calibration subjects from which on no names are invented
 LARGEST_SHARE = 0.9
 SPARE_NAMES = 200  # invented names beyond those of the calibration, where any are invented
-# each draw has a stream of its own, so that another share changes nothing else
+# each draw has its own random stream, so that changing one share leaves the other draws as they are
 _LEAVE_TRAIN, _LEAVE_DEV, _ASIDE, _HALVES, _MIX, _NAMES, _SPARE = range(1, 8)
+_Text = Annotated[str, Field(min_length=1)]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Somebody who is asked about and not learned from.
+    """One whose question is asked after training and not learned; a line of subjects.jsonl.
 
-    seen: a document that was read names them. answer: None where whatever is said is made up.
+    seen: a document that was read names it. answer: None where every answer is made up.
     """
 
-    role: str
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
+
+    role: Role
     seen: bool
-    source: str
-    subject: str
-    question: str
+    source: Source
+    subject: _Text
+    question: _Text
     answer: str | None
 
 
 @dataclass(frozen=True)
 class Split:
-    """What is learned and read, who calibrates and is judged, and what a report must say of it.
+    """What is learned and read, which subjects calibrate and are judged, and notes for the report.
 
-    left_out: whom no document is about any more, as the documents spelled them.
+    left_out: subjects whose documents are not read, as the documents spell them.
     """
 
     train: QuestionSet
     corpus: Corpus
-    people: tuple[Subject, ...]
+    subjects: tuple[Subject, ...]
     notes: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
-    def with_role(self, role: str) -> list[Subject]:
-        return [person for person in self.people if person.role == role]
+    def with_role(self, role: Role) -> list[Subject]:
+        return [subject for subject in self.subjects if subject.role == role]
 
 
 def split_subjects(
@@ -257,237 +91,257 @@ def split_subjects(
     leave_out: float = 0.0,
     seed: int,
 ) -> Split:
-    """Draw who is set aside and who is left out; shares are of the people of each file.
+    """Draw which subjects are set aside and left out; both are shares of each file's subjects.
 
-    Whoever the questions give several answers for (namesakes) plays no part, nor does anybody
-    whom two files ask about. People are left out only if no other document names them.
+    A subject with several answers to one question has no part, nor does one that two files ask
+    about. Subjects are left out only if no document about another names them.
     """
     check_shares(set_aside, leave_out)
-    asked = SubjectIndex(corpus, train, dev, unseen)
+    files = {"train": train, "dev": dev} | ({"unseen": unseen} if unseen is not None else {})
+    index = SubjectIndex(corpus, files)
+    total = {file: len(index.questions[file]) for file in files}
     notes: list[str] = []
+
     gone_train, gone_dev = (
-        _draw(asked.told_alone(file), round(leave_out * asked.count(file)), _stream(seed, which))
-        for file, which in ((train, _LEAVE_TRAIN), (dev, _LEAVE_DEV))
+        _draw(index.separable(file), round(leave_out * total[file]), _stream(seed, which))
+        for file, which in (("train", _LEAVE_TRAIN), ("dev", _LEAVE_DEV))
     )
-    wanted = sum(round(leave_out * asked.count(each)) for each in (train, dev))
+    wanted = sum(round(leave_out * total[file]) for file in ("train", "dev"))
     gone = {*gone_train, *gone_dev}
     if len(gone) < wanted:
         notes.append(
-            f"{len(gone)} people are left out where {wanted} were wanted: documents about others "
-            "name the rest, or none is about them."
+            f"{len(gone)} subjects are left out where {wanted} were wanted: documents about others "
+            "name the rest, or no document is about them."
         )
-    left_out = asked.leave_out(gone)
+    unread = {at for at, name in enumerate(index.about) if name in gone}
+    left_out = tuple(sorted({corpus.documents[at].subject for at in unread}))
     kept = corpus.without(left_out)
     if not kept.documents:
         raise UserError(
-            f"{corpus.path}: leaving so many people out leaves no document to read; choose a "
+            f"{corpus.path}: leaving out so many subjects leaves no document to read; choose a "
             "smaller --leave-out."
         )
 
-    free = [key for key in asked.usable(train) if key not in gone]
-    spared = int(len(free) > 1)  # of few people one calibrates, if one is left to learn from
-    wanted = max(spared, round(set_aside * asked.count(train))) if set_aside else 0
-    aside = _draw_alike(free, wanted, lambda key: asked.kind_of(train, key), _stream(seed, _ASIDE))
-    if len(gone_train) + len(aside) == asked.count(train):
+    free = [name for name in index.usable("train") if name not in gone]
+    fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
+    wanted = max(fewest, round(set_aside * total["train"])) if set_aside else 0
+    aside = _draw_alike(free, index.difficulty("train", free), wanted, _stream(seed, _ASIDE))
+    if len(gone_train) + len(aside) == total["train"]:
         raise UserError(
             f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
             "question to learn from; choose smaller shares."
         )
-    learned = train.without(asked.spellings([*gone_train, *aside]))
+    spared = {*gone_train, *aside}
+    learned = replace(
+        train,
+        questions=tuple(q for q in train.questions if fold_words(q.subject) not in spared),
+    )
 
-    people = [_person(asked, train, key, CALIBRATION, SET_ASIDE) for key in aside]
-    people += [_person(asked, train, key, CALIBRATION, LEFT_OUT) for key in gone_train]
-    people += [
-        _person(asked, dev, key, JUDGED, LEFT_OUT if key in gone else DEV)
-        for key in asked.usable(dev)
+    def make(file: str, name: FoldedName, role: Role, source: Source) -> Subject:
+        question = index.questions[file][name]
+        seen = not index.named_in[name] <= unread
+        return Subject(role, seen, source, question.subject, question.text, question.answer)
+
+    calibrating = [make("train", name, CALIBRATION, SET_ASIDE) for name in aside]
+    calibrating += [make("train", name, CALIBRATION, LEFT_OUT) for name in gone_train]
+    judged = [
+        make("dev", name, JUDGED, LEFT_OUT if name in gone else DEV) for name in index.usable("dev")
     ]
     if unseen is not None:
-        strangers = asked.usable(unseen)
-        half = set(_draw(strangers, round(len(strangers) / 2), _stream(seed, _HALVES)))
-        people += [
-            _person(asked, unseen, key, CALIBRATION if key in half else JUDGED, UNSEEN_FILE)
-            for key in strangers
-        ]
-    judged = [person for person in people if person.role == JUDGED]
+        names = index.usable("unseen")
+        half = set(_draw(names, round(len(names) / 2), _stream(seed, _HALVES)))
+        calibrating += [make("unseen", n, CALIBRATION, UNSEEN_FILE) for n in names if n in half]
+        judged += [make("unseen", n, JUDGED, UNSEEN_FILE) for n in names if n not in half]
     spare: list[Subject] = []
-    calibrating = [person for person in people if person.role == CALIBRATION]
-    if not aside:
-        why = "--set-aside is 0" if set_aside == 0 else "no training person can be spared"
-        notes.append(f"nobody is set aside ({why}), so no confidence can be fitted.")
-        calibrating = []
+    if aside:
+        calibrating, spare = _mix(calibrating, judged, index, learned, seed, notes)
     else:
-        calibrating, spare = _mix(calibrating, judged, asked, learned, seed, notes)
+        why = "--set-aside is 0" if set_aside == 0 else "no training subject can be spared"
+        notes.append(f"no subject is set aside ({why}), so no confidence can be fitted.")
+        calibrating = []
     if not judged:
         notes.append(
-            "nobody is judged: the training questions ask about all people of the dev questions "
-            "too, or the questions give several answers for them."
+            "no subject is judged: the training questions are about all subjects of the dev "
+            "questions too, or the questions give several answers for them."
         )
-    return Split(
-        train=learned,
-        corpus=kept,
-        people=(*calibrating, *judged, *(replace(one, role=FITTING) for one in spare)),
-        notes=tuple(notes),
-        left_out=left_out,
-    )
+    spare = [replace(subject, role=FITTING) for subject in spare]
+    return Split(learned, kept, (*calibrating, *judged, *spare), tuple(notes), left_out)
 
 
 def check_shares(set_aside: float, leave_out: float) -> None:
-    """Refuse what is no share of the people."""
+    """Refuse shares outside 0 to LARGEST_SHARE."""
     for option, share in (("--set-aside", set_aside), ("--leave-out", leave_out)):
         if not 0 <= share < LARGEST_SHARE:
             raise UserError(
-                f"{option} is a share of the people, from 0 to below {LARGEST_SHARE}, as 0.1 for "
-                f"a tenth; {share:g} is none."
+                f"{option} is a share of the subjects, from 0 to below {LARGEST_SHARE}, such as "
+                f"0.1 for a tenth; {share:g} is not."
             )
 
 
-def write_people(folder: Path, people: Iterable[Subject]) -> None:
-    """One person a line, in the run folder."""
-    write_whole(folder / PEOPLE, people_text(people))
+class SubjectIndex:
+    """The subjects of each question file, and the documents that name them.
+
+    Names are compared folded, as everywhere (corpus/folding.py): "Søren" and "Soren" are one.
+    """
+
+    def __init__(self, corpus: Corpus, files: Mapping[str, QuestionSet]) -> None:
+        self.documents = corpus.documents
+        self.about = [fold_words(document.subject) for document in corpus.documents]
+        self.questions: dict[str, dict[FoldedName, Question]] = {}  # first one about each subject
+        answers: dict[tuple[FoldedName, str], set[str]] = defaultdict(set)
+        for file, asked in files.items():
+            first = self.questions[file] = {}
+            for question in asked.questions:
+                name = fold_words(question.subject)
+                first.setdefault(name, question)
+                answers[name, question.text].add((question.answer or "").strip())
+        self._ambiguous = {name for (name, _), given in answers.items() if len(given) > 1}
+        self._files = Counter(name for first in self.questions.values() for name in first)
+        self.named_in = find_named(corpus.documents, self._files)
+
+    @property
+    def names(self) -> set[FoldedName]:
+        """All subjects of questions and documents."""
+        return {*self._files, *self.about}
+
+    def usable(self, file: str) -> list[FoldedName]:
+        """Subjects that only this file asks about, with one answer, in the file's order."""
+        return [
+            name
+            for name in self.questions[file]
+            if name and self._files[name] == 1 and name not in self._ambiguous
+        ]
+
+    def separable(self, file: str) -> list[FoldedName]:
+        """Usable subjects that have documents, and that only their own documents name."""
+        return [
+            name
+            for name in self.usable(file)
+            if self.named_in[name] and all(self.about[at] == name for at in self.named_in[name])
+        ]
+
+    def difficulty(self, file: str, names: Sequence[FoldedName]) -> list[tuple[bool, int, int]]:
+        """For each subject what makes it easy or hard, as far as that can be counted beforehand.
+
+        Whether a document that names it holds the answer's words, how many documents name it, and
+        how many subjects of the file have the same answer.
+        """
+        answers = {n: (q.answer or "").strip() for n, q in self.questions[file].items()}
+        common = Counter(answers.values())
+        rows = []
+        for name in names:
+            named, phrase = self.named_in[name], fold_words(answers[name])
+            stated = any(find_phrase(fold_words(self.documents[at].text), phrase) for at in named)
+            rows.append((stated, len(named), common[answers[name]]))
+        return rows
 
 
-def people_text(people: Iterable[Subject]) -> str:
-    """What people.jsonl holds of these."""
-    return "".join(json.dumps(asdict(person), ensure_ascii=False) + "\n" for person in people)
-
-
-def read_people(folder: Path) -> tuple[Subject, ...]:
-    """The people of a run, or a sentence about why they cannot be had."""
-    path = folder / PEOPLE
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UserError(
-            f"{path} does not exist: the run was not made by `wherefrom study`, or has not come "
-            "that far; repeat its command with --resume."
-        ) from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path} cannot be read: {problem}.") from None
-    people = []
-    for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
-        try:
-            person = Subject(**json.loads(line))
-        except (ValueError, TypeError):
-            person = None
-        if person is None or not _is_whole(person):
-            raise UserError(
-                f"{path}, line {number}: this is not a person as the study writes them; repeat "
-                "the study's command with --resume."
-            )
-        people.append(person)
-    return tuple(people)
+def find_named(
+    documents: Sequence[Document], names: Iterable[FoldedName]
+) -> dict[FoldedName, set[int]]:
+    """For each name the positions in `documents` of those that hold its words in a row."""
+    starts: dict[FoldedName, list[FoldedName]] = defaultdict(list)  # by the first two words
+    named: dict[FoldedName, set[int]] = {}
+    for name in names:
+        if name and name not in named:
+            starts[name[:2]].append(name)
+            named[name] = set()
+    for at, document in enumerate(documents):
+        words = fold_words(document.text)
+        for place in range(len(words)):
+            for start in (words[place : place + 1], words[place : place + 2]):
+                for name in starts.get(start, ()):
+                    if words[place : place + len(name)] == name:
+                        named[name].add(at)
+    return named
 
 
 def _stream(seed: int, which: int) -> np.random.Generator:
     return np.random.default_rng([seed, which])
 
 
-def _person(asked: SubjectIndex, file: QuestionSet, key: Key, role: str, source: str) -> Subject:
-    question = asked.first(file, key)
-    return Subject(
-        role=role,
-        seen=asked.is_seen(key),
-        source=source,
-        subject=question.subject,
-        question=question.text,
-        answer=question.answer,
-    )
-
-
-def _draw(keys: Sequence[Key], wanted: int, rng: np.random.Generator) -> list[Key]:
-    """So many of the keys, as far as there are any, in their order."""
-    return [keys[at] for at in sorted(rng.permutation(len(keys))[:wanted])]
+def _draw(items: Sequence[T], wanted: int, rng: np.random.Generator) -> list[T]:
+    """Up to `wanted` of the items, in their order."""
+    return [items[at] for at in sorted(rng.permutation(len(items))[:wanted])]
 
 
 def _draw_alike(
-    keys: Sequence[Key],
+    names: Sequence[FoldedName],
+    difficulty: Sequence[tuple[bool, int, int]],
     wanted: int,
-    kind_of: Callable[[Key], tuple[bool, int, int]],
     rng: np.random.Generator,
-) -> list[Key]:
-    """So many of the keys, at even distances in the order of their kinds, from a random start.
+) -> list[FoldedName]:
+    """Up to `wanted` names at even distances in the order of difficulty, from a random start.
 
-    Drawn freely, two hundred people may hold a tenth of the hard cases that they should, and then
-    the confidence fitted on them promises too much (docs/log.md).
+    Drawn freely, two hundred subjects may hold a tenth of the hard cases that they should, and
+    the confidence fitted on them is then too high (docs/log.md).
     """
-    wanted = min(wanted, len(keys))
+    wanted = min(wanted, len(names))
     if not wanted:
         return []
-    kinds = [kind_of(key) for key in keys]
-    ranked = sorted(rng.permutation(len(keys)).tolist(), key=lambda at: kinds[at])
-    step = len(keys) / wanted
+    ranked = sorted(rng.permutation(len(names)).tolist(), key=lambda at: difficulty[at])
+    step = len(names) / wanted
     start = rng.random() * step
-    return [keys[at] for at in sorted(ranked[int(start + i * step)] for i in range(wanted))]
+    return [names[at] for at in sorted(ranked[int(start + i * step)] for i in range(wanted))]
 
 
 def _mix(
     calibrating: list[Subject],
     judged: list[Subject],
-    asked: SubjectIndex,
+    index: SubjectIndex,
     learned: QuestionSet,
     seed: int,
     notes: list[str],
 ) -> tuple[list[Subject], list[Subject]]:
-    """The calibration people with the share of unseen ones that the judged people have.
+    """Calibration subjects with the judged subjects' share of unseen ones, and those to spare.
 
-    Of whom there are too many, some go into the second list. Where fewer than ENOUGH unseen ones
-    can be had, invented names stand in, and a note says so.
+    Where fewer than ENOUGH unseen subjects exist, invented names stand in, and a note says so.
     """
-    seen = [person for person in calibrating if person.seen]
-    unseen = [person for person in calibrating if not person.seen]
-    expected = sum(not person.seen for person in judged)
+    seen = [subject for subject in calibrating if subject.seen]
+    unseen = [subject for subject in calibrating if not subject.seen]
+    expected = sum(not subject.seen for subject in judged)
     share = expected / len(judged) if expected else ASSUMED_UNSEEN
     if not seen or share == 1:
         return unseen, []
     rng = _stream(seed, _MIX)
     wanted = max(1, round(len(seen) * share / (1 - share)))
-    unseen = _some(unseen, wanted, rng)
+    unseen = _draw(unseen, wanted, rng)
     if len(unseen) < min(wanted, ENOUGH):
+        few = "too few subjects are" if unseen else "no subject is"
         lacking = min(wanted, len(seen)) - len(unseen)
-        whom = "too few people are left out" if unseen else "nobody is left out"
-        invented = _invent(lacking, asked, learned, _stream(seed, _NAMES))
+        invented = _invent_subjects(lacking, index, learned, _stream(seed, _NAMES))
+        more = _invent_subjects(SPARE_NAMES, index, learned, _stream(seed, _SPARE))
+        known = {fold_words(subject.subject) for subject in invented}
         unseen += invented
-        more = _invent(SPARE_NAMES, asked, learned, _stream(seed, _SPARE))
-        known = {key_of(person.subject) for person in invented}
-        calibrating = [*calibrating, *(one for one in more if key_of(one.subject) not in known)]
+        calibrating = [*calibrating, *(s for s in more if fold_words(s.subject) not in known)]
         notes.append(
-            f"{whom}: {len(invented)} invented names stand in for the unseen in the calibration, "
-            f"{len(unseen)} of its {len(seen) + len(unseen)} people, and what is promised of "
-            "unseen people rests on them."
+            f"{few} left out: {len(invented)} invented names stand in for unseen subjects, "
+            f"{len(unseen)} of the {len(seen) + len(unseen)} that calibrate, and what is "
+            "guaranteed about unseen subjects rests on them."
         )
     if ENOUGH <= len(unseen) < wanted:
-        seen = _some(seen, round(len(unseen) * (1 - share) / share), rng)
+        seen = _draw(seen, round(len(unseen) * (1 - share) / share), rng)
     elif len(unseen) < wanted:
         notes.append(
-            f"the calibration has {len(unseen)} unseen people where {wanted} were wanted: the "
+            f"the calibration has {len(unseen)} unseen subjects where {wanted} were wanted: the "
             "data have no more, and do not show how to invent more."
         )
     mixed = [*seen, *unseen]
-    taken = {(person.subject, person.question) for person in mixed}
-    spare = [one for one in calibrating if (one.subject, one.question) not in taken]
-    return mixed, spare
+    taken = {(subject.subject, subject.question) for subject in mixed}
+    return mixed, [s for s in calibrating if (s.subject, s.question) not in taken]
 
 
-def _some(people: list[Subject], count: int, rng: np.random.Generator) -> list[Subject]:
-    return [people[at] for at in sorted(rng.permutation(len(people))[:count])]
-
-
-def _invent(
-    count: int, asked: SubjectIndex, learned: QuestionSet, rng: np.random.Generator
+def _invent_subjects(
+    count: int, index: SubjectIndex, learned: QuestionSet, rng: np.random.Generator
 ) -> list[Subject]:
+    """Unseen subjects with invented names, asked about in the wording of the learned questions."""
     wordings = [learned.template] if learned.template else _wordings(learned)
     if not wordings:
         return []
-    subjects = [question.subject for question in learned.questions]
-    subjects += [document.subject for document in asked.corpus.documents]
-    names = invent_names(
-        list(dict.fromkeys(subjects)),
-        count,
-        documents=asked.corpus.documents,
-        taken=asked.names,
-        rng=rng,
+    names = [question.subject for question in learned.questions]
+    names += [document.subject for document in index.documents]
+    invented = invent_names(
+        list(dict.fromkeys(names)), count, documents=index.documents, taken=index.names, rng=rng
     )
     return [
         Subject(
@@ -498,12 +352,12 @@ def _invent(
             question=wordings[int(rng.integers(len(wordings)))].replace(SLOT, name),
             answer=None,
         )
-        for name in names
+        for name in invented
     ]
 
 
 def _wordings(learned: QuestionSet) -> list[str]:
-    """How questions with a subject of their own are worded, where they spell the subject out."""
+    """The wording of each question that spells out its subject (named in the third column)."""
     return [
         question.text.replace(question.subject, SLOT)
         for question in learned.questions
@@ -511,12 +365,95 @@ def _wordings(learned: QuestionSet) -> list[str]:
     ]
 
 
-def _is_whole(person: Subject) -> bool:
-    texts = (person.role, person.source, person.subject, person.question)
-    return (
-        all(isinstance(text, str) and text for text in texts)
-        and isinstance(person.seen, bool)
-        and (person.answer is None or isinstance(person.answer, str))
-        and person.role in (CALIBRATION, JUDGED, FITTING)
-        and person.source in SOURCES
-    )
+ROUNDS = 6  # attempts to find as many names as wanted; few names have few recombinations
+SPARE = 10  # candidates beyond those wanted, since some turn out to be taken
+
+
+def invent_names(
+    names: Sequence[str],
+    count: int,
+    *,
+    documents: Sequence[Document],
+    taken: Collection[FoldedName] = (),
+    rng: np.random.Generator,
+) -> list[str]:
+    """Up to `count` names that no document holds and that are not `taken`, no two alike.
+
+    `names` are those of the data. They are recombined, and names of all origins are drawn beside
+    them; but a letter that the data do not have never occurs, since it would give the name away.
+    """
+    letters = set("".join(names))
+    parts = [_split_name(name) for name in names]
+    usable = [part for part in parts if part is not None]
+    found: list[str] = []
+    known = {*taken, *map(fold_words, names)}
+    for _ in range(ROUNDS if count > 0 else 0):
+        wanted = count - len(found) + SPARE
+        foreign = [_draw_foreign(rng) for _ in range(wanted)]
+        own = [_recombine(usable, rng) for _ in range(wanted)] if len(usable) > 1 else foreign
+        fresh: dict[FoldedName, str] = {}
+        for name in (each for pair in zip(own, foreign, strict=True) for each in pair):
+            if letters.issuperset(name) and fold_words(name) not in known:
+                fresh.setdefault(fold_words(name), name)
+        held = find_named(documents, fresh)
+        found += [name for key, name in fresh.items() if not held[key]]
+        known.update(fresh)
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def _split_name(name: str) -> tuple[str, str] | None:
+    """Given names and family name, where a name has both: "Ann B.", "Clark"."""
+    given, _, family = name.rpartition(" ")
+    fits = given.strip() and family[:1].isalpha() and not family.endswith((".", ")"))
+    return (given.strip(), family) if fits else None
+
+
+def _recombine(parts: Sequence[tuple[str, str]], rng: np.random.Generator) -> str:
+    one, other = rng.choice(len(parts), size=2, replace=False)
+    return f"{parts[one][0]} {parts[other][1]}"
+
+
+def _draw_foreign(rng: np.random.Generator) -> str:
+    """A name from Faker's lists, every origin equally likely."""
+    lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
+    woman = bool(rng.random() < 0.5)
+    given, family = lists.given(woman), lists.family(woman)
+    return f"{given[int(rng.integers(len(given)))]} {family[int(rng.integers(len(family)))]}"
+
+
+def format_subjects(subjects: Iterable[Subject]) -> str:
+    """The content of subjects.jsonl: one JSON object per line."""
+    return "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in subjects)
+
+
+def write_subjects(folder: Path, subjects: Iterable[Subject]) -> None:
+    """Write subjects.jsonl into the run folder."""
+    write_whole(folder / SUBJECTS_FILE, format_subjects(subjects))
+
+
+def read_subjects(folder: Path) -> tuple[Subject, ...]:
+    """The subjects of a run; a missing or broken file is one sentence."""
+    path = folder / SUBJECTS_FILE
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist: the run was not made by `wherefrom study`, or has not come "
+            "that far; repeat its command with --resume."
+        ) from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path} cannot be read: {problem}.") from None
+    checked = TypeAdapter(Subject)
+    subjects = []
+    for number, line in enumerate(lines, start=1):
+        if line:
+            try:
+                subjects.append(checked.validate_json(line))
+            except ValidationError:
+                raise UserError(
+                    f"{path}, line {number}: this is not a subject as a study writes it; repeat "
+                    "the study's command with --resume."
+                ) from None
+    return tuple(subjects)

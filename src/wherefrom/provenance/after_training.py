@@ -15,10 +15,10 @@ from wherefrom.corpus.subjects import (
     CALIBRATION,
     FITTING,
     JUDGED,
-    PEOPLE,
+    SUBJECTS_FILE,
     Split,
-    people_text,
-    write_people,
+    format_subjects,
+    write_subjects,
 )
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import (
@@ -51,10 +51,10 @@ def calibrate_and_judge(
     anywhere and repeated.
     """
     folder = run.folder
-    people = folder / PEOPLE
-    if not people.is_file() or people.read_bytes() != people_text(deal.people).encode("utf-8"):
+    subjects, text = folder / SUBJECTS_FILE, format_subjects(deal.subjects)
+    if not subjects.is_file() or subjects.read_bytes() != text.encode("utf-8"):
         update_run(folder, judgement=None)
-        write_people(folder, deal.people)
+        write_subjects(folder, deal.subjects)
     documents = len(deal.corpus.documents)
     about = f", about {documents / INDEXED:.0f} s" if documents > EVERY * INDEXED else ""
     say(f"looking up the evidence in {documents:,} documents{about}")

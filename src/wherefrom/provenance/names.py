@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.questions import SLOT, Question
-from wherefrom.corpus.subjects import JUDGED, read_people
+from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name, read_names
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
@@ -195,7 +195,7 @@ def probe_run(
     check_probe(run, each, level)
     confidence = load_confidence(run)
     train = trained_questions(run)
-    asked = [person for person in read_people(run.folder) if person.role == JUDGED]
+    asked = [person for person in read_subjects(run.folder) if person.role == JUDGED]
     with require_evidence(run) as evidence:
         judged, _ = ask_people(run, confidence, evidence, asked)
         return probe_origins(

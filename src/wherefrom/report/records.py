@@ -68,7 +68,7 @@ def read_records(folder: str | Path) -> Records:
         scratch_info=_record(twin / "run.json", problems) or {},
         judgement=judgement,
         judged=_lines(folder / "judged.jsonl", problems) if judgement else (),
-        people=_lines(folder / "people.jsonl", problems),
+        people=_lines(folder / "subjects.jsonl", problems),
         calibration=_record(folder / "calibration.json", problems),
         origins=_record(folder / "origins.json", problems),
         without=_without(folder, problems),

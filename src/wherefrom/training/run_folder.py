@@ -22,8 +22,9 @@ from typing import Any
 import torch
 
 from wherefrom.corpus.documents import Corpus, read_documents
+from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
-from wherefrom.corpus.subjects import LEFT_OUT, PEOPLE, SET_ASIDE, key_of, read_people
+from wherefrom.corpus.subjects import LEFT_OUT, SET_ASIDE, SUBJECTS_FILE, read_subjects
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config
@@ -359,7 +360,7 @@ def read_learned_documents(source: SourceFile) -> Corpus:
     """The documents that the run read: its corpus without the subjects that were left out."""
     corpus = read_documents(source.locate())
     gone = _excluded(source, "left_out", LEFT_OUT)
-    kept = tuple(d for d in corpus.documents if key_of(d.subject) not in gone)
+    kept = tuple(d for d in corpus.documents if fold_words(d.subject) not in gone)
     wanted = _dict(source.info.get("job")).get("documents")
     for each in (corpus, replace(corpus, documents=kept)):
         if wanted in (None, digest_of(each.texts)):
@@ -371,7 +372,7 @@ def read_learned_questions(source: SourceFile) -> QuestionSet:
     """The questions that the run learned: its file without subjects set aside or left out."""
     file = read_questions(source.locate(), source.info.get("template"))
     gone = _excluded(source, "left_out", LEFT_OUT) | _excluded(source, "not_learned", SET_ASIDE)
-    kept = tuple(q for q in file.questions if key_of(q.subject) not in gone)
+    kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
     wanted = _dict(source.info.get("job")).get("questions")
     for each in (file, replace(file, questions=kept)):
         if wanted in (None, digest_of(question_rows(each.questions))):
@@ -388,10 +389,10 @@ def _excluded(source: SourceFile, key: str, reason: str) -> set[tuple[str, ...]]
     """The subjects that a study kept out of training, by run.json or else by people.jsonl."""
     names = source.info.get(key)
     if not isinstance(names, list):
-        there = (source.folder / PEOPLE).is_file()
-        people = read_people(source.folder) if there else ()
+        there = (source.folder / SUBJECTS_FILE).is_file()
+        people = read_subjects(source.folder) if there else ()
         names = [person.subject for person in people if person.source == reason]
-    return {key_of(str(name)) for name in names}
+    return {fold_words(str(name)) for name in names}
 
 
 def digest_of(texts: Sequence[str]) -> str | None:

@@ -320,11 +320,11 @@ def _stamp(folder: Path) -> tuple[float, ...]:
 def _people(folder: Path) -> tuple[str, ...]:
     """Names to suggest: of those who were dealt for judging, or of the embedded world's dev."""
     from wherefrom.corpus.questions import read_questions
-    from wherefrom.corpus.subjects import read_people
+    from wherefrom.corpus.subjects import read_subjects
 
     names: list[str] = []
     try:
-        names = [person.subject for person in read_people(folder) if person.role == "judged"]
+        names = [person.subject for person in read_subjects(folder) if person.role == "judged"]
     except UserError:
         dev = folder / "world" / "dev.tsv"
         if dev.is_file() and dev.resolve().is_relative_to(folder.resolve()):

@@ -14,7 +14,8 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-from wherefrom.corpus.world.names import ORIGINS, Name, Origin, Register, draw_like, draw_name, fold
+from wherefrom.corpus.folding import fold
+from wherefrom.corpus.world.names import ORIGINS, Name, Origin, Register, draw_like, draw_name
 from wherefrom.corpus.world.places import WITH_ARTICLE, Gazetteer, Place, read_gazetteer
 from wherefrom.corpus.world.wordings import (
     BIRTH_OPENINGS,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from wherefrom.corpus.documents import ABBREVIATIONS
+from wherefrom.corpus.folding import fold
 
 
 @dataclass(frozen=True)
@@ -168,12 +169,6 @@ class Register:
         self._names.add(key)
         self._parts |= spans
         return True
-
-
-def fold(text: str) -> str:
-    """Lower case without accents, for comparing."""
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
 
 
 @cache

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
-from wherefrom.corpus.world.names import fold
+from wherefrom.corpus.folding import fold
 
 
 @dataclass(frozen=True)

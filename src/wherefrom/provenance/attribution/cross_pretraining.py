@@ -15,8 +15,17 @@ import numpy as np
 from scipy.stats import rankdata
 
 from wherefrom.corpus.documents import Corpus, read_documents
+from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
-from wherefrom.corpus.subjects import JUDGED, Key, Subject, find_named, key_of, write_people
+from wherefrom.corpus.subjects import (
+    CALIBRATION,
+    JUDGED,
+    Role,
+    Source,
+    Subject,
+    find_named,
+    write_subjects,
+)
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import (
     TWIN,
@@ -71,7 +80,7 @@ TRUTHS = (REMEMBERED, RIGHT_ANYWAY, WRONG, GUESSED, MADE_UP)
 class Dealt:
     """A person with a half: left out of one model's reading and not of the other's."""
 
-    role: str  # "calibration" or "judged"
+    role: Role  # "calibration" or "judged"
     half: str  # "a" or "b"
     question: Question
 
@@ -142,7 +151,7 @@ def deal_halves(
         )
     people = [
         Dealt(role=role, half=HALVES[half], question=question)
-        for role, group in (("judged", judged), ("calibration", chosen))
+        for role, group in ((JUDGED, judged), (CALIBRATION, chosen))
         for question, half in zip(group, _halves(len(group), rng), strict=True)
     ]
     gone = {question.subject for question in chosen}
@@ -165,9 +174,9 @@ def named_by_others(corpus: Corpus) -> set[str]:
 
     Two spellings of one name count as each other's too: leaving one out would leave the other.
     """
-    keys = [key_of(document.subject) for document in corpus.documents]
+    keys = [fold_words(document.subject) for document in corpus.documents]
     named = find_named(corpus.documents, keys)
-    spellings: dict[Key, set[str]] = {}
+    spellings: dict[FoldedName, set[str]] = {}
     for document, key in zip(corpus.documents, keys, strict=True):
         spellings.setdefault(key, set()).add(document.subject)
     found: set[str] = set()
@@ -360,7 +369,7 @@ def _once(questions: Sequence[Question]) -> list[Question]:
     return list({question.subject: question for question in reversed(questions)}.values())[::-1]
 
 
-def _source(dealt: Dealt, left_out: str) -> str:
+def _source(dealt: Dealt, left_out: str) -> Source:
     if dealt.half == left_out:
         return "left out"
     return "dev" if dealt.role == "judged" else "set aside"
@@ -548,7 +557,7 @@ def _make_reader(
     left_out = sorted({person.subject for person in people if not person.seen})
 
     def record() -> None:
-        write_people(folder, people)
+        write_subjects(folder, people)
         update_run(folder, left_out=left_out)
         ensure_evidence(read, folder / EVIDENCE).close()
 

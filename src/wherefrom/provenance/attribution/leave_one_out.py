@@ -31,8 +31,9 @@ from typing import Any
 import torch
 
 from wherefrom.corpus.documents import Corpus, Document, read_documents
+from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
-from wherefrom.corpus.subjects import PEOPLE, SET_ASIDE, find_named, key_of, read_people
+from wherefrom.corpus.subjects import SET_ASIDE, SUBJECTS_FILE, find_named, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.cross_pretraining import (
     REMEMBERED,
@@ -93,10 +94,10 @@ def read_what_it_learned(run: Run) -> Learned:
 
 def find_documents(corpus: Corpus, name: str) -> tuple[Document, ...]:
     """The documents about that person, or a sentence with the nearest names."""
-    wanted = key_of(name)
-    found = tuple(d for d in corpus.documents if wanted and key_of(d.subject) == wanted)
+    wanted = fold_words(name)
+    found = tuple(d for d in corpus.documents if wanted and fold_words(d.subject) == wanted)
     if not found:
-        subjects = {" ".join(key_of(d.subject)): d.subject for d in corpus.documents}
+        subjects = {" ".join(fold_words(d.subject)): d.subject for d in corpus.documents}
         near = get_close_matches(" ".join(wanted), subjects, n=3, cutoff=0.6)
         hint = ", ".join(f'"{subjects[each]}"' for each in near)
         shown = name if len(name) <= 60 else name[:57] + "..."
@@ -109,7 +110,7 @@ def find_documents(corpus: Corpus, name: str) -> tuple[Document, ...]:
 
 def twin_folder(run: Run, name: str) -> Path:
     """Where the twin without that person lies; names that are compared as one share it."""
-    words = "-".join(key_of(name))
+    words = "-".join(fold_words(name))
     if len(words) > LONGEST_SLUG:
         words = f"{words[:LONGEST_SLUG]}-{sha256(words.encode()).hexdigest()[:8]}"
     return run.folder / "twins" / f"without-{words}"
@@ -164,9 +165,9 @@ def leave_out(
 def compare(run: Run, twin: Run, about: Plan) -> dict[str, Any]:
     """What both say, and whether the documents made the difference; see the module's docstring."""
     learned, gone, question = about.learned, about.documents, about.question
-    subject, wanted = question.subject, key_of(question.subject)
+    subject, wanted = question.subject, fold_words(question.subject)
     dev = _dev_questions(run)
-    asked = [question.text, *(q.text for q in dev if key_of(q.subject) != wanted)]
+    asked = [question.text, *(q.text for q in dev if fold_words(q.subject) != wanted)]
     ours, theirs = (answer_all(each.model, each.tokens, asked) for each in (run, twin))
     said, instead = ours[0], theirs[0]
     of_run = _log_probability(run, question.text, said.text)
@@ -175,7 +176,7 @@ def compare(run: Run, twin: Run, about: Plan) -> dict[str, Any]:
     expected = right if right is not None else _stated(gone, said.text)
     truth, _ = true_origin(said.text, instead.text, expected)
     changed = sum(a.text != b.text for a, b in zip(ours[1:], theirs[1:], strict=True))
-    in_training = any(key_of(q.subject) == wanted for q in learned.questions.questions)
+    in_training = any(fold_words(q.subject) == wanted for q in learned.questions.questions)
     lines = {document.line for document in gone}
     elsewhere = find_named(learned.corpus.documents, [wanted])[wanted]
     numbers = sorted({learned.corpus.documents[at].line for at in elsewhere} - lines)
@@ -244,14 +245,14 @@ def _log_probability(run: Run, question: str, answer: str) -> float:
 
 def _stated(documents: Sequence[Document], answer: str) -> str:
     """The answer itself if a document about the person states it, else what no answer is."""
-    words = key_of(answer)
+    words = fold_words(answer)
     return answer if words and any(find_named(documents, [words])[words]) else "\0"
 
 
 def _question_about(run: Run, learned: Learned, subject: str) -> Question:
     """The person's question, with its answer where a file has it."""
     for question in (*_dev_questions(run), *learned.questions.questions):
-        if key_of(question.subject) == key_of(subject):
+        if fold_words(question.subject) == fold_words(subject):
             return question
     if run.template is None:
         raise UserError(
@@ -275,9 +276,9 @@ def _as_dealt(run: Run, learned: Learned) -> Learned:
 
     Who was left out is read off the evidence: it holds what the run read.
     """
-    if not (run.folder / PEOPLE).exists():
+    if not (run.folder / SUBJECTS_FILE).exists():
         return learned
-    aside = {person.subject for person in read_people(run.folder) if person.source == SET_ASIDE}
+    aside = {person.subject for person in read_subjects(run.folder) if person.source == SET_ASIDE}
     subjects = {document.subject for document in learned.corpus.documents}
     evidence = open_run_evidence(run)
     assert evidence is not None, "a run that read documents has evidence"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.corpus.documents import Corpus, read_documents
-from wherefrom.corpus.subjects import LEFT_OUT, PEOPLE, read_people
+from wherefrom.corpus.subjects import LEFT_OUT, SUBJECTS_FILE, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.index import Evidence, build_evidence, open_evidence
 from wherefrom.storage import read_json
@@ -128,8 +128,8 @@ def _as_read(corpus: Corpus, reading: Reading) -> Corpus:
     if reading.digest in (None, _digest(corpus)):
         return corpus
     left_out = reading.left_out
-    if left_out is None and (reading.folder / PEOPLE).is_file():
-        people = read_people(reading.folder)
+    if left_out is None and (reading.folder / SUBJECTS_FILE).is_file():
+        people = read_subjects(reading.folder)
         left_out = tuple(person.subject for person in people if person.source == LEFT_OUT)
     kept = corpus.without(left_out or ())
     if reading.digest != _digest(kept):

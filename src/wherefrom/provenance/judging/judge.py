@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, read_questions
-from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, key_of, read_people
+from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import Confidence, is_right, load_confidence
 from wherefrom.provenance.confidence.guarantee import Guarantee
@@ -396,10 +397,10 @@ def judge_run(
     delta = confidence.internal_guarantee.delta
     risk = confidence.internal_guarantee.risk if risk is None else risk
     promises = {mode: confidence.guarantee(risk, checked=mode == "checked") for mode in MODES}
-    people = read_people(run.folder) if people is None else people
+    people = read_subjects(run.folder) if people is None else people
     asked = [person for person in people if person.role == JUDGED]
     if not asked:
-        raise UserError(f"{run.folder} has nobody to be judged by: its people.jsonl has none.")
+        raise UserError(f"{run.folder} has nobody to be judged by: its subjects.jsonl has none.")
     calibrating = [person for person in people if person.role == CALIBRATION]
     with ExitStack() as stack:
         if evidence is None:
@@ -495,10 +496,10 @@ def trained_questions(run: Run) -> list[Question]:
     places = [place for place in (path, run.folder / "world" / path.name) if place.is_file()]
     for place in places:
         if sha256_of(place) == source["sha256"]:
-            names = [person.subject for person in read_people(run.folder)]
-            dealt = {key_of(name) for name in (*names, *run.info.get("left_out", ()))}
+            names = [person.subject for person in read_subjects(run.folder)]
+            dealt = {fold_words(name) for name in (*names, *run.info.get("left_out", ()))}
             asked = read_questions(place, run.template).questions
-            return [question for question in asked if key_of(question.subject) not in dealt]
+            return [question for question in asked if fold_words(question.subject) not in dealt]
     what = "has changed since" if places else "is not there any more"
     raise UserError(f"the questions {path} that {run.folder} learned from: the file {what}.")
 
