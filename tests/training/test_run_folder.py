@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
@@ -93,7 +93,8 @@ class TestWhatARunLearnedFrom:
         job = run.info["job"]
         assert digest_of(documents.texts) == job["documents"]
         assert digest_of(question_rows(learned.questions)) == job["questions"]
-        aside = {fold_words(person.subject) for person in read_subjects(moved) if person.role != JUDGED}
+        asked = [each for each in read_subjects(moved) if each.role != JUDGED]
+        aside = {fold_words(each.subject) for each in asked}
         assert aside
         assert not aside & {fold_words(question.subject) for question in learned.questions}
         everything = read_questions(moved / "world" / "train.tsv").questions
