@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from wherefrom.attention.heads import HeadsLaw
-from wherefrom.attention.noise import NoisyKeys
-from wherefrom.attention.noisy_queries import design_for_noise
-from wherefrom.attention.selfattention import textbook_words, three_words
-from wherefrom.attention.trials import HeadsTrials, simulate
+from wherefrom.attention.designs import build_design
+from wherefrom.attention.laws import HeadsLaw, NoisyKeys
+from wherefrom.attention.queries import design_for_noise
+from wherefrom.attention.simulate import HeadsTrials, simulate
 from wherefrom.report import workbench_figures as figures
 from wherefrom.report.figures import COLOURS, themed
 
@@ -40,7 +39,7 @@ GREY = "#7c838d"
 def drawn() -> dict[str, Callable[[], go.Figure]]:
     """File name -> figure."""
     keys = np.eye(10)
-    words = textbook_words(1.2).attend(three_words(1.2)).weights
+    words = build_design("words", beta=1.2).matrices["weights"]
     names = ["x1", "x2", "x3"]
     return {
         "weights-against-beta": lambda: figures.weights_against_beta(
@@ -161,9 +160,8 @@ def against_length(rows: list[dict[str, Any]], key: str, factor: float, what: st
 
 def _both(name: str) -> tuple[HeadsLaw, HeadsTrials]:
     built = design_for_noise(name, n=8, beta=10.0)
-    law = HeadsLaw(NoisyKeys(8, 8), built.design.queries, built.targets)
-    rng = np.random.default_rng(0)
-    return law, simulate(law.keys, law.queries, law.targets, count=100_000, rng=rng)
+    law = HeadsLaw(NoisyKeys(8, 8), built.queries, built.targets)
+    return law, simulate(law, count=100_000, rng=np.random.default_rng(0))
 
 
 class Scale:

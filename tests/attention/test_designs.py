@@ -1,7 +1,8 @@
-"""Designs do what they claim with the beta they ask for, and not with less."""
+"""Constructions do what they claim with the beta they ask for, and not with less."""
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import numpy as np
@@ -9,26 +10,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.attention.designs import (
-    average_by_pseudo_inverse,
-    average_of_orthogonal,
-    average_of_orthonormal,
+from wherefrom.attention.designs import CONSTRUCTIONS, build_design, second_weights
+from wherefrom.attention.equation import attend, log_leftover, softmax_over_keys
+from wherefrom.attention.queries import (
+    NOISE_DESIGNS,
     beta_to_average,
-    beta_to_copy,
-    copy_by_own_key,
-    leftover_of_average,
+    copyability,
+    design_for_noise,
+    given_weights,
+    hull,
+    tv_distance,
 )
-from wherefrom.attention.equation import attend, log_leftover
 from wherefrom.errors import UserError
+
+SEEDS = st.integers(0, 10_000)
 
 
 def rotation(d: int, seed: int = 0) -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0]
 
 
-def leftover(query: np.ndarray, keys: np.ndarray, chosen: list[int]) -> float:
-    keep = np.isin(np.arange(len(keys)), chosen)
-    return float(np.exp(log_leftover(keys @ query, keep)))
+def measured(design, what: str) -> float:
+    return next(check.value for check in design.checks if check.statement == what)
+
+
+@pytest.mark.parametrize("name", CONSTRUCTIONS)
+@pytest.mark.parametrize("n", [3, 4, 9])
+def test_every_construction_holds_on_its_example_and_carries_its_proof(name: str, n: int) -> None:
+    known = inspect.signature(CONSTRUCTIONS[name]).parameters
+    design = build_design(name, n=n if {"keys", "n"} & set(known) else None)
+    assert design.name == name
+    assert design.checks
+    assert all(part.holds for part in (*design.checks, *design.assumptions))
+    assert "Proof" in inspect.getdoc(CONSTRUCTIONS[name])
+    if "beta" in known and design.beta > 1:  # and with less it does not, or not by as much
+        less = build_design(name, **({"n": n} if len(known) > 2 else {}), beta=0.9 * design.beta)
+        assert less.beta_needed == pytest.approx(design.beta_needed)
+        assert less.checks[0].value > design.checks[0].value
+
+
+# ---- copying and averaging
 
 
 @pytest.mark.parametrize(
@@ -36,112 +57,360 @@ def leftover(query: np.ndarray, keys: np.ndarray, chosen: list[int]) -> float:
 )
 def test_check_values_of_the_required_beta(n: int, size: int, eps: float, beta: float) -> None:
     assert beta_to_average(n, size, eps) == pytest.approx(beta, abs=5e-4)
-    assert leftover_of_average(n, size, beta_to_average(n, size, eps)) == pytest.approx(eps)
 
 
-@given(st.integers(2, 500), st.floats(1e-9, 0.4), st.floats(0, 5))
+@given(st.integers(2, 500), st.floats(1e-9, 0.4), st.floats(0, 5), st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_margin_bounds_the_weight(n: int, eps: float, more: float) -> None:
-    margin = beta_to_copy(n, eps)
-    scores = np.full(n, 0.0)
-    scores[0] = margin  # the worst case: all others exactly the margin below
-    keep = np.arange(n) == 0
-    assert math.exp(log_leftover(scores, keep)) == pytest.approx(eps if margin else 1 - 1 / n)
-    scores[1] = -more  # any other logit further down only helps
-    assert math.exp(log_leftover(scores, keep)) <= max(eps, 1 - 1 / n) * (1 + 1e-9)
+def test_a_margin_bounds_the_leftover(n: int, eps: float, more: float, data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, n - 1))
+    keep = np.arange(n) < size
+    beta = beta_to_average(n, size, eps)
+    scores = np.where(keep, beta, 0.0)  # the worst case: all others exactly the margin below
+    assert math.exp(log_leftover(scores, keep)) == pytest.approx(eps if beta else 1 - size / n)
+    scores[size] = -more  # any other logit further down only helps
+    assert math.exp(log_leftover(scores, keep)) <= max(eps, 1 - size / n) * (1 + 1e-9)
 
 
-def test_error_of_a_copy_is_bounded_by_leftover_times_the_widest_distance() -> None:
-    rng = np.random.default_rng(0)
-    keys, values = rng.standard_normal((7, 5)), rng.standard_normal((7, 3))
-    for seed in range(20):
-        query = 3 * np.random.default_rng(seed).standard_normal(5)
-        found = attend(query, keys, values)
-        j = int(found.weights.argmax())
-        widest = np.linalg.norm(values - values[j], axis=1).max()
-        bound = leftover(query, keys, [j]) * widest
-        assert np.linalg.norm(found.context - values[j]) <= bound * (1 + 1e-12)
+@given(SEEDS, st.integers(3, 30), st.floats(1e-6, 0.2))
+@settings(max_examples=40, deadline=None)
+def test_the_average_and_its_exact_error(seed: int, n: int, eps: float) -> None:
+    keys, values = rotation(n + 2, seed)[:n], np.random.default_rng(seed).standard_normal((n, 3))
+    design = build_design("average", keys=keys, tolerance=eps)
+    found = attend(design.queries[0], keys, values)
+    delta = (n - 2) * math.exp(-design.beta) / (2 + (n - 2) * math.exp(-design.beta))
+    wanted = values[:2].mean(axis=0)
+    expected = wanted + delta * (values[2:].mean(axis=0) - wanted)
+    np.testing.assert_allclose(found.context, expected, rtol=1e-9, atol=1e-12)
+    assert delta <= eps * (1 + 1e-9) or design.beta == 0
+    widest = np.linalg.norm(values[:, None] - values, axis=-1).max()
+    assert np.linalg.norm(found.context - wanted) <= eps * widest * (1 + 1e-9)
 
 
 def test_distinct_keys_of_equal_norm_can_always_be_copied() -> None:
     keys = np.random.default_rng(1).standard_normal((40, 3))  # far more keys than dimensions
     keys *= 2 / np.linalg.norm(keys, axis=1, keepdims=True)
-    for j in (0, 17, 39):
-        design = copy_by_own_key(keys, j, tolerance=1e-3)
-        assert leftover(design.query, keys, [j]) <= 1e-3 * (1 + 1e-9)
-        assert not design.broken
-    with pytest.raises(UserError, match="cannot copy value"):
-        copy_by_own_key(np.array([[1.0, 0.0], [3.0, 0.0]]), 0, tolerance=0.1)
-
-
-@given(st.integers(3, 30), st.floats(1e-6, 0.2), st.data())
-@settings(max_examples=40, deadline=None)
-def test_average_of_orthonormal_keys(n: int, eps: float, data: st.DataObject) -> None:
-    chosen = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=n, unique=True))
-    keys = rotation(n + 2)[:n]
-    design = average_of_orthonormal(keys, chosen, tolerance=eps)
-    beta, s = design.beta, len(chosen)
-    found = attend(design.query, keys, np.eye(n))
-    np.testing.assert_allclose(
-        found.weights[chosen], 1 / (s + (n - s) * math.exp(-beta)), rtol=1e-12
-    )
-    assert leftover(design.query, keys, chosen) <= eps * (1 + 1e-9) or beta == 0
-    if beta > 0:  # and no smaller beta would do
-        assert leftover(0.999 * design.query, keys, chosen) > eps
-
-
-def test_exact_error_of_the_average() -> None:
-    n, chosen, rest = 9, [2, 5], [0, 1, 3, 4, 6, 7, 8]
-    keys, values = rotation(n), np.random.default_rng(2).standard_normal((n, 4))
-    query = 3.0 * keys[chosen].sum(axis=0)
-    delta = leftover_of_average(n, 2, 3.0)
-    wanted = values[chosen].mean(axis=0)
-    expected = wanted + delta * (values[rest].mean(axis=0) - wanted)
-    np.testing.assert_allclose(attend(query, keys, values).context, expected, rtol=1e-12)
+    for first in (0, 17, 39):
+        design = build_design("copy", keys=np.roll(keys, first, axis=0), tolerance=1e-3)
+        assert all(part.holds for part in (*design.checks, *design.assumptions))
+    with pytest.raises(UserError, match="cannot copy"):
+        build_design("copy", keys=[[1.0, 0.0], [3.0, 0.0]])
 
 
 def test_unequal_norms_break_the_sum_and_not_the_scaled_sum() -> None:
     keys = rotation(6) * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0])[:, None]
-    naive = attend(20 * (keys[0] + keys[1]), keys, np.eye(6)).weights
-    assert naive[0] / naive[1] == pytest.approx(math.exp(20 * 0.21), rel=1e-9)
-    assert naive[0] / naive[1] == pytest.approx(67, abs=0.5)
-    flawed = average_of_orthonormal(keys, [0, 1], tolerance=0.01)
-    assert [a.name for a in flawed.broken] == ["unit norms"]
-    design = average_of_orthogonal(keys, [0, 1], tolerance=0.01)
-    weights = attend(design.query, keys, np.eye(6)).weights
-    assert weights[0] == pytest.approx(weights[1], rel=1e-12)
-    assert not design.broken
-    assert leftover(design.query, keys, [0, 1]) == pytest.approx(0.01, rel=1e-9)
+    flawed = build_design("average", keys=keys, beta=20.0)
+    a, b = flawed.matrices["weights"][0, :2]
+    assert a / b == pytest.approx(math.exp(20 * 0.21), rel=1e-9)
+    assert a / b == pytest.approx(67, abs=0.5)
+    assert [part.holds for part in flawed.assumptions] == [True, False]
+    assert not flawed.checks[0].holds
+    design = build_design("average-orthogonal", keys=keys)
+    assert design.checks[0].value == pytest.approx(0.01, rel=1e-9)
+    assert all(part.holds for part in design.assumptions)
 
 
 def test_pseudo_inverse_averages_any_independent_keys() -> None:
     keys = np.random.default_rng(4).standard_normal((5, 8)) + 1.5
-    design = average_by_pseudo_inverse(keys, [1, 3], tolerance=1e-3)
-    found = attend(design.query, keys, np.eye(5)).weights
-    assert found[1] == pytest.approx(found[3], rel=1e-9)
-    assert leftover(design.query, keys, [1, 3]) == pytest.approx(1e-3, rel=1e-9)
-    assert not design.broken
+    design = build_design("average-independent", keys=keys, tolerance=1e-3)
+    assert design.checks[0].value == pytest.approx(1e-3, rel=1e-6)
+    assert design.assumptions[0].holds
     dependent = np.vstack([keys[:2], keys[:1] + keys[1:2]])
-    assert average_by_pseudo_inverse(dependent, [0], tolerance=0.1).broken
+    assert not build_design("average-independent", keys=dependent).assumptions[0].holds
 
 
 def test_a_query_without_a_large_factor_does_not_average() -> None:
-    keys = np.eye(10)
-    weights = attend((keys[0] + keys[1]) / 2, keys, np.eye(10)).weights
-    assert weights[0] == pytest.approx(0.146, abs=5e-4)
+    design = build_design("average", n=10, beta=0.5)
+    assert design.matrices["weights"][0, 0] == pytest.approx(0.146, abs=5e-4)
+    assert not design.checks[0].holds
 
 
-def test_wrong_questions_get_a_sentence() -> None:
-    keys = np.eye(3)
-    with pytest.raises(UserError, match="tolerance is between"):
-        beta_to_copy(3, 0.0)
-    with pytest.raises(UserError, match="out of 3"):
-        beta_to_average(3, 4, 0.1)
-    with pytest.raises(UserError, match="each once"):
-        average_of_orthonormal(keys, [1, 1], tolerance=0.1)
-    with pytest.raises(UserError, match="no key 3"):
-        average_of_orthonormal(keys, [3], tolerance=0.1)
-    with pytest.raises(UserError, match="length zero"):
-        average_of_orthogonal(np.zeros((2, 2)), [0], tolerance=0.1)
-    with pytest.raises(UserError, match="table"):
-        average_of_orthogonal(np.ones(3), [0], tolerance=0.1)
+# ---- what a query can reach
+
+
+@given(SEEDS, st.integers(2, 9), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_a_margin_or_a_bound_and_no_query_beats_either(seed: int, n: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys = rng.standard_normal((n, d))
+    margin, mixture, most = copyability(keys, 0)
+    directions = rng.standard_normal((200, d))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    assert (directions @ (keys[0] - keys[1:]).T).min(axis=1).max() <= margin + 1e-9
+    design = hull(keys)
+    assert all(part.holds for part in (*design.checks, *design.assumptions))
+    if margin > 0:
+        assert np.linalg.norm(design.queries) == pytest.approx(design.beta, rel=1e-9)
+        least = (keys[0] - keys[1:]) @ design.queries[0] / design.beta
+        assert least.min() == pytest.approx(margin, rel=1e-6)
+    else:
+        np.testing.assert_allclose(mixture @ keys, keys[0], atol=1e-7)
+        best = attend(np.vstack([0.1 * directions, directions, 5 * directions]), keys, keys).weights
+        assert best[:, 0].max() <= most + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("keys", "margin", "most"),
+    [
+        ([[0.0, 3.0], [-1.0, 0.0], [1.0, 0.0], [0.5, 1.0]], math.hypot(0.5, 2.0), 1.0),
+        ([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]], 0.0, 1 / 3),  # a midpoint
+        ([[0.0, 0.0], [1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], 0.0, 1 / 5),
+        ([[1.0, 2.0], [1.0, 2.0], [-3.0, 0.0]], 0.0, 1 / 2),  # there twice
+        (np.ones((4, 2)), 0.0, 1 / 4),
+    ],
+)
+def test_which_keys_can_be_copied(keys: list, margin: float, most: float) -> None:
+    found = copyability(np.array(keys), 0)
+    assert found[0] == pytest.approx(margin, rel=1e-9)
+    assert found[2] == pytest.approx(most, rel=1e-6)
+
+
+@given(SEEDS, st.integers(2, 6))
+@settings(max_examples=30, deadline=None)
+def test_affinely_independent_keys_reach_every_weighting(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys, wanted = rng.standard_normal((n, n - 1)), rng.dirichlet(np.ones(n)) + 1e-3
+    wanted /= wanted.sum()
+    found = given_weights(keys, wanted)
+    assert found.assumptions[0].holds
+    np.testing.assert_allclose(found.matrices["weights"][0], wanted, rtol=1e-6)
+
+
+def test_the_certificate_refutes_by_itself() -> None:
+    keys = np.array([[-1.0], [0.0], [1.0]])  # three keys on a line: ln a must be linear
+    wanted = np.array([0.1, 0.8, 0.1])
+    found = build_design("weights", keys=keys, weights=wanted)
+    assert "no query" in found.claim
+    r = found.matrices["r"]
+    for q in (-5.0, 0.3, 20.0):  # r . ln a is 0 for every query, and |r|^2 for the wanted weights
+        scores = keys[:, 0] * q
+        assert r @ (scores - np.logaddexp.reduce(scores)) == pytest.approx(0, abs=1e-12)
+    assert r @ np.log(wanted) == pytest.approx(r @ r, rel=1e-9)
+    assert r @ r > 0.1
+
+
+# ---- noisy keys
+
+
+@pytest.mark.parametrize("name", NOISE_DESIGNS)
+@pytest.mark.parametrize("n", [3, 5, 40])
+@pytest.mark.parametrize("eps", [0.05, 1e-4])
+def test_at_the_mean_length_the_average_is_within_the_tolerance(
+    name: str, n: int, eps: float
+) -> None:
+    design = design_for_noise(name, n=n, d=n + 2, tolerance=eps)
+    found = attend(design.queries, np.eye(n, n + 2), np.eye(n)).weights.mean(axis=0)
+    assert tv_distance(found, (np.arange(n) < 2) / 2) <= eps * (1 + 1e-9)
+    assert design.checks[0].holds
+
+
+@pytest.mark.parametrize("length", [-2.0, 0.0, 0.3, 5.0])
+def test_the_avoiding_query_does_not_see_the_length_of_the_noisy_key(length: float) -> None:
+    query, keys = design_for_noise("avoiding-head", n=6, beta=8.0).queries[0], np.eye(6)
+    keys[0] *= length
+    expected = attend(query, np.eye(6), np.eye(6)).weights
+    np.testing.assert_allclose(attend(query, keys, np.eye(6)).weights, expected, rtol=1e-14)
+
+
+def test_one_head_a_value_for_any_number_of_heads() -> None:
+    built = design_for_noise("two-heads", n=9, heads=5, tolerance=0.01)
+    np.testing.assert_allclose(built.matrices["weights"].mean(axis=0)[:5], 0.2, atol=0.01)
+    assert built.targets == (0, 1, 2, 3, 4)
+    assert design_for_noise("two-heads", n=9, heads=1).beta == built.beta
+
+
+# ---- extraction
+
+
+@given(SEEDS, st.integers(2, 7))
+@settings(max_examples=40, deadline=None)
+def test_oblique_and_similarity_are_the_same_map(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, half = rng.standard_normal((n, 11)), n // 2
+    oblique = build_design("extract-oblique", keys=rows).matrices
+    similar = build_design("extract-similarity", keys=rows).matrices
+    M, rounding = oblique["M"], 1e-11 * float(oblique["noise gain"]) ** 2
+    np.testing.assert_allclose(M @ rows[:half].T, rows[:half].T, atol=rounding)
+    np.testing.assert_allclose(M @ rows[half:].T, 0, atol=rounding)
+    np.testing.assert_allclose(similar["M"], M, atol=rounding)
+    orthonormal = rotation(11, seed)[:n]
+    simple = build_design("extract", keys=orthonormal)
+    assert all(part.holds for part in (*simple.checks, *simple.assumptions))
+    oblique = build_design("extract-oblique", keys=orthonormal)
+    np.testing.assert_allclose(oblique.matrices["M"], simple.matrices["M"], atol=1e-12)
+
+
+@pytest.mark.parametrize("angle", [1.0, 0.1, 1e-5])
+def test_the_noise_gain_is_one_over_the_sine(angle: float) -> None:
+    rows = [[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0], [0.0, 0.0, 1.0]]
+    design = build_design("extract-oblique", keys=rows)
+    assert float(design.matrices["noise gain"]) == pytest.approx(1 / math.sin(angle), rel=1e-9)
+    assert f"{angle:.6g}" in design.assumptions[0].statement
+
+
+def test_extraction_says_when_its_assumptions_fail() -> None:
+    rows = rotation(5)[:4]
+    rows[0] *= 2
+    rows[2] += 0.1 * rows[0]
+    broken = build_design("extract", keys=rows)
+    assert [part.holds for part in broken.assumptions] == [False, False]
+    assert not broken.checks[0].holds
+    for name in ("extract-oblique", "extract-similarity"):
+        with pytest.raises(UserError, match="share a direction"):
+            build_design(name, keys=np.vstack([rows, rows[:1]]))
+
+
+# ---- the three words
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 2.0, 3.0])
+def test_the_exact_errors_of_the_words(beta: float) -> None:
+    small = math.exp(-(beta**2))
+    a, total = small / (1 + 2 * small), 1 + small + small**2
+    low, middle = small**2 / total, small / total
+    expected = {
+        "words-identity": [math.sqrt(10) * beta * a],
+        "words": [math.sqrt(5) * beta * a, math.sqrt(2) * beta * a],
+        "words-rank-1": [beta * math.hypot(middle, low + middle), beta * math.hypot(middle, low)],
+    }
+    for name, errors in expected.items():
+        found = [check.value for check in build_design(name, beta=beta).checks]
+        assert found == pytest.approx(errors, rel=1e-9)
+
+
+def test_check_values_and_ranks_of_the_words() -> None:
+    textbook, rank_one = (build_design(name, beta=2.0) for name in ("words", "words-rank-1"))
+    for design, errors, rank in ((textbook, (0.0790, 0.0500), 2), (rank_one, (0.0513, 0.0360), 1)):
+        assert [check.value for check in design.checks] == pytest.approx(errors, abs=5e-5)
+        assert np.linalg.matrix_rank(design.matrices["Q"]) == rank
+    sharp = build_design("words", beta=4.0).matrices["weights"]
+    #                                     x1   x2   x3
+    np.testing.assert_allclose(sharp[0], [0.0, 0.0, 1.0], atol=1e-6)
+    np.testing.assert_allclose(sharp[1], [1.0, 0.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("part", [2, 3])  # u_c or u_d
+def test_adding_a_part_to_x2_cannot_make_c2_close_to_u_b(part: int) -> None:
+    beta = 3.0
+    for much in np.linspace(0, 4, 41):
+        words = build_design("words", beta=beta).matrices["x"]
+        words[1, part] += much * beta
+        c2 = attend(words, words, words).context[1]
+        assert np.linalg.norm(c2 - beta * np.eye(4)[1]) >= beta / math.sqrt(3) - 1e-12
+
+
+@pytest.mark.parametrize("name", ["words-identity", "words", "words-rank-1"])
+def test_the_required_norm(name: str) -> None:
+    for tolerance in (0.1, 1e-6):
+        design = build_design(name, tolerance=tolerance)
+        assert max(check.value for check in design.checks) == pytest.approx(tolerance, rel=1e-6)
+    assert build_design(name, tolerance=100.0).beta == 1.0
+
+
+# ---- limits
+
+
+@given(SEEDS, st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_a_head_as_wide_as_the_rank_draws_the_map(seed: int, rank: int) -> None:
+    rng = np.random.default_rng(seed)
+    wanted = softmax_over_keys(rng.standard_normal((7, rank)) @ rng.standard_normal((rank, 7)))
+    design = build_design("head-width", keys=wanted)
+    Q, K = design.matrices["Q"], design.matrices["K"]
+    assert Q.shape == K.shape
+    assert Q.shape[1] <= rank  # scores of rank r give a map that needs at most r
+    np.testing.assert_allclose(attend(Q, K, wanted).weights, wanted, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "width"),
+    [
+        (np.full((5, 5), 0.2), 0),
+        (np.random.default_rng(0).dirichlet(np.ones(5), size=5), 4),
+        (softmax_over_keys(20 * np.eye(6)), 5),  # sharp attention to oneself
+    ],
+    ids=["uniform", "random", "sharp"],
+)
+def test_the_width_that_a_map_needs(wanted: np.ndarray, width: int) -> None:
+    assert build_design("head-width", keys=wanted).matrices["Q"].shape[1] == width
+
+
+@given(SEEDS, st.integers(2, 9), st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_other_weights_give_the_same_context(seed: int, T: int, width: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, first = rng.standard_normal((T, width)), rng.dirichlet(np.ones(T))
+    dimension, second, distance = second_weights(values, first)
+    assert dimension == max(0, T - width - 1)
+    if dimension == 0:
+        assert second is None
+        return
+    assert second.min() >= 0
+    assert second.sum() == pytest.approx(1, abs=1e-12)
+    np.testing.assert_allclose(second @ values, first @ values, atol=1e-9)
+    assert 0 < distance == pytest.approx(tv_distance(second, first), abs=1e-9)
+
+
+def test_values_that_repeat_leave_the_weights_free() -> None:
+    values = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    dimension, second, distance = second_weights(values, np.array([0.7, 0.1, 0.2]))
+    assert (dimension, distance) == (1, pytest.approx(0.7))
+    np.testing.assert_allclose(second, [0.0, 0.8, 0.2], atol=1e-12)
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"name": "avreage"}, 'Did you mean "average"'),
+        ({"name": "average", "tolerance": 0.0}, "tolerance is between"),
+        ({"name": "average", "beta": -1.0}, "beta must be"),
+        ({"name": "average", "n": 1}, "between 2 and"),
+        ({"name": "average", "n": 3, "keys": np.eye(3)}, "either"),
+        ({"name": "average", "keys": np.ones(3)}, "table"),
+        ({"name": "average", "keys": np.full((2, 2), np.nan)}, "finite"),
+        ({"name": "average-orthogonal", "keys": np.zeros((2, 2))}, "length zero"),
+        ({"name": "extract", "beta": 2.0}, "takes no beta"),
+        ({"name": "words", "n": 4}, "takes no n"),
+        ({"name": "one-head", "keys": np.eye(3)}, "takes no keys"),
+        ({"name": "words", "beta": 0.0}, "above 0"),
+        ({"name": "words", "tolerance": 0.0}, "tolerance"),
+        ({"name": "weights", "n": 2, "weights": [0.0, 1.0]}, "positive"),
+        ({"name": "weights", "n": 2, "weights": [1.0, 1.0]}, "sum to one"),
+        ({"name": "weights", "n": 2, "weights": [1.0]}, "need 2 weights"),
+        ({"name": "head-width", "keys": np.ones((2, 3))}, "square"),
+        ({"name": "head-width", "keys": np.eye(3)}, "rows that sum to one"),
+    ],
+    ids=str,
+)
+def test_a_design_that_cannot_be_built_says_why(asked: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        build_design(**asked)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"name": "one-haed"}, 'Did you mean "one-head"'),
+        ({"n": 1}, "at least 2"),
+        ({"beta": float("nan")}, "beta must be"),
+        ({"heads": 0}, "heads must be"),
+        ({"d": 2}, "width of at least 4"),
+        ({"name": "repelling-heads", "heads": 3}, "has 2 heads"),
+        ({"name": "repelling-heads", "repel": -1.0}, "must be 0 or more"),
+        ({"name": "avoiding-head", "n": 2}, "needs others"),
+        ({"name": "two-heads", "heads": 5}, "need 5 keys"),
+        ({"tolerance": 2.0}, "tolerance is between"),
+    ],
+)
+def test_a_noise_design_that_cannot_be_built_says_why(change: dict, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        design_for_noise(**{"name": "one-head", "n": 4, **change})
+
+
+def test_second_weights_need_one_weight_for_each_value() -> None:
+    with pytest.raises(UserError, match="one for each"):
+        second_weights(np.eye(3), np.ones(2) / 2)
+    with pytest.raises(UserError, match="sum to one"):
+        second_weights(np.eye(3), np.ones(3))

@@ -1,4 +1,4 @@
-"""The law of one weight: the homework's setting, and the distribution where it is known."""
+"""Exact laws under noisy keys: check values, identities without quadrature, and their limits."""
 
 from __future__ import annotations
 
@@ -11,15 +11,99 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import ndtr
 
-from wherefrom.attention.laws import FIXED, INDEPENDENT, LOGIT_NORMAL, law_of_logits, law_of_weight
-from wherefrom.attention.noise import NoisyKeys
+from wherefrom.attention.equation import attend
+from wherefrom.attention.laws import (
+    FIXED,
+    INDEPENDENT,
+    LOGIT_NORMAL,
+    A,
+    HeadsLaw,
+    NoisyKeys,
+    WeightLaw,
+    law_of_logits,
+)
+from wherefrom.attention.quadrature import IndependentLogits, normal_nodes
+from wherefrom.attention.queries import design_for_noise
 from wherefrom.errors import UserError
 
 
-def one_head(n: int, beta: float, alpha: float = 0.0):
-    query = np.zeros(n)
-    query[:2] = beta
-    return law_of_weight(NoisyKeys(n, n, alpha), query)
+def law_of(name: str, *, n: int, beta: float, alpha: float = 0.0, **more: object) -> HeadsLaw:
+    built = design_for_noise(name, n=n, beta=beta, **more)
+    return HeadsLaw(NoisyKeys(n, n, alpha), built.queries, built.targets)
+
+
+def one_head(n: int, beta: float, alpha: float = 0.0) -> WeightLaw:
+    return law_of("one-head", n=n, beta=beta, alpha=alpha).heads[0]
+
+
+def logistic_mean(mean: float, sd: float) -> float:
+    return law_of_logits(np.array([mean, 0.0]), np.array([sd, 0.0]), 0).mean
+
+
+# ---- quadrature
+
+
+def test_check_value_and_moments_of_a_normal() -> None:
+    # logit ~ N(beta - ln 1, beta^2/2) = N(2, 2): F(s^2) = 1 - exp(-s^2/2)/2
+    assert logistic_mean(2.0, math.sqrt(2)) == pytest.approx(0.8160602794142788, abs=1e-15)
+    z, p = normal_nodes(3.0)
+    assert [float(p @ z**k) for k in (0, 2, 4, 6)] == pytest.approx([1, 1, 3, 15], rel=1e-14)
+
+
+@given(st.floats(-6, 6), st.floats(0.05, 12))
+@settings(max_examples=60, deadline=None)
+def test_logistic_identity(m: float, s: float) -> None:
+    # F(m + s^2) = 1 - exp(-m - s^2/2) F(m): completing the square under the integral
+    right = 1 - math.exp(-m - s * s / 2) * logistic_mean(m, s)
+    # the factor exp(-m) enlarges the rounding of F(m)
+    assert logistic_mean(m + s * s, s) == pytest.approx(right, abs=1e-14 * (1 + math.exp(-m)))
+
+
+@given(st.lists(st.tuples(st.floats(-8, 8), st.floats(0, 4)), min_size=2, max_size=7))
+@settings(max_examples=30, deadline=None)
+def test_mean_weights_sum_to_one(logits: list[tuple[float, float]]) -> None:
+    means, sds = np.array(logits).T
+    law = IndependentLogits(means, sds)
+    assert sum(law.moments(key)[0] for key in range(len(means))) == pytest.approx(1, abs=1e-14)
+
+
+@given(st.floats(-4, 4), st.floats(-4, 4), st.floats(0, 3), st.floats(0, 3), st.integers(1, 900))
+@settings(max_examples=30, deadline=None)
+def test_many_random_logits_meet_the_logit_normal(
+    m1: float, m2: float, s1: float, s2: float, fixed: int
+) -> None:
+    two = IndependentLogits(np.array([m1, m2]), np.array([s1, s2])).moments(0)
+    many = IndependentLogits(np.r_[m1, np.full(fixed, m2)], np.r_[s1, np.zeros(fixed)]).moments(0)
+    for found, mean, sd in (
+        (two, m1 - m2, math.hypot(s1, s2)),
+        (many, m1 - m2 - math.log(fixed), s1),
+    ):
+        z, p = normal_nodes(sd)
+        exact = 1 / (1 + np.exp(-(mean + sd * z)))
+        np.testing.assert_allclose(found, [p @ exact**k for k in (1, 2, 3, 4)], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("means", "sds", "expected"),
+    [
+        ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], (math.log(sum(map(math.exp, (1, 2, 3)))), 0.0)),
+        ([1.5], [0.7], (1.5, 0.49)),
+        ([1.5], [70.0], (1.5, 4900.0)),
+    ],
+)
+def test_log_of_a_sum(means: list[float], sds: list[float], expected: tuple[float, float]) -> None:
+    found = IndependentLogits(np.array(means), np.array(sds), step=0.125).log_sum_moments()
+    assert found == pytest.approx(expected, rel=1e-13, abs=1e-13)
+
+
+def test_a_spread_too_wide_is_refused() -> None:
+    with pytest.raises(UserError, match="too wide"):
+        normal_nodes(1e9)
+    with pytest.raises(UserError, match="up to 1000"):
+        IndependentLogits(np.zeros(3), np.full(3, 5000.0))
+
+
+# ---- one head
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 1000])
@@ -37,6 +121,19 @@ def test_check_values_of_one_head() -> None:
     between = one_head(2, 20.0).cdf(np.array([0.05, 0.95]))
     assert between[1] - between[0] == pytest.approx(0.165, abs=5e-4)
     assert one_head(8, 4000.0).sd ** 2 == pytest.approx(0.25, abs=2e-4)  # 1/4 as beta grows
+    length_sd = float(NoisyKeys(2, 2).logit_sds(np.eye(1, 2))[0, A])
+    assert length_sd == pytest.approx(0.7071, abs=1e-4)
+    assert 2 * ndtr(-0.5 / length_sd) == pytest.approx(0.4795, abs=1e-4)  # e outside [0.5, 1.5]
+
+
+@pytest.mark.parametrize("beta", [1.0, 7.0, 20.0])
+def test_instability_at_the_even_split_grows_with_beta(beta: float) -> None:
+    step = 1e-6  # a_a = sigma(beta (e - 1)) has the slope beta/4 at e = 1
+    up, down = (
+        attend(np.full(2, beta), np.diag([e, 1.0]), np.eye(2)) for e in (1 + step, 1 - step)
+    )
+    slope = (up.weights[0] - down.weights[0]) / (2 * step)
+    assert slope == pytest.approx(beta / 4, rel=1e-6)
 
 
 @pytest.mark.parametrize(("beta", "modes"), [(1.9, 1), (1.99, 1), (2.05, 2), (3.0, 2)])
@@ -45,79 +142,42 @@ def test_two_modes_exactly_above_beta_2(beta: float, modes: int) -> None:
     assert int((np.diff(np.sign(np.diff(density))) < 0).sum()) == modes
 
 
-def test_the_scale_of_the_noisy_key_is_not_confined_to_half_and_three_halves() -> None:
-    keys = NoisyKeys(2, 2)
-    direction = np.array([[1.0, 0.0]])  # k_a . mu_a = e
-    sd = float(keys.logit_sds(direction)[0, 0])
-    assert sd == pytest.approx(0.7071, abs=1e-4)
-    outside = 2 * ndtr(-0.5 / sd)
-    assert outside == pytest.approx(0.4795, abs=1e-4)  # nearly half of all samples
-
-
-def test_instability_at_the_even_split_grows_with_beta() -> None:
-    # a_a = sigma(beta (e - 1)): its slope at e = 1 is beta/4
-    for beta in (1.0, 7.0, 20.0):
-        step = 1e-6
-        up = law_of_logits(np.array([beta * (1 + step), beta]), np.zeros(2), 0).mean
-        down = law_of_logits(np.array([beta * (1 - step), beta]), np.zeros(2), 0).mean
-        assert (up - down) / (2 * step) == pytest.approx(beta / 4, rel=1e-6)
-
-
-def test_isotropic_noise_adds_two_alpha_beta_squared() -> None:
-    beta, alpha = 7.0, 1e-3
-    query = np.zeros((1, 5))
-    query[0, :2] = beta
-    quiet = NoisyKeys(5, 5).logit_sds(query)[0] ** 2
-    noisy = NoisyKeys(5, 5, alpha).logit_sds(query)[0] ** 2
-    np.testing.assert_allclose((noisy - quiet)[:2], 2 * alpha * beta**2, rtol=1e-12)
-
-
-def test_vanishing_noise_means_alpha_beta_squared_much_below_one() -> None:
+def test_isotropic_noise_adds_two_alpha_beta_squared_and_vanishes_below_one() -> None:
+    query = np.array([[7.0, 7.0, 0.0, 0.0, 0.0]])
+    added = NoisyKeys(5, 5, 1e-3).logit_sds(query) ** 2 - NoisyKeys(5, 5).logit_sds(query) ** 2
+    np.testing.assert_allclose(added[0, :2], 2 * 1e-3 * 49, rtol=1e-12)
     keys = NoisyKeys(8, 8, alpha=1e-4, stretch=0.0)
-    query = np.zeros(8)
-    for beta, spread in ((10.0, 0.05), (100.0, 0.3)):  # alpha beta^2 = 0.01, then 1
-        query[:2] = beta
-        assert (law_of_weight(keys, query).sd < spread) == (beta == 10.0)
+    spreads = [HeadsLaw(keys, beta * np.eye(2, 8).sum(0), (0,)).spread for beta in (10.0, 100.0)]
+    assert spreads[0] < 0.05  # alpha beta^2 = 0.01
+    assert spreads[1] > 0.3  # alpha beta^2 = 1
 
 
-@given(st.floats(-3, 3), st.floats(0.1, 4))
-@settings(max_examples=25, deadline=None)
-def test_quantile_inverts_the_distribution(location: float, scale: float) -> None:
-    law = law_of_logits(np.array([location, 0.0]), np.array([scale, 0.0]), 0)
-    for p in (0.01, 0.3, 0.5, 0.9):
-        assert float(law.cdf(np.array(law.quantile(p)))) == pytest.approx(p, abs=1e-12)
-
-
-def test_the_density_integrates_to_the_distribution_and_the_mean() -> None:
-    for law in (
+@pytest.mark.parametrize(
+    "law",
+    [
         one_head(8, 3.0),
         one_head(8, 3.0, alpha=0.01),
         law_of_logits(np.array([1.0, 0.5, 0.0]), np.array([0.0, 2.0, 0.0]), 0),
-    ):
-        middle = law.quantile(0.6)
-        area = quad(lambda x, law=law: float(law.pdf(np.array(x))), 0, middle, epsabs=1e-11)[0]
-        assert area == pytest.approx(0.6, abs=1e-8)
-        mean = quad(lambda x, law=law: 1 - float(law.cdf(np.array(x))), 0, law.share, epsabs=1e-11)[
-            0
-        ]
-        assert mean == pytest.approx(law.mean, abs=1e-8)
+    ],
+    ids=["logit-normal", "inverted", "share"],
+)
+def test_the_density_integrates_to_the_distribution_and_the_mean(law: WeightLaw) -> None:
+    middle = 0.6 * law.share
+    area = quad(lambda x: float(law.pdf(np.array(x))), 0, middle, epsabs=1e-11)[0]
+    assert area == pytest.approx(float(law.cdf(np.array(middle))), abs=1e-8)
+    mean = quad(lambda x: 1 - float(law.cdf(np.array(x))), 0, law.share, epsabs=1e-11)[0]
+    assert mean == pytest.approx(law.mean, abs=1e-8)
 
 
 def test_the_inversion_meets_the_closed_form_as_the_other_noise_vanishes() -> None:
     x = np.linspace(0.01, 0.99, 9)
     closed, inverted = one_head(8, 10.0), one_head(8, 10.0, alpha=1e-14)
     assert inverted.form == INDEPENDENT
-    # alpha beta^2 is 1e-12, so the two laws differ by about its square root times nothing
     np.testing.assert_allclose(inverted.cdf(x), closed.cdf(x), atol=1e-12)
     np.testing.assert_allclose(inverted.pdf(x), closed.pdf(x), atol=1e-10)
-    assert inverted.quantile(0.3) == pytest.approx(closed.quantile(0.3), abs=1e-11)
-
-
-def test_the_inversion_is_exact_down_to_its_stated_limit() -> None:
-    means = np.array([0.2, 0.5, -0.3])
+    means = np.array([0.2, 0.5, -0.3])  # and down to the stated limit of sd = 1/2
     near = law_of_logits(means, np.array([0.5, 1e-9, 0.0]), 0)
     exact = law_of_logits(means, np.array([0.5, 0.0, 0.0]), 0)
-    x = np.linspace(0.05, 0.95, 11)
     np.testing.assert_allclose(near.cdf(x), exact.cdf(x), atol=1e-12)
     assert (near.cdf(np.array([0.0, 1.0])) == [0.0, 1.0]).all()
 
@@ -128,16 +188,11 @@ def test_below_that_limit_it_says_that_only_trials_can_answer() -> None:
     assert law.mean == pytest.approx(1 / 3, abs=1e-14)
     with pytest.raises(UserError, match="only trials"):
         law.cdf(np.array(0.5))
-    with pytest.raises(UserError, match="only trials"):
-        law.quantile(0.5)
 
 
-def test_a_still_key_beside_a_noisy_one_shares_what_is_left() -> None:
-    means = np.array([1.0, 0.5, 0.0])
-    sds = np.array([0.0, 2.0, 0.0])
-    law = law_of_logits(means, sds, 0)
-    z = np.random.default_rng(0).standard_normal(400_000)
-    other = np.exp(0.5 + 2 * z)
+def test_a_fixed_key_beside_a_noisy_one_shares_what_is_left() -> None:
+    law = law_of_logits(np.array([1.0, 0.5, 0.0]), np.array([0.0, 2.0, 0.0]), 0)
+    other = np.exp(0.5 + 2 * np.random.default_rng(0).standard_normal(400_000))
     weight = np.e / (np.e + 1 + other)
     assert law.mean == pytest.approx(weight.mean(), abs=5 * weight.std() / 632)
     logits = np.log(weight / (1 - weight))
@@ -149,15 +204,111 @@ def test_a_still_key_beside_a_noisy_one_shares_what_is_left() -> None:
 
 def test_nothing_random() -> None:
     law = law_of_logits(np.array([1.0, 0.0, 0.0]), np.zeros(3), 0)
-    assert law.form == FIXED
+    assert (law.form, law.sd, law.p_below_half) == (FIXED, 0, 0.0)
     assert law.mean == pytest.approx(math.e / (math.e + 2), rel=1e-14)
-    assert law.sd == 0
-    assert law.p_below_half == 0.0
     even = law_of_logits(np.zeros(2), np.zeros(2), 0)
     assert even.p_below_half == 0.0  # one half is not below one half
     assert float(even.cdf(np.array(0.5))) == 1.0
     with pytest.raises(UserError, match="no density"):
         law.pdf(np.array(0.5))
+
+
+# ---- several heads
+
+
+@pytest.mark.parametrize(
+    ("n", "beta", "expected"),
+    [
+        (2, 1.0, 0.0786), (2, 10.0, 0.0786), (10, 10.0, 0.135), (10, 20.0, 0.104),
+        (100, 10.0, 0.222), (100, 20.0, 0.138),
+    ],
+)  # fmt: skip
+def test_how_often_head_1_fails(n: int, beta: float, expected: float) -> None:
+    first, second = law_of("two-heads", n=n, beta=beta).heads
+    assert first.logit_mean == pytest.approx(beta - math.log(n - 1), abs=1e-13)
+    assert first.logit_sd == pytest.approx(beta / math.sqrt(2), rel=1e-15)
+    assert first.p_below_half == pytest.approx(expected, abs=5e-4)
+    closed = ndtr(-math.sqrt(2) * (1 - math.log(n - 1) / beta))
+    assert first.p_below_half == pytest.approx(closed, abs=1e-14)
+    assert second.sd == pytest.approx(0, abs=1e-15)  # head 2 does not move
+    assert second.mean == pytest.approx(1 / (1 + (n - 1) * math.exp(-beta)), rel=1e-14)
+
+
+def test_when_the_key_points_backwards_head_1_goes_to_the_mean_of_the_others() -> None:
+    n, beta = 7, 50.0
+    keys = np.eye(n)
+    keys[0] *= -1.0  # e = -1
+    found = attend(beta * np.eye(n)[0], keys, np.eye(n))
+    np.testing.assert_allclose(found.weights[1:], 1 / (n - 1), rtol=1e-12)
+    p_negative = law_of("two-heads", n=n, beta=beta).p_negative
+    assert p_negative == pytest.approx(ndtr(-math.sqrt(2)))
+
+
+def test_variance_of_one_head_over_that_of_two() -> None:
+    def ratio(n: int, beta: float) -> float:
+        one, two = (law_of(name, n=n, beta=beta).spread for name in ("one-head", "two-heads"))
+        return (one / two) ** 2
+
+    assert ratio(100, 10.0) == pytest.approx(5.8, abs=0.05)
+    p = ndtr(-math.sqrt(2))
+    limit = 0.25 / (p * (1 - p) / 4)
+    assert limit == pytest.approx(13.8, abs=0.05)
+    assert ratio(2, 5000.0) == pytest.approx(limit, rel=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1e-3])
+def test_one_head_written_twice_removes_no_variance(alpha: float) -> None:
+    once, twice = (
+        law_of("one-head", n=5, beta=6.0, alpha=alpha, heads=heads).spread for heads in (1, 2)
+    )
+    assert twice == pytest.approx(once, rel=1e-12)
+
+
+def test_the_query_that_avoids_the_noisy_direction_is_stable() -> None:
+    noisy = law_of("avoiding-head", n=8, beta=10.0, alpha=1e-6)
+    assert noisy.spread == pytest.approx(0.0087, abs=5e-5)
+    assert law_of("avoiding-head", n=8, beta=10.0).spread == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize(("t", "expected"), [(0.0, 0.0786), (1.0, 0.0023)])
+def test_the_repelling_term(t: float, expected: float) -> None:
+    first = law_of("repelling-heads", n=8, beta=20_000.0, repel=t).heads[0]
+    assert first.p_below_half == pytest.approx(expected, abs=1e-4)
+    assert first.p_below_half == pytest.approx(ndtr(-math.sqrt(2) * (1 + t)), rel=1e-3)
+    second = law_of("repelling-heads", n=8, beta=3.0, repel=t).heads[1]
+    assert second.sd == pytest.approx(0, abs=1e-15)  # the noise is left to head 1
+    others = math.exp(-3) + 6 * math.exp(-3 * (1 + t))  # a at 0, the rest at -beta t
+    assert second.mean == pytest.approx(1 / (1 + others), rel=1e-12)
+
+
+def test_heads_that_lean_opposite_ways_cancel() -> None:
+    keys = NoisyKeys(2, 2)
+    queries = np.array([[4.0, 4.0], [-4.0, -4.0]])  # a_1 + a_2 = 1 for every length of key a
+    law = HeadsLaw(keys, queries, (0, 1))
+    assert law.mean == pytest.approx(0.5, abs=1e-14)
+    assert law.spread == pytest.approx(0, abs=1e-14)
+    assert law.average_curve() is None
+
+
+def test_correlated_heads_are_left_to_trials_and_it_says_so() -> None:
+    queries = np.array([[3.0, 1.0, 0.0, 0.0], [1.0, 3.0, 0.0, 0.0]])
+    law = HeadsLaw(NoisyKeys(4, 4, alpha=0.01), queries, (0, 1))
+    assert law.spread is None
+    assert "heads 1 and 2" in law.why_no_spread
+    assert law.heads[0].sd > 0  # each head's own law stays exact
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_curve_of_the_average_has_the_average_moments(sign: float) -> None:
+    queries = sign * design_for_noise("two-heads", n=10, beta=6.0).queries
+    two = HeadsLaw(NoisyKeys(10, 10), queries, (0, 1))
+    x, p = two.average_curve(points=40_001)
+    assert (np.diff(x) >= 0).all()
+    mean = float((x[1:] + x[:-1]) @ np.diff(p) / 2)
+    assert mean == pytest.approx(two.mean, abs=1e-6)
+    second = float((x[1:] ** 2 + x[:-1] ** 2) @ np.diff(p) / 2)
+    assert math.sqrt(second - mean**2) == pytest.approx(two.spread, abs=1e-5)
+    assert law_of("two-heads", n=10, beta=6.0, alpha=0.1).average_curve() is None
 
 
 @pytest.mark.parametrize(
@@ -167,25 +318,14 @@ def test_nothing_random() -> None:
         ({"d": 3}, "width of at least"),
         ({"alpha": -1.0}, "alpha is a variance"),
         ({"stretch": math.nan}, "stretch is a variance"),
-        ({"covariance": np.eye(3)}, "must be 4 x 4"),
-        ({"covariance": -np.eye(4)}, "no negative eigenvalue"),
-        ({"covariance": np.triu(np.ones((4, 4)))}, "symmetric"),
+        ({"queries": np.ones(3)}, "heads x 4"),
+        ({"queries": np.full(4, np.inf)}, "finite"),
+        ({"targets": (0, 1)}, "one target key"),
+        ({"targets": (4,)}, "no key 4"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(change: dict[str, object], sentence: str) -> None:
+def test_wrong_input_gets_a_sentence(change: dict[str, object], sentence: str) -> None:
+    asked = {"queries": np.ones(4), "targets": (0,), "n": 4, "d": 4, **change}
+    queries, targets = asked.pop("queries"), asked.pop("targets")
     with pytest.raises(UserError, match=sentence):
-        NoisyKeys(**{"n": 4, "d": 4, **change})
-
-
-def test_wrong_questions_get_a_sentence() -> None:
-    keys = NoisyKeys(3, 3)
-    with pytest.raises(UserError, match="heads x 3"):
-        law_of_weight(keys, np.ones(4))
-    with pytest.raises(UserError, match="one query"):
-        law_of_weight(keys, np.ones((2, 3)))
-    with pytest.raises(UserError, match="no key 3"):
-        law_of_weight(keys, np.ones(3), key=3)
-    with pytest.raises(UserError, match="finite"):
-        law_of_weight(keys, np.full(3, np.inf))
-    with pytest.raises(UserError, match="between 0 and 1"):
-        law_of_weight(keys, np.ones(3)).quantile(1.5)
+        _ = HeadsLaw(NoisyKeys(**asked), queries, targets).heads

@@ -6,10 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from wherefrom.attention.heads import HeadsLaw
-from wherefrom.attention.noise import NoisyKeys
-from wherefrom.attention.noisy_queries import design_for_noise
-from wherefrom.attention.trials import HeadsTrials, simulate
+from wherefrom.attention.laws import HeadsLaw, NoisyKeys
+from wherefrom.attention.queries import design_for_noise
+from wherefrom.attention.simulate import HeadsTrials, simulate
 from wherefrom.errors import UserError
 from wherefrom.report.figures import page
 from wherefrom.report.workbench_figures import (
@@ -24,16 +23,14 @@ from wherefrom.report.workbench_figures import (
 
 def both(name: str, alpha: float = 0.0) -> tuple[HeadsLaw, HeadsTrials]:
     built = design_for_noise(name, n=8, beta=6.0)
-    law = HeadsLaw(NoisyKeys(8, 8, alpha), built.design.queries, built.targets)
-    rng = np.random.default_rng(0)
-    return law, simulate(law.keys, law.queries, law.targets, count=20_000, rng=rng)
+    law = HeadsLaw(NoisyKeys(8, 8, alpha), built.queries, built.targets)
+    return law, simulate(law, count=20_000, rng=np.random.default_rng(0))
 
 
 def all_figures() -> list[go.Figure]:
     return [
         weights_against_beta(np.eye(5), np.eye(5)[0] + np.eye(5)[1], labels=list("abcde")),
         law_and_trials(*both("one-head")),
-        law_and_trials(*both("two-heads"), head=0),
         law_and_trials(*both("repelling-heads", alpha=1e-3)),
         one_head_against_two(both("one-head"), both("two-heads")),
         noisy_key_picture(),

@@ -1,235 +1,392 @@
-"""Queries built by hand: copy one value, average a set, and do it when the keys are noisy.
+"""Matrices built by hand, and the table of all constructions with the way to build one by name.
 
-A design carries what it claims, what it assumes (measured on the keys at hand) and the factor
-beta it needs for a tolerance; its proof is the docstring of the function that builds it. In all
-of them the tolerance eps bounds the weight that falls outside the wanted keys, so that
-|c - wanted| <= eps times the widest distance between values.
+Three families: taking one value back out of a sum, K, Q and V for the three words of the homework,
+and two limits that a map of attention weights hides. Queries are in `queries`.
 
-Which weights can be had at all is next door, in `reach.py`; matrices in `extraction.py` and
-`selfattention.py`.
-
-Shapes: keys (n, d), a query (d,), queries (h, d).
+Shapes: rows of numbers (n, d); matrices that act on column vectors (d, d); T tokens, maps (T, T)
+with rows that sum to one, values (T, e).
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.errors import UserError
+from wherefrom.attention import queries
+from wherefrom.attention.equation import attend, softmax_over_keys
+from wherefrom.attention.queries import Design, Measured, tv_distance
+from wherefrom.errors import UserError, did_you_mean
 
 Floats = NDArray[np.float64]
+Goals = dict[str, tuple[int, Floats]]  # what is measured -> the word and what its c should be
+
+# ---- taking v_a back out of v_a + v_b; the first half of the rows spans A, the others span B
 
 
-@dataclass(frozen=True)
-class Assumption:
-    """Something a proof leans on, and by how much the givens at hand depart from it."""
+def extract(keys: Floats) -> Design:
+    """M = A A^T takes v_a out of v_a + v_b for orthonormal A and spans that are orthogonal.
 
-    name: str
-    statement: str
-    departure: float  # 0 when it holds exactly
-    allowed: float = 1e-9
-
-    @property
-    def holds(self) -> bool:
-        """Whether the departure is rounding and no more."""
-        return self.departure <= self.allowed
-
-
-@dataclass(frozen=True)
-class Design:
-    """Queries, one a head, with what they claim and what the claim rests on."""
-
-    name: str
-    formula: str
-    claim: str
-    queries: Floats
-    beta: float
-    tolerance: float
-    assumptions: tuple[Assumption, ...]
-
-    @property
-    def query(self) -> Floats:
-        """The query of a design with one head."""
-        if len(self.queries) != 1:
-            raise UserError(f"{self.name} has {len(self.queries)} queries, one a head.")
-        result: Floats = self.queries[0]
-        return result
-
-    @property
-    def broken(self) -> tuple[Assumption, ...]:
-        """The assumptions that the givens do not meet."""
-        return tuple(a for a in self.assumptions if not a.holds)
-
-
-def beta_to_copy(n: int, tolerance: float) -> float:
-    """The margin D after which one weight of n is at least 1 - tolerance.
-
-    Proof: if every other logit is at least D below, the others weigh at most (n-1)e^-D against
-    1, so the leftover is at most (n-1)e^-D / (1 + (n-1)e^-D), which is <= eps exactly when
-    D >= ln((n-1)(1-eps)/eps).
+    Proof: with v_a = Ax and v_b = By, M(v_a + v_b) = A(A^T A)x + A(A^T B)y = Ax = v_a. From the
+    average (v_a + v_b)/2 it is 2M that is wanted. An orthogonal projection enlarges no noise. A^T
+    alone gives the coordinates x, not the vector.
     """
-    return beta_to_average(n, 1, tolerance)
+    a, b = _spans(keys)
+    within = Measured("A^T A = I", float(np.abs(a.T @ a - np.eye(a.shape[1])).max()))
+    across = Measured("A^T B = 0", float(np.abs(a.T @ b).max()))
+    return _extraction("extract", "M = A*A^T", a @ a.T, a, b, (within, across))
 
 
-def beta_to_average(n: int, size: int, tolerance: float) -> float:
-    """The beta after which `size` logits of beta leave n - size zeros at most `tolerance`.
+def extract_oblique(keys: Floats) -> Design:
+    """M = [A, 0][A, B]^+ does it for any spans that meet only in 0, at the cost of a noise gain.
 
-    Proof: the leftover is (n-s)e^-beta / (s + (n-s)e^-beta); solve for beta. Below zero means
-    that even the uniform weights leave less than the tolerance outside.
+    Proof: [A, B] has full column rank, so [A, B]^+ [A, B] = I and the coordinates (x, y) of
+    Ax + By come back exactly; [A, 0] keeps x. The norm of a projection along another space is
+    1/sin of the smallest principal angle between the two: nearly parallel spans drown in noise.
     """
-    if not 0 < tolerance < 1:
-        raise UserError(f"a tolerance is between 0 and 1; this one is {tolerance}.")
-    if not 1 <= size <= n:
-        raise UserError(f"a set of {size} keys cannot be chosen out of {n}.")
-    if size == n:
-        return 0.0
-    return max(0.0, math.log((n - size) * (1 - tolerance) / (size * tolerance)))
+    a, b = _spans(keys)
+    matrix = np.hstack([a, np.zeros_like(b)]) @ np.linalg.pinv(np.hstack([a, b]))
+    formula = "M = [A, 0]*pinv([A, B])"
+    return _extraction("extract-oblique", formula, matrix, a, b, (_apart(a, b),))
 
 
-def leftover_of_average(n: int, size: int, beta: float) -> float:
-    """The weight outside the set for q = beta * (sum of its orthonormal keys)."""
-    outside = (n - size) * math.exp(-beta)
-    return outside / (size + outside)
+def extract_similarity(keys: Floats) -> Design:
+    """M = S D S^-1 with S = [A, B, completion] and D = diag(1..1, 0..0) is the same map.
 
-
-def copy_by_own_key(keys: Floats, j: int, *, tolerance: float) -> Design:
-    """q = beta k_j copies v_j when all keys have one norm and none equals k_j.
-
-    Proof: the margin is beta min_i (k_j.k_j - k_i.k_j), and by Cauchy-Schwarz k_i.k_j < |k_j|^2
-    for a different key of the same norm. beta is the margin that `beta_to_copy` asks for, divided
-    by the margin of beta = 1.
+    Proof: the columns of S are eigenvectors of M, of eigenvalue 1 for those of A and 0 for the
+    rest; so M is the identity on span A and zero on span B. With a completion orthogonal to both
+    it is zero there too, as [A, 0][A, B]^+ is, and the two agree on a basis, hence everywhere.
     """
-    keys = _matrix(keys)
-    _check_index(keys, j)
-    margins = keys[j] @ keys[j] - np.delete(keys, j, axis=0) @ keys[j]
-    margin = float(margins.min()) if len(margins) else math.inf
-    if margin <= 0:
+    a, b = _spans(keys)
+    apart = _apart(a, b)
+    both = np.hstack([a, b])
+    S = np.hstack([both, np.linalg.svd(both)[0][:, both.shape[1] :]])
+    D = np.diag((np.arange(len(S)) < a.shape[1]).astype(np.float64))
+    formula = "M = S*D*inv(S), S = [A, B, completion], D = diag(1..1, 0..0)"
+    return _extraction("extract-similarity", formula, S @ D @ np.linalg.inv(S), a, b, (apart,))
+
+
+def _extraction(
+    name: str, formula: str, M: Floats, a: Floats, b: Floats, assumptions: tuple[Measured, ...]
+) -> Design:
+    """Checked on values of one head that averages: q = 0 over two keys."""
+    rng = np.random.default_rng(0)
+    values = np.stack([span @ rng.standard_normal(span.shape[1]) for span in (a, b)])
+    c = attend(np.zeros(2), np.eye(2), values).context
+    gain = float(np.linalg.norm(M, 2))
+    size = float(np.abs(values).max())
+    missed = float(np.abs(2 * M @ c - values[0]).max())
+    return Design(
+        name=name,
+        formula=formula,
+        claim=f"M(v_a + v_b) = v_a; noise in the sum grows by a factor of up to {gain:.6g}",
+        matrices={"M": M, "noise gain": np.array(gain)},
+        assumptions=assumptions,
+        checks=(Measured("|2 M c - v_a| for c = (v_a + v_b)/2", missed, 1e-9 * gain * size),),
+    )
+
+
+def _spans(rows: Floats) -> tuple[Floats, Floats]:
+    half = len(rows) // 2
+    return rows[:half].T, rows[half:].T
+
+
+def _apart(a: Floats, b: Floats) -> Measured:
+    from scipy.linalg import subspace_angles
+
+    both = np.hstack([a, b])
+    if np.linalg.matrix_rank(both) < both.shape[1]:
         raise UserError(
-            f"q = beta k_{j} cannot copy value {j}: another key has at least as large a product "
-            f"with it (margin {margin:.6g}); see whether the key can be copied at all."
+            "the spans of A and B share a direction (or a basis is not one), so v_a + v_b does "
+            "not determine v_a and no M can."
         )
-    beta = beta_to_copy(len(keys), tolerance) / margin if len(keys) > 1 else 0.0
-    return Design(
-        name="copy by its own key",
-        formula=f"q = beta*k_{j}",
-        claim=f"the weight on key {j} is at least {1 - tolerance:g}, so c is close to v_{j}",
-        queries=(beta * keys[j])[None, :],
-        beta=beta,
-        tolerance=tolerance,
-        assumptions=(_equal_norms(keys),),
-    )
+    angle = float(subspace_angles(a, b).min())
+    return Measured(f"the spans meet only in 0 (their smallest angle is {angle:.6g})", 0.0)
 
 
-def average_of_orthonormal(keys: Floats, chosen: Sequence[int], *, tolerance: float) -> Design:
-    """q = beta * sum of the chosen keys averages their values when the keys are orthonormal.
+# ---- self-attention by hand: the three words x_1 = u_d + u_b, x_2 = u_a, x_3 = u_c + u_b
 
-    Proof: k_i.q = beta for a chosen key and 0 for any other, so each chosen weight is
-    1/(s + (n-s)e^-beta) and the leftover delta is what `beta_to_average` bounds; exactly,
-    c - mean(v_S) = delta (mean(v_rest) - mean(v_S)).
+
+def words_identity(beta: float | None = None, tolerance: float = 0.01) -> Design:
+    """K = Q = V = I on the three words: c_2 is close to u_a, the word's own content.
+
+    Proof: x_2.x_2 = beta^2 and x_2 is orthogonal to the others, so a_2 = (a, 1 - 2a, a) with
+    a = e^-beta^2/(1 + 2e^-beta^2), and c_2 - u_a = a(u_d + 2u_b + u_c - 2u_a), of norm
+    sqrt10 beta a. Adding g u_d (or g u_c) to x_2, g >= 0, cannot give u_b: in c_2 the parts u_b,
+    u_c, u_d have coefficients a_1 + a_3, a_3 and a_1 + g a_2, and no weights make those 1, 0, 0;
+    the least distance over all of them is beta/sqrt3.
     """
-    keys, rows = _matrix(keys), _chosen(keys, chosen)
-    beta = beta_to_average(len(keys), len(rows), tolerance)
-    return Design(
-        name="average of orthonormal keys",
-        formula="q = beta*(sum of k_i over S)",
-        claim=_averages(rows, tolerance),
-        queries=beta * keys[rows].sum(axis=0, keepdims=True),
-        beta=beta,
-        tolerance=tolerance,
-        assumptions=(_orthogonal(keys), _unit_norms(keys)),
-    )
+
+    def make(u: Floats) -> tuple[Floats, Floats, Goals]:
+        return np.eye(4), np.eye(4), {"|c_2 - u_a|": (1, u[0])}
+
+    return _words("words-identity", "K = Q = V = I", make, beta, tolerance)
 
 
-def average_of_orthogonal(keys: Floats, chosen: Sequence[int], *, tolerance: float) -> Design:
-    """q = beta * sum of k_i/|k_i|^2: the same with norms that differ.
+def words(beta: float | None = None, tolerance: float = 0.01) -> Design:
+    """K, Q and V of rank 2 with which c_1 is close to u_b - u_c and c_2 to u_b.
 
-    Proof: k_i.q = beta |k_i|^2/|k_i|^2 = beta for a chosen key, 0 for any other. Without the
-    division the two weights of a pair stand as exp(beta (|k_a|^2 - |k_b|^2)) to one.
+    Proof: V takes the words to u_b, 0 and u_b - u_c; Q takes x_1 to u_c, x_2 to u_d, x_3 to 0.
+    So word 1 has logits (0, 0, beta^2) and word 2 (beta^2, 0, 0): weights (a, a, 1-2a) and
+    (1-2a, a, a) with a = e^-beta^2/(1 + 2e^-beta^2). Hence c_1 - (u_b - u_c) = -a u_b + 2a u_c, of
+    norm sqrt5 beta a, and c_2 - u_b = -a u_b - a u_c, of norm sqrt2 beta a.
     """
-    keys, rows = _matrix(keys), _chosen(keys, chosen)
-    lengths = (keys[rows] ** 2).sum(axis=1, keepdims=True)
-    if (lengths == 0).any():
-        raise UserError("a key of length zero has the logit 0 whatever the query.")
-    beta = beta_to_average(len(keys), len(rows), tolerance)
-    return Design(
-        name="average of orthogonal keys",
-        formula="q = beta*(sum of k_i/|k_i|^2 over S)",
-        claim=_averages(rows, tolerance),
-        queries=beta * (keys[rows] / lengths).sum(axis=0, keepdims=True),
-        beta=beta,
-        tolerance=tolerance,
-        assumptions=(_orthogonal(keys),),
-    )
+
+    def make(u: Floats) -> tuple[Floats, Floats, Goals]:
+        return (np.outer(u[2], u[3]) + np.outer(u[3], u[0])) / (u[0] @ u[0]), *_values(u)
+
+    formula = f"K = I, Q = (u_c u_d^T + u_d u_a^T)/beta^2, {VALUES}"
+    return _words("words", formula, make, beta, tolerance)
 
 
-def average_by_pseudo_inverse(keys: Floats, chosen: Sequence[int], *, tolerance: float) -> Design:
-    """q = beta K^+ (sum of e_i) averages any chosen set of linearly independent keys.
+def words_rank_1(beta: float | None = None, tolerance: float = 0.01) -> Design:
+    """The same with Q of rank 1: one direction to ask with, one to answer, and smaller errors.
 
-    Proof: K has full row rank, so K K^+ = I and the logits Kq are beta on the set and 0 off it,
-    as if the keys were orthonormal. Only the query's length, and with it what noise in the keys
-    does, grows as they come closer to dependence.
+    Proof: Q takes x_1 to u_c - u_d, x_2 to u_d - u_c and x_3 to 0, so word 1 has logits
+    (-beta^2, 0, beta^2) and word 2 the reverse: weights (l, m, h) and (h, m, l), in the ratios
+    e^-beta^2 : 1 : e^beta^2. With V as before c_1 - (u_b - u_c) = -m u_b + (1-h) u_c and
+    c_2 - u_b = -m u_b - l u_c.
     """
-    keys, rows = _matrix(keys), _chosen(keys, chosen)
-    target = np.zeros(len(keys))
-    target[rows] = 1.0
-    unit = np.linalg.pinv(keys) @ target
-    beta = beta_to_average(len(keys), len(rows), tolerance)
-    missed = float(np.abs(keys @ unit - target).max())
+
+    def make(u: Floats) -> tuple[Floats, Floats, Goals]:
+        return np.outer(u[2] - u[3], u[3] - u[0]) / (u[0] @ u[0]), *_values(u)
+
+    formula = f"K = I, Q = (u_c - u_d)(u_d - u_a)^T/beta^2, {VALUES}"
+    return _words("words-rank-1", formula, make, beta, tolerance)
+
+
+VALUES = "V = (u_b u_b^T - u_c u_c^T)/beta^2"
+
+
+def _values(u: Floats) -> tuple[Floats, Goals]:
+    """V with V x_1 = u_b, V x_2 = 0, V x_3 = u_b - u_c, and what c_1 and c_2 should be."""
+    V = (np.outer(u[1], u[1]) - np.outer(u[2], u[2])) / (u[0] @ u[0])
+    return V, {"|c_1 - (u_b - u_c)|": (0, u[1] - u[2]), "|c_2 - u_b|": (1, u[1])}
+
+
+def _words(
+    name: str,
+    formula: str,
+    make: Callable[[Floats], tuple[Floats, Floats, Goals]],
+    beta: float | None,
+    tolerance: float,
+) -> Design:
+    """A design for words of norm beta; `make` gives Q, V and the goals for the parts u (4, 4).
+
+    beta is no free factor here but the norm of the orthogonal parts u_a, u_b, u_c, u_d. Each error
+    is beta times a weight that falls like e^-beta^2, and decreases from beta = 1 on.
+    """
+    from scipy.optimize import brentq
+
+    if not 0 < tolerance < math.inf:
+        raise UserError(f"a tolerance is above 0; this one is {tolerance}.")
+    if beta is not None and not 0 < beta < math.inf:
+        raise UserError(f"beta is a norm and must be above 0; it is {beta}.")
+
+    def build(norm: float) -> tuple[dict[str, Floats], dict[str, float]]:
+        u = norm * np.eye(4)
+        x = np.stack([u[3] + u[1], u[0], u[2] + u[1]])
+        Q, V, goals = make(u)
+        found = attend(x @ Q.T, x, x @ V.T)
+        errors = {
+            what: float(np.linalg.norm(found.context[word] - goal))
+            for what, (word, goal) in goals.items()
+        }
+        return {"x": x, "K": np.eye(4), "Q": Q, "V": V, "weights": found.weights}, errors
+
+    def excess(norm: float) -> float:
+        return max(build(norm)[1].values()) - tolerance
+
+    needed = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 1.0, 27.0, xtol=1e-12))
+    matrices, errors = build(needed if beta is None else beta)
     return Design(
-        name="average by pseudo-inverse",
-        formula="q = beta*pinv(K)*(sum of e_i over S)",
-        claim=_averages(rows, tolerance),
-        queries=(beta * unit)[None, :],
-        beta=beta,
-        tolerance=tolerance,
+        name=name,
+        formula=formula,
+        claim=" and ".join(f"{what} <= {tolerance:g}" for what in errors),
+        matrices=matrices,
         assumptions=(
-            Assumption("independent", "the keys are linearly independent", missed, allowed=1e-8),
+            Measured("u_i . u_j = 0 for i != j", 0.0),
+            Measured("|u_a| = |u_b| = |u_c| = |u_d| = beta", 0.0),
+        ),
+        checks=tuple(
+            Measured(what, error, tolerance * (1 + 1e-9)) for what, error in errors.items()
+        ),
+        beta=needed if beta is None else beta,
+        beta_needed=needed,
+    )
+
+
+# ---- two limits that a map of attention weights hides
+
+
+def head_width(keys: Floats) -> Design:
+    """Q and K of the narrowest head whose attention map is the given one (rows that sum to one).
+
+    Proof: ln A = S - z 1^T with scores S = X Q K^T X^T of rank <= d_k, and taking each row's mean
+    off removes z 1^T; so rank(ln A (I - 11^T/T)) <= d_k. Conversely factor the centred logarithm
+    L = U W^T with as many columns as its rank; X of full rank, T <= d, has a right inverse X^+, so
+    Q = X^+ U and K = X^+ W have X Q K^T X^T = L, and the softmax of L is the map because a row's
+    constant cancels. Here X = I.
+    """
+    if keys.shape[0] != keys.shape[1]:
+        raise UserError(f"a map is square, T x T; this one is {keys.shape[0]} x {keys.shape[1]}.")
+    if not (keys > 0).all() or float(np.abs(keys.sum(axis=1) - 1).max()) > 1e-9:
+        raise UserError("a map has positive entries and rows that sum to one.")
+    logs = np.log(keys)
+    centred = logs - logs.mean(axis=1, keepdims=True)
+    width = int(np.linalg.matrix_rank(centred, tol=1e-9))
+    left, sizes, right = np.linalg.svd(centred)
+    root = np.sqrt(sizes[:width])
+    Q, K = left[:, :width] * root, right[:width].T * root
+    gap = float(np.abs(attend(Q, K, keys).weights - keys).max())
+    return Design(
+        name="head-width",
+        formula="X*Q*K^T*X^T = ln A with each row's mean taken off, X = I",
+        claim=f"a head of width {width} has this map, and no narrower head has it",
+        matrices={"Q": Q, "K": K, "map": keys},
+        assumptions=(),
+        checks=(Measured("largest gap between the weights and the map", gap, 1e-8),),
+    )
+
+
+def other_weights(keys: Floats) -> Design:
+    """Other weights with the same output for values that are the rows: a map is not a proof of use.
+
+    Proof: a and a + z give the same c and both sum to one iff z^T [V, 1] = 0, so the weights with
+    one c form a set of dimension T - rank([V, 1]). Within it two corners are found by linear
+    programs, and the further one is shown. The first weights are those of q = 0.
+    """
+    given = attend(np.zeros(keys.shape[1]), keys, keys)
+    dimension, second, distance = second_weights(keys, given.weights)
+    found, claim, gap = {"weights": given.weights}, "these weights alone give this c", 0.0
+    if second is not None:
+        found["second weights"] = second
+        gap = float(np.abs(second @ keys - given.context).max())
+        claim = (
+            f"weights at a distance of {distance:.6g} give the same c; {dimension} dimensions do"
+        )
+    return Design(
+        name="other-weights",
+        formula="w >= 0 with w^T [V, 1] = a^T [V, 1]",
+        claim=claim,
+        matrices=found,
+        assumptions=(),
+        checks=(
+            Measured("largest difference of the two c", gap, 1e-8 * float(np.abs(keys).max())),
         ),
     )
 
 
-def _matrix(keys: Floats) -> Floats:
-    array = np.asarray(keys, dtype=np.float64)
-    if array.ndim != 2 or array.size == 0 or not np.isfinite(array).all():
-        raise UserError(f"keys must be a table (n, d) of finite numbers; they are {array.shape}.")
-    return array
+def second_weights(values: Floats, weights: Floats) -> tuple[int, Floats | None, float]:
+    """The dimension of the weights with the same c, a far corner of them or None, its distance.
+
+    All such weights form a polytope: w >= 0 with [V, 1]^T w fixed. Two of its corners are found,
+    the one with the least on the heaviest key and the one with the most on the lightest.
+    """
+    values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
+    if values.ndim != 2 or weights.shape != (len(values),):
+        raise UserError(f"{values.shape} values cannot have {weights.shape} weights, one for each.")
+    if (weights < 0).any() or abs(float(weights.sum()) - 1) > 1e-6:
+        raise UserError("weights must be 0 or more and sum to one.")
+    largest = max(1.0, float(np.abs(values).max()))
+    space = np.hstack([values / largest, np.ones((len(values), 1))])
+    dimension = int(len(values) - np.linalg.matrix_rank(np.hstack([values, space[:, -1:]])))
+    if dimension == 0:
+        return 0, None, 0.0
+    # fewer, orthonormal equations say the same and keep the solver's tolerance meaningful
+    _, sizes, right = np.linalg.svd(space.T, full_matrices=False)
+    equations = right[: int((sizes > 1e-12 * sizes[0]).sum())]
+    axes = np.eye(len(weights))
+    objectives = (axes[weights.argmax()], -axes[weights.argmin()])
+    corners = [_corner(equations, weights, objective) for objective in objectives]
+    distances = [tv_distance(corner, weights) for corner in corners]
+    best = int(np.argmax(distances))
+    if distances[best] <= 1e-9:
+        return dimension, None, 0.0
+    return dimension, corners[best], distances[best]
 
 
-def _check_index(keys: Floats, j: int) -> None:
-    if not 0 <= j < len(keys):
-        raise UserError(f"there is no key {j} among {len(keys)}.")
+def _corner(equations: Floats, weights: Floats, objective: Floats) -> Floats:
+    """The weights with the same output that minimise the objective, or the given ones."""
+    from scipy.optimize import linprog
+
+    found = linprog(objective, A_eq=equations, b_eq=equations @ weights, bounds=(0, 1))
+    if not found.success or found.x is None:
+        return weights
+    # what the solver's tolerance left over is put back within the given row space
+    corner = np.maximum(found.x - equations.T @ (equations @ (found.x - weights)), 0.0)
+    result: Floats = corner / corner.sum()
+    return result
 
 
-def _chosen(keys: Floats, chosen: Sequence[int]) -> list[int]:
-    rows = sorted(set(chosen))
-    if len(rows) != len(chosen) or not rows:
-        raise UserError(f"the set of keys must be some keys, each once; it is {list(chosen)}.")
-    for row in rows:
-        _check_index(keys, row)
+# ---- all of them by name
+
+
+CONSTRUCTIONS: dict[str, Callable[..., Design]] = {
+    "copy": queries.copy,
+    "hull": queries.hull,
+    "average": queries.average,
+    "average-orthogonal": queries.average_orthogonal,
+    "average-independent": queries.average_independent,
+    "weights": queries.given_weights,
+    **queries.NOISE_DESIGNS,
+    "extract": extract,
+    "extract-oblique": extract_oblique,
+    "extract-similarity": extract_similarity,
+    "words-identity": words_identity,
+    "words": words,
+    "words-rank-1": words_rank_1,
+    "head-width": head_width,
+    "other-weights": other_weights,
+}
+MAX_N = 200
+
+
+def example_keys(name: str, n: int) -> Floats:
+    """Rows (n, d) on which a construction shows what it does, if none are given."""
+    if name in ("hull", "other-weights"):  # corners of a polygon, and the middle of one side
+        angles = 2 * np.pi * np.arange(n - 1) / (n - 1)
+        corners = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        return np.vstack([corners, corners[:2].mean(axis=0)])
+    if name == "head-width":  # each token looks at the one before it
+        return np.asarray(softmax_over_keys(5.0 * np.roll(np.eye(n), -1, axis=1)))
+    rows = np.eye(n)
+    if name == "average-orthogonal":
+        return rows * (1 + 0.1 * np.arange(n))[:, None]
+    if name in ("average-independent", "weights"):
+        return rows + 0.5
+    if name in ("extract-oblique", "extract-similarity"):  # spans at 45 degrees
+        rows[n // 2 :, : n // 2] += np.eye(n - n // 2, n // 2)
     return rows
 
 
-def _averages(rows: Sequence[int], tolerance: float) -> str:
-    names = ", ".join(f"v_{row}" for row in rows)
-    return f"c is the mean of {names} but for a weight of at most {tolerance:g}"
+def build_design(name: str, *, keys: Any = None, n: int | None = None, **settings: Any) -> Design:
+    """A construction by its name, for given keys or for an example of n; settings are its own.
 
-
-def _orthogonal(keys: Floats) -> Assumption:
-    gram = keys @ keys.T
-    off = float(np.abs(gram - np.diag(np.diag(gram))).max())
-    return Assumption("orthogonal", "k_i . k_j = 0 for i != j", off)
-
-
-def _unit_norms(keys: Floats) -> Assumption:
-    off = float(np.abs(np.linalg.norm(keys, axis=1) - 1).max())
-    return Assumption("unit norms", "|k_i| = 1", off)
-
-
-def _equal_norms(keys: Floats) -> Assumption:
-    norms = np.linalg.norm(keys, axis=1)
-    return Assumption("equal norms", "|k_i| is the same for all i", float(np.ptp(norms)))
+    Settings that are None count as not given; one that the construction does not have is refused.
+    """
+    if name not in CONSTRUCTIONS:
+        raise UserError(f'there is no design "{name}".{did_you_mean(name, CONSTRUCTIONS)}')
+    build = CONSTRUCTIONS[name]
+    known = inspect.signature(build).parameters
+    given = {setting: value for setting, value in settings.items() if value is not None}
+    for setting in (*given, *(["keys"] if keys is not None else []), *(["n"] if n else [])):
+        if setting not in known and not (setting == "n" and "keys" in known):
+            raise UserError(f"the design {name} takes no {setting}.")
+    if keys is not None and n is not None:
+        raise UserError("n is the number of keys: give either n or the keys.")
+    n = 8 if n is None else n
+    if not 2 <= n <= MAX_N:
+        raise UserError(f"n must be between 2 and {MAX_N}; it is {n}.")
+    if "keys" not in known:
+        return build(**({"n": n} if "n" in known else {}), **given)
+    rows = example_keys(name, n) if keys is None else np.asarray(keys, dtype=np.float64)
+    if rows.ndim != 2 or not 2 <= len(rows) <= MAX_N or rows.shape[1] > MAX_N:
+        raise UserError(f"keys must be a table of 2 to {MAX_N} rows; they are {rows.shape}.")
+    if not rows.size or not np.isfinite(rows).all():
+        raise UserError("keys must be made of finite numbers.")
+    return build(rows, **given)

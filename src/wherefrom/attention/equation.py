@@ -117,13 +117,11 @@ def attend_fused(
 def log_sum_exp(scores: Array) -> Array:
     """ln(sum of exp(scores)) over the last axis, safe for scores of any size; -inf if none."""
     xp = _namespace(scores)
-    top = xp.amax(scores, axis=-1, keepdims=True)
-    top = xp.where(top == -xp.inf, xp.zeros_like(top), top)
-    total = xp.sum(xp.exp(scores - top), axis=-1)
-    if xp is np:
-        with np.errstate(divide="ignore"):
-            return np.log(total) + top[..., 0]
-    return xp.log(total) + top[..., 0]
+    if xp is not np:
+        return xp.logsumexp(scores, dim=-1)
+    from scipy.special import logsumexp
+
+    return logsumexp(scores, axis=-1)
 
 
 def _namespace(array: Array) -> ModuleType:
@@ -135,7 +133,7 @@ def _namespace(array: Array) -> ModuleType:
 
 def _as_arrays(*arrays: Array) -> list[Array]:
     kinds = {_namespace(array) for array in arrays}
-    if kinds != {np} and len(kinds) > 1:
+    if len(kinds) > 1:
         raise UserError("attend takes all numpy arrays or all torch tensors, not some of each.")
     if kinds != {np}:
         return list(arrays)
@@ -152,12 +150,11 @@ def _as_mask(mask: Array | None, like: Array) -> Array | None:
     if mask is None:
         return None
     xp = _namespace(like)
+    if _namespace(mask) is not xp:
+        kind = "numpy array" if xp is np else "torch tensor"
+        raise UserError(f"a mask for {kind}s must be a {kind}.")
     if xp is np:
-        if _namespace(mask) is not np:
-            raise UserError("a mask for numpy arrays must be a numpy array.")
         mask = np.asarray(mask)
-    elif _namespace(mask) is not xp:
-        raise UserError("a mask for torch tensors must be a torch tensor.")
     if mask.dtype != (np.bool_ if xp is np else xp.bool):
         raise UserError(f"a mask must be True where the query may look; it holds {mask.dtype}.")
     return mask

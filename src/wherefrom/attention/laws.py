@@ -1,16 +1,21 @@
-"""The exact law of one head's weight on one key, when the keys are noisy.
+"""The exact law of attention weights when the keys are noisy, for one head and for several.
 
-The logits k_i . q of one query are independent Gaussians, one a key. From there:
+The setting: key i is drawn from N(mu_i, Sigma_i), the means orthonormal, the draws independent.
+Every key has the isotropic part alpha I; key a also has stretch mu_a mu_a^T (1/2 in the
+homework), which keeps its direction and varies its length. A rotation takes any orthonormal means
+to the first n axes and changes no logit, so mu_i is the i-th unit vector; a is key 0, b is key 1.
+
+One head: its logits are independent Gaussians. From there:
 
 * if at most one of them is random (alpha = 0), the weight is `share` times a logit-normal
-  variable, and mean, deviation, density and quantiles follow from the normal law;
-* with two keys the difference of the logits is Gaussian, so the same holds whatever is random;
+  variable; with two keys the difference of the logits is Gaussian, so the same holds;
 * otherwise the moments are the integrals of `quadrature`, and the distribution function comes
   from the characteristic function of logit(a_j) = s_j - ln(sum of the other exp(s_i)).
 
-The last inversion divides by a Gamma function that decays like exp(-pi w/2), which the Gaussian
-part exp(-sd_j^2 w^2/2) has to pay for: below sd_j = 1/2 digits are lost, so there the law says
-that only trials can answer, and gives no number.
+Several heads: the next layer sees their average. Its spread is known where one normal moves all
+heads (alpha = 0), and where any two heads are either independent or ask the same query.
+
+Where no exact number is known, the law has None there and a sentence that says why.
 """
 
 from __future__ import annotations
@@ -21,33 +26,68 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import loggamma, ndtr, ndtri
+from scipy.special import expit, loggamma, logit, logsumexp, ndtr
 
-from wherefrom.attention.equation import log_sum_exp
-from wherefrom.attention.noise import NoisyKeys
-from wherefrom.attention.quadrature import (
-    IndependentLogits,
-    expected_logistic,
-    logistic,
-    normal_nodes,
-)
+from wherefrom.attention.quadrature import IndependentLogits, normal_nodes
 from wherefrom.errors import UserError
 
 Floats = NDArray[np.float64]
 
-LOGIT_NORMAL = "logit-normal"
-INDEPENDENT = "independent Gaussian logits"
-FIXED = "not random"
-NARROWEST = 0.5  # least deviation of s_j at which the distribution function is inverted
+A, B = 0, 1  # the two keys whose values are wanted
+LOGIT_NORMAL, INDEPENDENT, FIXED = "logit-normal", "independent Gaussian logits", "not random"
+MIN_SD = 0.5  # least deviation of s_j at which the distribution function is inverted
 FINE_STEP = 0.125  # axis step for that inversion: aliasing below exp(-59) at sd_j = 1/2
 
 
 @dataclass(frozen=True)
-class WeightLaw:
-    """The law of a weight in (0, 1): its numbers, and its distribution where one is known.
+class NoisyKeys:
+    """n keys of width d, each with noise alpha I; key a also has stretch mu_a mu_a^T."""
 
-    `p_below_half` is None, and `cdf`, `pdf` and `quantile` refuse, where only trials can answer;
+    n: int
+    d: int
+    alpha: float = 0.0
+    stretch: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.n < 2:
+            raise UserError(f"there must be at least 2 keys, a and b; n is {self.n}.")
+        if self.d < self.n:
+            raise UserError(
+                f"{self.n} orthonormal means need a width of at least {self.n}; d is {self.d}."
+            )
+        for name, size in (("alpha", self.alpha), ("the stretch", self.stretch)):
+            if not (math.isfinite(size) and size >= 0):
+                raise UserError(f"{name} is a variance and must be 0 or more; it is {size}.")
+
+    def check_queries(self, queries: Floats) -> Floats:
+        """The queries as (h, d) floats, or a UserError."""
+        array = np.atleast_2d(np.asarray(queries, dtype=np.float64))
+        if array.ndim != 2 or array.shape[1] != self.d or array.shape[0] == 0:
+            raise UserError(
+                f"queries must be heads x {self.d}; they are {' x '.join(map(str, array.shape))}."
+            )
+        if not np.isfinite(array).all():
+            raise UserError("a query must be made of finite numbers.")
+        return array
+
+    def logit_means(self, queries: Floats) -> Floats:
+        """mu_i . q_h, (h, n)."""
+        return queries[:, : self.n]
+
+    def logit_sds(self, queries: Floats) -> Floats:
+        """The standard deviation of k_i . q_h, (h, n)."""
+        isotropic = self.alpha * (queries**2).sum(axis=1, keepdims=True)
+        variances = np.repeat(isotropic, self.n, axis=1)
+        variances[:, A] += self.stretch * queries[:, A] ** 2
+        result: Floats = np.sqrt(variances)
+        return result
+
+
+@dataclass(frozen=True)
+class WeightLaw:
+    """The law of a weight in (0, 1): its numbers, and its distribution where that is known.
+
+    `p_below_half` is None, and `cdf` and `pdf` raise a UserError, where only trials can answer;
     `why_no_distribution` then says so in a sentence.
     """
 
@@ -93,36 +133,11 @@ class WeightLaw:
         result: Floats = np.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * self.scale) * slope
         return result
 
-    def quantile(self, p: float) -> float:
-        """The x with P(weight <= x) = p."""
-        self._demand_distribution()
-        if not 0 < p < 1:
-            raise UserError(f"a quantile is asked for a probability between 0 and 1, not {p}.")
-        if self.inversion is not None:
-            logit = self.inversion.quantile(p)
-        else:
-            logit = self.location + self.scale * float(ndtri(p))
-        return self.share * float(logistic(np.array(logit)))
-
     def _logit(self, x: Floats) -> Floats:
-        self._demand_distribution()
-        part = np.asarray(x, dtype=np.float64) / self.share
-        with np.errstate(divide="ignore", invalid="ignore"):
-            logits = np.log(part) - np.log1p(-part)
-        result: Floats = np.where(part <= 0, -np.inf, np.where(part >= 1, np.inf, logits))
-        return result
-
-    def _demand_distribution(self) -> None:
         if self.why_no_distribution:
             raise UserError(self.why_no_distribution)
-
-
-def law_of_weight(keys: NoisyKeys, query: Floats, key: int = 0) -> WeightLaw:
-    """The law of the weight that one query puts on one key."""
-    queries = keys.check_queries(query)
-    if len(queries) != 1:
-        raise UserError("the law of one weight takes one query; for several heads see heads.py.")
-    return law_of_logits(keys.logit_means(queries)[0], keys.logit_sds(queries)[0], key)
+        result: Floats = logit(np.clip(np.asarray(x, dtype=np.float64) / self.share, 0.0, 1.0))
+        return result
 
 
 def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
@@ -130,32 +145,25 @@ def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
     n = len(means)
     if not 0 <= key < n:
         raise UserError(f"there is no key {key} among {n}.")
-    others = np.arange(n) != key
     noisy = np.flatnonzero(sds > 0)
     if n == 2:
-        return _logit_normal(
-            location=float(means[key] - means[1 - key]), scale=float(np.hypot(sds[0], sds[1]))
-        )
+        return _logit_normal(float(means[key] - means[1 - key]), float(np.hypot(*sds)))
     if len(noisy) == 0 or (len(noisy) == 1 and noisy[0] == key):
-        return _logit_normal(
-            location=float(means[key] - log_sum_exp(means[others])), scale=float(sds[key])
-        )
+        others = float(logsumexp(np.delete(means, key)))
+        return _logit_normal(float(means[key]) - others, float(sds[key]))
     if len(noisy) == 1:
         # the other fixed keys share what the noisy one leaves, in fixed proportions
-        still = np.arange(n) != noisy[0]
-        rest = float(log_sum_exp(means[still]))
-        return _logit_normal(
-            location=rest - float(means[noisy[0]]),
-            scale=float(sds[noisy[0]]),
-            share=math.exp(float(means[key]) - rest),
-        )
+        moving = noisy[0]
+        rest = float(logsumexp(np.delete(means, moving)))
+        share = math.exp(float(means[key]) - rest)
+        return _logit_normal(rest - float(means[moving]), float(sds[moving]), share)
     return _independent(means, sds, key)
 
 
-def _logit_normal(*, location: float, scale: float, share: float = 1.0) -> WeightLaw:
+def _logit_normal(location: float, scale: float, share: float = 1.0) -> WeightLaw:
     z, p = normal_nodes(scale) if scale > 0 else (np.zeros(1), np.ones(1))
     x = location + scale * z
-    weight = share * logistic(x)
+    weight = share * expit(x)
     mean = float(p @ weight)
     central = weight - mean
     logit_mean, logit_sd = location, scale
@@ -178,38 +186,38 @@ def _logit_normal(*, location: float, scale: float, share: float = 1.0) -> Weigh
 
 
 def _independent(means: Floats, sds: Floats, key: int) -> WeightLaw:
-    every = IndependentLogits(means, sds)
-    m1, m2, m3, m4 = (float(row[every.kind_of[key]]) for row in every.moments())
-    others = np.arange(len(means)) != key
-    rest = IndependentLogits(means[others], sds[others], step=FINE_STEP, powers=1)
+    m1, m2, m3, m4 = map(float, IndependentLogits(means, sds).moments(key))
+    rest = IndependentLogits(np.delete(means, key), np.delete(sds, key), step=FINE_STEP, powers=1)
     rest_mean, rest_variance = rest.log_sum_moments()
     mean, sd = float(means[key]), float(sds[key])
-    wide = sd >= NARROWEST
-    logit_sd = math.sqrt(sd**2 + rest_variance)
+    logit_mean, logit_sd = mean - rest_mean, math.sqrt(sd**2 + rest_variance)
+    why_not = (
+        f"several logits are random and this key's own has a deviation of {sd:.3g}, below "
+        f"{MIN_SD}: its moments are exact, its distribution only trials can give."
+    )
+    known = sd >= MIN_SD
     return WeightLaw(
         form=INDEPENDENT,
-        logit_mean=mean - rest_mean,
+        logit_mean=logit_mean,
         logit_sd=logit_sd,
         mean=m1,
         sd=math.sqrt(max(m2 - m1 * m1, 0.0)),
         fourth=max(m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4, 0.0),
-        inversion=_Inversion(rest, mean, sd, mean - rest_mean, logit_sd) if wide else None,
-        why_no_distribution=""
-        if wide
-        else (
-            f"several logits are random and this key's own has a deviation of {sd:.3g}, below "
-            f"{NARROWEST}: its moments are exact, its distribution only trials can give."
-        ),
+        inversion=_Inversion(rest, mean, sd, logit_mean, logit_sd) if known else None,
+        why_no_distribution="" if known else why_not,
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Inversion:
     """The distribution of R = s_j - ln W from its characteristic function.
 
-    v = G - ln W has a density on an axis (see quadrature) and G a Gumbel with E exp(iwG) =
-    Gamma(1 + iw); so E exp(iwR) = exp(iw mean - w^2 sd^2/2) E exp(iwv) / Gamma(1 + iw), and
+    v = G - ln W has a density on an axis (see `IndependentLogits`) and G, a Gumbel, has
+    E exp(iwG) = Gamma(1 + iw); so
+    E exp(iwR) = exp(iw mean - w^2 sd^2/2) E exp(iwv) / Gamma(1 + iw), and
     P(R <= x) = 1/2 - (1/pi) integral of Im(exp(-iwx) E exp(iwR)) / w over w > 0.
+
+    1/Gamma grows like exp(pi w/2), which exp(-sd^2 w^2/2) has to pay for: hence MIN_SD.
     """
 
     rest: IndependentLogits
@@ -220,49 +228,138 @@ class _Inversion:
 
     @cached_property
     def _transform(self) -> tuple[Floats, NDArray[np.complex128], float]:
-        v, density = self.rest.log_sum_axis()
+        """w, E exp(iwR) and the step in w."""
         # exp(pi w/2 - sd^2 w^2/2) is below exp(-37) from here on
         last = (math.pi / 2 + math.sqrt(math.pi**2 / 4 + 74 * self.sd**2)) / self.sd**2
         # half-integer nodes repeat the law every 2 pi/step: 40 deviations and more lie between
         step = 2 * math.pi / (40 * self.spread + 20)
         w: Floats = (np.arange(math.ceil(last / step), dtype=np.float64) + 0.5) * step
-        blurred = np.einsum("wv,v->w", np.exp(1j * np.outer(w, v)), density * self.rest.step)
+        mass = self.rest.log_sum_density() * self.rest.step
+        blurred = np.einsum("wv,v->w", np.exp(1j * np.outer(w, self.rest.axis)), mass)
         own = 1j * w * self.mean - (w * self.sd) ** 2 / 2
-        transform: NDArray[np.complex128] = blurred * np.exp(own - loggamma(1 + 1j * w))
-        return w, transform, step
+        return w, blurred * np.exp(own - loggamma(1 + 1j * w)), step
 
-    def _clip(self, x: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    def _waves(self, x: Floats) -> tuple[Floats, NDArray[np.complex128], NDArray[np.bool_]]:
+        """w, the terms of the sum over w at x, and which x are within reach."""
+        w, transform, step = self._transform
         inside = np.abs(x - self.centre) < 18 * self.spread + 9
-        return np.where(inside, x, self.centre), inside
+        at = np.where(inside, x, self.centre)
+        return w, np.exp(-1j * np.multiply.outer(at, w)) * transform * (step / math.pi), inside
 
     def cdf(self, x: Floats) -> Floats:
-        w, transform, step = self._transform
-        at, inside = self._clip(np.asarray(x, dtype=np.float64))
-        wave = np.exp(-1j * np.multiply.outer(at, w)) * transform
-        values = np.clip(0.5 - (wave.imag / w).sum(axis=-1) * step / math.pi, 0.0, 1.0)
-        result: Floats = np.where(inside, values, (x > self.centre).astype(np.float64))
-        return result
+        w, waves, inside = self._waves(x)
+        values = np.clip(0.5 - (waves.imag / w).sum(axis=-1), 0.0, 1.0)
+        return np.where(inside, values, np.where(x > self.centre, 1.0, 0.0))
 
     def pdf(self, x: Floats) -> Floats:
-        w, transform, step = self._transform
-        at, inside = self._clip(np.asarray(x, dtype=np.float64))
-        wave = np.exp(-1j * np.multiply.outer(at, w)) * transform
-        values = np.maximum(wave.real.sum(axis=-1) * step / math.pi, 0.0)
-        result: Floats = np.where(inside, values, 0.0)
+        _, waves, inside = self._waves(x)
+        return np.where(inside, np.maximum(waves.real.sum(axis=-1), 0.0), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadsLaw:
+    """One or more heads over the same noisy keys; c is the average of what they give.
+
+    Head h is reported by its weight on key `targets[h]`, the key that it is meant to copy.
+    """
+
+    keys: NoisyKeys
+    queries: Floats  # (h, d)
+    targets: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "queries", self.keys.check_queries(self.queries))
+        if len(self.targets) != len(self.queries):
+            raise UserError(
+                f"each head needs one target key; there are {len(self.queries)} heads "
+                f"and {len(self.targets)} targets."
+            )
+
+    @cached_property
+    def heads(self) -> tuple[WeightLaw, ...]:
+        """Each head's exact law of its weight on its target."""
+        return tuple(self.weight_law(head, key) for head, key in enumerate(self.targets))
+
+    @cached_property
+    def on_a(self) -> tuple[WeightLaw, ...]:
+        """Each head's exact law of its weight on key a."""
+        return tuple(
+            self.heads[head] if target == A else self.weight_law(head, A)
+            for head, target in enumerate(self.targets)
+        )
+
+    def weight_law(self, head: int, key: int) -> WeightLaw:
+        """The exact law of the weight that `head` puts on `key`."""
+        query = self.queries[[head]]
+        return law_of_logits(self.keys.logit_means(query)[0], self.keys.logit_sds(query)[0], key)
+
+    @property
+    def p_negative(self) -> float:
+        """P(k_a . q_1 < 0): the cases that the homework sets aside."""
+        mean, sd = self.queries[0, A], self.keys.logit_sds(self.queries[:1])[0, A]
+        return float(ndtr(-mean / sd)) if sd > 0 else float(mean < 0)
+
+    @property
+    def mean(self) -> float:
+        """E of the average weight on a; means add whatever the dependence."""
+        return float(np.mean([law.mean for law in self.on_a]))
+
+    @cached_property
+    def spread(self) -> float | None:
+        """The standard deviation of the average weight on a, or None (see `why_no_spread`)."""
+        if self.why_no_spread:
+            return None
+        if self.keys.alpha == 0:
+            scale = max(law.scale for law in self.on_a)
+            z, p = normal_nodes(scale) if scale > 0 else (np.zeros(1), np.ones(1))
+            average = self._average_at(z)
+            return math.sqrt(max(float(p @ (average - p @ average) ** 2), 0.0))
+        variances = np.array([law.sd**2 for law in self.on_a])
+        return math.sqrt(float((self._same * variances).sum())) / len(variances)
+
+    @cached_property
+    def why_no_spread(self) -> str:
+        """Empty, or the sentence that says why only trials know the spread of the average."""
+        if self.keys.alpha == 0:
+            return ""
+        # the covariance of two heads' logits on any key, and that which key a has on top
+        shared = self.keys.alpha * (self.queries @ self.queries.T)
+        stretched = shared + self.keys.stretch * np.outer(self.queries[:, A], self.queries[:, A])
+        lengths = np.linalg.norm(self.queries, axis=1)
+        rounding = 1e-14 * self.keys.alpha * np.outer(lengths, lengths)
+        apart = np.maximum(np.abs(shared), np.abs(stretched)) <= rounding
+        correlated = np.argwhere(np.tril(~(apart | self._same), -1))
+        if not len(correlated):
+            return ""
+        g, h = correlated[0]
+        return (
+            f"heads {h + 1} and {g + 1} see the same noise through different queries, so the "
+            "spread of their average is for trials alone; each head's own law is exact."
+        )
+
+    def average_curve(self, points: int = 2001) -> tuple[Floats, Floats] | None:
+        """(x, P(average weight on a <= x)) where one normal drives every head the same way.
+
+        Then the average is an increasing (or decreasing) function of that normal, and its
+        distribution function is the normal one, carried along. None in any other case.
+        """
+        slopes = self.queries[:, A]
+        one_way = bool((slopes >= 0).all() or (slopes <= 0).all())
+        if self.keys.alpha > 0 or self.keys.stretch == 0 or not one_way:
+            return None
+        z = np.linspace(-6.5, 6.5, points)
+        average = self._average_at(z)
+        return (average if average[0] <= average[-1] else average[::-1]), ndtr(z)
+
+    @cached_property
+    def _same(self) -> NDArray[np.bool_]:
+        """Which heads ask the same query, (h, h)."""
+        _, kind = np.unique(self.queries, axis=0, return_inverse=True)
+        return np.equal.outer(kind.reshape(-1), kind.reshape(-1))
+
+    def _average_at(self, z: Floats) -> Floats:
+        """The average weight on a when the normal behind key a's length is z; alpha is 0."""
+        slopes = np.sign(self.queries[:, A]) * [law.scale for law in self.on_a]
+        weights = [expit(law.location + b * z) for law, b in zip(self.on_a, slopes, strict=True)]
+        result: Floats = np.mean(weights, axis=0)
         return result
-
-    def quantile(self, p: float) -> float:
-        reach = 18 * self.spread + 8
-        low, high = self.centre - reach, self.centre + reach
-        return float(brentq(lambda x: float(self.cdf(np.array(x))) - p, low, high, xtol=1e-12))
-
-
-__all__ = [
-    "FIXED",
-    "INDEPENDENT",
-    "LOGIT_NORMAL",
-    "WeightLaw",
-    "expected_logistic",
-    "law_of_logits",
-    "law_of_weight",
-]

@@ -9,7 +9,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "the whole job": ("study", "report", "serve"),
     "ask a run": ("ask", "evaluate", "attention", "judge", "names", "twins"),
     "step by step": ("pretrain", "finetune", "baseline", "export"),
-    "attention by hand": ("problems", "check", "law"),
+    "attention by hand": ("problems", "check", "design", "law"),
     "what there is": ("variants", "recipes", "world", "completion"),
 }
 FIRST_STEPS = (

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from wherefrom.attention.designs import second_weights
 from wherefrom.attention.equation import log_leftover
-from wherefrom.attention.limits import second_weights
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
@@ -131,11 +131,13 @@ def _view(
         margin = float(ordered[0] - ordered[1])
         leftover = float(log_leftover(np.where(allowed, scores, -np.inf), best))
         beta = float(math.log(weights[best][0]) - leftover + math.log(others))
-    other = second_weights(values[allowed], weights[allowed] / weights[allowed].sum())
+    freedom, other, distance = second_weights(
+        values[allowed], weights[allowed] / weights[allowed].sum()
+    )
     second = None
-    if other.weights is not None:
+    if other is not None:
         second = np.zeros(len(weights))
-        second[allowed] = other.weights
+        second[allowed] = other
     return HeadView(
         layer=layer,
         head=head,
@@ -146,9 +148,9 @@ def _view(
         effective_keys=math.exp(entropy),
         margin=margin,
         implied_beta=beta,
-        freedom=other.dimension,
+        freedom=freedom,
         second=second,
-        second_distance=other.distance,
+        second_distance=distance,
     )
 
 

@@ -14,13 +14,12 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from wherefrom.attention.heads import HeadsLaw
-from wherefrom.attention.laws import WeightLaw, law_of_weight
-from wherefrom.attention.noise import A, NoisyKeys
-from wherefrom.attention.noisy_queries import design_for_noise
-from wherefrom.attention.trials import BINS, HeadsTrials, WeightTrials
+from wherefrom.attention.equation import attend
+from wherefrom.attention.laws import A, HeadsLaw, NoisyKeys, WeightLaw
+from wherefrom.attention.queries import Design, design_for_noise
+from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
 from wherefrom.errors import UserError
-from wherefrom.report.figures import BLUE, COLOURS, GREY, ORANGE, SHADES, themed
+from wherefrom.report.figures import BLUE, COLOURS, GREY, ORANGE, SHADES, page, themed
 
 Floats = NDArray[np.float64]
 
@@ -29,57 +28,47 @@ def weights_against_beta(
     keys: Floats, direction: Floats, *, labels: Sequence[str], most: float = 15.0
 ) -> go.Figure:
     """How the weights of q = beta * direction part as beta grows; equal curves are drawn once."""
-    from wherefrom.attention.equation import attend
-
     beta = np.linspace(0.0, most, 121)
     weights = attend(beta[:, None] * direction, keys, keys).weights
+    groups: list[list[int]] = []  # keys with equal curves
+    for index in range(len(labels)):
+        for group in groups:
+            if np.allclose(weights[:, index], weights[:, group[0]], atol=1e-9):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
     figure = go.Figure()
-    drawn: list[Floats] = []
-    for index, label in enumerate(labels):
-        if any(np.allclose(weights[:, index], other, atol=1e-9) for other in drawn):
-            continue
-        drawn.append(weights[:, index])
-        same = [
-            name
-            for other, name in enumerate(labels)
-            if np.allclose(weights[:, other], weights[:, index], atol=1e-9)
-        ]
-        name = same[0] if len(same) == 1 else f"{same[0]} and {same[1]}"
-        if len(same) > 2:
-            name = f"{label} and {len(same) - 1} more"
-        colour = COLOURS[(len(drawn) - 1) % len(COLOURS)]
-        figure.add_scatter(x=beta, y=weights[:, index], name=name, line={"color": colour})
+    for at, group in enumerate(groups):
+        name = " and ".join(labels[index] for index in group)
+        if len(group) > 2:
+            name = f"{labels[group[0]]} and {len(group) - 1} more"
+        line = {"color": COLOURS[at % len(COLOURS)]}
+        figure.add_scatter(x=beta, y=weights[:, group[0]], name=name, line=line)
     figure.update_yaxes(range=[-0.02, 1.02])
     return themed(figure, x="factor β of the query", y="attention weight")
 
 
-def law_and_trials(
-    law: HeadsLaw, trials: HeadsTrials | None, *, head: int | None = None, name: str = ""
-) -> go.Figure:
-    """The exact density of a weight over the histogram of its trials.
-
-    Without `head` it is the weight on a of the average over heads, which is what c shows.
-    """
+def law_and_trials(law: HeadsLaw, trials: HeadsTrials) -> go.Figure:
+    """The exact density of the weight on a in c over the histogram of its trials."""
     figure = go.Figure()
-    _add_law(figure, law, trials, head=head, name=name, colour=BLUE)
-    return _density_axes(figure, "weight" if head is not None else "weight on a in c")
+    _add_law(figure, law, trials, colour=BLUE)
+    return _density_axes(figure)
 
 
 def one_head_against_two(
-    one: tuple[HeadsLaw, HeadsTrials | None], two: tuple[HeadsLaw, HeadsTrials | None]
+    one: tuple[HeadsLaw, HeadsTrials], two: tuple[HeadsLaw, HeadsTrials]
 ) -> go.Figure:
     """The weight on a in c: with one head it runs to 0 or 1, with two it stays near one half."""
     figure = go.Figure()
-    _add_law(figure, *one, head=None, name="one head", colour=ORANGE)
-    _add_law(figure, *two, head=None, name="two heads", colour=BLUE)
-    return _density_axes(figure, "weight on a in c")
+    _add_law(figure, *one, name="one head ", colour=ORANGE)
+    _add_law(figure, *two, name="two heads ", colour=BLUE)
+    return _density_axes(figure)
 
 
-def noisy_key_picture(
-    *, alpha: float = 0.002, stretch: float = 0.5, points: int = 120, seed: int = 0
-) -> go.Figure:
+def noisy_key_picture(*, stretch: float = 0.5) -> go.Figure:
     """Samples of the keys around mu_a and mu_b: one cloud is a streak, the other a dot."""
-    rng = np.random.default_rng(seed)
+    rng, points, alpha = np.random.default_rng(0), 120, 0.002
     figure = go.Figure()
     for index, (label, colour, along) in enumerate(
         (("key a, stretched", ORANGE, stretch), ("key b", BLUE, 0.0))
@@ -105,21 +94,16 @@ def noisy_key_picture(
     return figure
 
 
-def failure_against_n_and_beta(
-    *, ns: Sequence[int] = (2, 10, 100, 1000), most: float = 40.0, repel: float = 1.0
-) -> go.Figure:
+def failure_against_n_and_beta(ns: Sequence[int] = (2, 10, 100, 1000)) -> go.Figure:
     """How often head 1 of two puts less than half its weight on a, with and without repelling."""
     figure = go.Figure()
-    beta = np.linspace(2.0, most, 96)
-    for index, n in enumerate(ns):
-        curve = [_failure("two-heads", n, float(b)) for b in beta]
-        colour = COLOURS[index % len(COLOURS)]
-        figure.add_scatter(x=beta, y=curve, name=f"n = {n}", line={"color": colour})
-    curve = [_failure("repelling-heads", ns[-1], float(b), repel) for b in beta]
-    figure.add_scatter(
-        x=beta, y=curve, name=f"n = {ns[-1]}, repelling, t = {repel:g}",
-        line={"color": GREY, "dash": "dash"},
-    )  # fmt: skip
+    beta = np.linspace(2.0, 40.0, 96)
+    lines = [("two-heads", n, f"n = {n}", {"color": COLOURS[i]}) for i, n in enumerate(ns)]
+    dashed = {"color": GREY, "dash": "dash"}
+    lines.append(("repelling-heads", ns[-1], f"n = {ns[-1]}, repelling, t = 1", dashed))
+    for design, n, name, line in lines:
+        curve = [_failure(design, n, float(b)) for b in beta]
+        figure.add_scatter(x=beta, y=curve, name=name, line=line)
     themed(figure, x="factor β of the query", y="probability that head 1 fails")
     figure.update_yaxes(type="log", range=[-3, 0], dtick=1, tickformat=".3~g")
     return figure
@@ -156,39 +140,65 @@ def attention_map(weights: Floats, rows: Sequence[str], columns: Sequence[str]) 
     return figure
 
 
-def _failure(name: str, n: int, beta: float, repel: float = 1.0) -> float:
-    built = design_for_noise(name, n=n, beta=beta, repel=repel)
-    found = law_of_weight(NoisyKeys(n, n), built.design.queries[0]).p_below_half
+def law_page(design: Design, law: HeadsLaw, trials: HeadsTrials) -> str:
+    """The file that `wherefrom law --plot` writes: every figure of one design under noisy keys."""
+    keys, beta = law.keys, design.beta or 0.0
+    pair = []
+    for name in ("one-head", "two-heads"):
+        other = design_for_noise(name, n=keys.n, d=keys.d, beta=beta)
+        exact = HeadsLaw(keys, other.queries, other.targets)
+        pair.append((exact, simulate(exact, count=trials.count, rng=np.random.default_rng(1))))
+    labels = ["a", "b", *(f"key {i + 1}" for i in range(2, min(keys.n, 12)))]
+    growing = weights_against_beta(
+        np.eye(len(labels), keys.d), law.queries[0] / (beta or 1.0), labels=labels,
+        most=max(15.0, beta),
+    )  # fmt: skip
+    sections = [
+        (
+            f"The weight on a in c: {design.name}",
+            f"{design.formula}, n = {keys.n}, beta = {beta:.4g}. Bars are trials, the line is the "
+            "exact law where one is known.",
+            law_and_trials(law, trials),
+        ),
+        (
+            "One head against two",
+            "The same keys, asked once for both values or once for each.",
+            one_head_against_two(*pair),
+        ),
+        ("Weights of head 1 against beta", f"Noise aside, with {len(labels)} keys.", growing),
+        (
+            "How often head 1 of two fails",
+            "The probability of less than half its weight on a, exact.",
+            failure_against_n_and_beta(),
+        ),
+        (
+            "The noisy key",
+            "Samples of key a and key b in the plane of their means.",
+            noisy_key_picture(stretch=keys.stretch),
+        ),
+    ]
+    return page(f"wherefrom law {design.name}", sections)
+
+
+def _failure(name: str, n: int, beta: float) -> float:
+    built = design_for_noise(name, n=n, beta=beta)
+    found = HeadsLaw(NoisyKeys(n, n), built.queries, built.targets).weight_law(0, A).p_below_half
     assert found is not None  # only key a is noisy here, so the law is logit-normal
     return found
 
 
 def _add_law(
-    figure: go.Figure,
-    law: HeadsLaw,
-    trials: HeadsTrials | None,
-    *,
-    head: int | None,
-    name: str,
-    colour: str,
+    figure: go.Figure, law: HeadsLaw, trials: HeadsTrials, *, colour: str, name: str = ""
 ) -> None:
-    if trials is not None:
-        seen: WeightTrials = trials.average if head is None else trials.heads[head]
-        heights = seen.histogram / trials.count * BINS
-        figure.add_bar(
-            x=(np.arange(BINS) + 0.5) / BINS, y=heights, width=1 / BINS,
-            name=f"{name} trials".strip(), marker={"color": colour, "line": {"width": 0}},
-            opacity=0.4,
-        )  # fmt: skip
-    single = law.heads[head] if head is not None else law.heads[0]
-    if head is not None or len(law.queries) == 1:
-        curve = _density(single if head is not None else law.weight_law(0, A))
-    else:
-        curve = _density_of_average(law)
+    figure.add_bar(
+        x=(np.arange(BINS) + 0.5) / BINS, y=trials.average.histogram / trials.count * BINS,
+        width=1 / BINS, name=f"{name}trials", marker={"color": colour, "line": {"width": 0}},
+        opacity=0.4,
+    )  # fmt: skip
+    curve = _density(law.on_a[0]) if len(law.queries) == 1 else _density_of_average(law)
     if curve is not None:
-        figure.add_scatter(
-            x=curve[0], y=curve[1], name=f"{name} law".strip(), line={"color": colour, "width": 2}
-        )
+        x, y = curve
+        figure.add_scatter(x=x, y=y, name=f"{name}law", line={"color": colour, "width": 2})
 
 
 def _density(law: WeightLaw) -> tuple[Floats, Floats] | None:
@@ -211,21 +221,11 @@ def _density_of_average(law: HeadsLaw) -> tuple[Floats, Floats] | None:
     return (edges[1:] + edges[:-1]) / 2, mass / np.diff(edges)
 
 
-def _density_axes(figure: go.Figure, what: str) -> go.Figure:
-    themed(figure, x=what, y="probability density")
+def _density_axes(figure: go.Figure) -> go.Figure:
+    themed(figure, x="weight on a in c", y="probability density")
     figure.update_layout(barmode="overlay", bargap=0)
     figure.update_xaxes(range=[0, 1])
     # the density may run to infinity at the ends; what matters is visible below 8
-    tallest = max((float(np.max(trace.y)) for trace in figure.data), default=1.0)
+    tallest = max(float(np.max(trace.y)) for trace in figure.data)
     figure.update_yaxes(range=[0, min(8.0, 1.05 * tallest)])
     return figure
-
-
-__all__ = [
-    "attention_map",
-    "failure_against_n_and_beta",
-    "law_and_trials",
-    "noisy_key_picture",
-    "one_head_against_two",
-    "weights_against_beta",
-]

@@ -13,13 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.attention.agreement import compare
 from wherefrom.attention.equation import attend
-from wherefrom.attention.heads import HeadsLaw
-from wherefrom.attention.noise import A, B, NoisyKeys
-from wherefrom.attention.noisy_queries import NoisyDesign, design_for_noise
-from wherefrom.attention.trials import HeadsTrials, simulate
-from wherefrom.errors import UserError
+from wherefrom.attention.laws import A, B, HeadsLaw, NoisyKeys
+from wherefrom.attention.queries import Design, design_for_noise, tv_distance
+from wherefrom.attention.simulate import compare, simulate
 
 MOST_LOGITS = 600_000  # what the trials of one picture may cost
 FEWEST, MOST = 2_000, 20_000  # trials
@@ -46,29 +43,29 @@ class Setting:
     e: float = 1.0
     seed: int = 0
 
-    def build(self) -> NoisyDesign:
-        heads = None if self.design == "repelling-heads" else self.heads
-        return design_for_noise(self.design, n=self.n, beta=self.beta, heads=heads)
-
 
 def work_out(setting: Setting) -> dict[str, Any]:
     """Everything that the page shows for one setting."""
-    built = setting.build()
+    from wherefrom.report.workbench_figures import law_and_trials
+
+    heads = None if setting.design == "repelling-heads" else setting.heads
+    built = design_for_noise(setting.design, n=setting.n, beta=setting.beta, heads=heads)
     keys = NoisyKeys(setting.n, setting.n, setting.alpha, setting.stretch)
-    law = HeadsLaw(keys, built.design.queries, built.targets)
+    law = HeadsLaw(keys, built.queries, built.targets)
     count = MOST_LOGITS // (setting.n * len(law.queries))
     count = max(FEWEST, min(MOST, count - count % 2))
-    rng = np.random.default_rng(setting.seed)
-    trials = simulate(keys, law.queries, law.targets, count=count, rng=rng)
+    trials = simulate(law, count=count, rng=np.random.default_rng(setting.seed))
+    figure = law_and_trials(law, trials).update_layout(height=340)
+    drawn: dict[str, Any] = json.loads(figure.to_json())
     agreement = compare(law, trials)
     return {
-        "formula": built.design.formula,
-        "claim": built.design.claim,
+        "formula": built.formula,
+        "claim": built.claim,
         "heads": len(law.queries),
         "now": weights_now(setting, built),
         "law": {
-            "mean": float(law.mean_weights[A]),
-            "sd": _spread(law),
+            "mean": law.mean,
+            "sd": law.spread,
             "fails": law.heads[0].p_below_half,
             "backwards": law.p_negative,
             "only_trials": law.why_no_spread or law.heads[0].why_no_distribution or "",
@@ -81,17 +78,17 @@ def work_out(setting: Setting) -> dict[str, Any]:
         },
         "agrees": agreement.agrees,
         "agreement": agreement.sentence,
-        "figure": figure_of(law, trials),
+        "figure": {"data": drawn["data"], "layout": drawn["layout"]},
     }
 
 
-def weights_now(setting: Setting, built: NoisyDesign) -> dict[str, Any]:
+def weights_now(setting: Setting, built: Design) -> dict[str, Any]:
     """The weights and c for one length e of key a, blur aside."""
     n = setting.n
     keys = np.eye(n)
     keys[A] *= setting.e
     places = np.array([CORNERS["a"], CORNERS["b"], *([CORNERS["others"]] * (n - 2))])
-    result = attend(built.design.queries, keys, places)
+    result = attend(built.queries, keys, places)
     heads = [
         {
             "a": float(row[A]),
@@ -104,6 +101,9 @@ def weights_now(setting: Setting, built: NoisyDesign) -> dict[str, Any]:
     ]
     mean = result.weights.mean(axis=0)
     c = result.context.mean(axis=0)
+    # the queries in the plane of the two means, as arrows of length one
+    plane = built.queries[:, [A, B]]
+    lengths = np.linalg.norm(plane, axis=1)
     return {
         "e": setting.e,
         "heads": heads,
@@ -112,36 +112,12 @@ def weights_now(setting: Setting, built: NoisyDesign) -> dict[str, Any]:
         "b": float(mean[B]),
         "others": float(mean[2:].sum()),
         "c": [float(c[0]), float(c[1])],
-        "queries": [[float(q[A]), float(q[B])] for q in _directions(built)],
-        "misses": float(abs(mean[A] - 0.5) + abs(mean[B] - 0.5) + mean[2:].sum()) / 2,
+        "queries": (plane[lengths > 0] / lengths[lengths > 0, None]).tolist(),
+        "misses": tv_distance(mean, (np.arange(n) <= B) / 2),
     }
-
-
-def figure_of(law: HeadsLaw, trials: HeadsTrials) -> dict[str, Any]:
-    """The exact law over the histogram, as the drawing library takes it."""
-    from wherefrom.report.workbench_figures import law_and_trials
-
-    figure = law_and_trials(law, trials)
-    figure.update_layout(height=340)
-    drawn: dict[str, Any] = json.loads(figure.to_json())
-    return {"data": drawn["data"], "layout": drawn["layout"]}
 
 
 def draw_length(stretch: float, seed: int) -> float:
     """A length e of key a, drawn from its law."""
     drawn = 1 + math.sqrt(stretch) * float(np.random.default_rng(seed).standard_normal())
     return round(min(3.0, max(-1.0, drawn)), 2)
-
-
-def _directions(built: NoisyDesign) -> list[list[float]]:
-    """The queries in the plane of the two means, as arrows of one length."""
-    plane = built.design.queries[:, :2]
-    lengths = np.linalg.norm(plane, axis=1)
-    return [(row / size).tolist() for row, size in zip(plane, lengths, strict=True) if size > 0]
-
-
-def _spread(law: HeadsLaw) -> float | None:
-    try:
-        return law.spread()
-    except UserError:  # too wide for its double integral
-        return None

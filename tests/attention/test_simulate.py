@@ -9,38 +9,39 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wherefrom.attention import trials as trials_module
-from wherefrom.attention.agreement import compare
-from wherefrom.attention.heads import HeadsLaw
-from wherefrom.attention.noise import NoisyKeys
-from wherefrom.attention.noisy_queries import design_for_noise
-from wherefrom.attention.trials import Estimate, simulate
+from wherefrom.attention import simulate as module
+from wherefrom.attention.laws import HeadsLaw, NoisyKeys
+from wherefrom.attention.queries import design_for_noise
+from wherefrom.attention.simulate import Estimate, HeadsTrials, compare, simulate
 from wherefrom.errors import UserError
 
 
 def both(
     name: str, *, n: int, beta: float, seed: int = 0, count: int = 20_000, d: int | None = None,
-    alpha: float = 0.0, **more: object,
-):  # fmt: skip
+    alpha: float = 0.0, stretch: float = 0.5, **more: object,
+) -> tuple[HeadsLaw, HeadsTrials]:  # fmt: skip
     built = design_for_noise(name, n=n, d=d, beta=beta, **more)
-    law = HeadsLaw(NoisyKeys(n, d or n, alpha), built.design.queries, built.targets)
-    found = simulate(
-        law.keys, law.queries, law.targets, count=count, rng=np.random.default_rng(seed)
-    )
-    return law, found
+    law = HeadsLaw(NoisyKeys(n, d or n, alpha, stretch), built.queries, built.targets)
+    return law, simulate(law, count=count, rng=np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 1e-2])
 @pytest.mark.parametrize(
-    ("name", "n", "beta"),
+    "setting",
     [
-        ("one-head", 2, 10.0), ("one-head", 8, 10.0), ("one-head", 8, 1.0),
-        ("two-heads", 2, 2.0), ("two-heads", 20, 10.0), ("avoiding-head", 8, 10.0),
-        ("repelling-heads", 8, 6.0), ("repelling-heads", 8, 60.0),
+        {"name": "one-head", "n": 2, "beta": 10.0},
+        {"name": "one-head", "n": 8, "beta": 10.0},
+        {"name": "one-head", "n": 3, "beta": 5.0, "d": 17},  # extra width changes no law
+        {"name": "two-heads", "n": 2, "beta": 2.0},
+        {"name": "two-heads", "n": 20, "beta": 10.0},
+        {"name": "avoiding-head", "n": 8, "beta": 10.0},
+        {"name": "repelling-heads", "n": 8, "beta": 6.0},
+        {"name": "repelling-heads", "n": 8, "beta": 60.0},
     ],
-)  # fmt: skip
-def test_law_and_trials_agree(name: str, n: int, beta: float, alpha: float) -> None:
-    agreement = compare(*both(name, n=n, beta=beta, alpha=alpha))
+    ids=str,
+)
+def test_law_and_trials_agree(setting: dict[str, object], alpha: float) -> None:
+    agreement = compare(*both(**setting, alpha=alpha))
     assert agreement.agrees, agreement.sentence
     assert "agree" in agreement.sentence
 
@@ -48,40 +49,26 @@ def test_law_and_trials_agree(name: str, n: int, beta: float, alpha: float) -> N
 @pytest.mark.parametrize("beta", [0.0, 3.0, 200.0])
 @pytest.mark.parametrize("n", [2, 3])
 def test_a_weight_that_does_not_move_agrees_with_itself(n: int, beta: float) -> None:
-    built = design_for_noise("one-head", n=n, beta=beta)
-    keys = NoisyKeys(n, n, stretch=0.0)
-    law = HeadsLaw(keys, built.design.queries, built.targets)
-    found = simulate(keys, law.queries, (0,), count=1000, rng=np.random.default_rng(0))
+    law, found = both("one-head", n=n, beta=beta, stretch=0.0, count=1000)
     assert compare(law, found).agrees
     assert found.heads[0].sd.value == pytest.approx(0, abs=1e-12)
 
 
-def test_extra_width_changes_no_law() -> None:
-    agreement = compare(*both("one-head", n=3, d=17, beta=5.0, alpha=0.01))
-    assert agreement.agrees, agreement.sentence
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    ["mean", "sd", "logit_mean", "logit_sd", "p_below_half", "average"],
-)
+@pytest.mark.parametrize("wrong", ["mean", "sd", "logit_mean", "logit_sd", "p_below_half", "c"])
 def test_a_wrong_number_is_noticed(wrong: str) -> None:
+    def moved(estimate: Estimate) -> Estimate:  # further off than the gate, from either side
+        return Estimate(estimate.value + 12 * max(estimate.error, 1e-3), estimate.error)
+
     law, found = both("two-heads", n=100, beta=10.0)
-    if wrong == "average":
-        off = replace(found.average, sd=_moved(found.average.sd))
-        found = replace(found, average=off)
+    head = found.heads[0]
+    if wrong == "c":
+        found = replace(found, average=replace(found.average, sd=moved(found.average.sd)))
     else:
-        head = found.heads[0]
-        off = replace(head, **{wrong: _moved(getattr(head, wrong))})
-        found = replace(found, heads=(off, *found.heads[1:]))
+        head = replace(head, **{wrong: moved(getattr(head, wrong))})
+        found = replace(found, heads=(head, *found.heads[1:]))
     agreement = compare(law, found)
     assert not agreement.agrees
     assert "failure of this tool" in agreement.sentence
-
-
-def _moved(estimate: Estimate) -> Estimate:
-    """Further off than the gate, from either side of the truth."""
-    return Estimate(estimate.value + 12 * max(estimate.error, 1e-3), estimate.error)
 
 
 def test_a_wrong_law_is_noticed() -> None:
@@ -91,7 +78,7 @@ def test_a_wrong_law_is_noticed() -> None:
     assert not compare(wider, found).agrees
 
 
-def test_events_too_rare_for_the_trials_cry_no_wolf() -> None:
+def test_events_too_rare_for_the_trials_raise_no_alarm() -> None:
     # head 1 fails once in 10^8 draws; the law's deviation is made of those alone
     law, found = both("repelling-heads", n=4, beta=40.0, repel=3.0)
     assert law.heads[0].sd > 1e-5 > found.heads[0].sd.value
@@ -119,26 +106,17 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
     assert first.heads[0].sd == again.heads[0].sd != other.heads[0].sd
 
 
-def test_drawing_logits_alone_has_the_same_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials_module, "WHOLE_KEYS", 0)
-    law, found = both("two-heads", n=6, beta=4.0, alpha=0.05)
-    assert found.drawn == "logits"
-    agreement = compare(law, found)
-    assert agreement.agrees, agreement.sentence
-    monkeypatch.undo()
-    assert both("two-heads", n=6, beta=4.0, alpha=0.05)[1].drawn == "keys"
-
-
-def test_correlated_heads_have_the_right_correlation_either_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    keys = NoisyKeys(4, 4, alpha=0.05)
-    queries = np.array([[3.0, 1.0, 0.0, 0.0], [1.0, 3.0, 0.5, 0.0]])
-    whole = simulate(keys, queries, (0, 1), count=40_000, rng=np.random.default_rng(0))
-    monkeypatch.setattr(trials_module, "WHOLE_KEYS", 0)
-    part = simulate(keys, queries, (0, 1), count=40_000, rng=np.random.default_rng(1))
+def test_drawing_logits_alone_has_the_same_joint_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = np.array([[3.0, 1.0, 0.0, 0.0], [1.0, 3.0, 0.5, 0.0]])  # correlated heads
+    correlated = HeadsLaw(NoisyKeys(4, 4, alpha=0.05), queries, (0, 1))
+    whole = simulate(correlated, count=40_000, rng=np.random.default_rng(0))
+    monkeypatch.setattr(module, "WHOLE_KEYS", 0)
+    part = simulate(correlated, count=40_000, rng=np.random.default_rng(1))
+    assert (whole.drawn, part.drawn) == ("keys", "logits")
     apart = abs(whole.average.sd.value - part.average.sd.value)
     assert apart < 5 * math.hypot(whole.average.sd.error, part.average.sd.error)
+    agreement = compare(*both("two-heads", n=6, beta=4.0, alpha=0.05))
+    assert agreement.agrees, agreement.sentence
 
 
 def test_memory_does_not_grow_with_the_number_of_trials() -> None:
