@@ -4,14 +4,26 @@
 PYTHON ?= python3
 RUN ?= runs/study
 MINUTES ?= 8
+INSTALL = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: study test browser bench docs lint setup setup-dev clean
+.PHONY: study test wheel browser bench docs lint setup setup-dev clean
 
 study: .venv/installed
 	.venv/bin/wherefrom study --out $(RUN) --minutes $(MINUTES) --resume
 
 test: lint browser
 	.venv/bin/python -m pytest -n 2
+
+# a wheel, installed into an empty environment without any extra, checks and trains
+wheel: .venv/installed-dev
+	rm -rf build dist
+	.venv/bin/python -m build --wheel --outdir dist . >/dev/null
+	$(PYTHON) -m venv --clear build/empty
+	build/empty/bin/python -m pip install --quiet --constraint constraints.txt torch
+	build/empty/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd build && empty/bin/wherefrom check average "q=beta*(k_a+k_b)"
+	cd build && empty/bin/wherefrom --quiet study --people 60 --steps 20 --size 32x2x2 --out empty/study
+	cd build && ! empty/bin/wherefrom serve empty/study 2>&1 | grep -v "wherefrom\[page\]"
 
 # the tests of the page walk it in a real Chromium; without one they are skipped and say so
 browser:
@@ -44,18 +56,18 @@ setup-dev: .venv/installed-dev
 	$(PYTHON) -m venv .venv
 
 # torch first and alone: its pinned release decides which build of it is taken
-.venv/installed: pyproject.toml .venv/bin/python
+.venv/installed: pyproject.toml constraints.txt .venv/bin/python
 	.venv/bin/python -m pip install --quiet --upgrade pip
-	.venv/bin/python -m pip install --quiet torch==2.13.0
-	.venv/bin/python -m pip install --quiet --editable .
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[board,page]'
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	.venv/bin/python -m pip install --quiet --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
 .venv/installed-docs: .venv/installed
-	.venv/bin/python -m pip install --quiet --editable '.[docs]'
+	$(INSTALL) --editable '.[docs]'
 	touch $@
 
 clean:

@@ -303,3 +303,20 @@ def test_every_command_of_the_readme_exists() -> None:
         for word in rest:
             if word.startswith("--"):
                 assert word.split("=")[0] in known, line
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "extra"), [("fastapi", "serve", "[page]"), ("rich", "problems", "")]
+)
+def test_a_missing_package_is_a_sentence(package, command, extra, tmp_path):
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; sys.argv = ['wherefrom', {command!r}]\n"
+        "from wherefrom.cli import main; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"wherefrom: this needs {package}")
+    assert f'pip install "wherefrom{extra}"' in ended.stderr
+    assert "Traceback" not in ended.stderr

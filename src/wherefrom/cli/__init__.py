@@ -43,6 +43,10 @@ COMMANDS: dict[str, str] = {
 }
 
 
+# what each extra of pyproject.toml brings, by the name of its import
+EXTRAS = {"page": ("fastapi", "multipart", "uvicorn"), "board": ("tensorboard",)}
+
+
 class CommandTable(click.Group):
     """A click group whose commands live in the table above."""
 
@@ -130,11 +134,23 @@ def _run() -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
-    except Exception:
+    except Exception as failure:
+        if missing := _missing_package(failure):
+            echo_err(f"wherefrom: {missing}")
+            return 2
         traceback.print_exc()
         echo_err("wherefrom: the above is a failure of ours, not of yours; please report it.")
         return 1
     return status if isinstance(status, int) else 0
+
+
+def _missing_package(failure: Exception) -> str | None:
+    """A sentence that says how to install what could not be imported, if that is the failure."""
+    package = (getattr(failure, "name", None) or "").split(".")[0]
+    if not isinstance(failure, ModuleNotFoundError) or package in ("", "wherefrom"):
+        return None
+    extra = next((f"[{extra}]" for extra, has in EXTRAS.items() if package in has), "")
+    return f'this needs {package}, which is not installed; try pip install "wherefrom{extra}".'
 
 
 def _in_a_sentence(mistake: click.ClickException) -> str:

@@ -11,18 +11,23 @@ class Board:
     """Scalars by step, readable with `tensorboard --logdir RUN`.
 
     A run that was resumed `after` a step has told of later ones already; the session that starts
-    here makes TensorBoard forget them.
+    here makes TensorBoard forget them. Without tensorboard (the extra `board`) nothing is written.
     """
 
     def __init__(self, folder: Path, *, after: int = 0) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-        self._writer: Any = EventFileWriter(str(folder))
+        self._writer: Any = None
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ModuleNotFoundError:
+            return
+        self._writer = EventFileWriter(str(folder))
         start = SessionLog(status=SessionLog.START)
         self._writer.add_event(Event(wall_time=time.time(), step=after + 1, session_log=start))
 
     def add(self, step: int, scalars: dict[str, float]) -> None:
+        if self._writer is None:
+            return
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -31,4 +36,5 @@ class Board:
         self._writer.add_event(event)
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
