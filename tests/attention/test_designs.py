@@ -14,11 +14,10 @@ from wherefrom.attention.designs import CONSTRUCTIONS, build_design, second_weig
 from wherefrom.attention.equation import attend, log_leftover, softmax_over_keys
 from wherefrom.attention.queries import (
     NOISE_DESIGNS,
+    Design,
     beta_to_average,
     copyability,
     design_for_noise,
-    given_weights,
-    hull,
     tv_distance,
 )
 from wherefrom.errors import UserError
@@ -30,8 +29,8 @@ def rotation(d: int, seed: int = 0) -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0]
 
 
-def measured(design, what: str) -> float:
-    return next(check.value for check in design.checks if check.statement == what)
+def holds(design: Design) -> bool:
+    return all(part.holds for part in (*design.checks, *design.assumptions))
 
 
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
@@ -41,7 +40,7 @@ def test_every_construction_holds_on_its_example_and_carries_its_proof(name: str
     design = build_design(name, n=n if {"keys", "n"} & set(known) else None)
     assert design.name == name
     assert design.checks
-    assert all(part.holds for part in (*design.checks, *design.assumptions))
+    assert holds(design)
     assert "Proof" in inspect.getdoc(CONSTRUCTIONS[name])
     if "beta" in known and design.beta > 1:  # and with less it does not, or not by as much
         less = build_design(name, **({"n": n} if len(known) > 2 else {}), beta=0.9 * design.beta)
@@ -52,11 +51,9 @@ def test_every_construction_holds_on_its_example_and_carries_its_proof(name: str
 # ---- copying and averaging
 
 
-@pytest.mark.parametrize(
-    ("n", "size", "eps", "beta"), [(10, 2, 0.01, 5.981), (1000, 2, 0.001, 13.119)]
-)
-def test_check_values_of_the_required_beta(n: int, size: int, eps: float, beta: float) -> None:
-    assert beta_to_average(n, size, eps) == pytest.approx(beta, abs=5e-4)
+def test_check_values_of_the_required_beta() -> None:
+    assert beta_to_average(10, 2, 0.01) == pytest.approx(5.981, abs=5e-4)
+    assert beta_to_average(1000, 2, 0.001) == pytest.approx(13.119, abs=5e-4)
 
 
 @given(st.integers(2, 500), st.floats(1e-9, 0.4), st.floats(0, 5), st.data())
@@ -91,9 +88,7 @@ def test_distinct_keys_of_equal_norm_can_always_be_copied() -> None:
     keys *= 2 / np.linalg.norm(keys, axis=1, keepdims=True)
     for first in (0, 17, 39):
         design = build_design("copy", keys=np.roll(keys, first, axis=0), tolerance=1e-3)
-        assert all(part.holds for part in (*design.checks, *design.assumptions))
-    with pytest.raises(UserError, match="cannot copy"):
-        build_design("copy", keys=[[1.0, 0.0], [3.0, 0.0]])
+        assert holds(design)
 
 
 def test_unequal_norms_break_the_sum_and_not_the_scaled_sum() -> None:
@@ -118,12 +113,6 @@ def test_pseudo_inverse_averages_any_independent_keys() -> None:
     assert not build_design("average-independent", keys=dependent).assumptions[0].holds
 
 
-def test_a_query_without_a_large_factor_does_not_average() -> None:
-    design = build_design("average", n=10, beta=0.5)
-    assert design.matrices["weights"][0, 0] == pytest.approx(0.146, abs=5e-4)
-    assert not design.checks[0].holds
-
-
 # ---- what a query can reach
 
 
@@ -136,8 +125,8 @@ def test_a_margin_or_a_bound_and_no_query_beats_either(seed: int, n: int, d: int
     directions = rng.standard_normal((200, d))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     assert (directions @ (keys[0] - keys[1:]).T).min(axis=1).max() <= margin + 1e-9
-    design = hull(keys)
-    assert all(part.holds for part in (*design.checks, *design.assumptions))
+    design = build_design("hull", keys=keys)
+    assert holds(design)
     if margin > 0:
         assert np.linalg.norm(design.queries) == pytest.approx(design.beta, rel=1e-9)
         least = (keys[0] - keys[1:]) @ design.queries[0] / design.beta
@@ -170,7 +159,7 @@ def test_affinely_independent_keys_reach_every_weighting(seed: int, n: int) -> N
     rng = np.random.default_rng(seed)
     keys, wanted = rng.standard_normal((n, n - 1)), rng.dirichlet(np.ones(n)) + 1e-3
     wanted /= wanted.sum()
-    found = given_weights(keys, wanted)
+    found = build_design("weights", keys=keys, weights=wanted)
     assert found.assumptions[0].holds
     np.testing.assert_allclose(found.matrices["weights"][0], wanted, rtol=1e-6)
 
@@ -234,7 +223,7 @@ def test_oblique_and_similarity_are_the_same_map(seed: int, n: int) -> None:
     np.testing.assert_allclose(similar["M"], M, atol=rounding)
     orthonormal = rotation(11, seed)[:n]
     simple = build_design("extract", keys=orthonormal)
-    assert all(part.holds for part in (*simple.checks, *simple.assumptions))
+    assert holds(simple)
     oblique = build_design("extract-oblique", keys=orthonormal)
     np.testing.assert_allclose(oblique.matrices["M"], simple.matrices["M"], atol=1e-12)
 
@@ -254,9 +243,6 @@ def test_extraction_says_when_its_assumptions_fail() -> None:
     broken = build_design("extract", keys=rows)
     assert [part.holds for part in broken.assumptions] == [False, False]
     assert not broken.checks[0].holds
-    for name in ("extract-oblique", "extract-similarity"):
-        with pytest.raises(UserError, match="share a direction"):
-            build_design(name, keys=np.vstack([rows, rows[:1]]))
 
 
 # ---- the three words
@@ -321,17 +307,11 @@ def test_a_head_as_wide_as_the_rank_draws_the_map(seed: int, rank: int) -> None:
     np.testing.assert_allclose(attend(Q, K, wanted).weights, wanted, atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "width"),
-    [
-        (np.full((5, 5), 0.2), 0),
-        (np.random.default_rng(0).dirichlet(np.ones(5), size=5), 4),
-        (softmax_over_keys(20 * np.eye(6)), 5),  # sharp attention to oneself
-    ],
-    ids=["uniform", "random", "sharp"],
-)
-def test_the_width_that_a_map_needs(wanted: np.ndarray, width: int) -> None:
-    assert build_design("head-width", keys=wanted).matrices["Q"].shape[1] == width
+def test_the_width_that_a_map_needs() -> None:
+    random = np.random.default_rng(0).dirichlet(np.ones(5), size=5)
+    sharp = softmax_over_keys(20 * np.eye(6))  # attention to oneself
+    for wanted, width in ((np.full((5, 5), 0.2), 0), (random, 4), (sharp, 5)):
+        assert build_design("head-width", keys=wanted).matrices["Q"].shape[1] == width
 
 
 @given(SEEDS, st.integers(2, 9), st.integers(1, 6))
@@ -361,47 +341,40 @@ def test_values_that_repeat_leave_the_weights_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("name", "settings", "sentence"),
     [
-        ({"name": "avreage"}, 'Did you mean "average"'),
-        ({"name": "average", "tolerance": 0.0}, "tolerance is between"),
-        ({"name": "average", "beta": -1.0}, "beta must be"),
-        ({"name": "average", "n": 1}, "between 2 and"),
-        ({"name": "average", "n": 3, "keys": np.eye(3)}, "either"),
-        ({"name": "average", "keys": np.ones(3)}, "table"),
-        ({"name": "average", "keys": np.full((2, 2), np.nan)}, "finite"),
-        ({"name": "average-orthogonal", "keys": np.zeros((2, 2))}, "length zero"),
-        ({"name": "extract", "beta": 2.0}, "takes no beta"),
-        ({"name": "words", "n": 4}, "takes no n"),
-        ({"name": "one-head", "keys": np.eye(3)}, "takes no keys"),
-        ({"name": "words", "beta": 0.0}, "above 0"),
-        ({"name": "words", "tolerance": 0.0}, "tolerance"),
-        ({"name": "weights", "n": 2, "weights": [0.0, 1.0]}, "positive"),
-        ({"name": "weights", "n": 2, "weights": [1.0, 1.0]}, "sum to one"),
-        ({"name": "weights", "n": 2, "weights": [1.0]}, "need 2 weights"),
-        ({"name": "head-width", "keys": np.ones((2, 3))}, "square"),
-        ({"name": "head-width", "keys": np.eye(3)}, "rows that sum to one"),
+        ("average", {"tolerance": 0.0}, "tolerance is between"),
+        ("average", {"beta": -1.0}, "beta must be"),
+        ("average", {"n": 3, "keys": np.eye(3)}, "either"),
+        ("average", {"keys": np.ones(3)}, "table"),
+        ("average", {"keys": np.full((2, 2), np.nan)}, "finite"),
+        ("copy", {"keys": [[1.0, 0.0], [3.0, 0.0]]}, "cannot copy"),
+        ("average-orthogonal", {"keys": np.zeros((2, 2))}, "length zero"),
+        ("extract-oblique", {"keys": np.ones((2, 3))}, "share a direction"),
+        ("extract-similarity", {"keys": np.eye(4)[[0, 1, 2, 0]]}, "share a direction"),
+        ("words", {"n": 4}, "takes no n"),
+        ("one-head", {"keys": np.eye(3)}, "takes no keys"),
+        ("words", {"beta": 0.0}, "above 0"),
+        ("words", {"tolerance": 0.0}, "tolerance"),
+        ("weights", {"n": 2, "weights": [0.0, 1.0]}, "positive"),
+        ("weights", {"n": 2, "weights": [1.0, 1.0]}, "sum to one"),
+        ("weights", {"n": 2, "weights": [1.0]}, "need 2 weights"),
+        ("head-width", {"keys": np.full((2, 3), 1 / 3)}, "square"),
+        ("head-width", {"keys": np.eye(3)}, "rows that sum to one"),
     ],
-    ids=str,
 )
-def test_a_design_that_cannot_be_built_says_why(asked: dict[str, object], sentence: str) -> None:
+def test_a_design_that_cannot_be_built_says_why(name: str, settings: dict, sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
-        build_design(**asked)
+        build_design(name, **settings)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"name": "one-haed"}, 'Did you mean "one-head"'),
-        ({"n": 1}, "at least 2"),
-        ({"beta": float("nan")}, "beta must be"),
         ({"heads": 0}, "heads must be"),
-        ({"d": 2}, "width of at least 4"),
-        ({"name": "repelling-heads", "heads": 3}, "has 2 heads"),
         ({"name": "repelling-heads", "repel": -1.0}, "must be 0 or more"),
         ({"name": "avoiding-head", "n": 2}, "needs others"),
         ({"name": "two-heads", "heads": 5}, "need 5 keys"),
-        ({"tolerance": 2.0}, "tolerance is between"),
     ],
 )
 def test_a_noise_design_that_cannot_be_built_says_why(change: dict, sentence: str) -> None:

@@ -110,6 +110,12 @@ def _apart(a: Floats, b: Floats) -> Measured:
 
 # ---- self-attention by hand: the three words x_1 = u_d + u_b, x_2 = u_a, x_3 = u_c + u_b
 
+E = np.eye(4)  # u_a, u_b, u_c, u_d for beta = 1, and K of all three designs
+X = np.stack([E[3] + E[1], E[0], E[2] + E[1]])
+V = np.diag([0.0, 1.0, -1.0, 0.0])  # V x_1 = u_b, V x_2 = 0, V x_3 = u_b - u_c
+FORMULA_V = "V = (u_b u_b^T - u_c u_c^T)/beta^2"
+GOALS = {"|c_1 - (u_b - u_c)|": (0, E[1] - E[2]), "|c_2 - u_b|": (1, E[1])}
+
 
 def words_identity(beta: float | None = None, tolerance: float = 0.01) -> Design:
     """K = Q = V = I on the three words: c_2 is close to u_a, the word's own content.
@@ -120,11 +126,8 @@ def words_identity(beta: float | None = None, tolerance: float = 0.01) -> Design
     u_c, u_d have coefficients a_1 + a_3, a_3 and a_1 + g a_2, and no weights make those 1, 0, 0;
     the least distance over all of them is beta/sqrt3.
     """
-
-    def make(u: Floats) -> tuple[Floats, Floats, Goals]:
-        return np.eye(4), np.eye(4), {"|c_2 - u_a|": (1, u[0])}
-
-    return _words("words-identity", "K = Q = V = I", make, beta, tolerance)
+    goals = {"|c_2 - u_a|": (1, E[0])}
+    return _words("words-identity", "K = Q = V = I", E, E, goals, beta, tolerance)
 
 
 def words(beta: float | None = None, tolerance: float = 0.01) -> Design:
@@ -135,12 +138,9 @@ def words(beta: float | None = None, tolerance: float = 0.01) -> Design:
     (1-2a, a, a) with a = e^-beta^2/(1 + 2e^-beta^2). Hence c_1 - (u_b - u_c) = -a u_b + 2a u_c, of
     norm sqrt5 beta a, and c_2 - u_b = -a u_b - a u_c, of norm sqrt2 beta a.
     """
-
-    def make(u: Floats) -> tuple[Floats, Floats, Goals]:
-        return (np.outer(u[2], u[3]) + np.outer(u[3], u[0])) / (u[0] @ u[0]), *_values(u)
-
-    formula = f"K = I, Q = (u_c u_d^T + u_d u_a^T)/beta^2, {VALUES}"
-    return _words("words", formula, make, beta, tolerance)
+    formula = f"K = I, Q = (u_c u_d^T + u_d u_a^T)/beta^2, {FORMULA_V}"
+    Q = np.outer(E[2], E[3]) + np.outer(E[3], E[0])
+    return _words("words", formula, Q, V, GOALS, beta, tolerance)
 
 
 def words_rank_1(beta: float | None = None, tolerance: float = 0.01) -> Design:
@@ -151,34 +151,23 @@ def words_rank_1(beta: float | None = None, tolerance: float = 0.01) -> Design:
     e^-beta^2 : 1 : e^beta^2. With V as before c_1 - (u_b - u_c) = -m u_b + (1-h) u_c and
     c_2 - u_b = -m u_b - l u_c.
     """
-
-    def make(u: Floats) -> tuple[Floats, Floats, Goals]:
-        return np.outer(u[2] - u[3], u[3] - u[0]) / (u[0] @ u[0]), *_values(u)
-
-    formula = f"K = I, Q = (u_c - u_d)(u_d - u_a)^T/beta^2, {VALUES}"
-    return _words("words-rank-1", formula, make, beta, tolerance)
-
-
-VALUES = "V = (u_b u_b^T - u_c u_c^T)/beta^2"
-
-
-def _values(u: Floats) -> tuple[Floats, Goals]:
-    """V with V x_1 = u_b, V x_2 = 0, V x_3 = u_b - u_c, and what c_1 and c_2 should be."""
-    V = (np.outer(u[1], u[1]) - np.outer(u[2], u[2])) / (u[0] @ u[0])
-    return V, {"|c_1 - (u_b - u_c)|": (0, u[1] - u[2]), "|c_2 - u_b|": (1, u[1])}
+    formula = f"K = I, Q = (u_c - u_d)(u_d - u_a)^T/beta^2, {FORMULA_V}"
+    Q = np.outer(E[2] - E[3], E[3] - E[0])
+    return _words("words-rank-1", formula, Q, V, GOALS, beta, tolerance)
 
 
 def _words(
     name: str,
     formula: str,
-    make: Callable[[Floats], tuple[Floats, Floats, Goals]],
+    Q: Floats,
+    V: Floats,
+    goals: Goals,
     beta: float | None,
     tolerance: float,
 ) -> Design:
-    """A design for words of norm beta; `make` gives Q, V and the goals for the parts u (4, 4).
+    """A design for words whose orthogonal parts u have the norm beta, which is no free factor here.
 
-    beta is no free factor here but the norm of the orthogonal parts u_a, u_b, u_c, u_d. Each error
-    is beta times a weight that falls like e^-beta^2, and decreases from beta = 1 on.
+    Each error is beta times a weight that falls like e^-beta^2, and decreases from beta = 1 on.
     """
     from scipy.optimize import brentq
 
@@ -187,35 +176,29 @@ def _words(
     if beta is not None and not 0 < beta < math.inf:
         raise UserError(f"beta is a norm and must be above 0; it is {beta}.")
 
-    def build(norm: float) -> tuple[dict[str, Floats], dict[str, float]]:
-        u = norm * np.eye(4)
-        x = np.stack([u[3] + u[1], u[0], u[2] + u[1]])
-        Q, V, goals = make(u)
-        found = attend(x @ Q.T, x, x @ V.T)
-        errors = {
-            what: float(np.linalg.norm(found.context[word] - goal))
-            for what, (word, goal) in goals.items()
-        }
-        return {"x": x, "K": np.eye(4), "Q": Q, "V": V, "weights": found.weights}, errors
+    def found(norm: float) -> tuple[Floats, dict[str, float]]:
+        x = norm * X
+        attention = attend(x @ Q.T, x, x @ V.T)
+        gaps = {what: attention.context[i] - norm * goal for what, (i, goal) in goals.items()}
+        return attention.weights, {what: float(np.linalg.norm(gap)) for what, gap in gaps.items()}
 
     def excess(norm: float) -> float:
-        return max(build(norm)[1].values()) - tolerance
+        return max(found(norm)[1].values()) - tolerance
 
     needed = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 1.0, 27.0, xtol=1e-12))
-    matrices, errors = build(needed if beta is None else beta)
+    beta = needed if beta is None else beta
+    weights, errors = found(beta)
     return Design(
         name=name,
         formula=formula,
         claim=" and ".join(f"{what} <= {tolerance:g}" for what in errors),
-        matrices=matrices,
+        matrices={"x": beta * X, "K": E, "Q": Q, "V": V, "weights": weights},
         assumptions=(
             Measured("u_i . u_j = 0 for i != j", 0.0),
             Measured("|u_a| = |u_b| = |u_c| = |u_d| = beta", 0.0),
         ),
-        checks=tuple(
-            Measured(what, error, tolerance * (1 + 1e-9)) for what, error in errors.items()
-        ),
-        beta=needed if beta is None else beta,
+        checks=tuple(Measured(what, miss, tolerance * (1 + 1e-9)) for what, miss in errors.items()),
+        beta=beta,
         beta_needed=needed,
     )
 
@@ -253,39 +236,13 @@ def head_width(keys: Floats) -> Design:
     )
 
 
-def other_weights(keys: Floats) -> Design:
-    """Other weights with the same output for values that are the rows: a map is not a proof of use.
-
-    Proof: a and a + z give the same c and both sum to one iff z^T [V, 1] = 0, so the weights with
-    one c form a set of dimension T - rank([V, 1]). Within it two corners are found by linear
-    programs, and the further one is shown. The first weights are those of q = 0.
-    """
-    given = attend(np.zeros(keys.shape[1]), keys, keys)
-    dimension, second, distance = second_weights(keys, given.weights)
-    found, claim, gap = {"weights": given.weights}, "these weights alone give this c", 0.0
-    if second is not None:
-        found["second weights"] = second
-        gap = float(np.abs(second @ keys - given.context).max())
-        claim = (
-            f"weights at a distance of {distance:.6g} give the same c; {dimension} dimensions do"
-        )
-    return Design(
-        name="other-weights",
-        formula="w >= 0 with w^T [V, 1] = a^T [V, 1]",
-        claim=claim,
-        matrices=found,
-        assumptions=(),
-        checks=(
-            Measured("largest difference of the two c", gap, 1e-8 * float(np.abs(keys).max())),
-        ),
-    )
-
-
 def second_weights(values: Floats, weights: Floats) -> tuple[int, Floats | None, float]:
     """The dimension of the weights with the same c, a far corner of them or None, its distance.
 
-    All such weights form a polytope: w >= 0 with [V, 1]^T w fixed. Two of its corners are found,
-    the one with the least on the heaviest key and the one with the most on the lightest.
+    Weights a and a + z give the same c and both sum to one iff z^T [V, 1] = 0, a space of dimension
+    T - rank([V, 1]): a map of weights is not a proof of use. The weights with this c that are not
+    negative form a polytope. Two of its corners are found, the one with the least on the heaviest
+    key and the one with the most on the lightest. `wherefrom attention` shows the further one.
     """
     values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
     if values.ndim != 2 or weights.shape != (len(values),):
@@ -341,14 +298,13 @@ CONSTRUCTIONS: dict[str, Callable[..., Design]] = {
     "words": words,
     "words-rank-1": words_rank_1,
     "head-width": head_width,
-    "other-weights": other_weights,
 }
 MAX_N = 200
 
 
 def example_keys(name: str, n: int) -> Floats:
     """Rows (n, d) on which a construction shows what it does, if none are given."""
-    if name in ("hull", "other-weights"):  # corners of a polygon, and the middle of one side
+    if name == "hull":  # corners of a polygon, and the middle of one side
         angles = 2 * np.pi * np.arange(n - 1) / (n - 1)
         corners = np.stack([np.cos(angles), np.sin(angles)], axis=1)
         return np.vstack([corners, corners[:2].mean(axis=0)])

@@ -59,17 +59,6 @@ class NoisyKeys:
             if not (math.isfinite(size) and size >= 0):
                 raise UserError(f"{name} is a variance and must be 0 or more; it is {size}.")
 
-    def check_queries(self, queries: Floats) -> Floats:
-        """The queries as (h, d) floats, or a UserError."""
-        array = np.atleast_2d(np.asarray(queries, dtype=np.float64))
-        if array.ndim != 2 or array.shape[1] != self.d or array.shape[0] == 0:
-            raise UserError(
-                f"queries must be heads x {self.d}; they are {' x '.join(map(str, array.shape))}."
-            )
-        if not np.isfinite(array).all():
-            raise UserError("a query must be made of finite numbers.")
-        return array
-
     def logit_means(self, queries: Floats) -> Floats:
         """mu_i . q_h, (h, n)."""
         return queries[:, : self.n]
@@ -268,7 +257,13 @@ class HeadsLaw:
     targets: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "queries", self.keys.check_queries(self.queries))
+        queries, d = np.atleast_2d(np.asarray(self.queries, dtype=np.float64)), self.keys.d
+        if queries.ndim != 2 or queries.shape[1] != d or queries.shape[0] == 0:
+            shape = " x ".join(map(str, queries.shape))
+            raise UserError(f"queries must be heads x {d}; they are {shape}.")
+        if not np.isfinite(queries).all():
+            raise UserError("a query must be made of finite numbers.")
+        object.__setattr__(self, "queries", queries)
         if len(self.targets) != len(self.queries):
             raise UserError(
                 f"each head needs one target key; there are {len(self.queries)} heads "

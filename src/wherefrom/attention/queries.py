@@ -15,7 +15,7 @@ Shapes: keys (n, d), queries (h, d), weights (n,).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,7 +102,8 @@ def copy(keys: Floats, beta: float | None = None, tolerance: float = 0.01) -> De
             f"(margin {margin:.6g}); the design hull says whether any query can."
         )
     norms = Measured("|k_i| is the same for all i", float(np.ptp(np.linalg.norm(keys, axis=1))))
-    return _query("copy", "q = beta*k_a", keys, keys[A], (A,), (norms,), beta, tolerance, margin)
+    text = ("copy", "q = beta*k_a", COPY)
+    return _query(text, keys[[A]], keys, (norms,), beta, tolerance, wanted=(A,), margin=margin)
 
 
 def hull(keys: Floats, beta: float | None = None, tolerance: float = 0.01) -> Design:
@@ -125,8 +126,8 @@ def hull(keys: Floats, beta: float | None = None, tolerance: float = 0.01) -> De
     if margin > 0:
         formula = "q = beta*(k_a - p)/|k_a - p|, p nearest to k_a in the hull of the other keys"
         vertex = Measured("k_a is a vertex of the keys' convex hull", 0.0)
-        unit = (keys[A] - nearest) / margin
-        design = _query("hull", formula, keys, unit, (A,), (vertex,), beta, tolerance, margin)
+        units, text = (keys[[A]] - nearest) / margin, ("hull", formula, COPY)
+        design = _query(text, units, keys, (vertex,), beta, tolerance, wanted=(A,), margin=margin)
         return replace(design, matrices={**design.matrices, **every})
     scale = float(np.ptp(keys, axis=0).max()) or 1.0
     drawn = np.random.default_rng(0).standard_normal((1000, keys.shape[1]))
@@ -190,8 +191,8 @@ def average(keys: Floats, beta: float | None = None, tolerance: float = 0.01) ->
     """
     norms = Measured("|k_i| = 1", float(np.abs(np.linalg.norm(keys, axis=1) - 1).max()))
     assumed = (_orthogonal(keys), norms)
-    unit = keys[[A, B]].sum(axis=0)
-    return _query("average", "q = beta*(k_a + k_b)", keys, unit, (A, B), assumed, beta, tolerance)
+    units, text = keys[[A]] + keys[[B]], ("average", "q = beta*(k_a + k_b)", AVERAGE)
+    return _query(text, units, keys, assumed, beta, tolerance)
 
 
 def average_orthogonal(keys: Floats, beta: float | None = None, tolerance: float = 0.01) -> Design:
@@ -203,9 +204,9 @@ def average_orthogonal(keys: Floats, beta: float | None = None, tolerance: float
     lengths = (keys[[A, B]] ** 2).sum(axis=1, keepdims=True)
     if (lengths == 0).any():
         raise UserError("a key of length zero has the logit 0 whatever the query.")
-    unit = (keys[[A, B]] / lengths).sum(axis=0)
-    formula, assumed = "q = beta*(k_a/|k_a|^2 + k_b/|k_b|^2)", (_orthogonal(keys),)
-    return _query("average-orthogonal", formula, keys, unit, (A, B), assumed, beta, tolerance)
+    units = (keys[[A, B]] / lengths).sum(axis=0, keepdims=True)
+    text = ("average-orthogonal", "q = beta*(k_a/|k_a|^2 + k_b/|k_b|^2)", AVERAGE)
+    return _query(text, units, keys, (_orthogonal(keys),), beta, tolerance)
 
 
 def average_independent(keys: Floats, beta: float | None = None, tolerance: float = 0.01) -> Design:
@@ -219,8 +220,8 @@ def average_independent(keys: Floats, beta: float | None = None, tolerance: floa
     unit = np.linalg.pinv(keys) @ target
     missed = float(np.abs(keys @ unit - target).max())
     assumed = (Measured("the keys are linearly independent", missed, allowed=1e-8),)
-    formula = "q = beta*pinv(K)*(e_a + e_b)"
-    return _query("average-independent", formula, keys, unit, (A, B), assumed, beta, tolerance)
+    text = ("average-independent", "q = beta*pinv(K)*(e_a + e_b)", AVERAGE)
+    return _query(text, unit[None], keys, assumed, beta, tolerance)
 
 
 def given_weights(keys: Floats, weights: Floats | None = None) -> Design:
@@ -259,40 +260,45 @@ def given_weights(keys: Floats, weights: Floats | None = None) -> Design:
     )
 
 
+COPY = "c is v_a but for a weight of at most the tolerance"
+AVERAGE = "c is (v_a + v_b)/2 but for a weight of at most the tolerance"
+
+
 def _query(
-    name: str,
-    formula: str,
-    keys: Floats,
-    unit: Floats,
-    rows: tuple[int, ...],
+    text: tuple[str, str, str],
+    units: Floats,
+    keys: Floats | None,
     assumptions: tuple[Measured, ...],
     beta: float | None,
     tolerance: float,
+    *,
+    wanted: tuple[int, ...] = (A, B),
+    targets: tuple[int, ...] = (A,),
     margin: float = 1.0,
 ) -> Design:
-    """q = beta * unit: the logits of `rows` should be equal, and margin * beta above the rest."""
-    needed = beta_to_average(len(keys), len(rows), tolerance) / margin
-    beta = needed if beta is None else _check_beta(beta)
-    query = beta * unit
-    given = attend(query, keys, keys).weights
+    """q_h = beta * units_h, (h, d): the mean weights over heads should be even on `wanted`.
+
+    `text` is name, formula and claim. Without keys these are unit vectors, whose logits are the
+    query's coordinates. `margin` is by how much the wanted logits lead at beta = 1.
+    """
+    logits = units if keys is None else units @ keys.T
+    needed = beta_to_average(logits.shape[1], len(wanted) // len(set(targets)), tolerance) / margin
+    beta = needed if beta is None else beta
+    if not (math.isfinite(beta) and beta >= 0):
+        raise UserError(f"beta must be a number of 0 or more; it is {beta}.")
+    given = softmax_over_keys(beta * logits)
+    even = np.isin(np.arange(logits.shape[1]), wanted) / len(wanted)
+    missed = tv_distance(given.mean(axis=0), even)
+    allowed = tolerance * (1 + 1e-9) + 1e-15
     return Design(
-        name=name,
-        formula=formula,
-        claim=f"c is {'v_a' if len(rows) == 1 else '(v_a + v_b)/2'} but for a weight of at most "
-        f"{tolerance:g}",
-        matrices={"queries": query[None], "weights": given[None]},
+        *text,
+        matrices={"queries": beta * units, "weights": given},
         assumptions=assumptions,
-        checks=(_distance_check(given, rows, tolerance),),
+        checks=(Measured("distance of the weights and the wanted", missed, allowed),),
         beta=beta,
         beta_needed=needed,
-        targets=(A,),
+        targets=targets,
     )
-
-
-def _distance_check(given: Floats, rows: Sequence[int], tolerance: float) -> Measured:
-    wanted = np.isin(np.arange(len(given)), rows) / len(rows)
-    allowed = tolerance * (1 + 1e-9) + 1e-15
-    return Measured("distance of the weights and the wanted", tv_distance(given, wanted), allowed)
 
 
 def _orthogonal(keys: Floats) -> Measured:
@@ -300,24 +306,18 @@ def _orthogonal(keys: Floats) -> Measured:
     return Measured("k_i . k_j = 0 for i != j", float(np.abs(gram - np.diag(np.diag(gram))).max()))
 
 
-def _check_beta(beta: float) -> float:
-    if not (math.isfinite(beta) and beta >= 0):
-        raise UserError(f"beta must be a number of 0 or more; it is {beta}.")
-    return beta
-
-
 # ---- queries for noisy keys, written in the means, which are known: mu_i is the i-th unit vector.
 # Check and beta are those of keys at their means (e = 1); `laws.HeadsLaw` says what the noise does.
 
 
-ORTHONORMAL = Measured("mu_i . mu_j = 1 if i = j, else 0", 0.0)
-STILL_B = Measured("key b has no noise beyond alpha I", 0.0)
-KNOWN_AXIS = Measured("the large noise of key a lies along mu_a", 0.0)
+MEANS = (
+    Measured("mu_i . mu_j = 1 if i = j, else 0", 0.0),
+    Measured("key b has no noise beyond alpha I", 0.0),
+)
+KNOWN_AXIS = (MEANS[0], Measured("the large noise of key a lies along mu_a", 0.0), MEANS[1])
 
 
-def one_head(
-    n: int, beta: float | None = None, tolerance: float = 0.01, d: int = 0, heads: int = 1
-) -> Design:
+def one_head(n: int, beta: float | None = None, tolerance: float = 0.01, heads: int = 1) -> Design:
     """q = beta (mu_a + mu_b): the average of two, as if the noisy keys were their means.
 
     Proof, with k_a = e mu_a: the logits are beta e, beta and zeros, so at e = 1 this is the design
@@ -325,16 +325,14 @@ def one_head(
     e ~ N(1, 1/2): what makes the average exact makes it unstable. The same query in several heads
     gives the same c in each, and their average is that c again.
     """
-    units = np.zeros((heads, max(n, d)))
+    units = np.zeros((heads, n))
     units[:, [A, B]] = 1.0
-    formula = "q = beta*(mu_a + mu_b)"
     claim = "c is near (v_a + v_b)/2 while |k_a| = 1, and runs to v_a or v_b as it varies"
-    return _noisy("one-head", formula, claim, units, (A,) * heads, (A, B), n, beta, tolerance)
+    text = ("one-head", "q = beta*(mu_a + mu_b)", claim)
+    return _query(text, units, None, MEANS, beta, tolerance, targets=(A,) * heads)
 
 
-def two_heads(
-    n: int, beta: float | None = None, tolerance: float = 0.01, d: int = 0, heads: int = 2
-) -> Design:
+def two_heads(n: int, beta: float | None = None, tolerance: float = 0.01, heads: int = 2) -> Design:
     """q_1 = beta mu_a, q_2 = beta mu_b: one head for each value, and c their average.
 
     Proof: head 1's logits are beta e and zeros, so logit(a_a) = beta e - ln(n-1): near 1 as long
@@ -343,14 +341,14 @@ def two_heads(
     """
     if heads > n:
         raise UserError(f"{heads} heads that copy one key each need {heads} keys; n is {n}.")
-    formula = "q_1 = beta*mu_a, q_2 = beta*mu_b"
     claim = "each head copies one value; only head 1 feels the noise, and only if e is small"
-    units, targets = np.eye(heads, max(n, d)), tuple(range(heads))
-    return _noisy("two-heads", formula, claim, units, targets, targets, n, beta, tolerance)
+    text, keys = ("two-heads", "q_1 = beta*mu_a, q_2 = beta*mu_b", claim), tuple(range(heads))
+    units = np.eye(heads, n)
+    return _query(text, units, None, MEANS, beta, tolerance, wanted=keys, targets=keys)
 
 
 def avoiding_head(
-    n: int, beta: float | None = None, tolerance: float = 0.01, d: int = 0, heads: int = 1
+    n: int, beta: float | None = None, tolerance: float = 0.01, heads: int = 1
 ) -> Design:
     """q = -beta * (sum of mu_i outside a and b): one head that does not see the noisy direction.
 
@@ -361,17 +359,16 @@ def avoiding_head(
     """
     if n < 3:
         raise UserError("the query that pushes away the other keys needs others: n of 3 or more.")
-    units = np.zeros((heads, max(n, d)))
+    units = np.zeros((heads, n))
     units[:, 2:n] = -1.0
-    formula = "q = -beta*(sum of mu_i, i not a or b)"
     claim = "c stays near (v_a + v_b)/2 for every length of k_a"
-    return _noisy("avoiding-head", formula, claim, units, (A,) * heads, (A, B), n, beta, tolerance)
+    text = ("avoiding-head", "q = -beta*(sum of mu_i, i not a or b)", claim)
+    return _query(text, units, None, KNOWN_AXIS, beta, tolerance, targets=(A,) * heads)
 
 
 def repelling_heads(
-    n: int, beta: float | None = None, tolerance: float = 0.01, d: int = 0, heads: int = 2,
-    repel: float = 1.0,
-) -> Design:  # fmt: skip
+    n: int, beta: float | None = None, tolerance: float = 0.01, heads: int = 2, repel: float = 1.0
+) -> Design:
     """q_1 = beta (mu_a - t sum of the others), q_2 likewise without mu_a: heads that also repel.
 
     Proof: head 1's logits are beta e and -beta t, so it fails only for e < -t + ln(n-1)/beta,
@@ -383,14 +380,14 @@ def repelling_heads(
         raise UserError(f"repelling-heads has 2 heads, one for a and one for b, not {heads}.")
     if not 0 <= repel < math.inf:
         raise UserError(f"the repelling term t must be 0 or more; it is {repel}.")
-    units = np.eye(2, max(n, d))
+    units = np.eye(2, n)
     units[0, 1:n] = units[1, 2:n] = -repel
     formula = (
         "q_1 = beta*(mu_a - t*(sum of mu_i, i not a)), "
         "q_2 = beta*(mu_b - t*(sum of mu_i, i not a or b))"
     )
-    claim = "as two heads, but head 1 fails only if e < -t"
-    return _noisy("repelling-heads", formula, claim, units, (A, B), (A, B), n, beta, tolerance)
+    text = ("repelling-heads", formula, "as two heads, but head 1 fails only if e < -t")
+    return _query(text, units, None, KNOWN_AXIS, beta, tolerance, targets=(A, B))
 
 
 NOISE_DESIGNS: dict[str, Callable[..., Design]] = {
@@ -415,36 +412,8 @@ def design_for_noise(
         raise UserError(f"heads must be between 1 and 64; they are {heads}.")
     if name != "repelling-heads":
         settings.pop("repel", None)
-    asked = {"d": d, "heads": heads, **settings}
+    asked = {"heads": heads, **settings}
     given = {setting: value for setting, value in asked.items() if value is not None}
-    return NOISE_DESIGNS[name](n, **given)
-
-
-def _noisy(
-    name: str,
-    formula: str,
-    claim: str,
-    units: Floats,
-    targets: tuple[int, ...],
-    wanted: tuple[int, ...],
-    n: int,
-    beta: float | None,
-    tolerance: float,
-) -> Design:
-    """q_h = beta * units_h: the average over heads should be even on the `wanted` keys."""
-    needed = beta_to_average(n, len(wanted) // len(set(targets)), tolerance)
-    beta = needed if beta is None else _check_beta(beta)
-    queries = beta * units
-    given = softmax_over_keys(queries[:, :n])  # the logits of unit vectors are the coordinates
-    known_axis = (KNOWN_AXIS,) if name in ("avoiding-head", "repelling-heads") else ()
-    return Design(
-        name=name,
-        formula=formula,
-        claim=claim,
-        matrices={"queries": queries, "weights": given},
-        assumptions=(ORTHONORMAL, *known_axis, STILL_B),
-        checks=(_distance_check(given.mean(axis=0), wanted, tolerance),),
-        beta=beta,
-        beta_needed=needed,
-        targets=targets,
-    )
+    design = NOISE_DESIGNS[name](n, **given)
+    wide = np.pad(design.queries, ((0, 0), (0, 0 if d is None else d - n)))
+    return replace(design, matrices={**design.matrices, "queries": wide})

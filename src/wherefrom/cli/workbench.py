@@ -42,8 +42,8 @@ def design(
 
     Without NAME all constructions are listed. Key a is the first key and b the second; --keys takes
     numbers separated by blanks or commas. For extract the first half of the rows spans A and the
-    rest B, for head-width the rows are the map, for other-weights they are the values. The check is
-    computed by the attention equation, and exit code 1 says that it fails.
+    rest B, for head-width the rows are the map. The check is computed by the attention equation;
+    exit code 1 says that it fails.
     """
     from wherefrom.attention.designs import CONSTRUCTIONS, build_design
     from wherefrom.errors import UserError
