@@ -2,9 +2,9 @@
 
     python docs/figures/make.py [--check]
 
-Those of docs/attention.md are the figures of `wherefrom.report.workbench_figures`; those of
-docs/variants.md and docs/page.md show what benchmarks/results holds. Their lines, bars and points
-are written as plain SVG, which needs no browser and reads well in a diff. With --check nothing is
+Those of docs/attention.md are the figures of `wherefrom.report.workbench_figures`; the recall and
+the times show what benchmarks/results holds. Their lines, bars and points are written as plain SVG,
+which needs no browser and reads well in a diff. With --check nothing is
 written, and the command fails if a file is not what it would write.
 """
 
@@ -31,7 +31,7 @@ from wherefrom.report.figures import COLOURS, themed
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
-LENGTHS, SERVING = RESULTS / "lengths.jsonl", RESULTS / "serving.jsonl"
+LENGTHS, ACCURACY = RESULTS / "lengths.jsonl", RESULTS / "accuracy.jsonl"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 26, 14, 84
 GREY = "#7c838d"
 
@@ -59,60 +59,38 @@ def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:
     rows = _last_whole_run(results)
     if not rows:
         return {}
-    return {
-        "time-against-length": lambda: against_length(rows, "value", 1e3, "ms a sequence"),
-        "memory-against-length": lambda: against_length(rows, "megabytes", 1.0, "MB added"),
-    }
+    return {"time-against-length": lambda: against_length(rows, "value", 1e3, "ms per sequence")}
 
 
-def served(results: Path = SERVING) -> dict[str, Callable[[], go.Figure]]:
-    """File name -> figure of the longest run of benchmarks/serving.py, if there is any."""
-    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
-    rows = [row for row in map(json.loads, lines) if row["name"] == "serving at a rate"]
-    if not rows:
-        return {}
-    longest = max(reversed(rows), key=lambda row: row["requests"])
-    time = longest["time"]
-    both = [row for row in map(json.loads, lines) if row["time"] == time]
-    return {
-        "serving-latency": lambda: _served_times(longest),
-        "serving-memory": lambda: _served_memory(both),
-    }
+# dev recall of the best public solution of each variant (of about 120 that were rescored)
+PUBLIC = {"synthesizer": 0.150, "perceiver": 0.192, "vanilla": 0.284, "rotary": 0.404}
+GUESSES = {"always London": 0.050, "the letters of the name": 0.068}
 
 
-def _served_times(row: dict[str, Any]) -> go.Figure:
-    """The median and the slowest answer as the requests go by, at the rate that is promised."""
-    figure = go.Figure()
-    asked = [point[0] for point in row["over_time"]]
-    for at, name in ((1, "median"), (2, "slowest")):
-        times = [1000 * point[at] for point in row["over_time"]]
-        figure.add_scatter(
-            x=asked, y=times, name=name, mode="lines", line={"color": COLOURS[at - 1]}
+def recall_bars(results: Path = ACCURACY) -> str:
+    """Recall on A5's dev people as SVG: our variants (newest runs) beside the best public ones."""
+    newest: dict[str, dict[str, float]] = {}  # by variant and minutes: seed -> recall
+    for line in results.read_text(encoding="utf-8").splitlines():
+        _, recipe, variant, tokens, _, minutes, seed = json.loads(line)["name"].split(", ")
+        if (recipe, tokens) == ("speedrun", "bpe") and (variant != "llama" or minutes == "5 min"):
+            newest.setdefault(f"{variant}, {minutes}", {})[seed] = json.loads(line)["value"]
+    bars = [(name, value, GREY) for name, value in GUESSES.items()]
+    bars += [(f"{name}, best public", value, GREY) for name, value in PUBLIC.items()]
+    bars += [(name, sum(r.values()) / len(r), COLOURS[0]) for name, r in sorted(newest.items())]
+    height, left, wide = 24, 190, 440
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height * len(bars) + 12}" '
+        'font-family="sans-serif" font-size="13" role="img" aria-label="Recall on A5">'
+    ]
+    for at, (label, value, colour) in enumerate(bars):
+        y = 6 + at * height
+        text = f'y="{y + 15}" fill="{GREY}"'
+        parts.append(
+            f'<text x="{left - 8}" {text} text-anchor="end">{escape(label)}</text>'
+            f'<rect x="{left}" y="{y + 3}" width="{wide * value:.1f}" height="{height - 6}" '
+            f'fill="{colour}"/><text x="{left + wide * value + 6:.1f}" {text}>{value:.1%}</text>'
         )
-    themed(figure, x="questions asked", y="milliseconds to answer")
-    figure.update_xaxes(range=[0, row["requests"]])
-    slowest = 1000 * row["longest"]
-    figure.update_yaxes(range=[0, 1.1 * slowest])
-    return figure
-
-
-def _served_memory(rows: list[dict[str, Any]]) -> go.Figure:
-    """The server's memory as the requests go by, first at a rate, then as fast as it can."""
-    figure, before, most = go.Figure(), 0, 1.0
-    for at, row in enumerate(rows):
-        figure.add_scatter(
-            x=[before + point[0] for point in row["memory"]],
-            y=[point[1] for point in row["memory"]],
-            name=row["name"].removeprefix("serving "),
-            mode="lines",
-            line={"color": COLOURS[at]},
-        )
-        before += row["requests"]
-        most = max([most, *(point[1] for point in row["memory"])])
-    themed(figure, x="questions asked", y="MB held by the server")
-    figure.update_xaxes(range=[0, before])
-    figure.update_yaxes(range=[0, 1.1 * most])
-    return figure
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _last_whole_run(results: Path) -> list[dict[str, Any]]:
@@ -294,8 +272,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     stale = []
-    for name, build in {**drawn(), **measured(), **served()}.items():
-        path, text = HERE / f"{name}.svg", svg(build())
+    texts = {name: svg(build()) for name, build in {**drawn(), **measured()}.items()}
+    for name, text in {**texts, "recall": recall_bars()}.items():
+        path = HERE / f"{name}.svg"
         if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
             stale.append(path.name)
         elif not check:
