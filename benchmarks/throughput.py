@@ -335,14 +335,14 @@ def batched_at_random(work: list[Batch]) -> list[Batch]:
         tokens = sum(len(rows[at][0]) for at in some)
         part = MicroBatch(ids, weights)
         counted = float(weights[:, 1:].sum())
-        batches.append(Batch((part,), counted, len(some), tokens, ids.numel()))
+        batches.append(Batch((part,), counted, tokens))
     return batches
 
 
 def waiting(stream: BatchStream, vocabulary: int, steps: int) -> list[dict[str, Any]]:
     """The share of a loop's time in which no batch was there; the first pool is not counted."""
     step = our_step(new_model("llama", 128, 4, vocabulary))
-    batches = stream.from_place(StreamPosition())
+    batches = stream.from_position(StreamPosition())
     next(batches)
     waited, began, pool = [], time.perf_counter(), 0
     for _ in range(steps):

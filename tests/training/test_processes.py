@@ -175,7 +175,7 @@ def part_of(rows: int) -> MicroBatch:
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_every_row_goes_to_one_process_and_none_is_left_without_work(rows: int) -> None:
-    batch = Batch(parts=(part_of(rows),), weight=2.0 * rows, examples=rows, tokens=1, padded=1)
+    batch = Batch(parts=(part_of(rows),), weight=2.0 * rows, tokens=1)
     shares = [Processes(rank=rank, count=3).rows_of(batch) for rank in range(3)]
     counted = sorted(
         int(ids[0])

@@ -85,7 +85,8 @@ def test_a_corrupted_document_closes_as_the_phase_says(closing: bool) -> None:
 
 def test_a_document_without_facts_gives_no_windows_and_is_read_all_the_same() -> None:
     bare, *others = DATA.documents
-    data = replace(DATA, documents=[replace(bare, facts=(), asked=bare.asked[:0]), *others])
+    without_facts = replace(bare, facts=(), fact_weights=bare.fact_weights[:0])
+    data = replace(DATA, documents=[without_facts, *others])
     name = _write(bare.ids[: bare.name_end].tolist())
     assert not any(text.startswith(name) for text, _ in drawn("salient", data))
     assert any(text.startswith(name) for text, _ in drawn("name", data))

@@ -1,8 +1,8 @@
-"""Batches: examples of like length side by side, in a seeded order that can be resumed anywhere.
+"""Batches: examples of similar length side by side, in a seeded order that can be resumed anywhere.
 
-Examples are drawn in pools. Pool k depends on the seed and on k alone, each source gives its share
-of every pool, and within a source every record is visited once before any is visited again. A place
-in the stream is therefore two numbers (pool, batch in pool), and resuming costs one pool.
+Examples are drawn in pools. Pool k depends only on the seed and on k, each source gives its share
+of every pool, and within a source every record is visited once before any is visited again. A
+position in the stream is therefore two numbers (pool, batch in pool), and resuming costs one pool.
 """
 
 from __future__ import annotations
@@ -24,29 +24,35 @@ WASTE = 0.09  # padding allowed in a part, as a share of its real tokens
 class ExampleSource:
     """One ingredient of a mixture: `count` records, and how record i becomes an example."""
 
-    name: str
     share: float
     count: int
     make: Callable[[int, np.random.Generator], Example]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MicroBatch:
-    """Rows of like length: ids (rows, length) int64 and the weight of predicting each."""
+    """Rows of similar length: ids (rows, length) int64 and the loss weight of each token."""
 
     ids: torch.Tensor
     weights: torch.Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """What one optimizer step learns from; its parts share one loss denominator, `weight`."""
 
     parts: tuple[MicroBatch, ...]
     weight: float
-    examples: int
-    tokens: int  # real ones
-    padded: int  # real ones and padding
+    tokens: int  # without padding
+
+    @property
+    def examples(self) -> int:
+        return sum(len(part.ids) for part in self.parts)
+
+    @property
+    def padded(self) -> int:
+        """Tokens with padding."""
+        return sum(part.ids.numel() for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -74,57 +80,52 @@ class BatchStream:
         self._seed = list(seed)
         self._tokens, self._examples = tokens, examples
         self._pool_size = POOL if examples is None else examples * -(-POOL // examples)
-        self._quota = _split(self._pool_size, [source.share for source in sources])
+        self._quotas = _apportion(self._pool_size, [source.share for source in sources])
 
     def epoch_examples(self) -> int:
         """How many examples show every record of the largest source once (shares permitting)."""
         return max(
             round(source.count * self._pool_size / quota)
-            for source, quota in zip(self._sources, self._quota, strict=True)
+            for source, quota in zip(self._sources, self._quotas, strict=True)
             if quota
         )
 
     def epoch_steps(self) -> float:
-        """Steps in an epoch; in tokens mode measured on the first pool."""
+        """Steps in an epoch; if batches are sized by tokens, as measured on the first pool."""
         per_step = self._examples or self._pool_size / len(self.pool(0))
         return self.epoch_examples() / per_step
 
-    def from_place(self, place: StreamPosition) -> Iterator[tuple[Batch, StreamPosition]]:
-        """Batches from `place` on, each with the place of the one behind it.
+    def from_position(self, position: StreamPosition) -> Iterator[tuple[Batch, StreamPosition]]:
+        """Batches from `position` on, each with the position of the one after it.
 
-        The next pool is prepared by a thread while the present one is learned from.
+        A thread prepares the next pool while the current one is learned from.
         """
         with ThreadPoolExecutor(1) as ahead:
-            number, start = place.pool, place.batch
+            number, start = position.pool, position.batch
             coming = ahead.submit(self.pool, number)
             while True:
                 batches = coming.result()
                 coming = ahead.submit(self.pool, number + 1)
-                for index in range(start, len(batches)):
-                    last = index + 1 == len(batches)
-                    after = (
-                        StreamPosition(number + 1, 0) if last else StreamPosition(number, index + 1)
-                    )
-                    yield batches[index], after
+                for index in range(start, len(batches) - 1):
+                    yield batches[index], StreamPosition(number, index + 1)
                 number, start = number + 1, 0
+                yield batches[-1], StreamPosition(number, 0)
 
     def pool(self, number: int) -> list[Batch]:
         """All batches of one pool, a pure function of the seed and the number."""
         rng = np.random.default_rng([*self._seed, 1, number])
-        examples: list[Example] = []
-        for which, (source, quota) in enumerate(zip(self._sources, self._quota, strict=True)):
-            for record in self._records(which, number * quota, quota):
-                examples.append(source.make(int(record), rng))
-        order = rng.permutation(len(examples))
-        shuffled = [examples[i] for i in order]
+        examples = [
+            source.make(int(record), rng)
+            for which, (source, quota) in enumerate(zip(self._sources, self._quotas, strict=True))
+            for record in self._records(which, number * quota, quota)
+        ]
+        shuffled = [examples[i] for i in rng.permutation(len(examples))]
         if self._examples is not None:
-            groups = [
-                shuffled[i : i + self._examples] for i in range(0, len(shuffled), self._examples)
-            ]
+            size = self._examples
+            groups = [shuffled[i : i + size] for i in range(0, len(shuffled), size)]
             return [_batch(_cut_by_waste(group)) for group in groups]
         assert self._tokens is not None
-        shuffled.sort(key=len)
-        parts = _cut_by_tokens(shuffled, self._tokens)
+        parts = _cut_by_tokens(sorted(shuffled, key=len), self._tokens)
         return [_batch([parts[i]]) for i in rng.permutation(len(parts))]
 
     def _records(self, which: int, start: int, quota: int) -> np.ndarray:
@@ -139,7 +140,7 @@ class BatchStream:
         return drawn
 
 
-def _split(total: int, shares: Sequence[float]) -> list[int]:
+def _apportion(total: int, shares: Sequence[float]) -> list[int]:
     """`total` in whole numbers proportional to the shares (largest remainders get the rest)."""
     exact = np.array(shares, dtype=np.float64) / sum(shares) * total
     whole = np.floor(exact).astype(int)
@@ -150,43 +151,35 @@ def _split(total: int, shares: Sequence[float]) -> list[int]:
 
 def _cut_by_tokens(by_length: list[Example], tokens: int) -> list[list[Example]]:
     """Neighbours in length share a part of at most `tokens` tokens, padding included."""
-    parts: list[list[Example]] = []
-    current: list[Example] = []
+    parts: list[list[Example]] = [[]]
     for example in by_length:
-        if current and (len(current) + 1) * len(example) > tokens:
-            parts.append(current)
-            current = []
-        current.append(example)
-    parts.append(current)
+        if parts[-1] and (len(parts[-1]) + 1) * len(example) > tokens:
+            parts.append([])
+        parts[-1].append(example)
     return parts
 
 
 def _cut_by_waste(group: list[Example]) -> list[list[Example]]:
-    """One batch's rows cut into parts of like length, so that few tokens are padding."""
+    """One batch's rows cut into parts of similar length, so that few tokens are padding."""
     parts: list[list[Example]] = []
-    real = 0
+    real = 0  # tokens in the last part
     for example in sorted(group, key=len, reverse=True):
-        if parts:
-            longest = len(parts[-1][0])
-            padding = longest * (len(parts[-1]) + 1) - real - len(example)
-            if padding <= WASTE * (real + len(example)):
-                parts[-1].append(example)
-                real += len(example)
-                continue
-        parts.append([example])
-        real = len(example)
+        more = real + len(example)
+        if not parts or len(parts[-1][0]) * (len(parts[-1]) + 1) - more > WASTE * more:
+            parts.append([])
+            more = len(example)
+        parts[-1].append(example)
+        real = more
     return parts
 
 
 def _batch(groups: list[list[Example]]) -> Batch:
     parts = tuple(_stack(group) for group in groups)
-    everything = [example for group in groups for example in group]
     return Batch(
         parts=parts,
+        # the first token of a row is predicted from nothing, so it has no loss
         weight=float(sum(part.weights[:, 1:].sum().item() for part in parts)),
-        examples=len(everything),
-        tokens=sum(len(example) for example in everything),
-        padded=sum(part.ids.numel() for part in parts),
+        tokens=sum(len(example) for group in groups for example in group),
     )
 
 

@@ -215,7 +215,7 @@ def train(
             pace = _pace(phase, stream.epoch_steps, folder, index, writes=processes.leads)
             saved_at = time.monotonic()
             clock = time.perf_counter()
-            for batch, place in stream.from_place(state.place):
+            for batch, place in stream.from_position(state.place):
                 if (progress := pace.progress(state.step)) >= 1:
                     break
                 scale = rate_scale(phase, state.step, progress)

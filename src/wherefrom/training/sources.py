@@ -11,14 +11,12 @@ from wherefrom.corpus.batches import BatchStream, ExampleSource
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.examples import (
     EncodedDocument,
-    EncodedQuestion,
     Example,
     encode_documents,
-    encode_questions,
     name_example,
     pick_fact,
-    pick_lead,
-    question_example,
+    pick_prefix,
+    question_examples,
     salient_example,
     span_example,
     text_example,
@@ -34,7 +32,7 @@ class TrainingData:
     """Everything that may be learned from, in tokens."""
 
     documents: Sequence[EncodedDocument]
-    questions: Sequence[EncodedQuestion]
+    questions: Sequence[Example]
     block: int
 
     @classmethod
@@ -47,7 +45,7 @@ class TrainingData:
     ) -> TrainingData:
         return cls(
             documents=encode_documents(documents, tokens, questions) if documents else (),
-            questions=encode_questions(questions, tokens, block) if questions else (),
+            questions=question_examples(questions, tokens, block) if questions else (),
             block=block,
         )
 
@@ -63,19 +61,17 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Exampl
     if name == "question":
         questions = data.questions
         _need(len(questions), phase, "questions")
-        return ExampleSource(
-            name, share, len(questions), lambda i, _: question_example(questions[i])
-        )
+        return ExampleSource(share, len(questions), lambda i, _: questions[i])
     documents = data.documents
     if name == "salient":
         documents = [document for document in documents if document.facts]
         _need(len(documents), phase, "documents with capitalised spans or numbers")
 
         def make(i: int, rng: np.random.Generator) -> Example:
-            fact = pick_fact(documents[i], rng, asked=phase.asked)
-            lead = None
+            fact = pick_fact(documents[i], rng, asked_prob=phase.asked)
+            prefix = None
             if phase.lead and rng.random() < phase.lead:
-                lead = pick_lead(documents[int(rng.integers(len(documents)))], rng)
+                prefix = pick_prefix(documents[int(rng.integers(len(documents)))], rng)
             return salient_example(
                 documents[i],
                 fact,
@@ -83,23 +79,20 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Exampl
                 rng,
                 left=phase.left,
                 right=phase.right,
-                context=phase.context,
-                lead=lead,
+                context_loss_weight=phase.context,
+                prefix=prefix,
             )
 
-        return ExampleSource(name, share, len(documents), make)
+        return ExampleSource(share, len(documents), make)
     _need(len(documents), phase, "documents")
     if name == "name":
-        return ExampleSource(
-            name, share, len(documents), lambda i, _: name_example(documents[i], block)
-        )
+        return ExampleSource(share, len(documents), lambda i, _: name_example(documents[i], block))
     if name == "text":
         return ExampleSource(
-            name, share, len(documents), lambda i, rng: text_example(documents[i], block, rng)
+            share, len(documents), lambda i, rng: text_example(documents[i], block, rng)
         )
     closing = phase.closing_mask
     return ExampleSource(
-        name,
         share,
         len(documents),
         lambda i, rng: span_example(documents[i], block, rng, closing=closing),
