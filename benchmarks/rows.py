@@ -49,12 +49,26 @@ def digest(settings: Any) -> str:
 
 def recipe_digest(recipe: Recipe) -> str:
     """What a recipe says, whatever it is called and whatever keys it leaves as they are."""
-    return digest(recipe.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True))
+    keys = recipe.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True)
+    return digest(_with_first_names(keys))
 
 
 def phases_digest(phases: Sequence[Phase]) -> str:
     """What phases say, whatever keys they leave as they are: a later key renames no row."""
-    return digest([phase.model_dump(mode="json", exclude_defaults=True) for phase in phases])
+    keys = [phase.model_dump(mode="json", exclude_defaults=True) for phase in phases]
+    return digest(_with_first_names(keys))
+
+
+def _with_first_names(record: Any) -> Any:
+    """A recipe's keys as they were called when the first rows were measured."""
+    from wherefrom.training.recipes import RENAMED
+
+    if isinstance(record, list):
+        return [_with_first_names(each) for each in record]
+    if not isinstance(record, dict):
+        return record
+    first = {new: old for old, new in RENAMED.items()}
+    return {first.get(key, key): _with_first_names(value) for key, value in record.items()}
 
 
 def read_rows(file: str | Path) -> list[Record]:

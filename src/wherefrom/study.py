@@ -144,7 +144,7 @@ def run_study(
         )
         calibrate_and_judge(run, twin, deal, seed=settings.seed, say=say)
 
-    join_processes().lead(finish)
+    join_processes().on_rank0(finish)
     info = read_json(out / "run.json")
     return StudyResult(
         run=run,
@@ -171,7 +171,7 @@ def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
             )
         write_world(world, folder)
 
-    join_processes().lead(write)
+    join_processes().on_rank0(write)
     return StudyFiles(
         corpus=folder / "documents.txt",
         train=folder / "train.tsv",

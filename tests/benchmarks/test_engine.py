@@ -163,4 +163,4 @@ class TestBench:
 def test_the_commands_start() -> None:
     command = [sys.executable, "benchmarks/ablation.py", "--list"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "| asked-0 | facts drawn evenly (`asked = 0`) |" in done.stdout
+    assert "| asked-0 | facts drawn evenly (`asked_fact_prob = 0`) |" in done.stdout

@@ -208,13 +208,13 @@ def test_the_last_block_feeds_selected_rows_only(variant):
 def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, length):
     model = model_of(variant)
     ids = random_ids(length=length)
-    watch: list[AttentionRecord] = []
+    records: list[AttentionRecord] = []
     with torch.inference_mode():
-        torch.testing.assert_close(model(ids, watch=watch), model(ids), **CLOSE)
-    assert len(watch) == LAYERS
+        torch.testing.assert_close(model(ids, record=records), model(ids), **CLOSE)
+    assert len(records) == LAYERS
     latents = length // 4
-    for number, glance in enumerate(watch):
-        weights = glance.weights
+    for number, record in enumerate(records):
+        weights = record.weights
         if variant != "perceiver":
             expected = (length, length)
         elif number == 0:
@@ -228,9 +228,9 @@ def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, len
             hears[:, :, :3] = 0  # before the first latent is complete there is nobody to hear
         torch.testing.assert_close(total, hears, **CLOSE)
         assert (weights >= 0).all()
-        assert glance.values.shape == (ROWS, HEADS, expected[1], HEAD)
-        assert torch.equal(glance.scores == -math.inf, weights == 0)
-        shown = glance.scores.softmax(dim=-1).nan_to_num(0.0)  # nan where nobody is heard
+        assert record.values.shape == (ROWS, HEADS, expected[1], HEAD)
+        assert torch.equal(record.scores == -math.inf, weights == 0)
+        shown = record.scores.softmax(dim=-1).nan_to_num(0.0)  # nan where nobody is heard
         torch.testing.assert_close(weights, shown, **CLOSE)
 
 
@@ -241,11 +241,11 @@ def test_watching_with_a_cache_shows_the_same_weights(variant):
     whole: list[AttentionRecord] = []
     pieces: list[AttentionRecord] = []
     with torch.inference_mode():
-        model(ids, watch=whole)
+        model(ids, record=whole)
         cache = model.new_cache(LENGTH)
         for t in range(LENGTH):
             pieces.clear()
-            model(ids[:, t : t + 1], cache=cache, watch=pieces)
+            model(ids[:, t : t + 1], cache=cache, record=pieces)
     torch.testing.assert_close(pieces[-1].weights[:, :, 0], whole[-1].weights[:, :, -1], **CLOSE)
     torch.testing.assert_close(pieces[-1].values, whole[-1].values, **CLOSE)
 
@@ -283,8 +283,8 @@ def test_more_tokens_than_the_block_holds_are_refused_in_a_sentence(variant):
 
 
 @EVERY
-def test_a_silent_start_says_every_token_alike_and_the_head_can_learn(variant):
-    model = Decoder(shape(variant)).initialise(torch.Generator().manual_seed(1), silent=True)
+def test_a_zero_start_says_every_token_alike_and_the_head_can_learn(variant):
+    model = Decoder(shape(variant)).initialise(torch.Generator().manual_seed(1), zero_init=True)
     logits = model(random_ids())
     assert not logits.any()
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), random_ids().flatten()).backward()

@@ -57,7 +57,7 @@ def test_second_weights_give_the_same_output() -> None:
     view = look_inside(model, tokens, QUESTION, "Ada Byron")
     ids = torch.tensor([[*tokens.encode(QUESTION), 1]])
     with torch.inference_mode():
-        model(ids, watch=seen)
+        model(ids, record=seen)
     found = 0
     for head in view.heads:
         values = seen[head.layer].values[0, head.head].double().numpy()

@@ -47,15 +47,17 @@ def share(examples: Drawn, word: str) -> float:
 
 
 def test_the_chance_that_a_fact_is_asked_for_reaches_the_examples() -> None:
-    even = share(drawn("salient", asked=0.0, left=0, right=0), "Cork")
-    led = share(drawn("salient", asked=1.0, left=0, right=0), "Cork")
+    even = share(drawn("salient", asked_fact_prob=0.0, left_words=0, right_words=0), "Cork")
+    led = share(drawn("salient", asked_fact_prob=1.0, left_words=0, right_words=0), "Cork")
     assert even == pytest.approx(0.5, abs=0.03)
     assert led < even / 2
 
 
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2)])
 def test_windows_are_as_wide_as_the_phase_says(left: int, right: int) -> None:
-    windows = [text.split(".", 1)[1] for text, _ in drawn("salient", left=left, right=right)]
+    windows = [
+        text.split(".", 1)[1] for text, _ in drawn("salient", left_words=left, right_words=right)
+    ]
     before, behind = zip(*(window.split("_")[:2] for window in windows), strict=True)
     assert {len(words.split()) for words in before} == set(range(left + 1))
     assert {len(words.strip(".").split()) for words in behind} == set(range(right + 1))
@@ -63,7 +65,9 @@ def test_windows_are_as_wide_as_the_phase_says(left: int, right: int) -> None:
 
 @pytest.mark.parametrize("context", [0.0, 0.25])
 def test_the_words_of_a_window_count_as_the_phase_says(context: float) -> None:
-    seen = {float(x) for _, weights in drawn("salient", context=context) for x in weights}
+    seen = {
+        float(x) for _, weights in drawn("salient", context_loss_weight=context) for x in weights
+    }
     assert seen == {0.0, context, 1.0}
 
 
@@ -72,7 +76,7 @@ def test_words_stand_before_as_many_names_as_the_phase_says(
     lead: float, least: float, most: float
 ) -> None:
     names = tuple(f"{text.split('.')[0]}." for text, _ in drawn("name"))
-    examples = drawn("salient", lead=lead, left=0, right=0)
+    examples = drawn("salient", prefix_prob=lead, left_words=0, right_words=0)
     led = sum(not text.startswith(names) for text, _ in examples) / len(examples)
     assert least <= led <= most
 

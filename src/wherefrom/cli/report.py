@@ -50,7 +50,7 @@ def write_study_report(folder: Path, *, say: Callable[[str], None]) -> None:
     from wherefrom.report.study_report import make_report
     from wherefrom.training.distributed import join_processes
 
-    if not join_processes().leads:
+    if not join_processes().is_rank0:
         return
     try:
         _write(make_report(folder), folder / NAME, "html", say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -74,14 +75,19 @@ def parse_size(size: str) -> tuple[int, int, int]:
     )
 
 
-def explain(problem: ValidationError, model: type[BaseModel]) -> str:
-    """The first thing that pydantic found wrong, as a sentence with a suggestion."""
+def explain(
+    problem: ValidationError, model: type[BaseModel], renamed: Mapping[str, str] | None = None
+) -> str:
+    """The first thing that pydantic found wrong, as a sentence with a suggestion.
+
+    renamed: what keys of earlier versions are called now.
+    """
     error = problem.errors()[0]
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         last = str(error["loc"][-1])
         known = _fields_at(model, error["loc"][:-1])
-        return f'there is no field "{where}".{did_you_mean(last, known)}'
+        return f'there is no field "{where}".{did_you_mean((renamed or {}).get(last, last), known)}'
     message = error["msg"].removeprefix("Value error, ").removesuffix(".")
     return f"{where}: {message}." if where else f"{message}."
 

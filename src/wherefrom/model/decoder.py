@@ -21,7 +21,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.cache import Cache, LayerCache
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.fused import rms_norm, swiglu
-from wherefrom.model.mixers import AttentionRecord, Rotation, Variant, chosen, find_variant
+from wherefrom.model.mixers import AttentionRecord, Rotation, Variant, find_variant, select_rows
 
 
 class GeluFeed(nn.Module):
@@ -77,7 +77,7 @@ class Block(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[AttentionRecord] | None = None,
+        record: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
         """`select` (flat indices into B*T): what comes after the mixing is done for these only."""
@@ -87,10 +87,10 @@ class Block(nn.Module):
             rotation=rotation,
             mask=mask,
             cache=cache,
-            watch=watch,
+            record=record,
             select=select,
         )
-        x = chosen(x, select) + self.dropout(mixed)
+        x = select_rows(x, select) + self.dropout(mixed)
         return x + self.dropout(self.feed(self.norm2(x)))
 
 
@@ -150,10 +150,10 @@ class Decoder(nn.Module):
         self.norm = _norm(config, self.variant)
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
 
-    def initialise(self, generator: torch.Generator, *, silent: bool = False) -> Decoder:
+    def initialise(self, generator: torch.Generator, *, zero_init: bool = False) -> Decoder:
         """GPT-2's start: matrices N(0, 0.02), biases 0, norms 1, learned positions 0.
 
-        With a `silent` start every branch adds nothing at first (its last matrix is 0) and every
+        With `zero_init` every branch adds nothing at first (its last matrix is 0) and every
         next token is equally likely (the head is 0), so the first steps move what matters.
         """
         for module in self.modules():
@@ -164,7 +164,7 @@ class Decoder(nn.Module):
         for name, parameter in self.named_parameters():
             if name.endswith(("columns", "basis")):
                 nn.init.normal_(parameter, std=0.02, generator=generator)
-            if silent and name.endswith(("mixer.out.weight", "feed.down.weight", "head.weight")):
+            if zero_init and name.endswith(("mixer.out.weight", "feed.down.weight", "head.weight")):
                 nn.init.zeros_(parameter)
         return self
 
@@ -177,10 +177,10 @@ class Decoder(nn.Module):
         *,
         cache: Cache | None = None,
         select: Tensor | None = None,
-        watch: list[AttentionRecord] | None = None,
+        record: list[AttentionRecord] | None = None,
     ) -> Tensor:
         """Logits for each position; `select` (flat indices into B*T) asks for those rows only."""
-        logits: Tensor = self.head(self.hidden(ids, cache=cache, select=select, watch=watch))
+        logits: Tensor = self.head(self.hidden(ids, cache=cache, select=select, record=record))
         return logits
 
     def hidden(
@@ -189,7 +189,7 @@ class Decoder(nn.Module):
         *,
         cache: Cache | None = None,
         select: Tensor | None = None,
-        watch: list[AttentionRecord] | None = None,
+        record: list[AttentionRecord] | None = None,
     ) -> Tensor:
         """The last normalised hidden state of each position, before the head.
 
@@ -209,11 +209,11 @@ class Decoder(nn.Module):
         if self.latent is None:
             *below, last = zip(self.blocks, _layers(cache, len(self.blocks)), strict=True)
             for block, layer in below:
-                x = block(x, rotation=self.rotation, cache=layer, watch=watch)
+                x = block(x, rotation=self.rotation, cache=layer, record=record)
             block, layer = last
-            x = block(x, rotation=self.rotation, cache=layer, watch=watch, select=select)
+            x = block(x, rotation=self.rotation, cache=layer, record=record, select=select)
         else:
-            x = self._through_latents(x, self.latent, start, cache, watch, select)
+            x = self._through_latents(x, self.latent, start, cache, record, select)
         if cache is not None:
             cache.length = stop
         normed: Tensor = self.norm(x)
@@ -225,7 +225,7 @@ class Decoder(nn.Module):
         latent: LatentPair,
         start: int,
         cache: Cache | None,
-        watch: list[AttentionRecord] | None,
+        record: list[AttentionRecord] | None,
         select: Tensor | None,
     ) -> Tensor:
         down, *inside, up = self.blocks
@@ -234,11 +234,11 @@ class Decoder(nn.Module):
         fresh = latent.new_latents(start, stop)
         basis = latent.basis[fresh].expand(x.shape[0], -1, -1)
         mask = latent.down_mask(fresh, stop).to(x.device)
-        z = down(basis, x, mask=mask, cache=layers[0], watch=watch)
+        z = down(basis, x, mask=mask, cache=layers[0], record=record)
         for block, layer in zip(inside, layers[1:-1], strict=True):
-            z = block(z, cache=layer, watch=watch)
+            z = block(z, cache=layer, record=record)
         mask = latent.up_mask(start, stop, fresh.stop).to(x.device)
-        result: Tensor = up(x, z, mask=mask, cache=layers[-1], watch=watch, select=select)
+        result: Tensor = up(x, z, mask=mask, cache=layers[-1], record=record, select=select)
         return result
 
 

@@ -68,10 +68,10 @@ class Heads(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[AttentionRecord] | None = None,
+        record: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
-        """`mask` None means causal self-attention; `watch` collects what a reader may see.
+        """`mask` None means causal self-attention; `record` collects what a reader may see.
 
         `select` (flat indices into B*T) asks for those rows only, (N, C).
         """
@@ -88,7 +88,7 @@ class Heads(nn.Module):
         if mask is None and not causal and query.shape[2] > 1:
             mask = causal_mask(query.shape[2], key.shape[2], x.device)
         scale = 1 / math.sqrt(query.shape[-1])
-        if watch is None:
+        if record is None:
             dropout = self.dropout if self.training else 0.0
             context = attend_fused(
                 query, key, value, scale=scale, mask=mask, causal=causal, dropout=dropout
@@ -98,13 +98,13 @@ class Heads(nn.Module):
                 mask = causal_mask(query.shape[2], key.shape[2], x.device)
             if key.shape[2]:
                 seen = attend(query, key, value, scale=scale, mask=mask)
-                watch.append(AttentionRecord.of(seen.weights, seen.scores, value, mask))
+                record.append(AttentionRecord.of(seen.weights, seen.scores, value, mask))
                 context = seen.context
             else:  # a perceiver's latents before the first is complete: nobody to listen to
                 nobody = query.new_zeros(*query.shape[:3], 0)
-                watch.append(AttentionRecord(nobody, nobody, value))
+                record.append(AttentionRecord(nobody, nobody, value))
                 context = torch.zeros_like(query)
-        return self.out(chosen(_merge(context), select))
+        return self.out(select_rows(_merge(context), select))
 
     def _project_apart(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         width = x.shape[-1]
@@ -146,7 +146,7 @@ class Synthesizer(nn.Module):
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
-        watch: list[AttentionRecord] | None = None,
+        record: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
         assert source is None, "a synthesizer compares nothing, so it cannot read another sequence"
@@ -158,11 +158,11 @@ class Synthesizer(nn.Module):
         scores = hidden @ self.columns[:, :length] + self.column_bias[:length]
         mask = causal_mask(x.shape[1], length, x.device)
         weights = softmax_over_keys(scores, mask)
-        if watch is not None:
-            watch.append(AttentionRecord.of(weights, scores, value, mask))
+        if record is not None:
+            record.append(AttentionRecord.of(weights, scores, value, mask))
         if self.training and self.dropout:
             weights = F.dropout(weights, self.dropout)
-        return self.out(chosen(_merge(weights @ value), select))
+        return self.out(select_rows(_merge(weights @ value), select))
 
 
 class Rotation(nn.Module):
@@ -225,7 +225,7 @@ def find_variant(name: str) -> Variant:
     return VARIANTS[name]
 
 
-def chosen(x: Tensor, select: Tensor | None) -> Tensor:
+def select_rows(x: Tensor, select: Tensor | None) -> Tensor:
     """The rows (N, C) of x (B, T, C) at flat indices; all of x where none are given."""
     return x if select is None else x.flatten(0, 1).index_select(0, select)
 

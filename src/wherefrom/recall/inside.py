@@ -92,33 +92,33 @@ def look_inside(
             f"{model.config.longest_input}; ask a shorter one."
         )
     name = _name_tokens(question, subject, offsets)
-    glances: list[AttentionRecord] = []
+    records: list[AttentionRecord] = []
     model.eval()
-    model(torch.tensor([ids]), watch=glances)
+    model(torch.tensor([ids]), record=records)
     heads = []
-    for layer, glance in enumerate(glances):
-        keys_are_tokens = glance.weights.shape[-1] == len(ids)
-        for head in range(glance.weights.shape[1]):
-            heads.append(_view(glance, layer, head, name if keys_are_tokens else None))
+    for layer, record in enumerate(records):
+        keys_are_tokens = record.weights.shape[-1] == len(ids)
+        for head in range(record.weights.shape[1]):
+            heads.append(_view(record, layer, head, name if keys_are_tokens else None))
     return InsideView(
         question=question,
         tokens=tuple(tokens.surface(token) for token in ids),
         name=name,
-        maps=tuple(glance.weights[0].double().numpy() for glance in glances),
+        maps=tuple(record.weights[0].double().numpy() for record in records),
         heads=tuple(view for view in heads if view is not None),
     )
 
 
 def _view(
-    glance: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None
+    record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None
 ) -> HeadView | None:
     """The last query of one head, or None when it may look nowhere."""
-    seen = glance.weights[0, head, -1] > 0
+    seen = record.weights[0, head, -1] > 0
     if not bool(seen.any()):
         return None
-    weights = glance.weights[0, head, -1].double().numpy()
-    values = glance.values[0, head].double().numpy()
-    scores = glance.scores[0, head, -1].double().numpy()
+    weights = record.weights[0, head, -1].double().numpy()
+    values = record.values[0, head].double().numpy()
+    scores = record.scores[0, head, -1].double().numpy()
     allowed = np.isfinite(scores)
     positive = weights[weights > 0]
     entropy = float(-(positive * np.log(positive)).sum())

@@ -69,7 +69,7 @@ class Processes:
     sharded: bool = False  # no process holds the whole model
 
     @property
-    def leads(self) -> bool:
+    def is_rank0(self) -> bool:
         """Whether this one writes files and talks."""
         return self.rank == 0
 
@@ -103,11 +103,11 @@ class Processes:
             return nullcontext()
         return model.no_sync()
 
-    def total(self, number: float) -> float:
+    def all_reduce_sum(self, number: float) -> float:
         """The sum over processes."""
         return self._reduce(number, sum_up=True)
 
-    def agree(self, number: float) -> float:
+    def broadcast(self, number: float) -> float:
         """The leading process's number, for all."""
         return self._reduce(number, sum_up=False)
 
@@ -121,10 +121,10 @@ class Processes:
             dist.broadcast(tensor, src=0)
         return float(tensor.item())
 
-    def lead(self, act: Callable[[], object]) -> None:
+    def on_rank0(self, act: Callable[[], object]) -> None:
         """Let the leading process act while the others wait; what it refuses, all refuse."""
         refusal: str | None = None
-        if self.leads:
+        if self.is_rank0:
             try:
                 act()
             except UserError as mistake:

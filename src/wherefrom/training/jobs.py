@@ -86,7 +86,7 @@ def train_and_keep(
             checkpoint_every=checkpoint_every,
         )
     except (Stopped, UserError) as end:
-        if processes.leads:
+        if processes.is_rank0:
             update_run(out, status="stopped" if isinstance(end, Stopped) else "failed")
         raise
     weights = whole_weights(model)
@@ -103,7 +103,7 @@ def train_and_keep(
             peak_mb=round(peak_memory(), 1),
         )
 
-    processes.lead(finish)
+    processes.on_rank0(finish)
 
 
 @dataclass(frozen=True)
@@ -228,14 +228,14 @@ def run_training(
         else settings.model_config_for(tokens.size)
     )
     job = _job(lesson, settings, config)
-    processes.lead(lambda: open_folder(out, job, resume=settings.resume))
+    processes.on_rank0(lambda: open_folder(out, job, resume=settings.resume))
     if is_finished(out):
         return load_run(out, device=device)
     documents = lesson.corpus.documents if lesson.corpus else ()
     questions = lesson.questions.questions if lesson.questions else ()
     data = TrainingData.encode(documents, questions, tokens, config.block)
     model = Decoder(config).initialise(
-        torch.Generator().manual_seed(settings.seed), silent=settings.recipe.silent_start
+        torch.Generator().manual_seed(settings.seed), zero_init=settings.recipe.zero_init
     )
     if lesson.parent is not None:
         load_weights(lesson.parent.folder / "model.safetensors", model)
@@ -252,7 +252,7 @@ def run_training(
         )
         write_shape(out, config, tokens)
 
-    processes.lead(start)
+    processes.on_rank0(start)
     train_and_keep(
         model,
         tokens,
@@ -289,7 +289,7 @@ def _job(lesson: TrainingJob, settings: Settings, config: ModelConfig) -> dict[s
         "model": config.model_dump(),
         "phases": [phase.model_dump(mode="json") for phase in lesson.phases],
         "seed": settings.seed,
-        "silent_start": settings.recipe.silent_start,
+        "zero_init": settings.recipe.zero_init,
         "tokens": _tokens_wanted(lesson, settings),
         "vocabulary": digest_of(lesson.vocabulary_from),
         "corpus": lesson.corpus.sha256 if lesson.corpus else None,
@@ -356,7 +356,7 @@ def retrain(
         "documents": digest_of([document.text for document in documents]),
         "twin_of": run.info["sha256"],
     }
-    processes.lead(lambda: open_folder(out, twin_job, resume=resume))
+    processes.on_rank0(lambda: open_folder(out, twin_job, resume=resume))
     if is_finished(out):
         return load_run(out, device=where)
     data_record = {
@@ -365,7 +365,7 @@ def retrain(
     }
     data = TrainingData.encode(documents, questions, tokens, config.block)
     model = Decoder(config).initialise(
-        torch.Generator().manual_seed(seed), silent=bool(job["silent_start"])
+        torch.Generator().manual_seed(seed), zero_init=bool(job["zero_init"])
     )
     model.to(where)
 
@@ -376,7 +376,7 @@ def retrain(
             lines = (json.dumps(asdict(stretch)) + "\n" for stretch in pace)
             write_whole(out / "pace.jsonl", "".join(lines))
 
-    processes.lead(start)
+    processes.on_rank0(start)
     train_and_keep(
         model,
         tokens,

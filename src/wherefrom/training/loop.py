@@ -201,7 +201,7 @@ def train(
         state = checkpoint.progress
         checkpoint.restore_model(model)
     told = state.total_steps - len(state.pending_losses)
-    metrics = Metrics(folder, after=told, writes=processes.leads)
+    metrics = Metrics(folder, after=told, writes=processes.is_rank0)
     inner: nn.Module = torch.compile(model, dynamic=True) if compiled else model  # type: ignore[assignment]
     runner = processes.wrap(inner)
     last_loss = float("nan")
@@ -212,7 +212,7 @@ def train(
             if checkpoint is not None and checkpoint.progress.phase == index:
                 checkpoint.restore_optimizers(optimizers)
             stream = stream_for(phase, data, [seed, index])
-            pace = _pace(phase, stream.epoch_steps, folder, index, writes=processes.leads)
+            pace = _pace(phase, stream.epoch_steps, folder, index, writes=processes.is_rank0)
             saved_at = time.monotonic()
             clock = time.perf_counter()
             for batch, place in stream.from_position(state.place):
@@ -225,7 +225,7 @@ def train(
                 noise = [seed, index, state.step, processes.rank] if model.config.dropout else None
                 last_loss = _step(runner, batch, optimizers, phase, processes, noise)
                 _refuse_divergence(last_loss, phase, state.step + 1)
-                seconds = processes.agree(state.seconds + time.perf_counter() - clock)
+                seconds = processes.broadcast(state.seconds + time.perf_counter() - clock)
                 state = replace(
                     state,
                     step=state.step + 1,
@@ -240,9 +240,11 @@ def train(
                 if state.total_steps % LOG_EVERY == 0:
                     state = metrics.log(state, phase, phase.lr * scale, pace, observe, model)
                 due = time.monotonic() - saved_at > checkpoint_every
-                wish = processes.agree(2 if interrupt.asked else int(due))
+                wish = processes.broadcast(2 if interrupt.asked else int(due))
                 if wish > 0:
-                    save_checkpoint(checkpoints, state, model, optimizers, writes=processes.leads)
+                    save_checkpoint(
+                        checkpoints, state, model, optimizers, writes=processes.is_rank0
+                    )
                     saved_at = time.monotonic()
                 if wish > 1:
                     raise Stopped
@@ -253,7 +255,7 @@ def train(
                 state = metrics.log(state, phase, rate, pace, observe, model)
             state = replace(state, phase=index + 1, step=0, place=StreamPosition(), seconds=0.0)
             checkpoint = None
-            save_checkpoint(checkpoints, state, model, [], writes=processes.leads)
+            save_checkpoint(checkpoints, state, model, [], writes=processes.is_rank0)
     return Outcome(
         steps=state.total_steps,
         tokens=state.tokens,
@@ -287,7 +289,7 @@ def _step(
     for optimizer in optimizers:
         optimizer.step()
     runner.zero_grad(set_to_none=True)
-    return processes.total(total)
+    return processes.all_reduce_sum(total)
 
 
 def _refuse_divergence(loss: float, phase: Phase, step: int) -> None:

@@ -18,6 +18,14 @@ from wherefrom.model.config import explain, parse_size
 SHIPPED = Path(__file__).parent / "shipped"
 DOCUMENT_OBJECTIVES = ("name", "text", "span", "salient")
 OBJECTIVES = (*DOCUMENT_OBJECTIVES, "question")
+RENAMED = {  # keys of earlier versions, in recipes and in the records of runs
+    "asked": "asked_fact_prob",
+    "lead": "prefix_prob",
+    "context": "context_loss_weight",
+    "left": "left_words",
+    "right": "right_words",
+    "silent_start": "zero_init",
+}
 
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -48,10 +56,13 @@ class Mixture(_Strict):
 
 
 class Phase(_Strict):
-    """One stretch of training with its own mixture, batch and optimizer.
+    """One part of training with its own mixture, batch and optimizer.
 
-    `share` is its part of a budget given on the command line; `epochs`, `steps` or `minutes` is
-    what it runs for otherwise.
+    share: its part of a budget given on the command line; `epochs`, `steps` or `minutes` is what
+    it runs for otherwise. Of salient windows: asked_fact_prob is the chance that the fact is drawn
+    by what questions ask for, left_words and right_words the most words around it,
+    context_loss_weight what those words count in the loss, and prefix_prob the chance that words
+    of another document come before the name.
     """
 
     name: str
@@ -73,11 +84,11 @@ class Phase(_Strict):
     floor: float = Field(default=0.1, ge=0, le=1)
     decay_from: float = Field(default=0.0, ge=0, lt=1)
     closing_mask: bool = True
-    asked: float = Field(default=0.0, ge=0, le=1)
-    left: int = Field(default=8, ge=0)
-    right: int = Field(default=6, ge=0)
-    context: float = Field(default=1.0, ge=0, le=1)
-    lead: float = Field(default=0.0, ge=0, le=1)
+    asked_fact_prob: float = Field(default=0.0, ge=0, le=1)
+    left_words: int = Field(default=8, ge=0)
+    right_words: int = Field(default=6, ge=0)
+    context_loss_weight: float = Field(default=1.0, ge=0, le=1)
+    prefix_prob: float = Field(default=0.0, ge=0, le=1)
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Phase:
@@ -111,7 +122,7 @@ class Recipe(_Strict):
     size: str = "small"
     variant: str = "rotary"
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    silent_start: bool = False
+    zero_init: bool = False
     phases: tuple[Phase, ...] = Field(min_length=1)
     scratch: Phase
 
@@ -168,4 +179,4 @@ def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
     try:
         return Recipe(**content)
     except ValidationError as problem:
-        raise UserError(f"the recipe {where}: {explain(problem, Recipe)}") from None
+        raise UserError(f"the recipe {where}: {explain(problem, Recipe, RENAMED)}") from None

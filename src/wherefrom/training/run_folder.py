@@ -31,6 +31,7 @@ from wherefrom.model.config import ModelConfig, make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
 from wherefrom.training.checkpoint import load_weights, save_weights
+from wherefrom.training.recipes import RENAMED
 
 FORMAT = 1
 PARTS = {"twins", "world"}  # what a study may put into a folder before its model is started
@@ -69,13 +70,22 @@ def open_folder(folder: str | Path, job: dict[str, Any], *, resume: bool) -> Pat
     check_folder(folder, resume=resume)
     record = folder / "run.json"
     if record.exists():
-        changed = _difference(read_json(record).get("job", {}), job)
+        changed = _difference(upgrade_job(read_json(record).get("job", {})), job)
         if changed is not None:
             raise UserError(
                 f"{folder} cannot be resumed: {changed}; repeat the first command, or choose "
                 "another --out."
             )
     return make_folder(folder)
+
+
+def upgrade_job(job: Any) -> Any:
+    """The record of a job with the recipe's keys as they are called now."""
+    if isinstance(job, list):
+        return [upgrade_job(each) for each in job]
+    if not isinstance(job, dict):
+        return job
+    return {RENAMED.get(key, key): upgrade_job(value) for key, value in job.items()}
 
 
 def check_folder(folder: Path, *, resume: bool) -> None:
@@ -136,6 +146,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     if not (folder / "run.json").is_file():
         raise UserError(f"{folder} is not a run: it holds no run.json.")
     info = read_json(folder / "run.json")
+    info["job"] = upgrade_job(info.get("job", {}))
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise UserError(

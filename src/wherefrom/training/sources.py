@@ -68,18 +68,18 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Exampl
         _need(len(documents), phase, "documents with capitalised spans or numbers")
 
         def make(i: int, rng: np.random.Generator) -> Example:
-            fact = pick_fact(documents[i], rng, asked_prob=phase.asked)
+            fact = pick_fact(documents[i], rng, asked_prob=phase.asked_fact_prob)
             prefix = None
-            if phase.lead and rng.random() < phase.lead:
+            if phase.prefix_prob and rng.random() < phase.prefix_prob:
                 prefix = pick_prefix(documents[int(rng.integers(len(documents)))], rng)
             return salient_example(
                 documents[i],
                 fact,
                 block,
                 rng,
-                left=phase.left,
-                right=phase.right,
-                context_loss_weight=phase.context,
+                left=phase.left_words,
+                right=phase.right_words,
+                context_loss_weight=phase.context_loss_weight,
                 prefix=prefix,
             )
 

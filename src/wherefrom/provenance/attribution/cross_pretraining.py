@@ -464,7 +464,7 @@ def cross_pretrain(
         **summarise(pairs, seed=settings.seed),
     }
     record["people"]["calibration"] = len(halves.people) - len(pairs)
-    join_processes().lead(lambda: write_json(out / RESULT, record))
+    join_processes().on_rank0(lambda: write_json(out / RESULT, record))
     return record
 
 
@@ -561,7 +561,7 @@ def _make_reader(
         update_run(folder, left_out=left_out)
         ensure_evidence(read, folder / EVIDENCE).close()
 
-    join_processes().lead(record)
+    join_processes().on_rank0(record)
     evidence = ensure_evidence(read, folder / EVIDENCE)
     confidence = _known_confidence(run, people)
     if confidence is None:
@@ -578,7 +578,7 @@ def _make_reader(
             seed=settings.seed,
         )
         fitted = confidence
-        join_processes().lead(lambda: save_confidence(folder, fitted))
+        join_processes().on_rank0(lambda: save_confidence(folder, fitted))
     judged = tuple(person for person in people if person.role == JUDGED)
     return Reader(half, run, evidence, confidence, judged)
 
@@ -609,7 +609,7 @@ def _scratch_twin(
             shutil.copytree(first, copied)
             copied.rename(folder)
 
-        join_processes().lead(copy)
+        join_processes().on_rank0(copy)
         settings = replace(settings, resume=True)
     return run_training(lesson, settings, folder, observe=observe)
 

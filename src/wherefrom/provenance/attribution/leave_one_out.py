@@ -158,7 +158,7 @@ def leave_out(
         checkpoint_every=checkpoint_every,
     )
     record = compare(run, twin, about)
-    join_processes().lead(lambda: write_json(folder / RECORD, record))
+    join_processes().on_rank0(lambda: write_json(folder / RECORD, record))
     return record
 
 

@@ -43,7 +43,7 @@ def attention_on(
     places = torch.tensor(names).reshape(-1, 2)
     for chunk in chunks_of(prompts, next(model.parameters()).device):
         glances: list[AttentionRecord] = []
-        model.hidden(chunk.ids, watch=glances)
+        model.hidden(chunk.ids, record=glances)
         span = places[torch.from_numpy(chunk.rows)].to(chunk.ids.device)
         keys = torch.arange(chunk.ids.shape[1], device=chunk.ids.device)
         name = (keys >= span[:, :1]) & (keys < span[:, 1:])
