@@ -24,7 +24,7 @@ from records import keep
 
 from wherefrom.corpus.documents import Corpus, Document
 from wherefrom.corpus.world.names import ORIGINS, read_names
-from wherefrom.corpus.world.places import read_gazetteer
+from wherefrom.corpus.world.places import read_places
 from wherefrom.provenance.evidence.index import Evidence, build_evidence, open_evidence
 
 QUESTIONS = 1_000  # of each kind
@@ -33,13 +33,13 @@ QUESTIONS = 1_000  # of each kind
 def make_corpus(count: int, rng: random.Random) -> tuple[Corpus, list[str], list[str]]:
     """A corpus of `count` lines, the names in it, and names that are not."""
     lists = [read_names(origin) for origin in ORIGINS]
-    world = read_gazetteer()
+    world = read_places()
 
     def draw() -> str:
         names = rng.choice(lists)
         woman = rng.random() < 0.5
-        given, family = rng.choice(names.given(woman)), rng.choice(names.family(woman))
-        return f"{given} {rng.choice(names.given(woman))} {family}"
+        given, family = rng.choice(names.given[woman]), rng.choice(names.family[woman])
+        return f"{given} {rng.choice(names.given[woman])} {family}"
 
     people = [draw() for _ in range(count)]
     documents = []

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
-from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
-
-
-def fail_with(problem: BaseException):
-    def failing(*_: object, **__: object) -> None:
-        raise problem
-
-    return failing
+from wherefrom.storage import (
+    make_folder,
+    read_json,
+    sha256_of,
+    write_all,
+    write_json,
+    write_whole,
+)
 
 
 @pytest.mark.parametrize("content", ["Zürich\r\n", b"\x00\xff\r\n", "", b""])
@@ -34,50 +34,55 @@ def test_what_is_written_is_read_back_byte_for_byte(tmp_path, content):
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("older", [None, b"older"])
+@pytest.mark.parametrize(
+    ("problem", "raised"),
+    [
+        (OSError(28, "No space left on device"), UserError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (MemoryError(), MemoryError),
+    ],
+    ids=["full-disk", "ctrl-c", "memory"],
+)
 def test_a_failure_at_any_step_leaves_what_was_there_and_nothing_else(
-    tmp_path, monkeypatch, step, older
+    tmp_path, monkeypatch, step, older, problem, raised
 ):
     path = tmp_path / "file"
     if older is not None:
         path.write_bytes(older)
+
+    def fail(*_: object) -> None:
+        raise problem
+
     with monkeypatch.context() as broken:
-        broken.setattr(os, step, fail_with(OSError(28, "No space left on device")))
-        with pytest.raises(UserError, match="No space left on device") as caught:
+        broken.setattr(os, step, fail)
+        with pytest.raises(raised) as caught:
             write_whole(path, b"newer")
-    assert str(path) in str(caught.value)
+    if raised is UserError:
+        assert f"{path} cannot be written: No space left on device" in str(caught.value)
     assert os.listdir(tmp_path) == ([] if older is None else ["file"])
     if older is not None:
         assert path.read_bytes() == older
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
-@pytest.mark.parametrize("problem", [KeyboardInterrupt(), MemoryError()], ids=["ctrl-c", "memory"])
-def test_an_interruption_at_any_step_goes_on_up_and_leaves_what_was_there(
-    tmp_path, monkeypatch, step, problem
-):
-    path = tmp_path / "file"
-    path.write_bytes(b"older")
-    with monkeypatch.context() as broken:
-        broken.setattr(os, step, fail_with(problem))
-        with pytest.raises(type(problem)):
-            write_whole(path, b"newer")
-    assert os.listdir(tmp_path) == ["file"]
-    assert path.read_bytes() == b"older"
+def test_no_name_changes_hands_before_the_bytes_of_all_files_are_on_the_disk(tmp_path, monkeypatch):
+    replace, fsync, steps = os.replace, os.fsync, []
 
-
-def test_the_name_changes_hands_only_when_the_bytes_are_on_the_disk(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    path.write_bytes(b"older")
-    replace, seen = os.replace, []
-
-    def watching(source: str, target: Path) -> None:
-        seen.append((Path(source).read_bytes(), Path(target).read_bytes()))
+    def watch_replace(source: Path, target: Path) -> None:
+        steps.append((source.read_bytes(), target.read_bytes()))
         replace(source, target)
 
-    monkeypatch.setattr(os, "replace", watching)
-    write_whole(path, b"newer")
-    assert seen == [(b"newer", b"older")]
-    assert path.read_bytes() == b"newer"
+    def watch_fsync(handle: int) -> None:
+        steps.append("on disk")
+        fsync(handle)
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    write_all({one: b"older 1", two: b"older 2"})
+    monkeypatch.setattr(os, "replace", watch_replace)
+    monkeypatch.setattr(os, "fsync", watch_fsync)
+    write_all({one: b"newer 1", two: "newer 2"})
+    renamed = [(b"newer 1", b"older 1"), (b"newer 2", b"older 2")]
+    assert steps == ["on disk", "on disk", *renamed]
+    assert (one.read_bytes(), two.read_bytes()) == (b"newer 1", b"newer 2")
 
 
 def test_a_written_file_may_be_read_by_whom_the_umask_allows(tmp_path):
@@ -85,14 +90,8 @@ def test_a_written_file_may_be_read_by_whom_the_umask_allows(tmp_path):
     try:
         write_whole(tmp_path / "file", "text")
         assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
-        assert os.umask(0o027) == 0o027
     finally:
-        os.umask(before)
-
-
-def test_a_missing_folder_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="cannot be written"):
-        write_whole(tmp_path / "nowhere" / "file", "text")
+        assert os.umask(before) == 0o027
 
 
 JSON = st.recursive(
@@ -132,20 +131,21 @@ def test_a_broken_record_is_one_sentence_with_its_path(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_record_and_a_folder_are_one_sentence(tmp_path):
+def test_what_is_missing_or_of_the_wrong_kind_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="cannot be written"):
+        write_whole(tmp_path / "nowhere" / "file", "text")
     with pytest.raises(UserError, match="does not exist"):
         read_json(tmp_path / "record.json")
     with pytest.raises(UserError, match="cannot be read"):
         read_json(tmp_path)
-
-
-def test_a_folder_is_made_with_its_parents_and_may_be_there_already(tmp_path):
     folder = make_folder(tmp_path / "a" / "b")
-    assert folder.is_dir()
     assert make_folder(folder) == folder
+    assert folder.is_dir()
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="is a file; a folder was expected"):
         make_folder(tmp_path / "file")
+    with pytest.raises(UserError, match="cannot be made"):
+        make_folder(tmp_path / "file" / "deeper")
 
 
 def test_the_hash_of_a_file_is_of_its_bytes(tmp_path):

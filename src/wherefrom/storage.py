@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +19,34 @@ from wherefrom.errors import UserError
 
 def write_whole(path: str | Path, content: bytes | str) -> None:
     """Write `content` to `path` in one step; the folder must exist."""
-    path = Path(path)
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+    write_all({Path(path): content})
+
+
+def write_all(contents: Mapping[Path, bytes | str]) -> None:
+    """Write several files; none is replaced before all of them are on the disk."""
+    written: dict[Path, Path] = {}  # temporary name -> name
+    path = Path()
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        for path, content in contents.items():
+            temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+            written[temporary] = path
+            with temporary.open("xb") as file:
+                file.write(content.encode("utf-8") if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+        for temporary, path in written.items():
+            os.replace(temporary, path)
     except OSError as problem:
-        raise UserError(f"{path} cannot be written: {problem.strerror}.") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as problem:
-        temporary.unlink(missing_ok=True)
         raise UserError(
             f"{path} cannot be written: {problem.strerror}; what was there before is unchanged."
         ) from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    finally:
+        for temporary in written:
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, record: Any) -> None:
-    """A record as readable JSON; NaN and infinity are refused, since no other reader takes them."""
+    """A record as readable JSON; NaN and infinity are refused, since JSON does not have them."""
     text = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
     write_whole(path, text + "\n")
 
@@ -61,10 +65,12 @@ def read_json(path: str | Path) -> Any:
 
 
 def make_folder(path: str | Path) -> Path:
-    """The folder, made if need be, or a sentence about why it cannot be had."""
+    """The folder, made if need be, or a sentence about why it cannot be made."""
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(f"{path} is a file; a folder was expected.") from None
     except OSError as problem:
         raise UserError(f"the folder {path} cannot be made: {problem.strerror}.") from None
     return path

@@ -191,6 +191,6 @@ def test_a_folder_with_something_in_it_is_left_as_it_is(tmp_path):
 def test_a_file_in_the_place_of_the_folder_is_one_sentence(tmp_path: Path):
     (tmp_path / "file").write_text("mine")
     tokens = tokens_of("chars")
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="a folder was expected"):
         export_model(model_of("llama", tokens), tokens, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.world.places import COUNTRIES
-from wherefrom.corpus.world.places import read_gazetteer as read_world
+from wherefrom.corpus.world.places import COUNTRIES, read_places
 from wherefrom.provenance.gazetteer import ALIASES, UNKNOWN, Location, read_gazetteer
 
 
@@ -79,7 +78,7 @@ def test_every_alias_leads_to_an_area():
 
 
 def test_every_place_of_the_embedded_world_is_known():
-    places = [(p.name, p.country.code) for some in read_world().cities.values() for p in some]
+    places = [(p.name, p.country.code) for some in read_places().cities.values() for p in some]
     for country in COUNTRIES:
         places += [(name, country.code) for name in (country.name, *country.regions)]
     found = [(name, code, locate(name)) for name, code in places]

@@ -22,18 +22,20 @@ def world(people: int, seed: int, out: Path, as_json: bool) -> None:
     summary = summarize_world(made)
     write_world(made, out)
     if as_json:
-        print_json(summary.as_record() | {"out": str(out)})
+        print_json(summary | {"out": str(out)})
         return
+    splits = " / ".join(f"{summary[split]:,}" for split in ("train", "dev", "unseen"))
+    place, share = summary["majority_place"], summary["majority_share"]
     rows = [
-        ("people", f"{summary.people:,}"),
-        ("  train / dev / unseen", f"{summary.train:,} / {summary.dev:,} / {summary.unseen:,}"),
-        ("documents", f"{summary.documents:,}"),
-        ("characters", f"{summary.characters:,}"),
-        ("birthplaces", f"{summary.places:,}"),
-        ("  stated in a document", f"for {summary.stated:.1%} of train and dev"),
-        ("  commonest", f"{summary.majority_place}, {summary.majority_share:.1%} of the people"),
+        ("people", f"{summary['people']:,}"),
+        ("  train / dev / unseen", splits),
+        ("documents", f"{summary['documents']:,}"),
+        ("characters", f"{summary['characters']:,}"),
+        ("birthplaces", f"{summary['places']:,}"),
+        ("  stated in a document", f"for {summary['stated']:.1%} of train and dev"),
+        ("  commonest", f"{place}, {share:.1%} of the people"),
     ]
-    print_table(("world", f"seed {summary.seed}"), rows)
+    print_table(("world", f"seed {summary['seed']}"), rows)
     echo_err(f"written to {out}")
 
 

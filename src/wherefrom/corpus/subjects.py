@@ -419,7 +419,7 @@ def _draw_foreign(rng: np.random.Generator) -> str:
     """A name from Faker's lists, every origin equally likely."""
     lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
     woman = bool(rng.random() < 0.5)
-    given, family = lists.given(woman), lists.family(woman)
+    given, family = lists.given[woman], lists.family[woman]
     return f"{given[int(rng.integers(len(given)))]} {family[int(rng.integers(len(family)))]}"
 
 

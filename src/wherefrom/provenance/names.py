@@ -140,8 +140,8 @@ Words = tuple[list[str], list[str]]  # given names, family names
 def _words(origin: Origin) -> Words:
     lists = read_names(origin)
     return (
-        sorted({*lists.given_women, *lists.given_men}),
-        sorted({*lists.family_women, *lists.family_men}),
+        sorted({*lists.given[0], *lists.given[1]}),
+        sorted({*lists.family[0], *lists.family[1]}),
     )
 
 
