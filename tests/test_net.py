@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from net import GOLDEN, PARTS, differences, reduced
 
 SCRIPT = Path(__file__).with_name("net.py")
-sys.path.insert(0, str(SCRIPT.parent))
-from net import GOLDEN, PARTS, differences, reduced  # noqa: E402
-
 HELP = "\nIf it is intended: python tests/net.py --write, and a line in CHANGELOG.md."
 
 
