@@ -14,7 +14,8 @@ package but its entry point, so that renaming and moving inside cannot break it.
     study     the JSON of all other commands and of the page, on one small study
 
 A difference that is intended is accepted by running --write again, together with a line in
-CHANGELOG.md that tells users about it. One that is not intended is a bug.
+CHANGELOG.md that tells users about it. One that is not intended is a bug. A conflict in net.json,
+where two changes meet, is resolved by --check and --write after the rebase.
 
 What depends on the clock or the machine (seconds, speeds, memory, dates, versions, commits) is
 masked. Numbers are compared with a relative tolerance of 1e-4 (or 1e-6 absolute), all else exactly;
