@@ -45,7 +45,7 @@ def test_a_quiet_study_writes_it_too(command, studied, quick_recipe):
 
 
 def test_real_records_fill_every_section(studied):
-    report = make_report(studied).to_dict()
+    report = make_report(studied)
     assert [one["id"] for one in report["sections"] if one["missing"]] == ["twins"]
     assert all(one["answered"] for one in report["questions"])
     results = json.loads((studied / "run.json").read_text("utf-8"))["results"]
@@ -65,7 +65,7 @@ def test_the_same_records_give_the_same_file(command, studied, tmp_path):
 def test_json_and_markdown_go_to_stdout_or_by_the_ending(command, studied, tmp_path):
     ended = command("report", studied, "--format", "json")
     assert ended.code == 0, ended.err
-    assert json.loads(ended.out) == make_report(studied).to_dict()
+    assert json.loads(ended.out) == make_report(studied)
     command("report", studied, "--out", tmp_path / "report.json")
     assert (tmp_path / "report.json").read_text("utf-8") == ended.out
     ended = command("report", studied, "--format", "md")

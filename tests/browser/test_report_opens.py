@@ -28,7 +28,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         one["answer"] = f"{HOSTILE} {one['answer']}"
     write_lines(run / "judged.jsonl", judged)
     path = run / "report.html"
-    path.write_text(render_html(make_report(run).to_dict()), encoding="utf-8")
+    path.write_text(render_html(make_report(run)), encoding="utf-8")
     return path
 
 

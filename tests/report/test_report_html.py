@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 
 def render(run: Path) -> tuple[dict[str, Any], Page]:
-    report = make_report(run).to_dict()
+    report = make_report(run)
     return report, Page(render_html(report))
 
 
@@ -151,7 +151,7 @@ def test_hostile_names_and_runs_are_escaped(hostile):
 
 
 def test_markdown_has_no_markup_of_strangers(hostile, made):
-    text = render_markdown(make_report(hostile).to_dict())
+    text = render_markdown(make_report(hostile))
     assert not re.search(r"(?<!\\)<script", text)
     assert not re.search(r"(?<!\\)<img", text)
     report, _ = made

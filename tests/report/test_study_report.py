@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from report_samples import PEOPLE, make_judgement, write, write_run
 
 from wherefrom.errors import UserError
-from wherefrom.report.sections import mark
-from wherefrom.report.study_report import SECTIONS, make_report, read_report
+from wherefrom.report.sections import SECTIONS, mark
+from wherefrom.report.study_report import make_report, read_report
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(run: Path) -> dict[str, Any]:
-    return make_report(run).to_dict()
+    return make_report(run)
 
 
 def section(report: dict[str, Any], id: str) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def column(found: dict[str, Any], name: str) -> list[Any]:
 
 
 def test_a_whole_run_has_every_section_but_twins(report):
-    assert [one["id"] for one in report["sections"]] == [id for id, _, _ in SECTIONS]
+    assert [one["id"] for one in report["sections"]] == [id for id, *_ in SECTIONS]
     assert [one["id"] for one in report["sections"] if one["missing"]] == ["twins"]
     assert json.loads(json.dumps(report, allow_nan=False)) == report
 
@@ -56,21 +56,21 @@ def test_recall_stands_beside_the_baselines(report):
 def test_pretraining_that_did_not_help_is_not_praised(tmp_path):
     row = {"about": "always Rome", "correct": 5, "total": 100, "recall": 0.05, "seconds": None}
     rows = [{**row, "name": name} for name in ("majority", "no pretraining", "pretrained")]
-    report = make_report(write_run(tmp_path / "run", results=rows)).to_dict()
+    report = make_report(write_run(tmp_path / "run", results=rows))
     assert section(report, "recall")["sentence"].startswith("Not shown here")
 
 
 def test_recall_by_documents_and_by_place_adds_up(report):
     found = section(report, "documents")
-    assert dict(zip(column(found, "documents"), column(found, "people"), strict=True)) == {
+    assert dict(zip(column(found, "documents"), column(found, "subjects"), strict=True)) == {
         "0": 3, "1": 3, "2": 1,
     }  # fmt: skip
-    assert "75.0 % of 4 people it read a document about" in found["sentence"]
+    assert "75.0 % of 4 subjects it read a document about" in found["sentence"]
     assert "33.3 % of 3 it read none about" in found["sentence"]
     assert "states 3 of its 4 right answers" in found["sentence"]
     assert "gets 7.0 %" in found["sentence"]
-    places = section(report, "places")
-    rows = {row[0]: row[1:] for row in places["table"]["rows"]}
+    answers = section(report, "answers")
+    rows = {row[0]: row[1:] for row in answers["table"]["rows"]}
     assert rows["Rome"] == [2, 1, 0.5]
     assert rows["an answer in training"] == [3, 2, pytest.approx(2 / 3)]
     assert rows["no answer in training"] == [1, 1, 1.0]
@@ -178,14 +178,14 @@ def test_the_map_of_names_keeps_every_share(report):
         (["origins.json"], ["names"]),
         (["metrics.jsonl"], ["curves"]),
         (["evidence.sqlite"], []),
-        (["judged.jsonl"], ["places", "examples"]),
+        (["judged.jsonl"], ["answers", "examples"]),
     ],
 )
 def test_what_a_run_does_not_have_is_said(tmp_path, files, lost):
     run = write_run(tmp_path / "run")
     for name in files:
         (run / name).unlink()
-    report = make_report(run).to_dict()
+    report = make_report(run)
     missing = [one["id"] for one in report["sections"] if one["missing"]]
     assert sorted(missing) == sorted([*lost, "twins"])
     assert all(one["sentence"] for one in report["sections"])
@@ -203,7 +203,7 @@ def test_an_old_run_has_a_report_all_the_same(tmp_path):
         if path.is_file() and path.name != "metrics.jsonl":
             path.unlink()
     write(run / "run.json", info)
-    report = make_report(run).to_dict()
+    report = make_report(run)
     told = [one["id"] for one in report["sections"] if not one["missing"]]
     assert told == ["recall", "curves", "cost", "made"]
     assert "cannot be read" not in json.dumps(report)
@@ -220,18 +220,16 @@ def test_places_of_an_old_run_come_from_its_predictions(tmp_path):
         (run / name).unlink()
     (run / "predictions").mkdir()
     (run / "predictions" / "dev.txt").write_text("Rome\nRome\n", encoding="utf-8")
-    rows = {
-        row[0]: row[1:] for row in section(make_report(run).to_dict(), "places")["table"]["rows"]
-    }
+    rows = {row[0]: row[1:] for row in section(make_report(run), "answers")["table"]["rows"]}
     assert rows["Rome"] == [1, 1, 1.0]
     assert rows["Oslo"] == [1, 0, 0.0]
     dev.write_text("Where was Al Ox born?\tLima\nWhere was Bo Ox born?\tOslo\n", encoding="utf-8")
-    assert section(make_report(run).to_dict(), "places")["missing"]
+    assert section(make_report(run), "answers")["missing"]
 
 
 def test_a_judgement_of_other_weights_is_left_out(tmp_path):
     run = write_run(tmp_path / "run", sha256="cd" * 32)
-    report = make_report(run).to_dict()
+    report = make_report(run)
     assert section(report, "grades")["missing"]
     assert section(report, "examples")["missing"]
     assert any("other weights" in note for note in report["notes"])
@@ -242,7 +240,7 @@ def test_a_judgement_of_an_earlier_version_is_left_out(tmp_path):
     record = json.loads((run / "judgement.json").read_text("utf-8"))
     record["promises"] = record.pop("guarantees")
     (run / "judgement.json").write_text(json.dumps(record), "utf-8")
-    report = make_report(run).to_dict()
+    report = make_report(run)
     assert section(report, "grades")["missing"]
     assert any("written by an earlier version" in note for note in report["notes"])
 
@@ -257,7 +255,7 @@ def test_twins_are_reported_where_they_were_made(tmp_path):
          "with": {"answer": "Rome"}, "without": {"answer": "Oslo"}, "score": 3.5,
          "truth": "remembered", "why": "It needed the line."},
     )  # fmt: skip
-    found = section(make_report(run).to_dict(), "twins")
+    found = section(make_report(run), "twins")
     assert not found["missing"]
     assert found["table"]["rows"] == [["Ann Clark", 1, "Rome", "Oslo", "Rome", 3.5, "remembered"]]
     assert found["more"] == ["It needed the line."]
@@ -277,7 +275,7 @@ def test_twins_are_reported_where_they_were_made(tmp_path):
 def test_broken_records_cost_their_sections_alone(tmp_path, broken, content):
     run = write_run(tmp_path / "run")
     (run / broken).write_text(content, encoding="utf-8")
-    report = make_report(run).to_dict()
+    report = make_report(run)
     assert not section(report, "recall")["missing"]
     json.dumps(report, allow_nan=False)
 
@@ -286,7 +284,7 @@ def test_cut_lines_are_counted_in_a_note(tmp_path):
     run = write_run(tmp_path / "run")
     with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
         file.write('{"step": 4')
-    assert "metrics.jsonl has 1 broken line" in " ".join(make_report(run).notes)
+    assert "metrics.jsonl has 1 broken line" in " ".join(make_report(run)["notes"])
 
 
 @pytest.mark.parametrize(
@@ -321,13 +319,13 @@ def test_the_samples_have_every_verdict():
 @pytest.mark.parametrize("key", ["job", "data", "results", "versions", "notes", "command"])
 @pytest.mark.parametrize("odd", [3, ["x"]])
 def test_a_strange_run_json_still_gives_a_report(tmp_path, key, odd):
-    report = make_report(write_run(tmp_path / "run", **{key: odd})).to_dict()
+    report = make_report(write_run(tmp_path / "run", **{key: odd}))
     assert len(report["sections"]) == len(SECTIONS)
     json.dumps(report, allow_nan=False)
 
 
 def test_questions_that_ask_for_no_place_are_not_told_of_places(tmp_path):
     run = write_run(tmp_path / "run", template="Who taught {subject}?")
-    found = section(make_report(run).to_dict(), "places")
+    found = section(make_report(run), "answers")
     assert found["title"] == "By answer"
     assert "place" not in found["sentence"]

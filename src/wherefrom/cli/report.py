@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from wherefrom.cli.output import echo_err
 from wherefrom.errors import UserError
-
-if TYPE_CHECKING:
-    from wherefrom.report.study_report import Report
 
 FORMATS = ("html", "json", "md")
 ENDINGS = {".json": "json", ".md": "md", ".markdown": "md"}
@@ -42,7 +39,7 @@ def report(run: Path | None, out: Path | None, form: str | None) -> None:
     if out is None and form != "html":
         click.echo(_render(made, form), nl=False)
         return
-    _write(made, made.run / NAME if out is None else out, form, echo_err)
+    _write(made, Path(made["run"]) / NAME if out is None else out, form, echo_err)
 
 
 def write_study_report(folder: Path, *, say: Callable[[str], None]) -> None:
@@ -58,26 +55,25 @@ def write_study_report(folder: Path, *, say: Callable[[str], None]) -> None:
         echo_err(f"no report: {problem}")
 
 
-def _write(made: Report, out: Path, form: str, say: Callable[[str], None]) -> None:
+def _write(made: dict[str, Any], out: Path, form: str, say: Callable[[str], None]) -> None:
     from wherefrom.storage import write_whole
 
-    inside = out.resolve().parent == made.run.resolve()
+    inside = out.resolve().parent == Path(made["run"]).resolve()
     if inside and out.exists() and not out.name.startswith("report"):
         raise UserError(f"{out} belongs to the run and is not overwritten; choose another --out.")
     write_whole(out, _render(made, form))
     say(f"report written to {out}")
 
 
-def _render(made: Report, form: str) -> str:
+def _render(made: dict[str, Any], form: str) -> str:
     import json
 
-    record = made.to_dict()
     if form == "json":
-        return json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+        return json.dumps(made, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
     if form == "md":
         from wherefrom.report.render import render_markdown
 
-        return render_markdown(record)
+        return render_markdown(made)
     from wherefrom.report.render import render_html
 
-    return render_html(record)
+    return render_html(made)

@@ -153,9 +153,9 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
     return figure
 
 
-def places_bars(rows: Sequence[Record]) -> go.Figure:
-    """Right and wrong answers for people of the commonest places. rows: place, right, wrong."""
-    names = [label(row["place"]) for row in rows]
+def answers_bars(rows: Sequence[Record]) -> go.Figure:
+    """Right and wrong, by the commonest right answers. rows: answer, right, wrong."""
+    names = [label(row["answer"]) for row in rows]
     figure = go.Figure()
     for key, colour in (("right", RIGHT), ("wrong", WRONG)):
         figure.add_bar(
@@ -164,7 +164,7 @@ def places_bars(rows: Sequence[Record]) -> go.Figure:
             textposition="inside", insidetextanchor="middle", textangle=0,
             hovertemplate="%{y}: %{x} " + key + "<extra></extra>",
         )  # fmt: skip
-    themed(figure, x="people asked about", y="")
+    themed(figure, x="questions", y="")
     figure.update_layout(barmode="stack", height=130 + 26 * len(rows), uniformtext=_READABLE)
     figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
     return _legend_on_top(figure)
@@ -185,7 +185,7 @@ def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
     themed(figure, x="", y="")
     _mark_phases(figure, runs[0][1])
     figure.update_xaxes(title_text="minutes of training", row=2, col=1)
-    figure.update_yaxes(title_text="loss (nats a token)", rangemode="tozero", row=1, col=1)
+    figure.update_yaxes(title_text="loss (nats per token)", rangemode="tozero", row=1, col=1)
     figure.update_yaxes(title_text="tokens / s", rangemode="tozero", row=2, col=1)
     figure.update_layout(height=460)
     return _legend_on_top(figure)
@@ -215,7 +215,7 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
             name=name, mode="lines+markers", line={"color": colour, "width": 1.5},
             marker={"size": [5 + 6 * one["people"] / most for one in bins]},
             customdata=[one["people"] for one in bins],
-            hovertemplate="%{customdata} people, sure to %{x:.1%}, right %{y:.1%}<extra></extra>",
+            hovertemplate="%{customdata} subjects at %{x:.1%}: %{y:.1%} right<extra></extra>",
         )  # fmt: skip
     themed(figure, x="confidence", y="share that was right")
     for axis in (figure.update_xaxes, figure.update_yaxes):
@@ -285,7 +285,7 @@ def grades_bars(rows: Sequence[Record]) -> go.Figure:
             customdata=[row[key] for row in rows],
             hovertemplate="%{customdata} " + name + " (%{x:.1%})<extra>%{y}</extra>",
         )  # fmt: skip
-    themed(figure, x="share of people", y="")
+    themed(figure, x="share of subjects", y="")
     figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_HALVES)
     figure.update_yaxes(autorange="reversed", showgrid=False)
     figure.update_layout(barmode="stack", height=120 + 46 * len(rows), uniformtext=_READABLE)
@@ -298,7 +298,7 @@ def darkest(record: Record) -> float:
 
 
 def origins_map(record: Record) -> go.Figure:
-    """Where names of each origin are said to be born: a row an origin, a column a country."""
+    """Where names of each origin are said to be born: a row per origin, a column per country."""
     countries, matrix = list(record["countries"]), record["matrix"]
     shown = min(COLUMNS, len(countries) - 1)  # the last one stands for places in no gazetteer
     names = [*countries[:shown], "others", "no known place"]

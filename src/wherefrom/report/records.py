@@ -1,6 +1,6 @@
-"""What a run folder has written down about itself, read for a report and never computed anew.
+"""What a run folder has recorded about itself, read for a report and never computed again.
 
-A run may be older than some of its records, or come from a stranger: what is missing is None or
+A run may be older than some of its records, or come from somebody else: what is missing is None or
 empty, and what is broken is named in `problems`. No model is loaded.
 """
 
@@ -20,32 +20,27 @@ Rows = tuple[dict[str, Any], ...]
 class Records:
     """The records of one finished run.
 
-    metrics, scratch: training as it went, of the model and of its twin that read nothing;
-    judgement: with the curves where judgement.json has them; without: twins that did not read one
-    person's documents; crossing: twins.json of the folder that this run is a reader of.
+    metrics, scratch: the training of the model and of its twin that read nothing; judgement: with
+    the curves where judgement.json has them; without: twins that did not read one subject's
+    documents; crossing: twins.json of the folder that this run is a reader of.
     """
 
     folder: Path
     info: dict[str, Any]
     metrics: Rows
     scratch: Rows
-    scratch_info: dict[str, Any]
     judgement: dict[str, Any] | None
     judged: Rows
-    people: Rows
+    subjects: Rows
     calibration: dict[str, Any] | None
     origins: dict[str, Any] | None
     without: Rows
     crossing: dict[str, Any] | None
     problems: tuple[str, ...]
 
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
-
 
 def read_records(folder: str | Path) -> Records:
-    """The records of a finished run, or a sentence about why there can be no report."""
+    """The records of a finished run; UserError for what is no run or has not finished."""
     folder = Path(folder)
     if not (folder / "run.json").is_file():
         raise UserError(f"{folder} is not a run: it holds no run.json.")
@@ -55,67 +50,48 @@ def read_records(folder: str | Path) -> Records:
         raise UserError(f"{folder / 'run.json'} is not the record of a run: it is broken.")
     if info.get("status") != "finished":
         raise UserError(
-            f"the run {folder} has not finished training, so there is nothing to report; go on "
-            "with it by repeating its command with --resume."
+            f"the run {folder} has not finished training, so there is nothing to report; continue "
+            "it by repeating its command with --resume."
         )
-    twin = folder / "twins" / "scratch"
     judgement = _judgement(folder, info, problems)
+    without = [_record(p, problems) for p in sorted(folder.glob("twins/without-*/without.json"))]
+    here = folder.resolve()
+    crossing = _record(here.parent / "twins.json", problems) or {}
+    readers = [one for one in crossing.get("readers") or () if isinstance(one, dict)]
     return Records(
         folder=folder,
         info=info,
         metrics=_lines(folder / "metrics.jsonl", problems),
-        scratch=_lines(twin / "metrics.jsonl", problems),
-        scratch_info=_record(twin / "run.json", problems) or {},
+        scratch=_lines(folder / "twins" / "scratch" / "metrics.jsonl", problems),
         judgement=judgement,
         judged=_lines(folder / "judged.jsonl", problems) if judgement else (),
-        people=_lines(folder / "subjects.jsonl", problems),
+        subjects=_lines(folder / "subjects.jsonl", problems),
         calibration=_record(folder / "calibration.json", problems),
         origins=_record(folder / "origins.json", problems),
-        without=_without(folder, problems),
-        crossing=_crossing(folder, problems),
+        without=tuple(record for record in without if record is not None),
+        crossing=crossing if here.name in [one.get("folder") for one in readers] else None,
         problems=tuple(problems),
     )
 
 
 def _judgement(folder: Path, info: dict[str, Any], problems: list[str]) -> dict[str, Any] | None:
     """The numbers on the verdicts, if they are of these weights."""
-    short = info.get("judgement")
     whole = _record(folder / "judgement.json", problems)
-    for found in (whole, short):
+    for found in (whole, info.get("judgement")):
         if not isinstance(found, dict) or not isinstance(found.get("scores"), dict):
             continue
         if "guarantees" not in found:
-            problems.append(
-                "the judgement in the folder was written by an earlier version, and is left out; "
-                "make it anew with `wherefrom judge`."
-            )
-            return None
-        if found.get("weights_sha256") in (None, info.get("sha256")):
+            why = "was written by an earlier version"
+        elif found.get("weights_sha256") not in (None, info.get("sha256")):
+            why = "is of other weights than the run's"
+        else:
             return found
         problems.append(
-            "the judgement in the folder is of other weights than the run's, and is left out; "
-            "make it anew with `wherefrom judge`."
+            f"the judgement in the folder {why}, and is left out; make it again with "
+            "`wherefrom judge`."
         )
         return None
     return None
-
-
-def _without(folder: Path, problems: list[str]) -> Rows:
-    """What was found by the twins that did not read of one person."""
-    paths = sorted((folder / "twins").glob("without-*/without.json"))
-    found = (_record(path, problems) for path in paths)
-    return tuple(record for record in found if record is not None)
-
-
-def _crossing(folder: Path, problems: list[str]) -> dict[str, Any] | None:
-    """The cross-pretraining that this run is one of the two readers of."""
-    here = folder.resolve()
-    found = _record(here.parent / "twins.json", problems)
-    if found is None:
-        return None
-    readers = found.get("readers")
-    names = [one.get("folder") for one in readers if isinstance(one, dict)] if readers else []
-    return found if here.name in names else None
 
 
 def _record(path: Path, problems: list[str]) -> dict[str, Any] | None:
@@ -125,10 +101,9 @@ def _record(path: Path, problems: list[str]) -> dict[str, Any] | None:
         # NaN and infinity are no numbers to report
         found = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except (OSError, ValueError, RecursionError):
-        problems.append(f"{path.name} is broken and was left out.")
-        return None
+        found = None
     if not isinstance(found, dict):
-        problems.append(f"{path.name} is not what was written there and was left out.")
+        problems.append(f"{path.name} is broken and was left out.")
         return None
     return found
 
@@ -146,8 +121,7 @@ def _lines(path: Path, problems: list[str]) -> Rows:
         try:
             row = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError):
-            bad += 1
-            continue
+            row = None
         if isinstance(row, dict):
             rows.append(row)
         else:

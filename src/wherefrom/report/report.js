@@ -3,7 +3,7 @@
 (() => {
   const calm = { displayModeBar: false, responsive: true, doubleClick: false };
   function draw(place) {
-    const block = place.parentNode.querySelector("script[type='application/json']");
+    const block = place.querySelector("script[type='application/json']");
     const figure = JSON.parse(block.textContent);
     const narrow = place.clientWidth < 480;
     const layout = Object.assign({}, figure.layout, { autosize: true, dragmode: false });

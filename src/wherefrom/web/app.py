@@ -13,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from wherefrom.web.guard import Guard, Limits
 from wherefrom.web.pages import api, ask, inside, report, runs, workbench
-from wherefrom.web.replies import ERRORS, HERE, PLOTLY, install_error_handlers
+from wherefrom.web.replies import ERRORS, PLOTLY, install_error_handlers
 from wherefrom.web.runs import RunIndex
 from wherefrom.web.state import Lab
 
@@ -58,6 +58,6 @@ def create_app(
         headers = {"Cache-Control": "max-age=86400"}
         return FileResponse(PLOTLY, media_type="text/javascript", headers=headers)
 
-    app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
+    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
     app.add_middleware(Guard, hosts=frozenset(hosts), limits=limits)
     return app

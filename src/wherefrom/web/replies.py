@@ -8,7 +8,6 @@ travels in blocks of JSON in which no character can end the block. Errors have o
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -19,17 +18,17 @@ import plotly
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from wherefrom.errors import UserError
+from wherefrom.report.render import as_data, prose
 from wherefrom.report.sections import show_cell
 from wherefrom.web.models import BusyError
 from wherefrom.web.runs import UnknownRunError
 
-HERE = Path(__file__).parent
 Record = dict[str, Any]
 Endpoint = Callable[..., Awaitable[Record]]
 
@@ -50,19 +49,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     422: {"model": ErrorShape, "description": "A parameter is missing or out of its range."},
     503: {"model": ErrorShape, "description": "Too much is asked at once; try again."},
 }
-
-
-def as_data(value: Any) -> Markup:
-    """A value as JSON that may stand inside a script block: no `<`, `>` or `&` is left in it."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
-def prose(text: str) -> Markup:
-    """A sentence; what stands in backticks is code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def percent(share: float | None, digits: int = 0) -> str:
@@ -113,7 +99,7 @@ def maths(text: str) -> Markup:
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
+        loader=ChoiceLoader([PackageLoader("wherefrom.web"), PackageLoader("wherefrom.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
