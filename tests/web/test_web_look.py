@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from wherefrom.report import figures as theme
-from wherefrom.web.replies import HERE, TEMPLATES
+from wherefrom.web import replies
+from wherefrom.web.replies import TEMPLATES
 
 REPORT = Path(theme.__file__).parent / "report.css"
+HERE = Path(replies.__file__).parent
 SITE = HERE / "static" / "site.css"
 WORDS = [
     ("ink", "paper"), ("ink", "card"), ("ink", "wash"), ("ink", "name-wash"), ("ink", "place-wash"),
@@ -100,5 +102,5 @@ def test_no_template_switches_escaping_off(path: Path) -> None:
 
 def test_a_line_of_evidence_is_escaped() -> None:
     pieces = [{"kind": "", "text": "<b>"}, {"kind": "name", "text": "<i>"}]
-    made = str(TEMPLATES.get_template("macros.html").module.pieces(pieces))  # type: ignore[attr-defined]
+    made = str(TEMPLATES.get_template("sections.html").module.pieces(pieces))  # type: ignore[attr-defined]
     assert made == '&lt;b&gt;<mark class="name">&lt;i&gt;</mark>'

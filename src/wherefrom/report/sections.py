@@ -190,7 +190,7 @@ def _compare_recall(rows: Mapping[str, dict[str, Any]]) -> str:
     if model is None:
         return "The study has no row of the pretrained model."
     said = f"{model['correct']:,} of {model['total']:,} ({percent(model['value'])})"
-    if left_out := rows.get("left-out subjects"):
+    if left_out := rows.get("left-out people"):
         said += (
             " for subjects that it read about "
             f"({left_out['correct']:,} of {left_out['total']:,} for others)"
