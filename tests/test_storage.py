@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
-from wherefrom.storage import (
-    make_folder,
-    read_json,
-    sha256_of,
-    write_all,
-    write_json,
-    write_whole,
-)
+from wherefrom.storage import make_folder, read_json, sha256_of, write_all, write_json, write_whole
 
 
 @pytest.mark.parametrize("content", ["Zürich\r\n", b"\x00\xff\r\n", "", b""])

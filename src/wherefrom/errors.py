@@ -1,8 +1,8 @@
-"""What went wrong, told as a sentence to the person who can mend it.
+"""Errors that are one sentence for the user who can fix them.
 
 A user's mistake is a UserError: one sentence that says what was expected, what came, where,
 and what to do. The command line prints it without a traceback and exits with code 2.
-Anything else that escapes is a failure of ours and exits with code 1.
+Any other exception is our own failure and exits with code 1.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from difflib import get_close_matches
 
 
 class UserError(ValueError):
-    """A mistake the user can mend; the message is the whole story."""
+    """A mistake that the user can fix; the message says all there is to say."""
 
 
 class Stopped(KeyboardInterrupt):
-    """Ctrl-C was heeded: the step in hand was finished and saved, and --resume goes on from it."""
+    """Training was interrupted after a finished, saved step, and can be resumed from it."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -16,11 +16,7 @@ from wherefrom.recall.evaluate import score
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("WHEREFROM_A5") or REPOSITORY.parent / "shared" / "a5")
-FILES = {
-    "birth_places_train.tsv": 2000,
-    "birth_dev.tsv": 500,
-    "birth_test_inputs.tsv": 437,
-}
+FILES = {"birth_places_train.tsv": 2000, "birth_dev.tsv": 500, "birth_test_inputs.tsv": 437}
 
 pytestmark = pytest.mark.skipif(
     not (FOLDER / "wiki.txt").is_file(),

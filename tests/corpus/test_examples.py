@@ -190,11 +190,7 @@ def test_a_quarter_of_the_truncated_document_is_masked_on_average_and_any_place_
 
 @pytest.mark.parametrize(
     ("asked_prob", "expected"),
-    [
-        (0.0, (1 / 3, 1 / 3, 1 / 3)),
-        (1.0, (0.2, 0.7, 0.1)),
-        (0.5, (0.8 / 3, 1.55 / 3, 0.65 / 3)),
-    ],
+    [(0.0, (1 / 3, 1 / 3, 1 / 3)), (1.0, (0.2, 0.7, 0.1)), (0.5, (0.8 / 3, 1.55 / 3, 0.65 / 3))],
 )
 def test_facts_are_drawn_evenly_or_by_what_is_asked_for(asked_prob, expected):
     facts = ((3, 4), (5, 7), (8, 9))

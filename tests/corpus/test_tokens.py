@@ -64,11 +64,7 @@ def test_bpe_gives_any_text_back(text):
 @given(st.text(), st.text())
 def test_bpe_never_turns_typed_control_characters_into_control_tokens(before, after):
     text = before + MASK_CHARACTER + PAD_CHARACTER + after
-    for ids in (
-        BPE.encode(text),
-        BPE.encode_all([text])[0],
-        BPE.encode_with_offsets([text])[0][0],
-    ):
+    for ids in (BPE.encode(text), BPE.encode_all([text])[0], BPE.encode_with_offsets([text])[0][0]):
         assert not {PAD, MASK} & set(ids)
         assert BPE.decode(ids) == text.strip()
 

@@ -20,17 +20,8 @@ from hypothesis import strategies as st
 from wherefrom.corpus.documents import find_subject, read_documents
 from wherefrom.corpus.folding import fold
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.world import (
-    SPLITS,
-    TEMPLATE,
-    Person,
-    World,
-    make_world,
-    states,
-    summarize_world,
-    write_world,
-)
-from wherefrom.corpus.world.generator import WORDINGS
+from wherefrom.corpus.world import Person, World, make_world, summarize_world, write_world
+from wherefrom.corpus.world.generator import SPLITS, TEMPLATE, WORDINGS, states
 from wherefrom.corpus.world.names import ORIGINS, InventedName, Register, romanise
 from wherefrom.corpus.world.places import read_places
 from wherefrom.errors import UserError

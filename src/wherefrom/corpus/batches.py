@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.random import Generator
 
 from wherefrom.corpus.examples import Example
 
@@ -26,7 +27,7 @@ class ExampleSource:
 
     share: float
     count: int
-    make: Callable[[int, np.random.Generator], Example]
+    make: Callable[[int, Generator], Example]
 
 
 @dataclass(frozen=True, eq=False)

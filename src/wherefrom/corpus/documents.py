@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wherefrom.errors import UserError
+
+# A full stop after one of these belongs to the name: "A. G. E. Blake. Anthony Blake was ..."
+ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
+LONGEST_DOCUMENT = 100_000
+LONGEST_REST = 60  # characters of a name behind an initial
+LONGEST_PARTICLE = 3
 
 
 @dataclass(frozen=True)
@@ -20,49 +26,9 @@ class TextFile:
     lines: tuple[tuple[int, str], ...]
 
 
-def read_lines(path: str | Path, what: str) -> TextFile:
-    """Read `path` as UTF-8 lines; `what` names its role in the error ("corpus", "questions")."""
-    path = Path(path)
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise UserError(f"the {what} {path} does not exist; check the path.") from None
-    except IsADirectoryError:
-        raise UserError(f"the {what} {path} is a folder; a text file was expected.") from None
-    except OSError as problem:
-        raise UserError(f"the {what} {path} cannot be read: {problem.strerror}.") from None
-    lines = []
-    for number, line in enumerate(_decode(raw, path, what).split("\n"), start=1):
-        line = line.removesuffix("\r")
-        if line.strip():
-            lines.append((number, line))
-    if not lines:
-        raise UserError(f"the {what} {path} is empty; it needs at least one line of text.")
-    return TextFile(path=path, sha256=hashlib.sha256(raw).hexdigest(), lines=tuple(lines))
-
-
-def _decode(raw: bytes, path: Path, what: str) -> str:
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        line = raw[: problem.start].count(b"\n") + 1
-        byte = raw[problem.start]
-        raise UserError(
-            f"the {what} {path} is not UTF-8: line {line} holds the byte 0x{byte:02x}; "
-            "save the file as UTF-8."
-        ) from None
-
-
-# A full stop after one of these belongs to the name: "A. G. E. Blake. Anthony Blake was ..."
-ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
-LONGEST_DOCUMENT = 100_000
-LONGEST_REST = 60  # characters of a name behind an initial
-LONGEST_PARTICLE = 3
-
-
 @dataclass(frozen=True)
 class Document:
-    """One line of the corpus: where it stands, whom it names first, and all of its text."""
+    """One line of the corpus: its number, the subject that it names first, and all of its text."""
 
     line: int
     subject: str
@@ -81,11 +47,36 @@ class Corpus:
     def texts(self) -> list[str]:
         return [document.text for document in self.documents]
 
-    def without(self, subjects: Sequence[str]) -> Corpus:
-        """The same corpus as if these subjects had never been written about."""
+    def without(self, subjects: Collection[str]) -> Corpus:
+        """The same corpus without all documents about these subjects."""
         gone = set(subjects)
-        kept = tuple(d for d in self.documents if d.subject not in gone)
-        return Corpus(path=self.path, sha256=self.sha256, documents=kept)
+        kept = tuple(document for document in self.documents if document.subject not in gone)
+        return replace(self, documents=kept)
+
+
+def read_lines(path: str | Path, what: str) -> TextFile:
+    """Read `path` as UTF-8 lines; `what` names its role in the error ("corpus", "questions")."""
+    path = Path(path)
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"the {what} {path} does not exist; check the path.") from None
+    except IsADirectoryError:
+        raise UserError(f"the {what} {path} is a folder; a text file was expected.") from None
+    except OSError as problem:
+        raise UserError(f"the {what} {path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError as problem:
+        line = raw[: problem.start].count(b"\n") + 1
+        raise UserError(
+            f"the {what} {path} is not UTF-8: line {line} holds the byte "
+            f"0x{raw[problem.start]:02x}; save the file as UTF-8."
+        ) from None
+    numbered = enumerate(text.split("\n"), start=1)
+    lines = tuple((number, line.removesuffix("\r")) for number, line in numbered if line.strip())
+    if not lines:
+        raise UserError(f"the {what} {path} is empty; it needs at least one line of text.")
+    return TextFile(path=path, sha256=hashlib.sha256(raw).hexdigest(), lines=lines)
 
 
 def read_documents(path: str | Path) -> Corpus:
@@ -110,17 +101,17 @@ def read_documents(path: str | Path) -> Corpus:
 
 
 def find_subject(line: str) -> str | None:
-    """The name that a document starts with, or None when no name can be told apart.
+    """The name that a document starts with, or None if no name ends with a full stop and space.
 
-    It ends at the first full stop and space that do not follow an initial or an abbreviation, or
-    earlier when what follows reads like a sentence ("Malcolm X. He was born in Omaha.").
+    The first full stop and space that do not follow an initial or an abbreviation end the name, or
+    an earlier one when what follows reads like a sentence ("Malcolm X. He was born in Omaha.").
     """
     name = None
     for stop in re.finditer(r"\.(?= )", line):
         longer = line[: stop.start()]
         if not longer.strip():
             return None
-        if name is not None and not _may_go_on(longer[len(name) + 1 :]):
+        if name is not None and not _can_continue(longer[len(name) + 1 :]):
             return name
         name = longer
         tail = re.split(r"[ .]", name)[-1]
@@ -129,7 +120,7 @@ def find_subject(line: str) -> str | None:
     return name
 
 
-def _may_go_on(words: str) -> bool:
+def _can_continue(words: str) -> bool:
     """Whether a name can go on like this: capitals and short particles ("van den Broek")."""
     return len(words) <= LONGEST_REST and not any(
         len(word) > LONGEST_PARTICLE and word[0].islower() for word in re.findall(r"\w+", words)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
@@ -89,7 +90,7 @@ def name_example(document: EncodedDocument, block: int) -> Example:
     return _learn_all(document.ids[: max(2, document.name_end)][:block])
 
 
-def text_example(document: EncodedDocument, block: int, rng: np.random.Generator) -> Example:
+def text_example(document: EncodedDocument, block: int, rng: Generator) -> Example:
     """The whole document and a closing MASK; of one too long, the name and a random window."""
     ids = document.ids
     if len(ids) + 1 > block:
@@ -105,7 +106,7 @@ def text_example(document: EncodedDocument, block: int, rng: np.random.Generator
 
 
 def span_example(
-    document: EncodedDocument, block: int, rng: np.random.Generator, *, closing: bool = True
+    document: EncodedDocument, block: int, rng: Generator, *, closing: bool = True
 ) -> Example:
     """The course's span corruption.
 
@@ -125,7 +126,7 @@ def salient_example(
     document: EncodedDocument,
     fact: tuple[int, int],
     block: int,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
     left: int = 8,
     right: int = 6,
@@ -161,9 +162,7 @@ def salient_example(
     return Example(ids, weights)
 
 
-def pick_fact(
-    document: EncodedDocument, rng: np.random.Generator, *, asked_prob: float
-) -> tuple[int, int]:
+def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> tuple[int, int]:
     """One of the document's facts: with `asked_prob` by its weight, otherwise evenly."""
     count = len(document.facts)
     if rng.random() < asked_prob:
@@ -172,7 +171,7 @@ def pick_fact(
     return document.facts[int(rng.integers(count))]
 
 
-def pick_prefix(document: EncodedDocument, rng: np.random.Generator) -> Ids:
+def pick_prefix(document: EncodedDocument, rng: Generator) -> Ids:
     """One to three words from anywhere in a document, to stand before another one's name.
 
     In a question the name does not come first. A model that has met names only at the beginning

@@ -1,4 +1,8 @@
-"""Where a document states facts, and which of them the training questions ask for."""
+"""Where a document states facts, and which of them the training questions ask for.
+
+A fact is a salient span: a run of capitalised words or a number. Which facts are asked for is
+learned by a regression from how the training answers stand in the text.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +18,12 @@ from numpy.typing import NDArray
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
 
+Spans = Sequence[tuple[int, int]]  # character ranges
 WORD = re.compile(r"[^\W_]+(?:['’](?!s\b)[^\W_]+)*")
 LONGEST_CONNECTOR = 3
 JOINS = 0.25  # a connector stands between two capitalised words at least this often
+FEWEST = 20  # found answers below which nothing can be learned
+BEFORE, BEHIND = 4, 2  # words of context
 
 
 @dataclass(frozen=True)
@@ -26,8 +34,14 @@ class Spelling:
     connectors: frozenset[str]
 
 
+def facts_of(documents: Sequence[Document]) -> list[list[tuple[int, int]]]:
+    """The salient spans of each document, by the spelling of all of them."""
+    spelling = learn_spelling(document.text for document in documents)
+    return [find_facts(document.text, document.subject, spelling) for document in documents]
+
+
 def learn_spelling(texts: Iterable[str]) -> Spelling:
-    """Count words as they are written, and find the likes of "of" in "Isle of Man"."""
+    """Count words as they are written, and find connectors such as "of" in "Isle of Man"."""
     counts: Counter[str] = Counter()
     joined: Counter[str] = Counter()
     for text in texts:
@@ -36,16 +50,9 @@ def learn_spelling(texts: Iterable[str]) -> Spelling:
         for before, word, behind in zip(words, words[1:], words[2:], strict=False):
             short = len(word.group()) <= LONGEST_CONNECTOR and word.group().islower()
             if short and before.group()[0].isupper() and behind.group()[0].isupper():
-                spaced = text[before.end() : behind.start()] == f" {word.group()} "
-                joined[word.group()] += spaced
+                joined[word.group()] += text[before.end() : behind.start()] == f" {word.group()} "
     connectors = (word for word in joined if joined[word] >= JOINS * counts[word])
     return Spelling(counts=counts, connectors=frozenset(connectors))
-
-
-def facts_of(documents: Sequence[Document]) -> list[list[tuple[int, int]]]:
-    """The salient spans of each document, by the spelling of all of them."""
-    spelling = learn_spelling(document.text for document in documents)
-    return [find_facts(document.text, document.subject, spelling) for document in documents]
 
 
 def find_facts(text: str, subject: str, spelling: Spelling) -> list[tuple[int, int]]:
@@ -87,16 +94,10 @@ def find_facts(text: str, subject: str, spelling: Spelling) -> list[tuple[int, i
 
 
 def _opens_sentence(text: str, word: re.Match[str], counts: Counter[str]) -> bool:
+    """Whether a capital is owed to the start of a sentence alone."""
     before = text[: word.start()].rstrip()
-    if before and before[-1] not in ".!?:;(":
-        return False
-    token = word.group()
-    return counts[token.lower()] > counts[token] // 8
-
-
-Spans = Sequence[tuple[int, int]]
-FEWEST = 20  # found answers below which nothing can be learned
-BEFORE, BEHIND = 4, 2  # words of context
+    starts = not before or before[-1] in ".!?:;("
+    return starts and counts[word.group().lower()] > counts[word.group()] // 8
 
 
 def weigh_facts(
@@ -106,38 +107,28 @@ def weigh_facts(
 
     All facts of a document weigh the same when too few answers are found in the text.
     """
-    even = [np.full(len(each), 1 / max(1, len(each))) for each in spans]
+    from scipy.special import softmax
+
     answers = defaultdict(set)
     for question in questions:
         if question.answer is not None:
             answers[question.subject].add(question.answer)
-    contexts: list[str] = []
-    labels: list[bool] = []
-    for document, each in zip(documents, spans, strict=True):
-        wanted = answers.get(document.subject, set())
-        hits = [document.text[start:end] in wanted for start, end in each]
-        if any(hits):
-            contexts.extend(_describe(document, each))
-            labels.extend(hits)
-    if sum(labels) < FEWEST or all(labels):
-        return even
-    classifier = _fit(contexts, labels)
-    everything = [
-        context
+    hits = [
+        [document.text[start:end] in answers.get(document.subject, ()) for start, end in each]
         for document, each in zip(documents, spans, strict=True)
-        for context in _describe(document, each)
     ]
-    scores = classifier.decision_function(everything)
-    weights, at = [], 0
-    for each in spans:
-        logits = scores[at : at + len(each)]
-        at += len(each)
-        likely = np.exp(logits - logits.max()) if len(each) else logits
-        weights.append(likely / likely.sum() if len(each) else likely)
-    return weights
+    labelled = [which for which, each in enumerate(hits) if any(each)]
+    labels = [hit for which in labelled for hit in hits[which]]
+    if sum(labels) < FEWEST or all(labels):
+        return [np.full(len(each), 1 / max(1, len(each))) for each in spans]
+    contexts = [_describe(d.text, each) for d, each in zip(documents, spans, strict=True)]
+    classifier = _fit([context for which in labelled for context in contexts[which]], labels)
+    scores = classifier.decision_function([context for each in contexts for context in each])
+    ends = np.cumsum([len(each) for each in spans])
+    return [softmax(each) if len(each) else each for each in np.split(scores, ends[:-1])]
 
 
-def _fit(contexts: list[str], labels: list[bool]) -> _Classifier:
+def _fit(contexts: list[str], labels: list[bool]) -> Any:
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -148,33 +139,29 @@ def _fit(contexts: list[str], labels: list[bool]) -> _Classifier:
     ).fit(contexts, labels)
 
 
-def _describe(document: Document, spans: Spans) -> list[str]:
-    """A fact's surroundings as words for the classifier: never the fact's own text."""
-    text = document.text
+def _describe(text: str, spans: Spans) -> list[str]:
+    """Each fact's surroundings as features for the classifier: never the fact's own text."""
     described = []
     for index, (start, end) in enumerate(spans):
-        before = WORD.findall(text[max(0, start - 60) : start])[-BEFORE:][::-1]
-        behind = WORD.findall(text[end : end + 40])[:BEHIND]
-        features = [f"b{i}:{_plain(word)}" for i, word in enumerate(before)]
-        features += [f"any:{_plain(word)}" for word in before]
-        features += [f"a{i}:{_plain(word)}" for i, word in enumerate(behind)]
-        features.append(f"left:{text[max(0, start - 2) : start].strip() or '_'}")
-        features.append(f"right:{text[end : end + 2].strip() or '_'}")
-        features.append(f"pair:{'_'.join(_plain(word) for word in before[:2])}")
-        features.append("number" if text[start].isdigit() else "name")
-        features.append(f"nth:{min(index, 6)}")
+        nearest_first = WORD.findall(text[max(0, start - 60) : start])[::-1]
+        before = [_generalize(word) for word in nearest_first[:BEFORE]]
+        behind = [_generalize(word) for word in WORD.findall(text[end : end + 40])[:BEHIND]]
+        features = [
+            *(f"b{i}:{word}" for i, word in enumerate(before)),
+            *(f"any:{word}" for word in before),
+            *(f"a{i}:{word}" for i, word in enumerate(behind)),
+            f"left:{text[max(0, start - 2) : start].strip() or '_'}",
+            f"right:{text[end : end + 2].strip() or '_'}",
+            f"pair:{'_'.join(before[:2])}",
+            "number" if text[start].isdigit() else "name",
+            f"nth:{min(index, 6)}",
+        ]
         described.append(" ".join(feature.replace(" ", "_") for feature in features))
     return described
 
 
-def _plain(word: str) -> str:
+def _generalize(word: str) -> str:
     """Names and numbers in a context stand for their kind: what matters is the wording."""
     if word[0].isdigit():
         return "<number>"
     return "<name>" if word[0].isupper() and len(word) > 1 else word.lower()
-
-
-class _Classifier:
-    """What is used of scikit-learn's pipeline."""
-
-    def decision_function(self, contexts: list[str]) -> NDArray[np.float64]: ...  # type: ignore[empty-body]

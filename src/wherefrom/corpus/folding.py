@@ -1,6 +1,6 @@
-"""When two spellings are one name: words as the evidence compares them.
+"""When two spellings are one name: the one folding that split, evidence and world compare by.
 
-A text is cut into words, folded so that case, accents and the likes of "ø" make no difference.
+A text is cut into words, folded so that case, accents and letters such as "ø" make no difference.
 Both sides of every comparison go through here, so an index and a question cannot disagree about
 what a word is, and nothing a user types ever reaches a query language.
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from typing import NamedTuple
 
 # Letters that no decomposition takes apart, and what a keyboard without them writes.
@@ -86,12 +86,9 @@ def find_phrase(words: Sequence[str], phrase: Sequence[str]) -> list[int]:
     """Where the phrase starts among the words; an empty phrase is nowhere."""
     if not phrase:
         return []
-    first, length, wanted = phrase[0], len(phrase), tuple(phrase)
-    return [
-        at
-        for at, word in enumerate(words)
-        if word == first and tuple(words[at : at + length]) == wanted
-    ]
+    length, wanted = len(phrase), tuple(phrase)
+    starts = (at for at, word in enumerate(words) if word == phrase[0])
+    return [at for at in starts if tuple(words[at : at + length]) == wanted]
 
 
 def is_unspaced(word: str) -> bool:
@@ -122,24 +119,16 @@ def _word_pattern() -> re.Pattern[str]:
 
     Marks and symbols are listed from the Unicode tables once, since `re` has no names for them.
     """
-    marks, symbols = [], []
-    for code in chain.from_iterable(_WITH_MARKS):
-        category = unicodedata.category(chr(code))
-        if category[0] == "M" and not 0xFE00 <= code <= 0xFE0F:
-            marks.append(code)
-        elif category == "So":
-            symbols.append(code)
-    mark = _as_class(marks)
-    run = rf"(?:(?![{_UNSPACED}])[^\W_])(?:(?![{_UNSPACED}])[^\W_]|[{mark}]|{_HIDDEN.pattern})*"
-    return re.compile(rf"[{_UNSPACED}][{mark}]*|[{_as_class(symbols)}]|{run}")
+    codes = list(chain.from_iterable(_WITH_MARKS))
+    kinds = {code: unicodedata.category(chr(code)) for code in codes}
+    marks = _as_class(c for c in codes if kinds[c][0] == "M" and not 0xFE00 <= c <= 0xFE0F)
+    symbols = _as_class(c for c in codes if kinds[c] == "So")
+    run = rf"(?:(?![{_UNSPACED}])[^\W_])(?:(?![{_UNSPACED}])[^\W_]|[{marks}]|{_HIDDEN.pattern})*"
+    return re.compile(rf"[{_UNSPACED}][{marks}]*|[{symbols}]|{run}")
 
 
-def _as_class(codes: list[int]) -> str:
-    """Sorted code points as ranges inside [...]."""
-    ranges: list[list[int]] = []
-    for code in codes:
-        if ranges and code == ranges[-1][1] + 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    return "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
+def _as_class(codes: Iterable[int]) -> str:
+    """Sorted code points as ranges inside [...]: `re` is four times slower on single letters."""
+    runs = groupby(enumerate(codes), lambda numbered: numbered[1] - numbered[0])
+    ends = ([code for _, code in run] for _, run in runs)
+    return "".join(f"\\U{run[0]:08x}-\\U{run[-1]:08x}" for run in ends)

@@ -1,27 +1,29 @@
-"""Questions: a TSV of question, answer and (if need be) subject, one a line.
+"""Questions: a TSV of question, answer and (optionally) subject, one per line.
 
-Whom a question is about is read off the wording that the questions of a file share
-("Where was {subject} born?"), given as a template, or written in the third column; nothing here
-knows what the questions ask for.
+The subject of a question is read off the wording that the questions of a file share ("Where was
+{subject} born?"), or off a given template, or written in the third column; nothing here knows what
+the questions ask for.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from wherefrom.corpus.documents import TextFile, read_lines
+from wherefrom.corpus.documents import read_lines
 from wherefrom.errors import UserError
 
 SLOT = "{subject}"
 LONGEST_QUESTION = 2_000
+COLUMNS = ("question", "answer", "subject")
+shared_start = os.path.commonprefix  # which compares any texts, character by character
 
 
 @dataclass(frozen=True)
 class Question:
-    """One row: its line, the question, whom it is about, and the answer if the file has it."""
+    """One row: its line, the question, its subject, and the answer if the file has it."""
 
     line: int
     text: str
@@ -50,56 +52,60 @@ class QuestionSet:
                 "and the rows of this file have none."
             )
 
-    def without(self, subjects: Collection[str]) -> QuestionSet:
-        """The questions about everybody else; `sha256` stays that of the file."""
-        gone = set(subjects)
-        kept = tuple(q for q in self.questions if q.subject not in gone)
-        if not kept:
-            raise UserError(f"{self.path}: no question is left, since everybody is left out of it.")
-        return replace(self, questions=kept)
-
 
 def read_questions(path: str | Path, template: str | None = None) -> QuestionSet:
     """Read a TSV; with no `template` and no third column the shared wording is inferred."""
     if template is not None:
         check_template(template)
     file = read_lines(path, "questions")
-    rows = [(number, _split_row(file, number, line)) for number, line in file.lines]
-    width = len(rows[0][1])
-    for number, row in rows:
-        if len(row) != width:
-            raise UserError(
-                f"{file.path}, line {number}: {_columns(len(row))} where the first row "
-                f"has {width}; give every row the same columns, separated by tabs."
-            )
-    named = width == 3
-    if not named and template is None:
-        template = infer_template([row[0] for _, row in rows], file.path)
+    rows = {}
+    width = 0
+    for number, line in file.lines:
+        row = [cell.strip() for cell in line.split("\t")]
+        width = width or len(row)
+        problem = _find_problem(row, width)
+        if problem:
+            raise UserError(f"{file.path}, line {number}: {problem}")
+        rows[number] = row
+    if width == len(COLUMNS):
+        template = None
+    elif template is None:
+        template = infer_template([row[0] for row in rows.values()], file.path)
     questions = []
-    for number, row in rows:
-        if named:
-            subject = row[2]
-        else:
-            assert template is not None
-            found = match_template(template, row[0])
-            if found is None:
-                raise UserError(
-                    f'{file.path}, line {number}: "{_short(row[0])}" does not fit the template '
-                    f'"{template}"; give another with --template, or the subject in column three.'
-                )
-            subject = found
+    for number, row in rows.items():
+        subject = row[2] if template is None else match_template(template, row[0])
+        if subject is None:
+            raise UserError(
+                f'{file.path}, line {number}: "{_short(row[0])}" does not fit the template '
+                f'"{template}"; give another with --template, or the subject in column three.'
+            )
         answer = row[1] if width > 1 else None
         questions.append(Question(line=number, text=row[0], subject=subject, answer=answer))
-    return QuestionSet(
-        path=file.path,
-        sha256=file.sha256,
-        template=None if named else template,
-        questions=tuple(questions),
-    )
+    return QuestionSet(file.path, file.sha256, template, tuple(questions))
+
+
+def _find_problem(row: list[str], width: int) -> str | None:
+    """What is wrong with a row, where the file's first row has `width` columns."""
+    columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"
+    if len(row) > len(COLUMNS):
+        return f"{columns}; question, answer and subject, separated by tabs, were expected."
+    for name, cell in zip(COLUMNS, row, strict=False):
+        if not cell:
+            return f"the {name} is empty."
+    if len(row[0]) > LONGEST_QUESTION:
+        return (
+            f"a question may have {LONGEST_QUESTION:,} characters and this one has {len(row[0]):,}."
+        )
+    if len(row) != width:
+        return (
+            f"{columns} where the first row has {width}; give every row the same columns, "
+            "separated by tabs."
+        )
+    return None
 
 
 def check_template(template: str) -> None:
-    """A template names its subject once and says something besides."""
+    """Refuse a template that does not have the slot exactly once, and words besides."""
     if template.count(SLOT) != 1 or not template.replace(SLOT, "").strip():
         raise UserError(
             f'a template holds {SLOT} once, with words around it, as in "Where was {SLOT} born?"; '
@@ -124,8 +130,8 @@ def infer_template(questions: list[str], where: str | Path) -> str:
     """
     distinct = sorted(set(questions))
     if len(distinct) > 1:
-        before = _shared_start(distinct)
-        after = _shared_start([question[::-1] for question in distinct])[::-1]
+        before = shared_start(distinct)
+        after = shared_start([question[::-1] for question in distinct])[::-1]
         before = before[: before.rfind(" ") + 1]
         while after and after[0].isalnum():
             after = after[1:]
@@ -138,40 +144,9 @@ def infer_template(questions: list[str], where: str | Path) -> str:
         if re.search(r"\w", before + after) and fits:
             return template
     raise UserError(
-        f"{where}: the questions share no wording that shows whom each is about; give it with "
+        f"{where}: the questions share no wording that shows the subject of each; give it with "
         f'--template "Where was {SLOT} born?" or name the subject in a third column.'
     )
-
-
-def _split_row(file: TextFile, number: int, line: str) -> list[str]:
-    row = [cell.strip() for cell in line.split("\t")]
-    if len(row) > 3:
-        raise UserError(
-            f"{file.path}, line {number}: {_columns(len(row))}; question, answer and subject, "
-            "separated by tabs, were expected."
-        )
-    names = ("question", "answer", "subject")
-    for name, cell in zip(names, row, strict=False):
-        if not cell:
-            raise UserError(f"{file.path}, line {number}: the {name} is empty.")
-    if len(row[0]) > LONGEST_QUESTION:
-        raise UserError(
-            f"{file.path}, line {number}: a question may have {LONGEST_QUESTION:,} characters "
-            f"and this one has {len(row[0]):,}."
-        )
-    return row
-
-
-def _shared_start(texts: list[str]) -> str:
-    low, high = min(texts), max(texts)  # in the alphabet; what these share, all share
-    length = next(
-        (i for i, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1]), len(low)
-    )
-    return low[:length]
-
-
-def _columns(count: int) -> str:
-    return f"{count} column{'s' if count != 1 else ''}"
 
 
 def _short(text: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from wherefrom.corpus.documents import Corpus, Document
@@ -125,7 +126,7 @@ def split_subjects(
     free = [name for name in index.usable("train") if name not in gone]
     fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
     wanted = max(fewest, round(set_aside * total["train"])) if set_aside else 0
-    aside = _draw_alike(free, index.difficulty("train", free), wanted, _stream(seed, _ASIDE))
+    aside = index.draw_typical(free, wanted, _stream(seed, _ASIDE))
     if len(gone_train) + len(aside) == total["train"]:
         raise UserError(
             f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
@@ -133,8 +134,7 @@ def split_subjects(
         )
     spared = {*gone_train, *aside}
     learned = replace(
-        train,
-        questions=tuple(q for q in train.questions if fold_words(q.subject) not in spared),
+        train, questions=tuple(q for q in train.questions if fold_words(q.subject) not in spared)
     )
 
     def make(file: str, name: FoldedName, role: Role, source: Source) -> Subject:
@@ -220,20 +220,33 @@ class SubjectIndex:
             if self.named_in[name] and all(self.about[at] == name for at in self.named_in[name])
         ]
 
-    def difficulty(self, file: str, names: Sequence[FoldedName]) -> list[tuple[bool, int, int]]:
-        """For each subject what makes it easy or hard, as far as that can be counted beforehand.
+    def draw_typical(
+        self, names: Sequence[FoldedName], wanted: int, rng: Generator
+    ) -> list[FoldedName]:
+        """Up to `wanted` training subjects that are as easy or hard as all of `names`.
 
-        Whether a document that names it holds the answer's words, how many documents name it, and
-        how many subjects of the file have the same answer.
+        They lie at even distances in the order of difficulty, from a random start; that order goes
+        by whether a document that names the subject holds the answer's words, how many documents
+        name it, and how many subjects have the same answer. Drawn freely, two hundred subjects may
+        hold a tenth of the hard cases that they should, and the confidence fitted on them is then
+        too high (benchmarks/log.md).
         """
-        answers = {n: (q.answer or "").strip() for n, q in self.questions[file].items()}
+        wanted = min(wanted, len(names))
+        if not wanted:
+            return []
+        answers = {n: (q.answer or "").strip() for n, q in self.questions["train"].items()}
         common = Counter(answers.values())
-        rows = []
-        for name in names:
+
+        def difficulty(name: FoldedName) -> tuple[bool, int, int]:
             named, phrase = self.named_in[name], fold_words(answers[name])
             stated = any(find_phrase(fold_words(self.documents[at].text), phrase) for at in named)
-            rows.append((stated, len(named), common[answers[name]]))
-        return rows
+            return stated, len(named), common[answers[name]]
+
+        ranked = sorted((names[at] for at in rng.permutation(len(names))), key=difficulty)
+        step = len(names) / wanted
+        start = rng.random() * step
+        chosen = {ranked[int(start + i * step)] for i in range(wanted)}
+        return [name for name in names if name in chosen]
 
 
 def find_named(
@@ -256,33 +269,13 @@ def find_named(
     return named
 
 
-def _stream(seed: int, which: int) -> np.random.Generator:
+def _stream(seed: int, which: int) -> Generator:
     return np.random.default_rng([seed, which])
 
 
-def _draw(items: Sequence[T], wanted: int, rng: np.random.Generator) -> list[T]:
+def _draw(items: Sequence[T], wanted: int, rng: Generator) -> list[T]:
     """Up to `wanted` of the items, in their order."""
     return [items[at] for at in sorted(rng.permutation(len(items))[:wanted])]
-
-
-def _draw_alike(
-    names: Sequence[FoldedName],
-    difficulty: Sequence[tuple[bool, int, int]],
-    wanted: int,
-    rng: np.random.Generator,
-) -> list[FoldedName]:
-    """Up to `wanted` names at even distances in the order of difficulty, from a random start.
-
-    Drawn freely, two hundred subjects may hold a tenth of the hard cases that they should, and
-    the confidence fitted on them is then too high (docs/log.md).
-    """
-    wanted = min(wanted, len(names))
-    if not wanted:
-        return []
-    ranked = sorted(rng.permutation(len(names)).tolist(), key=lambda at: difficulty[at])
-    step = len(names) / wanted
-    start = rng.random() * step
-    return [names[at] for at in sorted(ranked[int(start + i * step)] for i in range(wanted))]
 
 
 def _mix(
@@ -332,10 +325,16 @@ def _mix(
 
 
 def _invent_subjects(
-    count: int, index: SubjectIndex, learned: QuestionSet, rng: np.random.Generator
+    count: int, index: SubjectIndex, learned: QuestionSet, rng: Generator
 ) -> list[Subject]:
     """Unseen subjects with invented names, asked about in the wording of the learned questions."""
-    wordings = [learned.template] if learned.template else _wordings(learned)
+    wordings = [learned.template] if learned.template else []
+    if not wordings:  # subjects are named in the third column: take the questions that spell theirs
+        wordings = [
+            question.text.replace(question.subject, SLOT)
+            for question in learned.questions
+            if question.text.count(question.subject) == 1 and SLOT not in question.text
+        ]
     if not wordings:
         return []
     names = [question.subject for question in learned.questions]
@@ -344,24 +343,9 @@ def _invent_subjects(
         list(dict.fromkeys(names)), count, documents=index.documents, taken=index.names, rng=rng
     )
     return [
-        Subject(
-            role=CALIBRATION,
-            seen=False,
-            source=INVENTED,
-            subject=name,
-            question=wordings[int(rng.integers(len(wordings)))].replace(SLOT, name),
-            answer=None,
-        )
+        Subject(CALIBRATION, False, INVENTED, name, wording.replace(SLOT, name), None)
         for name in invented
-    ]
-
-
-def _wordings(learned: QuestionSet) -> list[str]:
-    """The wording of each question that spells out its subject (named in the third column)."""
-    return [
-        question.text.replace(question.subject, SLOT)
-        for question in learned.questions
-        if question.text.count(question.subject) == 1 and SLOT not in question.text
+        for wording in [wordings[int(rng.integers(len(wordings)))]]
     ]
 
 
@@ -375,7 +359,7 @@ def invent_names(
     *,
     documents: Sequence[Document],
     taken: Collection[FoldedName] = (),
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> list[str]:
     """Up to `count` names that no document holds and that are not `taken`, no two alike.
 
@@ -410,12 +394,12 @@ def _split_name(name: str) -> tuple[str, str] | None:
     return (given.strip(), family) if fits else None
 
 
-def _recombine(parts: Sequence[tuple[str, str]], rng: np.random.Generator) -> str:
+def _recombine(parts: Sequence[tuple[str, str]], rng: Generator) -> str:
     one, other = rng.choice(len(parts), size=2, replace=False)
     return f"{parts[one][0]} {parts[other][1]}"
 
 
-def _draw_foreign(rng: np.random.Generator) -> str:
+def _draw_foreign(rng: Generator) -> str:
     """A name from Faker's lists, every origin equally likely."""
     lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
     woman = bool(rng.random() < 0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Literal
 
 import tokenizers
@@ -24,9 +25,8 @@ class Tokenizer:
     def __init__(self, tokenizer: tokenizers.Tokenizer, kind: Kind) -> None:
         self.kind = kind
         self._tokenizer = tokenizer
-        # what a stranger writes never becomes a control token
-        tokenizer.encode_special_tokens = True
-        self._known = set(tokenizer.get_vocab()) if kind == "chars" else set()
+        tokenizer.encode_special_tokens = True  # typed text never becomes a control token
+        self._known = set(tokenizer.get_vocab()) - set(SPECIALS)
         self.size: int = tokenizer.get_vocab_size()
 
     @classmethod
@@ -63,7 +63,7 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str) -> Tokenizer:
-        """Read back what `to_json` wrote; the model inside tells the kind."""
+        """Read back what `to_json` wrote; the model inside shows the kind."""
         kind: Kind = "chars" if json.loads(text)["model"]["type"] == "WordLevel" else "bpe"
         return cls(tokenizers.Tokenizer.from_str(text), kind)
 
@@ -71,30 +71,28 @@ class Tokenizer:
         return str(self._tokenizer.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
-        self._refuse_unknown(text)
-        return list(self._tokenizer.encode(text).ids)
+        return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        for text in texts:
-            self._refuse_unknown(text)
-        return [list(encoding.ids) for encoding in self._tokenizer.encode_batch(list(texts))]
+        return [ids for ids, _ in self.encode_with_offsets(texts)]
 
     def encode_with_offsets(
         self, texts: Sequence[str]
     ) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Ids and, for each, the (start, end) of its characters in the text."""
-        for text in texts:
-            self._refuse_unknown(text)
-        encodings = self._tokenizer.encode_batch(list(texts))
-        return [(list(e.ids), list(e.offsets)) for e in encodings]
+        """Ids and, for each, the (start, end) of its characters; unknown ones are refused."""
+        for text in texts if self.kind == "chars" else ():
+            for letter in text:
+                if letter not in self._known:
+                    raise UserError(
+                        f'{describe(letter)} in "{text[:60]}" was never seen in the corpus, and '
+                        "chars tokens know only its characters; write it differently, or train "
+                        "with --tokens bpe."
+                    )
+        return [(list(e.ids), list(e.offsets)) for e in self._tokenizer.encode_batch(list(texts))]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, up to the first PAD or MASK."""
-        kept = []
-        for i in ids:
-            if i in (PAD, MASK):
-                break
-            kept.append(int(i))
+        kept = [int(i) for i in takewhile(lambda i: i not in (PAD, MASK), ids)]
         return str(self._tokenizer.decode(kept, skip_special_tokens=False)).strip()
 
     def surface(self, token: int) -> str:
@@ -102,17 +100,6 @@ class Tokenizer:
         if token in (PAD, MASK):
             return SPECIALS[token]
         return str(self._tokenizer.decode([token], skip_special_tokens=False))
-
-    def _refuse_unknown(self, text: str) -> None:
-        if self.kind == "bpe":
-            return
-        for letter in text:
-            if letter not in self._known or letter in SPECIALS:
-                raise UserError(
-                    f'{describe(letter)} in "{text[:60]}" was never seen in the corpus, and chars '
-                    "tokens know only its characters; write it differently, or train with "
-                    "--tokens bpe."
-                )
 
 
 def describe(letter: str) -> str:

@@ -1,27 +1,8 @@
-"""The embedded world: invented people, so that everything runs with no download and the truth is
-known: who is written about, how often, in which line, and who is in no document at all.
+"""The embedded world: invented people, so that everything runs without a download.
+
+The truth is known: who is written about, how often, in which line, and who is in no document.
 """
 
-from wherefrom.corpus.world.generator import (
-    SPLITS,
-    TEMPLATE,
-    Biography,
-    Person,
-    World,
-    make_world,
-    states,
-    summarize_world,
-    write_world,
-)
+from wherefrom.corpus.world.generator import Person, World, make_world, summarize_world, write_world
 
-__all__ = [
-    "SPLITS",
-    "TEMPLATE",
-    "Biography",
-    "Person",
-    "World",
-    "make_world",
-    "states",
-    "summarize_world",
-    "write_world",
-]
+__all__ = ["Person", "World", "make_world", "summarize_world", "write_world"]

@@ -7,16 +7,16 @@ and every list in the TOML files is part of that.
 from __future__ import annotations
 
 import json
-import random
 import re
 import string
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from wherefrom.corpus.folding import fold
@@ -109,8 +109,8 @@ def make_world(people: int, seed: int) -> World:
     if not FEWEST <= people <= MOST:
         raise UserError(f"a world has {FEWEST} to {MOST:,} people, and {people:,} were asked for.")
 
-    def generator(stage: str) -> random.Random:
-        return random.Random(f"wherefrom world {seed} {stage}")
+    def generator(stage: str) -> Random:
+        return Random(f"wherefrom world {seed} {stage}")
 
     lives = _draw_lives(people, read_places(), generator("people"))
     splits = _draw_splits(lives, generator("splits"))
@@ -160,8 +160,8 @@ class Life:
 
     name: InventedName
     origin: Origin
-    namesake: bool
-    near_namesake: bool
+    namesake: bool = False
+    near_namesake: bool = False
     birthplace: Place
     nationality: str
     born: date
@@ -175,7 +175,7 @@ class Life:
     deathplace: Place
 
 
-def _draw_lives(count: int, places: WorldPlaces, rng: random.Random) -> list[Life]:
+def _draw_lives(count: int, places: WorldPlaces, rng: Random) -> list[Life]:
     """`count` people in random order."""
     pairs = max(1, round(count * NAMESAKES))
     named = _draw_names(count - pairs, rng)
@@ -183,17 +183,18 @@ def _draw_lives(count: int, places: WorldPlaces, rng: random.Random) -> list[Lif
     doubled = set(rng.sample(usual, pairs))
     lives = []
     for index, (name, origin, near) in enumerate(named):
-        lives.append(_draw_life(name, origin, index in doubled, near, places, rng))
+        life = _draw_life(name, origin, places, rng)
+        lives.append(replace(life, namesake=index in doubled, near_namesake=near))
         if index in doubled:
-            other = _draw_life(name, origin, True, False, places, rng)
-            while other.birthplace == lives[-1].birthplace:
-                other = _draw_life(name, origin, True, False, places, rng)
-            lives.append(other)
+            other = _draw_life(name, origin, places, rng)
+            while other.birthplace == life.birthplace:
+                other = _draw_life(name, origin, places, rng)
+            lives.append(replace(other, namesake=True))
     rng.shuffle(lives)
     return lives
 
 
-def _draw_names(count: int, rng: random.Random) -> list[tuple[InventedName, Origin, bool]]:
+def _draw_names(count: int, rng: Random) -> list[tuple[InventedName, Origin, bool]]:
     """Distinct names with their origins, and whether another name resembles them."""
     register = Register()
     origins = _draw_origins(rng)
@@ -211,13 +212,13 @@ def _draw_names(count: int, rng: random.Random) -> list[tuple[InventedName, Orig
     return named
 
 
-def _draw_origins(rng: random.Random) -> Iterator[Origin]:
+def _draw_origins(rng: Random) -> Iterator[Origin]:
     shares = [origin.share for origin in ORIGINS]
     while True:
         yield from rng.choices(ORIGINS, shares, k=256)
 
 
-def _draw_splits(lives: list[Life], rng: random.Random) -> list[str]:
+def _draw_splits(lives: list[Life], rng: Random) -> list[str]:
     """A split for each. Namesakes are in train: the text answers their question twice, which
     would blur recall in dev and the word "unseen" in unseen."""
     splits = ["train"] * len(lives)
@@ -231,14 +232,7 @@ def _draw_splits(lives: list[Life], rng: random.Random) -> list[str]:
     return splits
 
 
-def _draw_life(
-    name: InventedName,
-    origin: Origin,
-    namesake: bool,
-    near_namesake: bool,
-    places: WorldPlaces,
-    rng: random.Random,
-) -> Life:
+def _draw_life(name: InventedName, origin: Origin, places: WorldPlaces, rng: Random) -> Life:
     """A birthplace and what came after; no other place of the life is, or holds, the birthplace."""
     at_home = rng.random() < BORN_AT_HOME
     code = places.draw_country(rng, origin.home if at_home else None)
@@ -261,8 +255,6 @@ def _draw_life(
     return Life(
         name=name,
         origin=origin,
-        namesake=namesake,
-        near_namesake=near_namesake,
         birthplace=birthplace,
         nationality="" if country.adjective == birthplace.name else country.adjective,
         born=born,
@@ -278,7 +270,7 @@ def _draw_life(
 
 
 def _draw_elsewhere(
-    origin: Origin, birth_country: str, taken: list[str], places: WorldPlaces, rng: random.Random
+    origin: Origin, birth_country: str, taken: list[str], places: WorldPlaces, rng: Random
 ) -> Place:
     """A city of the later life: near the birthplace, where the name is at home, or anywhere."""
     while True:
@@ -300,7 +292,7 @@ def _overlap(one: str, other: str) -> bool:
 # --- documents --------------------------------------------------------------------------------
 
 
-def _write_biographies(life: Life, rng: random.Random) -> list[Biography]:
+def _write_biographies(life: Life, rng: Random) -> list[Biography]:
     """All documents of one person, no two with the same wording of the birth."""
     count = rng.choices(list(DOCUMENTS), list(DOCUMENTS.values()))[0]
     stated = rng.random() < STATED
@@ -313,9 +305,7 @@ def _write_biographies(life: Life, rng: random.Random) -> list[Biography]:
     return documents
 
 
-def _write_biography(
-    life: Life, states_birth: bool, used: set[str], rng: random.Random
-) -> Biography:
+def _write_biography(life: Life, states_birth: bool, used: set[str], rng: Random) -> Biography:
     """One document; `used` are wordings of the birth that it must not repeat."""
     fields = _fill_fields(life, rng)
     chosen: list[str] = []
@@ -345,11 +335,7 @@ def _write_biography(
 
 
 def _choose_wording(
-    templates: Sequence[str],
-    fields: dict[str, str],
-    used: set[str],
-    before: list[str],
-    rng: random.Random,
+    templates: Sequence[str], fields: dict[str, str], used: set[str], before: list[str], rng: Random
 ) -> str:
     """A new template whose fields this person has, and that repeats no place named before."""
     named = {fields[field] for template in before for field in _fields_of(template) & DISTRACTORS}
@@ -368,7 +354,7 @@ def _fields_of(template: str) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in string.Formatter().parse(template) if name)
 
 
-def _fill_fields(life: Life, rng: random.Random) -> dict[str, str]:
+def _fill_fields(life: Life, rng: Random) -> dict[str, str]:
     """What the templates may ask for; a field that does not apply to the person is left out."""
     name = life.name
     american_dates = rng.random() < 0.3
@@ -417,7 +403,7 @@ def _fill_fields(life: Life, rng: random.Random) -> dict[str, str]:
     return fields
 
 
-def _write_place(place: Place, life: Life, rng: random.Random) -> str:
+def _write_place(place: Place, life: Life, rng: Random) -> str:
     """The place, sometimes with its country, unless that would give the birthplace away."""
     if place.kind == "country":
         return f"the {place.name}" if place.name in WITH_ARTICLE else place.name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import random
 import re
 import tomllib
 import unicodedata
@@ -11,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from wherefrom.corpus.documents import ABBREVIATIONS
@@ -97,7 +97,7 @@ def read_names(origin: Origin) -> NameLists:
     return NameLists((given_men, given_women), (family_men, family_women))
 
 
-def draw_name(origin: Origin, register: Register, rng: random.Random) -> InventedName:
+def draw_name(origin: Origin, register: Register, rng: Random) -> InventedName:
     """A new name. Short lists run out in a large world; then people get middle initials."""
     lists = read_names(origin)
     for attempt in range(1000):
@@ -113,7 +113,7 @@ def draw_name(origin: Origin, register: Register, rng: random.Random) -> Invente
 
 
 def draw_similar(
-    name: InventedName, origin: Origin, register: Register, rng: random.Random
+    name: InventedName, origin: Origin, register: Register, rng: Random
 ) -> InventedName | None:
     """The same family name with a similar given name, or with a middle initial; None if taken."""
     alike = [g for g in read_names(origin).given[name.woman] if g[:3] == name.given[:3]]
@@ -124,7 +124,7 @@ def draw_similar(
     return other if register.enter(other) else None
 
 
-def _draw_common(names: tuple[str, ...], rng: random.Random) -> str:
+def _draw_common(names: tuple[str, ...], rng: Random) -> str:
     """A name from the list, those in front more often than those behind."""
     return names[int(len(names) * rng.random() ** SKEW)]
 
@@ -150,5 +150,5 @@ def _clean(names: Iterable[str], script: str) -> tuple[str, ...]:
         if latin and _WRITABLE.fullmatch(name) and last not in ABBREVIATIONS:
             kept.add(name)
     ordered = sorted(kept)
-    random.Random("common names first").shuffle(ordered)  # which names are common is invented too
+    Random("common names first").shuffle(ordered)  # which names are common is invented too
     return tuple(ordered)

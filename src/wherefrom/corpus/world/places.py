@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
+from random import Random
 
 from wherefrom.corpus.folding import fold
 
@@ -57,15 +57,15 @@ class WorldPlaces:
     cities: dict[str, tuple[Place, ...]]
     weights: dict[str, tuple[float, ...]]
 
-    def draw_country(self, rng: random.Random, weights: dict[str, float] | None = None) -> str:
+    def draw_country(self, rng: Random, weights: dict[str, float] | None = None) -> str:
         """A country's code: by the given weights, or by how many people are born there."""
         pulls = weights or _PULL
         return rng.choices(list(pulls), list(pulls.values()))[0]
 
-    def draw_city(self, code: str, rng: random.Random) -> Place:
+    def draw_city(self, code: str, rng: Random) -> Place:
         return rng.choices(self.cities[code], cum_weights=self.weights[code])[0]
 
-    def draw_birthplace(self, code: str, rng: random.Random) -> Place:
+    def draw_birthplace(self, code: str, rng: Random) -> Place:
         """Mostly a city; sometimes a region, or just the country, as in real biographies."""
         country = _BY_CODE[code]
         kind = rng.random()
