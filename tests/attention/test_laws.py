@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import ndtr
 
+from wherefrom.attention import laws
 from wherefrom.attention.equation import attend
-from wherefrom.attention.laws import (
-    FIXED,
-    INDEPENDENT,
-    LOGIT_NORMAL,
-    A,
-    HeadsLaw,
-    NoisyKeys,
-    WeightLaw,
-    law_of_logits,
-)
+from wherefrom.attention.laws import A, HeadsLaw, NoisyKeys, WeightLaw, law_of_logits
 from wherefrom.attention.quadrature import IndependentLogits, normal_nodes
 from wherefrom.attention.queries import design_for_noise
 from wherefrom.errors import UserError
@@ -83,34 +75,24 @@ def test_many_random_logits_meet_the_logit_normal(
         np.testing.assert_allclose(found, [p @ exact**k for k in (1, 2, 3, 4)], atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("means", "sds", "expected"),
-    [
-        ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], (math.log(sum(map(math.exp, (1, 2, 3)))), 0.0)),
+def test_log_of_a_sum() -> None:
+    fixed = math.log(sum(map(math.exp, (1, 2, 3))))
+    for means, sds, expected in (
+        ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], (fixed, 0.0)),
         ([1.5], [0.7], (1.5, 0.49)),
         ([1.5], [70.0], (1.5, 4900.0)),
-    ],
-)
-def test_log_of_a_sum(means: list[float], sds: list[float], expected: tuple[float, float]) -> None:
-    found = IndependentLogits(np.array(means), np.array(sds), step=0.125).log_sum_moments()
-    assert found == pytest.approx(expected, rel=1e-13, abs=1e-13)
-
-
-def test_a_spread_too_wide_is_refused() -> None:
-    with pytest.raises(UserError, match="too wide"):
-        normal_nodes(1e9)
-    with pytest.raises(UserError, match="up to 1000"):
-        IndependentLogits(np.zeros(3), np.full(3, 5000.0))
+    ):
+        found = IndependentLogits(np.array(means), np.array(sds), step=0.125).log_sum_moments()
+        assert found == pytest.approx(expected, rel=1e-13, abs=1e-13)
 
 
 # ---- one head
 
 
-@pytest.mark.parametrize("n", [2, 3, 8, 1000])
-@pytest.mark.parametrize("beta", [0.5, 2.0, 10.0])
+@pytest.mark.parametrize(("n", "beta"), [(2, 0.5), (3, 2.0), (8, 10.0), (1000, 10.0)])
 def test_one_head_is_logit_normal_for_every_n(n: int, beta: float) -> None:
     law = one_head(n, beta)
-    assert law.form == LOGIT_NORMAL
+    assert law.form == laws.LOGIT_NORMAL
     assert law.logit_mean == pytest.approx(-math.log(1 + (n - 2) * math.exp(-beta)), abs=1e-13)
     assert law.logit_sd == pytest.approx(beta / math.sqrt(2), rel=1e-15)
 
@@ -126,17 +108,13 @@ def test_check_values_of_one_head() -> None:
     assert 2 * ndtr(-0.5 / length_sd) == pytest.approx(0.4795, abs=1e-4)  # e outside [0.5, 1.5]
 
 
-@pytest.mark.parametrize("beta", [1.0, 7.0, 20.0])
-def test_instability_at_the_even_split_grows_with_beta(beta: float) -> None:
-    step = 1e-6  # a_a = sigma(beta (e - 1)) has the slope beta/4 at e = 1
-    up, down = (
-        attend(np.full(2, beta), np.diag([e, 1.0]), np.eye(2)) for e in (1 + step, 1 - step)
-    )
-    slope = (up.weights[0] - down.weights[0]) / (2 * step)
-    assert slope == pytest.approx(beta / 4, rel=1e-6)
+def test_instability_at_the_even_split_grows_with_beta() -> None:
+    for beta in (1.0, 7.0, 20.0):  # a_a = sigma(beta (e - 1)) has the slope beta/4 at e = 1
+        up = attend(np.full(2, beta), np.diag([1 + 1e-6, 1.0]), np.eye(2)).weights[0]
+        assert (up - 0.5) / 1e-6 == pytest.approx(beta / 4, rel=1e-6)
 
 
-@pytest.mark.parametrize(("beta", "modes"), [(1.9, 1), (1.99, 1), (2.05, 2), (3.0, 2)])
+@pytest.mark.parametrize(("beta", "modes"), [(1.99, 1), (2.05, 2)])
 def test_two_modes_exactly_above_beta_2(beta: float, modes: int) -> None:
     density = one_head(2, beta).pdf(np.linspace(0.001, 0.999, 1999))
     assert int((np.diff(np.sign(np.diff(density))) < 0).sum()) == modes
@@ -152,27 +130,20 @@ def test_isotropic_noise_adds_two_alpha_beta_squared_and_vanishes_below_one() ->
     assert spreads[1] > 0.3  # alpha beta^2 = 1
 
 
-@pytest.mark.parametrize(
-    "law",
-    [
-        one_head(8, 3.0),
-        one_head(8, 3.0, alpha=0.01),
-        law_of_logits(np.array([1.0, 0.5, 0.0]), np.array([0.0, 2.0, 0.0]), 0),
-    ],
-    ids=["logit-normal", "inverted", "share"],
-)
-def test_the_density_integrates_to_the_distribution_and_the_mean(law: WeightLaw) -> None:
-    middle = 0.6 * law.share
-    area = quad(lambda x: float(law.pdf(np.array(x))), 0, middle, epsabs=1e-11)[0]
-    assert area == pytest.approx(float(law.cdf(np.array(middle))), abs=1e-8)
-    mean = quad(lambda x: 1 - float(law.cdf(np.array(x))), 0, law.share, epsabs=1e-11)[0]
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+def test_the_density_integrates_to_the_distribution_and_the_mean(alpha: float) -> None:
+    law = one_head(8, 3.0, alpha)
+    area = quad(lambda x: float(law.pdf(np.array(x))), 0, 0.6, epsabs=1e-11)[0]
+    assert area == pytest.approx(float(law.cdf(np.array(0.6))), abs=1e-8)
+    mean = quad(lambda x: 1 - float(law.cdf(np.array(x))), 0, 1, epsabs=1e-11)[0]
     assert mean == pytest.approx(law.mean, abs=1e-8)
 
 
 def test_the_inversion_meets_the_closed_form_as_the_other_noise_vanishes() -> None:
     x = np.linspace(0.01, 0.99, 9)
     closed, inverted = one_head(8, 10.0), one_head(8, 10.0, alpha=1e-14)
-    assert inverted.form == INDEPENDENT
+    assert inverted.form == laws.INDEPENDENT
+    assert (inverted.sd, inverted.fourth) == pytest.approx((closed.sd, closed.fourth), rel=1e-11)
     np.testing.assert_allclose(inverted.cdf(x), closed.cdf(x), atol=1e-12)
     np.testing.assert_allclose(inverted.pdf(x), closed.pdf(x), atol=1e-10)
     means = np.array([0.2, 0.5, -0.3])  # and down to the stated limit of sd = 1/2
@@ -190,21 +161,19 @@ def test_below_that_limit_it_says_that_only_trials_can_answer() -> None:
         law.cdf(np.array(0.5))
 
 
-def test_a_fixed_key_beside_a_noisy_one_shares_what_is_left() -> None:
+def test_a_fixed_key_beside_a_noisy_one() -> None:
     law = law_of_logits(np.array([1.0, 0.5, 0.0]), np.array([0.0, 2.0, 0.0]), 0)
     other = np.exp(0.5 + 2 * np.random.default_rng(0).standard_normal(400_000))
     weight = np.e / (np.e + 1 + other)
-    assert law.mean == pytest.approx(weight.mean(), abs=5 * weight.std() / 632)
     logits = np.log(weight / (1 - weight))
+    assert law.mean == pytest.approx(weight.mean(), abs=5 * weight.std() / 632)
     assert law.logit_mean == pytest.approx(logits.mean(), abs=5 * logits.std() / 632)
-    assert law.logit_sd == pytest.approx(logits.std(), rel=0.01)
-    assert float(law.cdf(np.array(0.4))) == pytest.approx((weight <= 0.4).mean(), abs=0.004)
-    assert float(law.cdf(np.array(0.9))) == 1.0  # it never gets more than its share, 0.73
+    assert (law.sd, law.logit_sd) == pytest.approx((weight.std(), logits.std()), rel=0.01)
 
 
 def test_nothing_random() -> None:
     law = law_of_logits(np.array([1.0, 0.0, 0.0]), np.zeros(3), 0)
-    assert (law.form, law.sd, law.p_below_half) == (FIXED, 0, 0.0)
+    assert (law.form, law.sd, law.p_below_half) == (laws.FIXED, 0, 0.0)
     assert law.mean == pytest.approx(math.e / (math.e + 2), rel=1e-14)
     even = law_of_logits(np.zeros(2), np.zeros(2), 0)
     assert even.p_below_half == 0.0  # one half is not below one half
@@ -235,12 +204,10 @@ def test_how_often_head_1_fails(n: int, beta: float, expected: float) -> None:
 
 
 def test_when_the_key_points_backwards_head_1_goes_to_the_mean_of_the_others() -> None:
-    n, beta = 7, 50.0
-    keys = np.eye(n)
-    keys[0] *= -1.0  # e = -1
-    found = attend(beta * np.eye(n)[0], keys, np.eye(n))
-    np.testing.assert_allclose(found.weights[1:], 1 / (n - 1), rtol=1e-12)
-    p_negative = law_of("two-heads", n=n, beta=beta).p_negative
+    keys = np.diag([-1.0, *[1.0] * 6])  # e = -1
+    found = attend(50 * np.eye(7)[0], keys, np.eye(7))
+    np.testing.assert_allclose(found.weights[1:], 1 / 6, rtol=1e-12)
+    p_negative = law_of("two-heads", n=7, beta=50.0).p_negative
     assert p_negative == pytest.approx(ndtr(-math.sqrt(2)))
 
 
@@ -311,21 +278,15 @@ def test_the_curve_of_the_average_has_the_average_moments(sign: float) -> None:
     assert law_of("two-heads", n=10, beta=6.0, alpha=0.1).average_curve() is None
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"n": 1}, "at least 2 keys"),
-        ({"d": 3}, "width of at least"),
-        ({"alpha": -1.0}, "alpha is a variance"),
-        ({"stretch": math.nan}, "stretch is a variance"),
-        ({"queries": np.ones(3)}, "heads x 4"),
-        ({"queries": np.full(4, np.inf)}, "finite"),
-        ({"targets": (0, 1)}, "one target key"),
-        ({"targets": (4,)}, "no key 4"),
-    ],
-)
-def test_wrong_input_gets_a_sentence(change: dict[str, object], sentence: str) -> None:
-    asked = {"queries": np.ones(4), "targets": (0,), "n": 4, "d": 4, **change}
-    queries, targets = asked.pop("queries"), asked.pop("targets")
-    with pytest.raises(UserError, match=sentence):
-        _ = HeadsLaw(NoisyKeys(**asked), queries, targets).heads
+def test_wrong_input_gets_a_sentence() -> None:
+    keys = NoisyKeys(4, 4)
+    for queries, targets, sentence in (
+        (np.ones(3), (0,), "heads x 4"),
+        (np.full(4, np.inf), (0,), "finite"),
+        (np.ones(4), (0, 1), "one target key"),
+        (np.ones(4), (4,), "no key 4"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            _ = HeadsLaw(keys, queries, targets).heads
+    with pytest.raises(UserError, match="stretch is a variance"):
+        NoisyKeys(4, 4, stretch=math.nan)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys
@@ -27,20 +26,15 @@ def both(name: str, alpha: float = 0.0) -> tuple[HeadsLaw, HeadsTrials]:
     return law, simulate(law, count=20_000, rng=np.random.default_rng(0))
 
 
-def all_figures() -> list[go.Figure]:
-    return [
+def test_every_figure_has_axis_titles_and_no_background_of_its_own() -> None:
+    for figure in (
         weights_against_beta(np.eye(5), np.eye(5)[0] + np.eye(5)[1], labels=list("abcde")),
         law_and_trials(*both("one-head")),
-        law_and_trials(*both("repelling-heads", alpha=1e-3)),
         one_head_against_two(both("one-head"), both("two-heads")),
         noisy_key_picture(),
         failure_against_n_and_beta(ns=(2, 10)),
         attention_map(np.eye(3), list("xyz"), list("xyx")),
-    ]
-
-
-def test_every_figure_has_axis_titles_and_no_ground_of_its_own() -> None:
-    for figure in all_figures():
+    ):
         assert figure.layout.xaxis.title.text
         assert figure.layout.yaxis.title.text
         assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "rgba(0,0,0,0)"

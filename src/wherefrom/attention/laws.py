@@ -7,8 +7,8 @@ to the first n axes and changes no logit, so mu_i is the i-th unit vector; a is 
 
 One head: its logits are independent Gaussians. From there:
 
-* if at most one of them is random (alpha = 0), the weight is `share` times a logit-normal
-  variable; with two keys the difference of the logits is Gaussian, so the same holds;
+* if no other logit is random (alpha = 0), logit(a_j) is Gaussian, and so it is with two keys,
+  where it is the difference of the two logits: the weight is logit-normal;
 * otherwise the moments are the integrals of `quadrature`, and the distribution function comes
   from the characteristic function of logit(a_j) = s_j - ln(sum of the other exp(s_i)).
 
@@ -86,9 +86,6 @@ class WeightLaw:
     mean: float
     sd: float
     fourth: float  # the fourth central moment, for the standard error of a simulated variance
-    share: float = 1.0  # weight = share * sigma(location + scale Z) in the logit-normal form
-    location: float = 0.0
-    scale: float = 0.0
     inversion: _Inversion | None = field(default=None, repr=False)
     why_no_distribution: str = ""
 
@@ -104,28 +101,27 @@ class WeightLaw:
         logits = self._logit(x)
         if self.inversion is not None:
             return self.inversion.cdf(logits)
-        if self.scale == 0:
-            return np.where(logits >= self.location, 1.0, 0.0)
-        result: Floats = ndtr((logits - self.location) / self.scale)
+        if self.form == FIXED:
+            return np.where(logits >= self.logit_mean, 1.0, 0.0)
+        result: Floats = ndtr((logits - self.logit_mean) / self.logit_sd)
         return result
 
     def pdf(self, x: Floats) -> Floats:
-        """The density at x, for x strictly between 0 and the largest weight possible."""
+        """The density at x, for x strictly between 0 and 1."""
         logits = self._logit(x)
-        part = np.asarray(x, dtype=np.float64) / self.share
-        slope = 1 / (self.share * part * (1 - part))
-        if self.inversion is not None:
-            return self.inversion.pdf(logits) * slope
-        if self.scale == 0:
+        if self.form == FIXED:
             raise UserError("a weight that is not random has no density.")
-        z = (logits - self.location) / self.scale
-        result: Floats = np.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * self.scale) * slope
-        return result
+        if self.inversion is not None:
+            density = self.inversion.pdf(logits)
+        else:
+            z = (logits - self.logit_mean) / self.logit_sd
+            density = np.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * self.logit_sd)
+        return density / (x * (1 - x))
 
     def _logit(self, x: Floats) -> Floats:
         if self.why_no_distribution:
             raise UserError(self.why_no_distribution)
-        result: Floats = logit(np.clip(np.asarray(x, dtype=np.float64) / self.share, 0.0, 1.0))
+        result: Floats = logit(np.asarray(x, dtype=np.float64))
         return result
 
 
@@ -134,43 +130,25 @@ def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
     n = len(means)
     if not 0 <= key < n:
         raise UserError(f"there is no key {key} among {n}.")
-    noisy = np.flatnonzero(sds > 0)
+    others = np.delete(np.arange(n), key)
     if n == 2:
         return _logit_normal(float(means[key] - means[1 - key]), float(np.hypot(*sds)))
-    if len(noisy) == 0 or (len(noisy) == 1 and noisy[0] == key):
-        others = float(logsumexp(np.delete(means, key)))
-        return _logit_normal(float(means[key]) - others, float(sds[key]))
-    if len(noisy) == 1:
-        # the other fixed keys share what the noisy one leaves, in fixed proportions
-        moving = noisy[0]
-        rest = float(logsumexp(np.delete(means, moving)))
-        share = math.exp(float(means[key]) - rest)
-        return _logit_normal(rest - float(means[moving]), float(sds[moving]), share)
+    if not sds[others].any():
+        return _logit_normal(float(means[key] - logsumexp(means[others])), float(sds[key]))
     return _independent(means, sds, key)
 
 
-def _logit_normal(location: float, scale: float, share: float = 1.0) -> WeightLaw:
-    z, p = normal_nodes(scale) if scale > 0 else (np.zeros(1), np.ones(1))
-    x = location + scale * z
-    weight = share * expit(x)
-    mean = float(p @ weight)
-    central = weight - mean
-    logit_mean, logit_sd = location, scale
-    if share < 1:
-        # logit(share sigma(x)) = ln share + x - ln(1 + (1 - share) e^x)
-        logits = math.log(share) + x - np.logaddexp(0.0, x + math.log1p(-share))
-        logit_mean = float(p @ logits)
-        logit_sd = math.sqrt(float(p @ (logits - logit_mean) ** 2))
+def _logit_normal(mean: float, sd: float) -> WeightLaw:
+    z, p = normal_nodes(sd) if sd > 0 else (np.zeros(1), np.ones(1))
+    weight = expit(mean + sd * z)
+    central = weight - p @ weight
     return WeightLaw(
-        form=LOGIT_NORMAL if scale > 0 else FIXED,
-        logit_mean=logit_mean,
-        logit_sd=logit_sd,
-        mean=mean,
+        form=LOGIT_NORMAL if sd > 0 else FIXED,
+        logit_mean=mean,
+        logit_sd=sd,
+        mean=float(p @ weight),
         sd=math.sqrt(float(p @ central**2)),
         fourth=float(p @ central**4),
-        share=share,
-        location=location,
-        scale=scale,
     )
 
 
@@ -305,7 +283,7 @@ class HeadsLaw:
         if self.why_no_spread:
             return None
         if self.keys.alpha == 0:
-            scale = max(law.scale for law in self.on_a)
+            scale = max(law.logit_sd for law in self.on_a)
             z, p = normal_nodes(scale) if scale > 0 else (np.zeros(1), np.ones(1))
             average = self._average_at(z)
             return math.sqrt(max(float(p @ (average - p @ average) ** 2), 0.0))
@@ -354,7 +332,7 @@ class HeadsLaw:
 
     def _average_at(self, z: Floats) -> Floats:
         """The average weight on a when the normal behind key a's length is z; alpha is 0."""
-        slopes = np.sign(self.queries[:, A]) * [law.scale for law in self.on_a]
-        weights = [expit(law.location + b * z) for law, b in zip(self.on_a, slopes, strict=True)]
+        slopes = np.sign(self.queries[:, A]) * [law.logit_sd for law in self.on_a]
+        weights = [expit(law.logit_mean + b * z) for law, b in zip(self.on_a, slopes, strict=True)]
         result: Floats = np.mean(weights, axis=0)
         return result

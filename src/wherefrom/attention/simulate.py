@@ -262,7 +262,8 @@ def compare(law: HeadsLaw, trials: HeadsTrials) -> Agreement:
     if spread is not None:
         # (x - m)^4 <= (x - m)^2 for weights, so the fourth moment is at most the variance
         least = spread / root if any(rare) else 0.0
-        gaps.append(_sd_gap("the average's standard deviation", spread, average.sd, least))
+        name = "the average's standard deviation"
+        gaps.append(_gap(name, spread, average.sd, least, squared=True))
     return Agreement(len(gaps), *max(gaps, key=lambda gap: gap[-1]))
 
 
@@ -272,10 +273,10 @@ def _weight_gaps(
     least = (1.0 if rare else CANCELLED) * law.sd / root
     yield _gap(f"{whose} mean weight", law.mean, seen.mean, least)
     least = math.sqrt(law.fourth) / root if rare else 0.0
-    yield _sd_gap(f"{whose} standard deviation", law.sd, seen.sd, least)
+    yield _gap(f"{whose} standard deviation", law.sd, seen.sd, least, squared=True)
     least = CANCELLED * law.logit_sd / root
     yield _gap(f"{whose} mean logit", law.logit_mean, seen.logit_mean, least)
-    yield _sd_gap(f"{whose} logit deviation", law.logit_sd, seen.logit_sd, 0.0)
+    yield _gap(f"{whose} logit deviation", law.logit_sd, seen.logit_sd, 0.0, squared=True)
     below = law.p_below_half
     # a weight that is fixed at one half is below it or not by its last bit alone
     if below is not None and law.form != FIXED:
@@ -283,14 +284,14 @@ def _weight_gaps(
         yield _gap(f"{whose} probability below one half", below, seen.p_below_half, least)
 
 
-def _sd_gap(quantity: str, exact: float, seen: Estimate, least: float) -> Gap:
-    """Deviations are compared as variances, whose estimate is the one without bias."""
-    variance = Estimate(seen.value**2, 2 * seen.value * seen.error)
-    return quantity, exact, seen.value, _gap(quantity, exact**2, variance, least)[-1]
+def _gap(quantity: str, exact: float, seen: Estimate, least: float, squared: bool = False) -> Gap:
+    """`least` is the smallest standard error that counts.
 
-
-def _gap(quantity: str, exact: float, seen: Estimate, least: float) -> Gap:
-    """`least` is the smallest standard error that counts."""
-    error = max(seen.error, least)
-    gap = max(abs(seen.value - exact) - ROUNDING * max(1.0, abs(exact)), 0.0)
+    Standard deviations are compared `squared`, since a simulated variance has no bias.
+    """
+    value, error, aim = seen.value, seen.error, exact
+    if squared:
+        value, error, aim = value**2, 2 * value * error, aim**2
+    error = max(error, least)
+    gap = max(abs(value - aim) - ROUNDING * max(1.0, abs(aim)), 0.0)
     return quantity, exact, seen.value, 0.0 if gap == 0 else gap / error if error else math.inf

@@ -204,7 +204,7 @@ def _add_law(
 def _density(law: WeightLaw) -> tuple[Floats, Floats] | None:
     if law.why_no_distribution or law.sd < 1e-6:
         return None
-    x = np.linspace(0.0025, 0.9975, 400) * law.share
+    x = np.linspace(0.0025, 0.9975, 400)
     return x, law.pdf(x)
 
 
