@@ -15,9 +15,9 @@ from wherefrom.cli.output import echo_err, print_json, print_table
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker.grading import Answer, Graded
+    from wherefrom.attention.checker.grading import Answer
     from wherefrom.attention.checker.problems import Problem
-    from wherefrom.attention.checker.result import CheckResult
+    from wherefrom.attention.checker.result import CheckResult, Failure
 
 
 @click.command()
@@ -108,47 +108,38 @@ def _describe(problem: Problem) -> None:
     print_table(("name", "shape", "meaning", "also written"), rows)
 
 
-def _tell(verdict: CheckResult) -> None:
+def _tell(result: CheckResult) -> None:
     """The verdict for a person."""
-    click.echo(f"{verdict.verdict}: {verdict.because}")
-    rows: list[tuple[str, str]] = [("derived", line) for line in verdict.derived]
-    if verdict.beta is not None:
-        rows.append(("beta needed", verdict.beta.formula))
-        at = ", ".join(f"n = {n}: {beta:.4g}" for n, beta in verdict.beta.by_n.items())
-        rows.append(("", f"tolerance {verdict.tolerance:g}, {at}"))
-    if verdict.failure is not None:
-        rows.extend(_failure_rows(verdict))
-    for item in verdict.assumptions:
-        rows.append(("needs" if item.used else "does not need", f"{item.name}: {item.evidence}"))
-    if verdict.counterexample is not None:
-        rows.append(("counterexample", verdict.counterexample.sentence))
-        rows.extend(
-            (f"  {name}", str(value)) for name, value in verdict.counterexample.numbers.items()
-        )
-    if verdict.checked:
-        rows.append(("tried on", verdict.checked))
-    rows.extend(("note", note) for note in verdict.notes)
+    click.echo(f"{result.verdict}: {result.because}")
+    rows: list[tuple[str, str]] = [("derived", line) for line in result.derived]
+    if result.beta is not None:
+        rows.append(("beta needed", result.beta.formula))
+        at = ", ".join(f"n = {n}: {beta:.4g}" for n, beta in result.beta.by_n.items())
+        rows.append(("", f"tolerance {result.tolerance:g}, {at}"))
+    if result.failure is not None:
+        rows.extend(_failure_rows(result.failure))
+    words = {True: "needs", False: "does not need", None: "may need"}
+    rows.extend((words[item.used], f"{item.name}: {item.evidence}") for item in result.assumptions)
+    example = result.counterexample
+    if example is not None:
+        rows.append(("counterexample", example.sentence))
+        rows.extend((f"  {name}", str(value)) for name, value in example.numbers.items())
+    if result.checked:
+        rows.append(("tried on", result.checked))
+    rows.extend(("note", note) for note in result.notes)
     if rows:
-        print_table(("check", verdict.problem), rows)
+        print_table(("check", result.problem), rows)
 
 
-def _failure_rows(verdict: CheckResult) -> list[tuple[str, str]]:
-    failure = verdict.failure
-    assert failure is not None
+def _failure_rows(failure: Failure) -> list[tuple[str, str]]:
     at = f" (n = {failure.n}, beta = {failure.beta:.4g})" if failure.n else ""
     rows = [("fails if", failure.meaning), ("", f"exactly {failure.probability:.4%}{at}")]
     if failure.set_aside:
-        rows.append(
-            ("", f"{failure.set_aside:.2%} set aside; {failure.in_all:.4%} fail in all samples")
-        )
+        aside = f"{failure.set_aside:.2%} set aside; {failure.in_all:.4%} fail in all samples"
+        rows.append(("", aside))
     if failure.simulated is not None:
-        rows.append(
-            (
-                "",
-                f"simulated {failure.simulated:.4%} of all, "
-                f"standard error {failure.standard_error:.4%}",
-            )
-        )
+        error = f"standard error {failure.standard_error:.4%}"
+        rows.append(("", f"simulated {failure.simulated:.4%} of all, {error}"))
     if failure.alpha_allowed is not None:
         rows.append(("", f"the blur alpha may be {failure.alpha_allowed:.2g} at this beta"))
     return rows
@@ -156,43 +147,40 @@ def _failure_rows(verdict: CheckResult) -> list[tuple[str, str]]:
 
 def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
     from wherefrom.attention.checker.grading import apply_rubric, grade, gradescope
+    from wherefrom.storage import write_json, write_whole
 
     answers = _read(path)
     if rubric is not None:
         answers = apply_rubric(answers, _read(rubric))
     graded = grade(answers, seed=seed)
+    record = gradescope(graded)
     if form == "table":
-        if out is not None:
-            _write(out, "\n".join(_plain_rows(graded)) + "\n")
-            echo_err(f"written to {out}")
+        columns = ("student", "id", "problem", "verdict", "points", "because")
+        rows = [
+            (
+                item.answer.student,
+                item.answer.id,
+                item.answer.problem,
+                item.word,
+                f"{item.score:g}/{item.answer.points:g}",
+                item.sentence.splitlines()[0],
+            )
+            for item in graded
+        ]
+        if out is None:
+            print_table(columns, rows)
         else:
-            rows = [_row(item) for item in graded]
-            print_table(("student", "id", "problem", "verdict", "points", "because"), rows)
-        echo_err(gradescope(graded)["output"])
-        return
-    if form == "gradescope":
-        record: object = gradescope(graded)
+            write_whole(out, "".join("\t".join(row) + "\n" for row in (columns, *rows)))
     else:
-        record = [item.to_dict() for item in graded]
-    if out is None:
-        print_json(record)
-    else:
-        from wherefrom.storage import write_json
-
-        write_json(out, record)
+        found = record if form == "gradescope" else [item.to_dict() for item in graded]
+        if out is None:
+            print_json(found)
+        else:
+            write_json(out, found)
+    if out is not None:
         echo_err(f"written to {out}")
-
-
-def _row(item: Graded) -> tuple[str, ...]:
-    points = f"{item.score:g}/{item.answer.points:g}"
-    first = item.sentence.splitlines()[0]
-    return item.answer.student, item.answer.id, item.answer.problem, item.word, points, first
-
-
-def _plain_rows(graded: list[Graded]) -> list[str]:
-    return ["\t".join(("student", "id", "problem", "verdict", "points", "because"))] + [
-        "\t".join(_row(item)) for item in graded
-    ]
+    if form == "table":
+        echo_err(record["output"])
 
 
 def _read(path: Path) -> list[Answer]:
@@ -207,9 +195,3 @@ def _read(path: Path) -> list[Answer]:
     except UnicodeDecodeError:
         raise UserError(f"{path} is not text in UTF-8.") from None
     return read_answers(text, source=str(path))
-
-
-def _write(path: Path, text: str) -> None:
-    from wherefrom.storage import write_whole
-
-    write_whole(path, text)

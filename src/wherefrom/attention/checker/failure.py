@@ -20,11 +20,11 @@ from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.attention.quadrature import normal_nodes
 
 Floats = NDArray[np.float64]
-Head = tuple[float, float, float]  # logits of a (at e = 1), of b, of each other key
+Head = tuple[float, ...]  # logits of a (at e = 1), of b, of each other key
 
 SD = math.sqrt(0.5)
 RISK = 0.05  # the share of samples that may miss the tolerance
-_REACH = 9.0  # standard deviations beyond which nothing is counted: 1e-18
+REACH = 9.0  # standard deviations beyond which nothing is counted: 1e-18
 
 
 def misplaced(heads: Sequence[Head], e: Floats, n: int) -> Floats:
@@ -48,14 +48,21 @@ def failure_probability(
 
     Set aside are the samples with e < 0 if some head looks along mu_a, so that k_a.q < 0.
     """
-    aside = backwards_aside and any(head[0] > 0 for head in heads)
     intervals = _good_intervals(heads, n, tolerance)
-    good = sum(_normal(low, high) for low, high in intervals)
-    if not aside:
-        return max(0.0, 1 - good), 0.0, max(0.0, 1 - good)
-    lost = _normal(-math.inf, 0.0)
-    kept_good = sum(_normal(max(low, 0.0), high) for low, high in intervals if high > 0)
-    return max(0.0, 1 - kept_good / (1 - lost)), lost, max(0.0, 1 - good)
+    in_all = max(0.0, 1 - sum(probability_between(low, high) for low, high in intervals))
+    if not (backwards_aside and any(head[0] > 0 for head in heads)):
+        return in_all, 0.0, in_all
+    aside = probability_between(-math.inf, 0.0)
+    kept = sum(probability_between(max(low, 0.0), high) for low, high in intervals)
+    return max(0.0, 1 - kept / (1 - aside)), aside, in_all
+
+
+def probability_between(low: float, high: float) -> float:
+    """P(low <= e <= high) for the length e ~ N(1, 1/2), accurate in both tails."""
+    u, v = low - 1, high - 1  # in units of sqrt(2) standard deviations
+    if u > 0:
+        u, v = -v, -u
+    return max(0.0, 0.5 * (math.erfc(-v) - math.erfc(-u)))
 
 
 def _weights(heads: Sequence[Head], e: Floats, n: int) -> Floats:
@@ -75,7 +82,7 @@ def _good_intervals(heads: Sequence[Head], n: int, tolerance: float) -> list[tup
     The weight on a turns where a*e meets the other logits; points crowd geometrically around
     every such place, so that a window as narrow as 1e-6 of a logit is not stepped over.
     """
-    low, high = 1 - _REACH * SD, 1 + _REACH * SD
+    low, high = 1 - REACH * SD, 1 + REACH * SD
     near = np.geomspace(1e-6, 1e3, 120)
     near = np.concatenate([-near[::-1], [0.0], near])
     points = [np.linspace(low, high, 501), np.array([0.0, 1.0])]
@@ -102,16 +109,3 @@ def _good_intervals(heads: Sequence[Head], n: int, tolerance: float) -> list[tup
     ends += list((left + right) / 2)
     ends += [math.inf] if good[-1] else []
     return list(zip(ends[::2], ends[1::2], strict=True))
-
-
-def _normal(low: float, high: float) -> float:
-    """P(low < e < high), accurate in both tails."""
-    u, v = (low - 1) / SD / math.sqrt(2), (high - 1) / SD / math.sqrt(2)
-    if u > 0:
-        return 0.5 * (math.erfc(u) - math.erfc(v))
-    return 0.5 * (math.erfc(-v) - math.erfc(-u))
-
-
-def probability_between(low: float, high: float) -> float:
-    """P(low <= e <= high) for the length e ~ N(1, 1/2)."""
-    return max(0.0, _normal(low, high))

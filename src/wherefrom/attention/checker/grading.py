@@ -1,6 +1,6 @@
 """Many answers at once, for a course: a file of answers in, points out.
 
-The file is TOML, one `[[answer]]` a question:
+The file is TOML, one `[[answer]]` per question:
 
     [[answer]]
     id = "1b"
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wherefrom.attention.checker.check import check
@@ -48,18 +48,22 @@ class Graded:
     """One answer with its verdict, or with the sentence that says why there is none."""
 
     answer: Answer
-    verdict: CheckResult | None
+    result: CheckResult | None
     sentence: str
 
     @property
     def word(self) -> str:
-        if self.verdict is not None:
-            return self.verdict.verdict
+        if self.result is not None:
+            return self.result.verdict
         return "not writable" if self.answer.formulas else "no answer"
 
     @property
+    def passed(self) -> bool:
+        return self.result is not None and self.result.passed
+
+    @property
     def score(self) -> float:
-        return self.answer.points if self.verdict is not None and self.verdict.passed else 0.0
+        return self.answer.points if self.passed else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -71,7 +75,7 @@ class Graded:
             "sentence": self.sentence,
             "score": self.score,
             "max_score": self.answer.points,
-            "details": self.verdict.to_dict() if self.verdict is not None else None,
+            "details": self.result.to_dict() if self.result is not None else None,
         }
 
 
@@ -100,34 +104,59 @@ def read_answers(text: str, *, source: str = "the file") -> list[Answer]:
     return answers
 
 
+def _answer(row: Mapping[str, Any], where: str) -> Answer:
+    for name in ("id", "problem"):
+        if not isinstance(row.get(name), str) or not row[name].strip():
+            raise UserError(f'{where} needs {name} = "...".')
+    problem = find_problem(row["problem"])
+    points, tolerance = row.get("points", 1.0), row.get("tolerance")
+    if isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points <= 1000:
+        raise UserError(f"{where}: points must be a number from 0 to 1000, not {points!r}.")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | None):
+        raise UserError(f"{where}: tolerance must be a number, not {tolerance!r}.")
+    formulas = {name: formula for name, formula in row.items() if name not in FIELDS}
+    for name, formula in formulas.items():
+        if not isinstance(formula, str):
+            raise UserError(f'{where}: {name} must be a formula in quotes, as in {name} = "...".')
+    return Answer(
+        id=row["id"].strip(),
+        problem=problem.name,
+        points=float(points),
+        tolerance=None if tolerance is None else float(tolerance),
+        student=str(row.get("student", "")),
+        formulas=tuple(f"{name}={formula}" for name, formula in formulas.items()),
+    )
+
+
 def apply_rubric(answers: Sequence[Answer], rubric: Sequence[Answer]) -> list[Answer]:
     """The rubric's questions with the student's formulas; nothing else of the student's counts."""
-    students = sorted({answer.student for answer in answers}) or [""]
-    given = {(answer.student, answer.id): answer for answer in answers}
+    given = {(answer.student, answer.id): answer.formulas for answer in answers}
     asked = {question.id for question in rubric}
     extra = sorted({answer.id for answer in answers} - asked)
     if extra:
         raise UserError(f'the rubric does not ask for "{extra[0]}"; it asks for {sorted(asked)}.')
-    merged = []
-    for student in students:
-        for question in rubric:
-            answer = given.get((student, question.id))
-            merged.append(
-                Answer(
-                    id=question.id,
-                    problem=question.problem,
-                    points=question.points,
-                    tolerance=question.tolerance,
-                    student=student,
-                    formulas=answer.formulas if answer is not None else (),
-                )
-            )
-    return merged
+    return [
+        replace(question, student=student, formulas=given.get((student, question.id), ()))
+        for student in sorted({answer.student for answer in answers}) or [""]
+        for question in rubric
+    ]
 
 
 def grade(answers: Sequence[Answer], *, seed: int = 0) -> list[Graded]:
     """Check every answer; one that may not be written costs its own points and no others."""
-    return [_grade(answer, seed) for answer in answers]
+    graded = []
+    for answer in answers:
+        result, sentence = None, "there is no answer to this question."
+        if answer.formulas:
+            try:
+                result = check(
+                    answer.problem, answer.formulas, tolerance=answer.tolerance, seed=seed
+                )
+                sentence = result.because
+            except UserError as mistake:
+                sentence = str(mistake)
+        graded.append(Graded(answer, result, sentence))
+    return graded
 
 
 def gradescope(graded: Sequence[Graded]) -> dict[str, Any]:
@@ -138,68 +167,21 @@ def gradescope(graded: Sequence[Graded]) -> dict[str, Any]:
     output = f"{total:g} of {most:g} points."
     if unclear:
         output += f" A person should look at: {', '.join(unclear)}."
-    return {
-        "output": output,
-        "output_format": "text",
-        "tests": [_gradescope_test(item) for item in graded],
-    }
-
-
-def _gradescope_test(item: Graded) -> dict[str, Any]:
-    who = f"{item.answer.student}: " if item.answer.student else ""
-    lines = [f"{item.word}: {item.sentence}", *item.answer.formulas]
-    example = item.verdict.counterexample if item.verdict is not None else None
-    if example is not None:
-        lines.append(f"counterexample: {example.sentence}")
-    return {
-        "name": f"{who}{item.answer.id} ({item.answer.problem})",
-        "score": item.score,
-        "max_score": item.answer.points,
-        "status": "passed" if item.score == item.answer.points and _passed(item) else "failed",
-        "output": "\n".join(lines),
-        "output_format": "text",
-        "visibility": "visible",
-    }
-
-
-def _passed(item: Graded) -> bool:
-    return item.verdict is not None and item.verdict.passed
-
-
-def _grade(answer: Answer, seed: int) -> Graded:
-    if not answer.formulas:
-        return Graded(answer, None, "there is no answer to this question.")
-    try:
-        verdict = check(answer.problem, answer.formulas, tolerance=answer.tolerance, seed=seed)
-    except UserError as mistake:
-        return Graded(answer, None, str(mistake))
-    return Graded(answer, verdict, verdict.because)
-
-
-def _answer(row: Mapping[str, Any], where: str) -> Answer:
-    for name in ("id", "problem"):
-        if not isinstance(row.get(name), str) or not row[name].strip():
-            raise UserError(f'{where} needs {name} = "...".')
-    problem = find_problem(row["problem"])
-    points, tolerance = row.get("points", 1.0), row.get("tolerance")
-    if isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points <= 1000:
-        raise UserError(f"{where}: points must be a number from 0 to 1000, not {points!r}.")
-    if tolerance is not None and (
-        isinstance(tolerance, bool) or not isinstance(tolerance, int | float)
-    ):
-        raise UserError(f"{where}: tolerance must be a number, not {tolerance!r}.")
-    formulas = []
-    for name, formula in row.items():
-        if name in FIELDS:
-            continue
-        if not isinstance(formula, str):
-            raise UserError(f'{where}: {name} must be a formula in quotes, as in {name} = "...".')
-        formulas.append(f"{name}={formula}")
-    return Answer(
-        id=row["id"].strip(),
-        problem=problem.name,
-        points=float(points),
-        tolerance=None if tolerance is None else float(tolerance),
-        student=str(row.get("student", "")),
-        formulas=tuple(formulas),
-    )
+    tests = []
+    for item in graded:
+        who = f"{item.answer.student}: " if item.answer.student else ""
+        lines = [f"{item.word}: {item.sentence}", *item.answer.formulas]
+        if item.result is not None and item.result.counterexample is not None:
+            lines.append(f"counterexample: {item.result.counterexample.sentence}")
+        tests.append(
+            {
+                "name": f"{who}{item.answer.id} ({item.answer.problem})",
+                "score": item.score,
+                "max_score": item.answer.points,
+                "status": "passed" if item.passed else "failed",
+                "output": "\n".join(lines),
+                "output_format": "text",
+                "visibility": "visible",
+            }
+        )
+    return {"output": output, "output_format": "text", "tests": tests}

@@ -1,15 +1,15 @@
 """What a check answers, as a record: the verdict, its reason, and everything measured beside it.
 
-`proved`        for all n, by exact algebra over the givens
-`holds`         numerically, over at least three sizes and many instances, but not by algebra
+`proved`        for all n, by exact algebra over the givens, and confirmed in numbers
+`holds`         numerically, over many sizes and instances, but not by algebra
 `refuted`       with the smallest counterexample found
 `inconclusive`  neither could be shown; the reason says what is missing
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Word = Literal["proved", "holds", "refuted", "inconclusive"]
@@ -28,10 +28,14 @@ class BetaNeeded:
 
 @dataclass(frozen=True)
 class Assumption:
-    """One assumption of the problem, and whether this construction leans on it."""
+    """One assumption of the problem, and whether this construction needs it.
+
+    `used` is true with a counterexample as evidence, false with an argument, and None where a
+    search found neither.
+    """
 
     name: str
-    used: bool
+    used: bool | None
     evidence: str
 
 
@@ -89,30 +93,6 @@ class CheckResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; numbers that JSON has no word for become null."""
-        record = {
-            "problem": self.problem,
-            "construction": self.construction,
-            "verdict": self.verdict,
-            "because": self.because,
-            "tolerance": self.tolerance,
-            "seed": self.seed,
-            "derived": list(self.derived),
-            "beta_required": self.beta and vars(self.beta),
-            "assumptions": [vars(assumption) for assumption in self.assumptions],
-            "failure": self.failure and vars(self.failure),
-            "counterexample": self.counterexample and vars(self.counterexample),
-            "checked": self.checked,
-            "notes": list(self.notes),
-        }
-        plain: dict[str, Any] = _plain(record)
+        record = {"beta_required" if k == "beta" else k: v for k, v in asdict(self).items()}
+        plain: dict[str, Any] = json.loads(json.dumps(record), parse_constant=lambda _: None)
         return plain
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -97,7 +97,7 @@ def test_a_person_gets_the_reason_the_beta_and_the_assumptions(here: Here) -> No
     status, out, _ = here("check", "average", "q=beta*(k_a+k_b)")
     assert status == 0
     assert out.startswith("proved: for every n")
-    for words in ("k_a.q = beta", "5.981", "keys of equal norm", "float32", "drawn instances"):
+    for words in ("k_a.q = beta", "5.981", "keys of equal norm", "float32", "drawn keys"):
         assert words in out
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
-import textwrap
 from fractions import Fraction
 
 import numpy as np
@@ -19,12 +20,13 @@ from wherefrom.attention.checker.language import (
     MAX_LENGTH,
     MAX_NODES,
     ExpressionError,
+    Shape,
+    Shapes,
     evaluate,
     parse,
 )
-from wherefrom.attention.checker.numeric import Numeric
+from wherefrom.attention.checker.matrices import Numeric
 from wherefrom.attention.checker.problems import PROBLEMS
-from wherefrom.attention.checker.shapes import Shape, Shapes
 from wherefrom.errors import UserError
 
 KNOWN = {"beta": "beta", "β": "beta", "k_a": "k_a", "k_b": "k_b", "A": "A", "n": "n"}
@@ -78,7 +80,6 @@ def error(text: str) -> ExpressionError:
         ("exp(log(n))", 7.0),
         ("sqrt(beta**2)", 3.0),
         ("abs(-beta)", 3.0),
-        ("0.1*10", 1.0),
         ("2**0 + 2**8", 257.0),
     ],
 )
@@ -86,11 +87,6 @@ def test_the_language_means_what_it_says(text: str, expected: object) -> None:
     want = np.atleast_1d(np.asarray(expected, float))
     want = want.reshape(-1, 1) if want.ndim == 1 else want
     np.testing.assert_allclose(value(text), want, atol=1e-12)
-
-
-def test_a_literal_is_exact() -> None:
-    tree = parse("0.1", known={}).tree
-    assert getattr(tree, "value", None) == Fraction(1, 10)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +151,61 @@ def test_what_may_not_be_written_is_pointed_at(text: str, column: int, words: st
 
 
 def test_the_caps() -> None:
+    assert parse("0.1", {}).tree.number == Fraction(1, 10)  # a literal is exact
     assert "400" in error("1+" * 200 + "1").sentence
     assert str(MAX_NODES) in error("+".join(["n"] * 100)).sentence
     assert str(MAX_DEPTH) in error("-" * 30 + "n").sentence
     assert "inv and pinv" in error("pinv(pinv(pinv(pinv(pinv(A)))))").sentence
     assert value("+".join(["n"] * 60)).item() == 7 * 60  # a long sum is not a deep one
+
+
+@pytest.mark.parametrize(
+    ("problem", "texts", "column"),
+    [
+        ("average", ["q=t1*k_a+t2*k_b"], 10),
+        ("average", ["q=beta*k_a+lam*k_b"], 12),
+        ("copy", ["q=β*λ*k_j"], 5),
+        ("self-attention", ["K=I", "Q=I", "V=t*T*I"], 5),
+    ],
+)
+def test_two_letters_are_two_factors(problem: str, texts: list[str], column: int) -> None:
+    with pytest.raises(ExpressionError, match="two large factors") as caught:
+        check(problem, texts)
+    assert caught.value.column == column
+
+
+def test_one_letter_in_two_spellings_is_one_factor() -> None:
+    assert check("average", "q=beta*k_a+β*k_b").verdict == "proved"
+    assert check("average", "q=λ*k_a+lam*k_b").verdict == "proved"
+    heads = check("two-heads", ["q_a=t_1*mu_a", "q_b=t2*mu_b"])  # each head has its own
+    assert heads.verdict == "proved"
+    assert heads.notes[0] == "t1 and t2 are read as one large factor, beta."
+    with pytest.raises(UserError, match="stand for one number here"):
+        check("self-attention", ["K=t*I", "Q=I", "V=lam*I"])
+
+
+@pytest.mark.parametrize(
+    ("problem", "texts", "words"),
+    [
+        ("averge", ["q=k_a"], 'Did you mean "average"'),
+        ("average", ["q=beta*k_a", "q=beta*k_b"], "written twice"),
+        ("average", ["p=beta*k_a"], "does not ask for"),
+        ("average", ["beta*k_a"], 'expects "q=..."'),
+        ("two-heads", ["q1=beta*mu_a"], "needs q1, q2"),
+        ("self-attention", ["K=I", "Q=I"], "needs K, Q, V or W, V"),
+        ("noisy-average", ["q=beta*(k_a+k_b)"], "sampled after the query is chosen"),
+        ("two-heads", ["q1=lam*k_a", "q2=lam*k_b"], "only the means are known; write mu_a"),
+        ("average", ["q=beta*(mu_a+mu_b)"], "write k_a"),
+        ("average", ["q=beta*(v_a+v_b)"], "cannot mention one"),
+        ("extract", ["M=A@B.T"], "d x m times p x d does not fit"),
+        ("extract", ["M=A@v_a.T"], "M has to work for all of them"),
+        ("stretched-average", ["q=alpha*mu_a"], "unknown to whoever writes"),
+        ("stretched-average", ["low=beta", "high=1.5"], 'no name "beta"'),
+    ],
+)
+def test_what_is_not_an_answer_is_refused(problem: str, texts: list[str], words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        check(problem, texts)
 
 
 ATTACKS = [
@@ -249,50 +295,38 @@ def answer_or_sentence(problem: str, *texts: str) -> str:
     return verdict.verdict
 
 
-@pytest.mark.parametrize("text", ATTACKS)
-def test_an_attack_gets_an_answer_or_a_sentence(text: str) -> None:
-    assert answer_or_sentence("average", "q=" + text)
-
-
 GATED = """
-import resource, sys, time, json
+import json, resource, sys, time
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 sys.path[:0] = json.loads(sys.argv[1])
 from wherefrom.attention.checker.check import check
 from wherefrom.errors import UserError
 check("average", ["q=exp(beta)*pinv(K)@(e_a+e_b)"])
-worst, slowest = 0.0, ""
+found = {}
 for text in json.load(sys.stdin):
-    for problem in ("average", "two-heads"):
-        formulas = ["q=" + text]
-        if problem == "two-heads":
-            text2 = text.replace("k_", "mu_").replace("K", "Mu")
-            formulas = ["q1=" + text2, "q2=" + text2]
+    noisy = text.replace("k_", "mu_").replace("K", "Mu")
+    heads = ["q1=" + noisy, "q2=" + noisy]
+    for problem, formulas in (("average", ["q=" + text]), ("two-heads", heads)):
         start = time.process_time()
         try:
-            check(problem, formulas)
-        except UserError:
-            pass
-        taken = time.process_time() - start
-        if taken > worst:
-            worst, slowest = taken, text
+            said = check(problem, formulas).because
+        except UserError as mistake:
+            said = str(mistake)
+        found[problem + ": " + text] = [time.process_time() - start, said]
 def peak():  # ru_maxrss would begin with what the parent process used before this one started
     try:
         status = open("/proc/self/status").read()
         return int(status.split("VmHWM:")[1].split()[0]) / 1024
     except (OSError, IndexError):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"worst": worst, "slowest": slowest, "megabytes": peak(),
-                  "torch": "torch" in sys.modules}))
+print(json.dumps({"found": found, "megabytes": peak(), "torch": "torch" in sys.modules}))
 """
 
 
-def test_every_input_ends_in_time_and_in_memory() -> None:
+def test_an_attack_gets_an_answer_in_time_and_in_memory() -> None:
     """2 seconds of processor time for each and 200 MB for all, in a process of its own."""
-    import json
-
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(GATED), json.dumps([p for p in sys.path if p])],
+        [sys.executable, "-c", GATED, json.dumps([p for p in sys.path if p])],
         input=json.dumps([text for text in ATTACKS if text != "\ud800"]),
         capture_output=True,
         text=True,
@@ -300,9 +334,12 @@ def test_every_input_ends_in_time_and_in_memory() -> None:
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert report["worst"] < 2.0, report
-    assert report["megabytes"] < 200, report
+    slowest = max(report["found"], key=lambda text: report["found"][text][0])
+    assert report["found"][slowest][0] < 2.0, slowest
+    assert all(said.strip() for _, said in report["found"].values())
+    assert report["megabytes"] < 200
     assert not report["torch"]
+    assert answer_or_sentence("average", "q=\ud800")
 
 
 WORDS = st.sampled_from(
@@ -327,72 +364,3 @@ def test_any_jumble_of_words_gets_an_answer_or_a_sentence(text: str, problem: st
 def test_any_text_gets_an_answer_or_a_sentence(text: str) -> None:
     assert answer_or_sentence("average", text)
     assert answer_or_sentence("extract", "M=" + text)
-
-
-def leaves(scalars: bool) -> st.SearchStrategy[str]:
-    names = ["beta", "n", "2", "0.5", "7"] if scalars else ["k_a", "k_b", "sum_others", "sum_all"]
-    return st.sampled_from(names)
-
-
-def formulas() -> st.SearchStrategy[str]:
-    number = st.recursive(
-        leaves(True),
-        lambda inner: st.one_of(
-            st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({''.join(t)})"),
-            inner.map(lambda x: f"sqrt(abs({x}))"),
-            inner.map(lambda x: f"({x})**2"),
-            inner.map(lambda x: f"exp({x})"),
-        ),
-        max_leaves=5,
-    )
-    return st.recursive(
-        leaves(False),
-        lambda inner: st.one_of(
-            st.tuples(inner, st.sampled_from("+-"), inner).map(lambda t: f"({''.join(t)})"),
-            st.tuples(number, inner).map(lambda t: f"{t[0]}*{t[1]}"),
-            st.tuples(inner, inner, inner).map(lambda t: f"outer({t[0]},{t[1]})@({t[2]})"),
-            inner.map(lambda x: f"unit({x})"),
-        ),
-        max_leaves=5,
-    )
-
-
-@settings(max_examples=25, deadline=None)
-@given(formulas())
-def test_what_changes_nothing_changes_no_verdict(text: str) -> None:
-    """A constant added to every logit cancels in a softmax; the value of a formula is the same
-    however it is written."""
-    try:
-        plain = check("average", [f"q={text}"]).verdict
-    except ExpressionError:
-        return
-    assert check("average", [f"q=({text})+3*sum_all"]).verdict == plain
-    assert check("average", [f"q=2*({text})/2"]).verdict == plain
-
-
-@settings(max_examples=60, deadline=None)
-@given(formulas())
-def test_well_formed_formulas_agree_in_the_two_algebras(text: str) -> None:
-    """Where the exact algebra has logits, floating point on drawn keys finds the same ones."""
-    from wherefrom.attention.checker.construction import read_construction
-    from wherefrom.attention.checker.instances import key_instance
-    from wherefrom.attention.checker.query_model import QueryModel
-
-    problem = PROBLEMS["average"]
-    try:
-        model = QueryModel(read_construction(problem, ["q=" + text]))
-    except ExpressionError:
-        return
-    if model.exact is None:
-        return
-    n, d, beta = 6, 9, 1.7
-    values, keys = key_instance(problem, n=n, d=d, beta=beta, rng=np.random.default_rng(5))
-    try:
-        q = np.asarray(evaluate(model.construction.expressions["q"], Numeric(values))).ravel()
-    except ExpressionError:
-        return
-    exact = model.logits(beta, n)[0]
-    scale = max(1.0, float(np.abs(q).max()), *map(abs, exact))
-    if scale > 1e12:  # differences of such numbers keep no digits to compare
-        return
-    np.testing.assert_allclose((keys @ q)[:3], exact, atol=1e-7 * scale)

@@ -1,0 +1,477 @@
+"""Judging queries: copy, average, and the averages over noisy keys.
+
+The order of work: try a proof for all n; look for the smallest n at which the limit misses the
+goal; if neither settles it, ask the numbers. Whatever comes out is then tried on drawn keys with
+the attention equation itself, and a contradiction there is a fault of the checker, which it
+reports as inconclusive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from wherefrom.attention.checker.algebra import UNITY
+from wherefrom.attention.checker.failure import RISK, SD, Floats, weight_on_a
+from wherefrom.attention.checker.instances import (
+    Variants,
+    key_values,
+    oblique_angles,
+    orthonormal,
+    unequal_norms,
+)
+from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
+from wherefrom.attention.checker.logits import EVERY_N, HIGH_RUNGS, RUNGS, Queries, Reading
+from wherefrom.attention.checker.matrices import Numeric
+from wherefrom.attention.checker.result import (
+    Assumption,
+    BetaNeeded,
+    CheckResult,
+    Counterexample,
+    Failure,
+)
+from wherefrom.attention.equation import attend
+
+REPORTED_N = 10
+BETA_N = (3, REPORTED_N, 25, 100, 1000)  # where the beta that is needed is reported
+CONFIRMED_AT = (1.1, 10.0, 1000.0)  # times the beta that is needed
+FACTORS = (10.0, 20.0, 100.0, 5.0, 1000.0, 2.0, 1e4, 1.0, 1e6)  # of a counterexample
+LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1)  # of k_a in a counterexample
+SHOWN_N = 12  # keys that are written out one by one
+SAMPLES = 4_000
+GATE = 5.0  # standard errors between law and simulation that are a fault of ours
+ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
+VANISHING = 1e-14  # stands for alpha -> 0 in a simulation
+SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
+DRAWS = 8
+
+
+def judge_queries(construction: Construction, draft: CheckResult) -> CheckResult:
+    """The verdict on a query or a pair of queries."""
+    model = Queries(construction)
+    draft = replace(draft, derived=_derived(model), notes=_notes(model))
+    if model.proved():
+        draft = replace(draft, because=_why_proved(model))
+    else:
+        readings = model.readings(draft.tolerance)
+        n, reading = next(iter(readings.items()))
+        if reading.ok is False:
+            return _refuted(draft, model, n, reading)
+        lead = model.largest_lead()
+        if lead is not None:
+            return _outnumbered(draft, model, lead)
+        if any(reading.ok is None for reading in readings.values()):
+            because = "the algebra does not reach this formula, and the numbers do not settle as "
+            return replace(draft, verdict="inconclusive", because=because + "beta grows.")
+        draft = replace(draft, verdict="holds", because=_why_only_holds(model, readings))
+    needed = _beta_needed(model, draft.tolerance)
+    if needed is None:
+        because = "no beta on the ladder reaches the tolerance, though the limit should."
+        return replace(draft, verdict="inconclusive", because=because)
+    draft = replace(draft, beta=needed)
+    if model.problem.noise != "none":
+        draft = replace(draft, failure=_failure(model, needed.value, draft))
+    fault = _contradiction(model, draft, needed)
+    if fault:
+        return replace(draft, verdict="inconclusive", because=fault)
+    checked = f"drawn keys at every n from {model.problem.least_n} to {EVERY_N}, with beta from "
+    checked += "1.1 to 1000 times what is needed, with the attention equation"
+    return replace(draft, checked=checked, assumptions=tuple(_assumptions(model, draft, needed)))
+
+
+def _derived(model: Queries) -> tuple[str, ...]:
+    """The exact logits as lines that a person can check."""
+    lines = []
+    for name, head in zip(model.expressions, model.exact, strict=False):
+        for group, value in head.items():
+            text = str(value)
+            if group == "a" and model.stretched and not value.is_zero:
+                text = f"e*{text}" if text.isalnum() else f"e*({text})"
+            key, ending = ("i", " for every other i") if group == "others" else (group, "")
+            lines.append(f"k_{key}.{name} = {text}{ending}")
+    return tuple(lines)
+
+
+def _notes(model: Queries) -> tuple[str, ...]:
+    notes = []
+    letters = sorted({expression.factor for expression in model.expressions.values()} - {""})
+    if len(letters) > 1:
+        notes.append(f"{' and '.join(letters)} are read as one large factor, beta.")
+    if len(model.expressions) > 1:
+        beta = model.first_usable(5)
+        if beta is not None and any(head[0] > 0 for head in model.logits(beta, 5)):
+            notes.append("samples with k_a.q < 0 because the key points backwards are set aside.")
+    return tuple(notes)
+
+
+def _why_proved(model: Queries) -> str:
+    if model.stretched and all(head["a"].is_zero for head in model.exact):
+        return (
+            "for every n: no query has a component along mu_a, so the length of k_a does not "
+            "matter, and every other key loses its weight as beta grows."
+        )
+    if model.stretched:
+        return "for every n and every length e not set aside, the weights tend to 1/2, 1/2, 0."
+    if model.named == 1:
+        return "for every n: the logit of j runs away from all others as beta grows."
+    return "for every n: the logits of a and b agree and run away from all others as beta grows."
+
+
+def _why_only_holds(model: Queries, readings: dict[int, Reading]) -> str:
+    worst, most = max(reading.size for reading in readings.values()), max(readings)
+    sizes = f"n = {min(readings)} to "
+    sizes += f"{most:,}" if most < 10**7 else f"10^{math.log10(most):.0f}"
+    if not model.exact:
+        return f"in numbers, for {sizes}; the exact algebra does not reach this formula."
+    if worst == 0 and not model.stretched:
+        return f"at each n that was tried, {sizes}; no argument covers every n between them."
+    what = "the failure rate" if model.stretched else "the misplaced share"
+    return (
+        f"within this tolerance for {sizes}, but not for every tolerance: {what} "
+        f"tends to {worst:.3g} at worst, which no beta removes."
+    )
+
+
+def _refuted(draft: CheckResult, model: Queries, n: int, reading: Reading) -> CheckResult:
+    because = reading.sentence.removesuffix(".")
+    draft = replace(draft, verdict="refuted")
+    if math.isinf(reading.size):
+        example = Counterexample({"n": n, "d": n}, {}, reading.sentence)
+        return replace(draft, because=because + ".", counterexample=example)
+    along = model.exact[0].get("a") if len(model.exact) == 1 else None
+    if not model.uses_beta:
+        because += "; nothing in the formula grows with beta"
+    elif _same_queries(model):
+        because += "; the queries are the same, so this is one head written twice"
+    elif model.stretched and along is not None and not along.is_zero:
+        because += f"; q has the component {along} along the noisy direction mu_a"
+    elif not model.stretched and along and model.trend("a", "b", n).kind in ("up", "down"):
+        gap = model.gaps[0]["a", "b"]
+        because += f"; k_a.q - k_b.q = {gap} grows with beta, so one of the two takes all"
+    failure = _failure(model, 0.0, draft) if model.stretched else None
+    example = _counterexample(model, n, draft.tolerance)
+    return replace(draft, because=because + ".", counterexample=example, failure=failure)
+
+
+def _same_queries(model: Queries) -> bool:
+    """Are there several queries, all the same?"""
+    beta = model.first_usable(5)
+    first, *rest = [()] if beta is None else model.logits(beta, 5)
+    return bool(rest) and all(np.allclose(first, head, rtol=1e-12) for head in rest)
+
+
+def _outnumbered(draft: CheckResult, model: Queries, lead: float) -> CheckResult:
+    """A lead that nothing increases is lost among enough other keys: from n = e^lead on."""
+    reach = 1 + 10 * SD if model.stretched else 1.0  # longer than k_a is in any sample
+    digits = (reach * lead + math.log(model.named)) / math.log(10)
+    because = f"the named keys are ahead by {lead:.6g} whatever n and beta are, so all others "
+    because += f"together outweigh them from n = 10^{digits:.5g} on"
+    because += "." if model.uses_beta else "; nothing in the formula grows with beta."
+    sentence = f"with 10^{digits:.5g} keys the others have at least half of the weight."
+    example = Counterexample({}, {"lead": lead, "log10_n": digits}, sentence)
+    return replace(draft, verdict="refuted", because=because, counterexample=example)
+
+
+def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
+    """The standard basis at this n, and the first round beta and length that show the failure."""
+    betas = (*FACTORS, *RUNGS, *HIGH_RUNGS) if model.uses_beta else (1.0,)
+    numbers: dict[str, Any] = {}
+    error = -1.0
+    for beta, e in ((b, e) for b in betas for e in (LENGTHS if model.stretched else (1.0,))):
+        try:
+            tried = _numbers(model, n, beta, e)
+        except ExpressionError:
+            continue
+        if tried["misplaced"] > error:
+            numbers, error = tried, tried["misplaced"]
+        if error > tolerance:
+            break
+    if not numbers:
+        return Counterexample({"n": n, "d": n}, {}, f"the formula has no value at n = {n}.")
+    at = [f"n = {n}", *(f"{x} = {numbers[x]:g}" for x in ("beta", "e") if x in numbers)]
+    weights = numbers["weights_by_group"].items()
+    told = ", ".join(f"{'the others' if g == 'others' else g} {w:.4g}" for g, w in weights)
+    amount = f"{error:.4g}" if error > 1.01 * tolerance else f"just over {tolerance:g}"
+    numbers["misplaced"] = round(error, 6)
+    sentence = (
+        f"with {', '.join(at)} the weights are {told}: {amount} of the weight is misplaced, "
+        f"and {tolerance:g} is allowed."
+    )
+    return Counterexample({"n": n, "d": n}, numbers, sentence)
+
+
+def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
+    """Keys, queries, logits and weights of one instance; weights alone if there are many keys."""
+    numbers: dict[str, Any] = {"beta": beta} if model.uses_beta else {}
+    if model.stretched:
+        numbers["e"] = e
+    if n <= SHOWN_N:
+        keys = orthonormal(n, n)
+        queries = _queries(model, keys, beta)
+        keys[0] *= e
+        result = attend(queries, keys, np.eye(n))
+        weights = result.weights.mean(axis=0)
+        numbers["keys"] = keys.tolist()
+        for name, table in (("queries", queries), ("logits", result.scores), ("weights", weights)):
+            numbers[name] = np.round(table, 6).tolist()
+        grouped = [*weights[: model.named].tolist(), float(weights[model.named :].sum())]
+    else:
+        heads = [dict(zip(model.groups, head, strict=True)) for head in model.logits(beta, n)]
+        if model.stretched:
+            heads = [head | {"a": e * head["a"]} for head in heads]
+        rows = [list(model.weights(head, n).values()) for head in heads]
+        grouped = np.mean(rows, axis=0).tolist()
+    by_group = dict(zip(model.groups, grouped, strict=True))
+    numbers["weights_by_group"] = {g: round(w, 6) for g, w in by_group.items()}
+    numbers["wanted_by_group"] = dict(model.problem.target)
+    return numbers | {"misplaced": model.distance(by_group)}
+
+
+def _queries(model: Queries, keys: Floats, beta: float, dtype: DTypeLike = np.float64) -> Floats:
+    """The queries over these keys (or means), one per row."""
+    algebra = Numeric(key_values(model.problem, keys, beta), dtype)
+    return np.hstack([evaluate(x, algebra) for x in model.expressions.values()]).T
+
+
+def _beta_needed(model: Queries, tolerance: float) -> BetaNeeded | None:
+    by_n: dict[int, float] = {}
+    for n in sorted({model.problem.least_n, *BETA_N}):
+        least = _least_beta(model, n, tolerance)
+        if least is None:
+            return None
+        by_n[n] = least
+    if not model.uses_beta:
+        return BetaNeeded("none: the formula has no large factor", 0.0, REPORTED_N, by_n)
+    formula = f"P(misplaced > eps) <= {RISK:g} (from the exact law of e)"
+    if not model.stretched:
+        formula = _beta_formula(model)
+    return BetaNeeded(formula, by_n[REPORTED_N], REPORTED_N, by_n)
+
+
+def _least_beta(model: Queries, n: int, tolerance: float) -> float | None:
+    """The smallest factor from which on everything is within the tolerance, by bisection."""
+
+    def good(beta: float) -> bool:
+        try:
+            error = model.error(model.logits(beta, n), n, tolerance)
+        except ExpressionError:
+            return False
+        return error <= (RISK if model.stretched else tolerance)
+
+    rungs = [1e-6, 0.01, 0.1, *model.usable(RUNGS + HIGH_RUNGS if model.exact else RUNGS, n)]
+    if model.stretched:  # the exact failure rate costs a millisecond: fewer rungs, fewer digits
+        rungs = [beta for beta in rungs if math.log10(beta).is_integer()]
+    last = next((i for i in reversed(range(len(rungs))) if not good(rungs[i])), None)
+    if last is None:
+        return 0.0
+    if last == len(rungs) - 1:
+        return None
+    low, high = rungs[last], rungs[last + 1]
+    for _ in range(16 if model.stretched else 60):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if good(middle) else (middle, high)
+    return high
+
+
+def _beta_formula(model: Queries) -> str:
+    """The condition on beta for fixed keys, in closed form where the gap is one power of beta."""
+    below = "eps" if model.named == 1 else f"{model.named}*eps"
+    level = f"ln((n-{model.named})*(1-eps)/({below}))"
+    if not model.exact:
+        return f"k_a.q - k_i.q >= {level}"
+    gap = model.gaps[0][model.groups[0], "others"]
+    (order, *rest), size = next(iter(gap.top.items()))
+    if len(gap.top) > 1 or rest != [0, ()] or order <= 0 or gap.bottom != UNITY:
+        return f"{gap} >= {level}"
+    factor = str(size) if size.denominator == 1 else f"({size})"
+    inner = level if size == 1 else f"{level}/{factor}"
+    return f"beta >= {inner}" if order == 1 else f"beta >= ({inner})**({1 / order})"
+
+
+def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | None:
+    """The failure rate at the beta that is needed, or at the first round one from 10 on."""
+    n, eps = REPORTED_N, draft.tolerance
+    beta = model.first_usable(n) if needed < 10 else needed
+    if beta is None:
+        return None
+    beta = beta if model.uses_beta else 1.0
+    heads = model.logits(beta, n)
+    size = max(math.hypot(a, b, math.sqrt(n - 2) * other) for a, b, other in heads)  # |q|
+    level = math.log((0.5 + eps) / (0.5 - eps))  # of k_a.q - k_b.q, where the split is off by eps
+    alpha = None
+    if 0 < size < math.inf and len(heads) == 1:  # k_a.q - k_b.q gains the variance 2 alpha |q|^2
+        alpha = (level / (-NormalDist().inv_cdf(RISK / 2) * math.sqrt(2) * size)) ** 2
+    spread = None
+    if model.stretched:
+        meaning = f"more than {eps:g} of the weight is misplaced (alpha -> 0)"
+        given, aside, in_all = model.failure(heads, n, eps)
+        spread = weight_on_a(heads, n)[1]
+    else:
+        meaning = f"a and b are off the even split by more than {eps:g}, at alpha = {ALPHA:g}"
+        centre, width = heads[0][0] - heads[0][1], math.sqrt(4 * ALPHA) * size
+        tails = ((level - side) / width if width else math.inf for side in (centre, -centre))
+        given, aside = 0.5 * sum(map(math.erfc, tails)), 0.0
+        in_all = given
+    simulated, error = _simulate(model, n, beta, draft)
+    return Failure(meaning, n, beta, given, aside, in_all, simulated, error, SAMPLES, spread, alpha)
+
+
+def _simulate(model: Queries, n: int, beta: float, draft: CheckResult) -> tuple[float, float]:
+    """How often the goal is missed over drawn keys, with its standard error.
+
+    Stretched: too much weight is misplaced. Isotropic: the split between a and b is uneven.
+    """
+    rng = np.random.default_rng([draft.seed, 1])
+    means = orthonormal(n, n, rng)
+    queries = _queries(model, means, beta)
+    alpha = VANISHING if model.stretched else ALPHA
+    keys = means + math.sqrt(alpha) * rng.standard_normal((SAMPLES, n, n))
+    if model.stretched:
+        keys[:, 0] += SD * rng.standard_normal((SAMPLES, 1)) * means[0]
+    weights = attend(queries, keys, keys[..., :1]).weights.mean(axis=-2)
+    wrong = _misplaced(model, weights)
+    if not model.stretched:
+        wrong = np.abs(weights[:, 0] / (weights[:, 0] + weights[:, 1]) - 0.5)
+    share = float((wrong > draft.tolerance).mean())
+    return share, math.sqrt(max(share * (1 - share), 1 / SAMPLES) / SAMPLES)
+
+
+def _misplaced(model: Queries, weights: Floats) -> Floats:
+    """Half the sum of |weight - wanted| over the last axis, which has one entry per key."""
+    target = np.zeros(weights.shape[-1])
+    target[: model.named] = list(model.problem.target.values())[: model.named]
+    return np.asarray(0.5 * np.abs(weights - target).sum(axis=-1))
+
+
+@cache
+def _lengths(kept_only: bool) -> Floats:
+    """200 lengths e of equal probability, without those below 0 if they are set aside."""
+    law = NormalDist(1, SD)
+    low = law.cdf(0.0) if kept_only else 0.0
+    return np.array([law.inv_cdf(low + (1 - low) * (i + 0.5) / 200) for i in range(200)])
+
+
+def _missed(
+    model: Queries, keys: Floats, beta: float, tolerance: float, dtype: DTypeLike = np.float64
+) -> tuple[bool, Floats]:
+    """Whether the goal is missed over these keys or means, and the weights of the worst sample.
+
+    ExpressionError where there is no value, or where rounding swamps the logits.
+    """
+    queries = _queries(model, keys, beta, dtype)
+    lengths = _lengths(len(queries) > 1) if model.stretched else np.ones(1)
+    drawn = np.repeat(keys[None], len(lengths), axis=0).astype(dtype)
+    drawn[:, 0] *= lengths[:, None].astype(dtype)
+    result = attend(queries, drawn, drawn)
+    if float(np.abs(result.scores).max()) * np.finfo(np.float64).eps > 1e-5:
+        raise ExpressionError("the logits are too large for floating point.", "", 1, too_large=True)
+    weights = result.weights.mean(axis=-2)
+    wrong = _misplaced(model, weights)
+    share = float(np.mean(wrong > tolerance * (1 + 1e-9) + 1e-12))
+    return share > (RISK + 0.02 if model.stretched else 0.0), weights[int(np.argmax(wrong))]
+
+
+def _contradiction(model: Queries, draft: CheckResult, needed: BetaNeeded) -> str:
+    """What drawn keys say against the verdict, at every n up to 30 and several beta; or nothing."""
+    failure = draft.failure
+    if failure is not None and failure.simulated is not None and failure.standard_error is not None:
+        off = abs(failure.simulated - failure.in_all)
+        if off > GATE * failure.standard_error:
+            return (
+                f"the exact failure rate {failure.in_all:.4f} and the simulated one "
+                f"{failure.simulated:.4f} disagree: a fault of the checker."
+            )
+    rng = np.random.default_rng(draft.seed)
+    for n in range(model.problem.least_n, EVERY_N + 1):
+        keys = orthonormal(n, n + n % 3, rng)
+        least = needed.by_n.get(n, max(needed.by_n.values()))
+        for factor in CONFIRMED_AT:
+            beta = factor * least + 1e-9
+            try:
+                missed = _missed(model, keys, beta, draft.tolerance)[0]
+            except ExpressionError as problem:
+                if problem.too_large:
+                    break
+                return f"at n = {n}, beta = {beta:.4g} the formula has no value: {problem.sentence}"
+            if missed:
+                return "drawn keys contradict what was found: a fault of the checker."
+    return ""
+
+
+def _assumptions(model: Queries, draft: CheckResult, needed: BetaNeeded) -> Iterator[Assumption]:
+    """Which assumptions of the problem the construction needs, by giving them up in turn."""
+    noun = "key" if model.problem.noise == "none" else "mean"
+    rng = np.random.default_rng([draft.seed, 2])
+    yield _search(model, draft, f"{noun}s of equal norm", unequal_norms, rng)
+    yield _search(model, draft, f"{noun}s that are orthogonal", oblique_angles, rng)
+    keys = orthonormal(REPORTED_N, REPORTED_N + 1, rng)
+    least, kept = 1.1 * needed.value + 1e-9, 0.0
+    for beta in (least, 100 * least, 10_000 * least):
+        try:
+            if _missed(model, keys, beta, draft.tolerance, np.float32)[0]:
+                break
+        except ExpressionError:
+            break
+        kept = beta
+    evidence = f"float32 reaches the goal up to beta = {kept:.4g} at least"
+    evidence = evidence if kept else f"float32 fails at beta = {least:.4g}"
+    yield Assumption("double precision", not kept, evidence)
+    failure = draft.failure
+    if failure is not None and failure.set_aside > 0:
+        evidence = f"counting them, {failure.in_all:.2%} of all samples fail at beta = "
+        evidence += f"{failure.beta:.4g}"
+        yield Assumption("samples with k_a.q < 0 are set aside", failure.in_all > RISK, evidence)
+
+
+def _search(
+    model: Queries, draft: CheckResult, name: str, variants: Variants, rng: np.random.Generator
+) -> Assumption:
+    """Look for keys without the assumption on which the goal is missed however large beta is.
+
+    Without a find, the assumption is not needed if the logits are the same over all of the keys:
+    they are analytic in the keys, so those that agree at random points agree everywhere.
+    """
+    tried, same = 0, True
+    small = model.first_usable(REPORTED_N, least=2.0) or 1.0
+    for n, d in SEARCHED:
+        straight = orthonormal(n, d, rng)
+        logits = straight @ _queries(model, straight, small).T
+        for what, keys in variants(straight, model.named, rng, DRAWS):
+            tried += 1
+            where = f"with n = {n} and {what}"
+            try:
+                again = keys @ _queries(model, keys, small).T
+            except ExpressionError:
+                return Assumption(name, True, f"{where}, the formula has no value")
+            same = same and bool(np.allclose(again, logits, rtol=1e-8, atol=1e-8))
+            weights = _missed_in_the_limit(model, keys, draft.tolerance)
+            if weights is not None:
+                told = ", ".join(
+                    f"{g} {w:.3g}" for g, w in zip(model.groups[:-1], weights, strict=False)
+                )
+                others = weights[model.named :].sum()
+                evidence = f"{where}, the weights tend to {told}, the others {others:.3g}"
+                return Assumption(name, True, evidence)
+    if same:
+        return Assumption(name, False, f"the logits are the same without it, over {tried} sets")
+    return Assumption(name, None, f"not refuted by {tried} sets of keys, some chosen to break it")
+
+
+def _missed_in_the_limit(model: Queries, keys: Floats, tolerance: float) -> Floats | None:
+    """The weights over these keys if they miss the goal and larger beta does not help."""
+    errors, weights = [0.0], None
+    for beta in (5.0, 10.0, 20.0, 50.0, 200.0, 1e4, 1e6):
+        try:
+            missed, weights = _missed(model, keys, beta, tolerance)
+        except ExpressionError:
+            break
+        errors.append(float(_misplaced(model, weights)) if missed else 0.0)
+    stuck = errors[-1] > 0 and len(errors) > 2 and errors[-1] >= 0.999 * errors[-2]
+    return weights if stuck else None

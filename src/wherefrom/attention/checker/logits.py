@@ -1,0 +1,273 @@
+"""Written queries as logits, and what becomes of them as beta grows, at one n or at every n.
+
+The keys that may be written are a few named ones and "the others", which nobody can tell apart.
+So a query is known by one logit per group: k_a.q, k_b.q and k_i.q for every other i. Exactly, each
+is a Scalar in beta and n; in numbers, each is computed at one beta and one n of any size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar, Trend
+from wherefrom.attention.checker.failure import RISK, Head, failure_probability
+from wherefrom.attention.checker.instances import grouped_keys, picked_groups
+from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
+from wherefrom.attention.checker.matrices import Exact, Numeric
+from wherefrom.attention.equation import softmax_over_keys
+
+# the ladder of factors on which "for large beta" is looked at in numbers
+RUNGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6)
+HIGH_RUNGS = (1e7, 1e8, 1e9, 1e10, 1e12, 1e14, 1e16, 1e18, 1e20, 1e25, 1e30)
+FAR = (1e6, 1e9)  # where the limit of a failure probability is read off
+LARGEST = 1e290  # logit that is computed with
+EVERY_N = 30  # every n up to here is looked at
+LADDER_N = (40, 60, 100, *(10**k for k in (3, 4, 5, 6, 9, 12, 20, 40, 80, 160, 240, 300)))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the goal is missed at one n as beta grows: ok, failed or unknown."""
+
+    ok: bool | None
+    size: float  # the limit of what must be small
+    sentence: str = ""
+
+
+class Queries:
+    """The queries of one construction as logits of groups of keys."""
+
+    def __init__(self, construction: Construction) -> None:
+        self.expressions = construction.expressions
+        self.problem = construction.problem
+        self.groups = tuple(self.problem.target)
+        self.named = len(picked_groups(self.problem))
+        self.stretched = self.problem.noise == "stretched"
+        self.field = Field(self.problem.least_n)
+        self.exact: list[dict[str, Scalar]] = []  # the logits of each head, if they are known
+        self.gaps: list[dict[tuple[str, str], Scalar]] = []  # and their differences
+        with contextlib.suppress(NotExactError):
+            heads = [dict(zip(self.groups, head, strict=True)) for head in self._exact_logits()]
+            for head in heads:
+                self.gaps.append({(g, h): head[g] - head[h] for g in head for h in head})
+            self.exact = heads
+        moving = [x for head in self.exact for x in head.values() if x.moves]
+        named = any("beta" in expression.names for expression in self.expressions.values())
+        self.uses_beta = bool(moving) if self.exact else named
+
+    def _exact_logits(self) -> list[list[Scalar]]:
+        field = self.field
+        root = field.function("sqrt", field.n - field.rational(self.named))
+        algebra = Exact(field, grouped_keys(self.problem, field.beta, field.n, root))
+        heads = [evaluate(x, algebra).ravel() for x in self.expressions.values()]
+        return [[*head[: self.named], head[self.named] / root] for head in heads]
+
+    def is_exact_at(self, n: int) -> bool:
+        return bool(self.exact) and not self.field.has_doubt(n)
+
+    def logits(self, beta: float, n: int) -> list[Head]:
+        """For each query the logit of each group; ExpressionError where there is no value."""
+        if not self.is_exact_at(n):
+            root = math.sqrt(n - self.named)
+            algebra = Numeric(grouped_keys(self.problem, beta, n, root))
+            found = [evaluate(x, algebra).ravel().tolist() for x in self.expressions.values()]
+            return [(*q[: self.named], q[self.named] / root) for q in found]
+        source = next(iter(self.expressions.values())).source
+        try:
+            heads = [tuple(x.at(beta, n) for x in head.values()) for head in self.exact]
+        except ZeroDivisionError:
+            raise ExpressionError("this divides by zero.", source, 1) from None
+        except OverflowError:
+            heads = [(math.inf,)]
+        if max(abs(x) for head in heads for x in head) > LARGEST:
+            sentence = f"the numbers grow beyond {LARGEST:g} here."
+            raise ExpressionError(sentence, source, 1, too_large=True)
+        return heads
+
+    def usable(self, rungs: Sequence[float], n: int, most: int = 100) -> list[float]:
+        """The last `most` factors of a ladder at which the queries have values that fit."""
+        found: list[float] = []
+        for beta in reversed(rungs):
+            with contextlib.suppress(ExpressionError):
+                self.logits(beta, n)
+                found.insert(0, beta)
+            if len(found) == most:
+                break
+        return found
+
+    def first_usable(self, n: int, least: float = 10.0) -> float | None:
+        """The first factor from `least` on at which there is a value, or the last below it."""
+        rungs = self.usable(RUNGS + HIGH_RUNGS, n)
+        return min((beta for beta in rungs if beta >= least), default=max(rungs, default=None))
+
+    def weights(self, logits: Mapping[str, float], n: int) -> dict[str, float]:
+        """The weight of each group, all of its keys together; groups left out get none."""
+        many = math.log(n - self.named)
+        scores = np.array([x + many if g == "others" else x for g, x in logits.items()])
+        found = dict(zip(logits, softmax_over_keys(scores).tolist(), strict=True))
+        return {g: found.get(g, 0.0) for g in self.groups}
+
+    def distance(self, weights: Mapping[str, float]) -> float:
+        """The misplaced share: half the sum of |weight - wanted|."""
+        return 0.5 * sum(abs(weights[g] - wanted) for g, wanted in self.problem.target.items())
+
+    def failure(self, heads: Sequence[Head], n: int, eps: float) -> tuple[float, float, float]:
+        """P(more than eps is misplaced): among the samples kept, set aside, in all samples."""
+        return failure_probability(heads, n, eps, backwards_aside=len(heads) > 1)
+
+    def error(self, heads: Sequence[Head], n: int, eps: float) -> float:
+        """What must be small: the misplaced share, or how often it exceeds eps."""
+        if self.stretched:
+            return self.failure(heads, n, eps)[0]
+        return self.distance(self.weights(dict(zip(self.groups, heads[0], strict=True)), n))
+
+    def trend(self, g: str, h: str, n: int | None = None, head: int = 0) -> Trend:
+        """What becomes of the gap between the logits of two groups."""
+        return self.field.trend(self.gaps[head][g, h], n)
+
+    def proved(self) -> bool:
+        """Do the weights tend to the target for every n, as far as algebra can see?"""
+        if not self.exact or self.field.doubts:
+            return False
+        if self.stretched:
+            fates = [self._fate(i) for i in range(len(self.exact))]
+            known = [fate for fate in fates if fate is not None]
+            return len(known) == len(fates) and 2 * sum(known) == len(fates)
+        first, *rest = self.groups[: self.named]
+        agree = all(self.trend(g, first).kind == "zero" for g in rest)
+        return agree and self.trend(first, "others").kind == "up"
+
+    def _fate(self, i: int) -> Fraction | None:
+        """The limit of one head's weight on a, if it is the same for every length e (of several
+        heads: every e > 0) and b has the rest; else None."""
+        a, b, other = (self.field.trend(self.exact[i][g]) for g in ("a", "b", "others"))
+        positive = len(self.exact) > 1
+        if a.kind == b.kind == "zero" and other.kind == "down":
+            return Fraction(1, 2)
+        if _outgrows(a, b, "up", positive) and _outgrows(a, other, "up", positive):
+            return Fraction(1)
+        if self.trend("b", "others", head=i).kind == "up" and _outgrows(a, b, "down", positive):
+            return Fraction(0)
+        return None
+
+    def limit_weights(self, n: int) -> dict[str, float] | None:
+        """What the weights of the groups tend to for fixed keys at this n, if that is clear."""
+        if self.stretched or not self.is_exact_at(n):
+            return None
+        rivals = {g: {self.trend(h, g, n).kind for h in self.groups} for g in self.groups}
+        if any("unclear" in kinds for kinds in rivals.values()):
+            return None
+        best = [g for g, kinds in rivals.items() if "up" not in kinds]
+        return self.weights({g: self.trend(g, best[0], n).value or 0.0 for g in best}, n)
+
+    def readings(self, eps: float) -> dict[int, Reading]:
+        """What happens for large beta at each n that is looked at; only the smallest n that fails,
+        if one does.
+
+        Looked at are all small n, a ladder, and every n at which a coefficient changes its sign.
+        """
+        exact = [*(gap for head in self.gaps for gap in head.values()), *self.field.doubts]
+        turns = {m for x in exact for n in self.field.critical_n(x) for m in (n - 1, n)}
+        found: dict[int, Reading] = {}
+        least = self.problem.least_n
+        for n in sorted({*range(least, EVERY_N + 1), *LADDER_N, *turns} - set(range(least))):
+            try:
+                reading = self.reading_at(n, eps)
+            except ExpressionError:  # too large for numbers
+                if n <= EVERY_N:
+                    raise
+                break
+            if reading.ok is None and n > EVERY_N:
+                break
+            if reading.ok is False:
+                good, bad = max(found, default=n), n
+                while bad - good > 1:
+                    middle = (good + bad) // 2
+                    failed = self.reading_at(middle, eps).ok is False
+                    good, bad = (good, middle) if failed else (middle, bad)
+                return {bad: self.reading_at(bad, eps)}
+            found[n] = reading
+        return found
+
+    def reading_at(self, n: int, eps: float) -> Reading:
+        try:
+            weights = self.limit_weights(n)
+            if weights is None:
+                return self._ladder_reading(n, eps)
+            size = self.distance(weights)
+            return Reading(size <= eps, size, self._tends(weights, n))
+        except ExpressionError as problem:
+            if problem.too_large:
+                raise
+            sentence = f"at n = {n} the formula has no value: {problem.sentence}"
+            return Reading(False, math.inf, sentence)
+
+    def _ladder_reading(self, n: int, eps: float) -> Reading:
+        """Numbers only: the last rungs decide, if they agree and no further growth can help.
+
+        log(log(beta)) arrives, but on no ladder, so what still moves is also followed to its end.
+        Beyond a million numbers may cancel, so those rungs can only take a decision back.
+        """
+        limit = RISK if self.stretched else eps
+        last = self.usable(RUNGS, n, most=2 if self.stretched else 3)
+        if self.stretched and self.is_exact_at(n):
+            last = list(FAR)
+        if len(last) < 2:
+            if not last:
+                self.logits(RUNGS[0], n)  # says what is wrong, with its column
+            return Reading(None, math.nan)
+        high = [] if self.stretched else self.usable(HIGH_RUNGS, n, most=3)
+        before, heads = (np.array(self.logits(beta, n)) for beta in last[-2:])
+        moved = np.where(np.abs(heads - before) > 1e-6, heads - before, 0.0)
+        far = np.clip(heads + 1e9 * moved, -LARGEST, LARGEST).tolist()
+        sizes = [self.error(self.logits(beta, n), n, eps) for beta in (*last, *high)]
+        within = [size <= limit for size in sizes]
+        followed = self.error(far, n, eps) <= limit
+        ok = True if all(within) else None if followed or any(within) else False
+        sentence = (
+            f"at n = {n}, however large beta is, c misses the average by more than {eps:g} in "
+            f"{sizes[-1]:.1%} of the samples"
+        )
+        if not self.stretched:
+            logits = dict(zip(self.groups, heads[0].tolist(), strict=True))
+            sentence = self._tends(self.weights(logits, n), n)
+        return Reading(ok, sizes[-1], sentence)
+
+    def _tends(self, weights: Mapping[str, float], n: int) -> str:
+        parts = ", ".join(
+            f"{'all others together' if g == 'others' else g}: {w:.3g}" for g, w in weights.items()
+        )
+        return f"at n = {n} the weights {'tend to' if self.uses_beta else 'are'} {parts}"
+
+    def largest_lead(self) -> float | None:
+        """How far the named logits can be ahead of the others, if neither n nor beta changes it.
+
+        Then enough other keys outweigh them, however far that is.
+        """
+        if self.exact:
+            trends = [self.trend(g, "others", head=i) for i, h in enumerate(self.exact) for g in h]
+            if any(t.kind in ("up", "unclear") for t in trends):
+                return None
+            leads = [t.value if t.kind == "constant" else 0.0 for t in trends]
+            known = [lead for lead in leads if lead is not None]
+            return max(known) if len(known) == len(leads) else None
+        if any(x.names & {"beta", "n"} for x in self.expressions.values()):
+            return None
+        few, many = (np.array(self.logits(1.0, n)) for n in (10, 10**6))
+        return float((few - few[:, -1:]).max()) if np.allclose(few, many) else None
+
+
+def _outgrows(a: Trend, rival: Trend, way: str, positive: bool) -> bool:
+    """Does e*a - rival go to +infinity (way "up") or -infinity ("down") for every e (or e > 0)?"""
+    if "unclear" in (a.kind, rival.kind):
+        return False
+    if positive and a.kind == way:
+        return rival.kind != way or rival.order < a.order
+    against = "down" if way == "up" else "up"
+    return rival.kind == against and (a.order <= 0 or rival.order > a.order)

@@ -1,0 +1,254 @@
+"""No verdict that brute force contradicts: random constructions against arithmetic of 50 digits."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from statistics import NormalDist
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wherefrom.attention.checker.algebra import Field, NotExactError, _sign_runs
+from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.failure import failure_probability, misplaced, weight_on_a
+from wherefrom.attention.checker.instances import key_values, orthonormal
+from wherefrom.attention.checker.language import ExpressionError, evaluate, read_construction
+from wherefrom.attention.checker.logits import Queries
+from wherefrom.attention.checker.matrices import Numeric
+from wherefrom.attention.checker.problems import PROBLEMS
+
+PHI = NormalDist().cdf
+TOLERANCE = 0.01
+LARGE = (1e5, 1e8, 1e12)
+
+SCALARS = st.recursive(
+    st.sampled_from(["beta", "n", "2", "0.5", "7", "33", "(n-3)", "(n-5)", "(n-12)"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({''.join(t)})"),
+        st.tuples(st.sampled_from(["sqrt", "log", "abs", "exp(-1)*abs"]), inner).map(
+            lambda t: f"{t[0]}({t[1]})"
+        ),
+        inner.map(lambda x: f"({x})**2"),
+        inner.map(lambda x: f"exp(-abs({x}))"),
+    ),
+    max_leaves=5,
+)
+VECTORS = st.recursive(
+    st.sampled_from(["k_a", "k_b", "sum_others", "sum_all"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from("+-"), inner).map(lambda t: f"({''.join(t)})"),
+        st.tuples(SCALARS, inner).map(lambda t: f"({t[0]})*{t[1]}"),
+        st.tuples(inner, inner, inner).map(lambda t: f"outer({t[0]},{t[1]})@({t[2]})"),
+        st.tuples(SCALARS, inner).map(lambda t: f"inv(I+({t[0]})*outer(k_a,k_a))@({t[1]})"),
+        inner.map(lambda x: f"unit({x})"),
+        inner.map(lambda x: f"pinv(K)@K@({x})"),
+    ),
+    max_leaves=4,
+)
+
+
+def scalar(text: str, beta: float, n: int) -> mpmath.mpf:
+    """The value of a formula in beta and n; ArithmeticError where it has none."""
+    numbers = re.sub(r"(?<![\w.*])(\d+\.?\d*)", r"N('\1')", text)
+    names = {"beta": mpmath.mpf(beta), "n": mpmath.mpf(n), "N": mpmath.mpf, "abs": abs}
+    functions = {"sqrt": math_of(mpmath.sqrt), "log": math_of(mpmath.log), "exp": mpmath.exp}
+    value = eval(numbers, names | functions)  # our own text, not a user's
+    if not mpmath.isfinite(value) or abs(value) > 1e200:
+        raise ArithmeticError
+    return value
+
+
+def math_of(function: Callable[[mpmath.mpf], mpmath.mpf]) -> Callable[[mpmath.mpf], mpmath.mpf]:
+    """A root or logarithm that is real or nothing."""
+
+    def real(x: mpmath.mpf) -> mpmath.mpf:
+        value = function(x)
+        if isinstance(value, mpmath.mpc) or not mpmath.isfinite(value):
+            raise ArithmeticError
+        return value
+
+    return real
+
+
+def share_misplaced(coefficients: list[str], beta: float, n: int) -> float | None:
+    """For q = c_a k_a + c_b k_b + c_o sum_others over n orthonormal keys; None without a value."""
+    with mpmath.workdps(50):
+        try:
+            logits = [scalar(text, beta, n) for text in coefficients]
+        except ArithmeticError:
+            return None
+        top = max(logits)
+        masses = [mpmath.exp(x - top) if x - top > -5000 else mpmath.mpf(0) for x in logits]
+        masses[2] *= n - 2
+        a, b, others = (mass / sum(masses) for mass in masses)
+        return float(abs(a - 0.5) + abs(b - 0.5) + others) / 2
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(SCALARS, SCALARS, st.sampled_from(["0", "0", "1", "-beta", None]), SCALARS, st.booleans())
+def test_verdicts_against_brute_force(
+    first: str, second: str, others: str | None, third: str, even: bool
+) -> None:
+    first = f"beta*{first}" if even else first
+    coefficients = [first, first if even else second, others or third]
+    names = ("k_a", "k_b", "sum_others")
+    text = "+".join(f"({c})*{v}" for c, v in zip(coefficients, names, strict=True))
+    try:
+        result = check("average", f"q={text}")
+    except ExpressionError:
+        return
+    if result.passed:
+        for n in (3, 4, 5, 6, 7, 12, 30, 41):
+            found = [share_misplaced(coefficients, beta, n) for beta in LARGE]
+            assert None in found or found[-1] <= 1.001 * TOLERANCE, (n, found)  # type: ignore[operator]
+            assert found != [None] * 3 or "exp" in text, n
+    elif result.verdict == "refuted":
+        example = result.counterexample
+        assert example is not None
+        if "log10_n" in example.numbers:
+            return
+        n = example.sizes["n"]
+        found = [share_misplaced(coefficients, beta, n) for beta in LARGE]
+        if not example.numbers:
+            assert found == [None] * 3
+            return
+        shown = share_misplaced(coefficients, example.numbers.get("beta", 1.0), n)
+        assert shown is not None
+        assert shown > 0.999 * TOLERANCE
+        assert None in found or n > 1e5 or found[-1] > 0.999 * TOLERANCE  # type: ignore[operator]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(VECTORS)
+def test_exact_logits_are_those_of_drawn_keys(text: str) -> None:
+    """Where the exact algebra has logits, floating point on drawn keys finds the same ones."""
+    problem = PROBLEMS["average"]
+    try:
+        model = Queries(read_construction(problem, ["q=" + text]))
+        n, beta = 6, 1.7
+        exact = model.logits(beta, n)[0]
+        keys = orthonormal(n, 9, np.random.default_rng(5))
+        q = evaluate(model.expressions["q"], Numeric(key_values(problem, keys, beta))).ravel()
+    except ExpressionError:
+        return
+    model.exact = []  # the same in a few coordinates, in floating point
+    scale = max(1.0, float(np.abs(q).max()), *map(abs, exact))
+    if scale < 1e9:  # differences of larger numbers keep no digits to compare
+        np.testing.assert_allclose((keys @ q)[:3], exact, atol=1e-6 * scale)
+        np.testing.assert_allclose(model.logits(beta, n)[0], exact, atol=1e-6 * scale)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(VECTORS)
+def test_what_changes_nothing_changes_no_verdict(text: str) -> None:
+    """A constant added to every logit cancels in a softmax."""
+    try:
+        plain = check("average", f"q={text}").verdict
+        assert check("average", f"q=({text})+3*sum_all").verdict == plain
+    except ExpressionError:
+        return
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(-40, 40), min_size=1, max_size=5), st.lists(st.integers(0, 60)))
+def test_the_sign_of_a_polynomial_is_known_at_every_n(p: list[int], roots: list[int]) -> None:
+    for root in roots[:3]:
+        p = [a - root * b for a, b in zip([0, *p], [*p, 0], strict=True)]
+    runs = dict(_sign_runs(p, 3))
+    sign = 0
+    for n in range(3, 130):
+        value = sum(c * n**k for k, c in enumerate(p))
+        sign = runs.get(n, sign)
+        assert sign == (value > 0) - (value < 0)
+    assert max(runs) < 130 or len(p) > 2
+
+
+def test_exact_numbers() -> None:
+    field = Field(least_n=3)
+    gap = field.n - field.rational(2)
+    root = field.function("sqrt", gap)
+    assert str(root * root) == "n - 2"
+    assert str(field.function("sqrt", field.rational(8)) * field.beta) == "2*beta*sqrt(2)"
+    assert str(field.beta * field.beta / field.beta) == "beta"
+    assert (field.beta / gap).at(6.0, 5) == 2.0
+    assert not field.doubts
+    assert (field.beta / (gap - field.rational(3))).at(1.0, 7) == 0.5
+    assert [str(doubt) for doubt in field.doubts] == ["n - 5"]
+    assert [field.has_doubt(n) for n in (4, 5, 6)] == [False, True, False]
+    assert field.trend(field.beta * (gap - field.rational(Fraction(1, 2)))).kind == "up"
+    assert field.trend(field.beta * (gap - field.rational(3))).kind == "unclear"
+    assert field.trend(field.beta * (gap - field.rational(3)), 4).kind == "down"
+    two, three, six = (field.function("sqrt", field.rational(x)) for x in (2, 3, 6))
+    assert field.trend(field.beta * (two * three - six)).kind == "unclear"  # it is zero
+    for power in (80, 200):
+        with pytest.raises(NotExactError):
+            (field.beta + field.n + field.rational(2)) ** power
+    model = Queries(
+        read_construction(
+            PROBLEMS["average"],
+            ["q=" + "*".join(f"(beta+n+{i})**8" for i in range(1, 9)) + "*(k_a+k_b)"],
+        )
+    )
+    assert not model.exact  # too large a form falls back to numbers
+
+
+def test_the_failure_probability_of_one_head_is_the_normal_law() -> None:
+    """misplaced <= eps iff the logit of a lies in a window whose ends are solved by hand."""
+    n, beta, eps = 10, 10.0, 0.01
+    rest = math.exp(beta) + (n - 2)
+    share = math.exp(beta) / rest  # of what a leaves, b's part
+    # (|t - 1/2| + |(1-t) share - 1/2| + (1-t)(1-share))/2 equals eps at these two weights t of a
+    ends = [math.log(t / (1 - t)) for t in (0.5 - eps, 1 - (0.5 - eps) / share)]
+    e = [(math.log(rest) + end) / beta for end in ends]
+    expected = 1 - (PHI((e[1] - 1) * math.sqrt(2)) - PHI((e[0] - 1) * math.sqrt(2)))
+    head = (beta, beta, 0.0)
+    assert misplaced([head], np.array(e[:1]), n)[0] == pytest.approx(eps, rel=0.05)
+    got = failure_probability([head], n, eps, backwards_aside=False)
+    assert got == pytest.approx((expected, 0.0, expected), abs=2e-5)
+    assert weight_on_a([head], 8)[1] == pytest.approx(0.442, abs=5e-4)
+
+
+def test_the_failure_probability_of_two_heads_is_the_normal_law() -> None:
+    """q1 = beta mu_a, q2 = beta mu_b: the leftover of both heads, halved, is eps at one e."""
+    n, beta, eps = 10, 40.0, 0.01
+    second = (n - 1) * math.exp(-beta) / (1 + (n - 1) * math.exp(-beta))
+    first = 2 * eps - second  # the leftover that head 1 may have
+    e = (math.log(n - 1) + math.log((1 - first) / first)) / beta
+    lost = PHI(-math.sqrt(2))
+    expected = (PHI((e - 1) * math.sqrt(2)) - lost) / (1 - lost)
+    heads = [(beta, 0.0, 0.0), (0.0, beta, 0.0)]
+    given_, aside, in_all = failure_probability(heads, n, eps, backwards_aside=True)
+    # head 1's leftover goes partly to b, so it is misplaced twice over only up to 1/(n-1)
+    assert given_ == pytest.approx(expected, abs=5e-3)
+    assert aside == pytest.approx(0.0786, abs=5e-5)
+    assert in_all == pytest.approx(lost + (1 - lost) * given_, abs=1e-12)
+    repelling = [(1e6, -1e6, -1e6), (-1e6, 1e6, -1e6)]
+    in_all = failure_probability(repelling, 10, 0.01, backwards_aside=True)[2]
+    assert in_all == pytest.approx(PHI(-2 * math.sqrt(2)), abs=2e-4)  # 0.0023
+
+
+def test_noise_is_reported_exactly_and_by_simulation() -> None:
+    failure = check("two-heads", ["q1=beta*mu_a", "q2=beta*mu_b"]).failure
+    assert failure is not None
+    assert failure.set_aside == pytest.approx(0.0786, abs=5e-5)
+    assert failure.probability <= 0.05 + 1e-6
+    assert failure.in_all > failure.set_aside
+    assert failure.simulated is not None
+    assert failure.standard_error is not None
+    assert abs(failure.simulated - failure.in_all) < 5 * failure.standard_error
+    blur = check("noisy-average", "q=beta*(mu_a+mu_b)").failure
+    assert blur is not None
+    spread = math.sqrt(2 * 1e-6 * 2 * 10.0**2)
+    assert blur.probability == pytest.approx(2 * PHI(-math.log(0.51 / 0.49) / spread), rel=1e-9)
+    avoids = check("stretched-average", "q=-beta*sum_others").failure
+    assert avoids is not None
+    assert (avoids.probability, avoids.set_aside) == (0.0, 0.0)
+    ranged = check("stretched-average", ["low=0.5", "high=1.5"], tolerance=0.4).failure
+    assert ranged is not None
+    assert ranged.probability == pytest.approx(2 * PHI(-math.sqrt(0.5)), abs=1e-12)
