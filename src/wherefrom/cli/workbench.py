@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from wherefrom.attention.queries import Design
     from wherefrom.attention.simulate import Agreement, HeadsTrials, WeightTrials
 
+MAX_CHARACTERS = 1_000_000  # of a file of keys
 NUMBERS = {
     "logit_mean": "mean of logit(weight)",
     "logit_sd": "deviation of logit(weight)",
@@ -54,7 +55,8 @@ def design(
         if as_json:
             print_json(first)
         else:
-            click.echo("\n".join(f"{each:<20}{line}" for each, line in first.items()))
+            for each, line in first.items():
+                click.echo(click.wrap_text(line, 80, f"{each:<20}", " " * 20))
         return 0
     keys = _read_rows(path) if path is not None else None
     weights = None
@@ -78,12 +80,14 @@ def _read_rows(path: str) -> list[list[float]]:
 
     try:
         with open(path, encoding="utf-8") as file:
-            lines = file.read(1_000_000).replace(",", " ").splitlines()
-        rows = [[float(word) for word in line.split()] for line in lines if line.strip()]
+            text = file.read(MAX_CHARACTERS + 1).replace(",", " ")
+        rows = [list(map(float, line.split())) for line in text.splitlines() if line.strip()]
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise UserError(f"{path} must hold numbers, one key per line: {error}.") from error
+    if len(text) > MAX_CHARACTERS:
+        raise UserError(f"{path} is too large: keys take at most {MAX_CHARACTERS:,} characters.")
     if not rows or len({len(row) for row in rows}) > 1:
         raise UserError(f"{path} must hold keys of one width, one per line.")
     return rows
@@ -111,7 +115,8 @@ def _design_record(built: Design, proof: str) -> dict[str, Any]:
 def _print_design(built: Design, proof: str) -> None:
     import numpy as np
 
-    click.echo(f"{built.name}: {proof}\n\n{built.formula}\nClaim: {built.claim}.")
+    click.echo(click.wrap_text(f"{built.name}: {proof}", 80, preserve_paragraphs=True))
+    click.echo(f"\n{built.formula}\nClaim: {built.claim}.")
     if built.beta is not None:
         click.echo(f"beta = {built.beta:.6g}; the tolerance needs {built.beta_needed:.6g}.")
     for title, part in (("assumes", built.assumptions), ("check", built.checks)):

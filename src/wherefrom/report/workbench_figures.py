@@ -18,7 +18,6 @@ from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, HeadsLaw, NoisyKeys, WeightLaw
 from wherefrom.attention.queries import Design, design_for_noise
 from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
-from wherefrom.errors import UserError
 from wherefrom.report.figures import BLUE, COLOURS, GREY, ORANGE, SHADES, page, themed
 
 Floats = NDArray[np.float64]
@@ -111,12 +110,6 @@ def failure_against_n_and_beta(ns: Sequence[int] = (2, 10, 100, 1000)) -> go.Fig
 
 def attention_map(weights: Floats, rows: Sequence[str], columns: Sequence[str]) -> go.Figure:
     """Who looks at whom: a row a query, a column a key, the shade the weight."""
-    weights = np.asarray(weights, dtype=np.float64)
-    if weights.shape != (len(rows), len(columns)):
-        raise UserError(
-            f"a map of {weights.shape} needs as many labels; "
-            f"there are {len(rows)} rows and {len(columns)} columns."
-        )
     # positions, not labels, are the coordinates: two tokens may read the same
     figure = go.Figure(
         go.Heatmap(
