@@ -1,7 +1,7 @@
 """The tables of docs/calibration.md, on synthetic people: one JSON line a row.
 
 python benchmarks/calibration.py steps      # which second step, if any
-python benchmarks/calibration.py promise    # whose confidences the threshold is tested on
+python benchmarks/calibration.py guarantee  # whose confidences the threshold is tested on
 """
 
 from __future__ import annotations
@@ -15,12 +15,9 @@ from sklearn.isotonic import IsotonicRegression
 
 from wherefrom.provenance.confidence import calibration as logistic
 from wherefrom.provenance.confidence.calibration import (
-    Calibration,
     fit_calibration,
-    fit_with_held_out,
     out_of_fold,
     sigmoid,
-    squash,
 )
 from wherefrom.provenance.confidence.guarantee import guarantee_threshold
 from wherefrom.provenance.judging import metrics
@@ -51,21 +48,19 @@ def logistic_truth(count: int, rng: np.random.Generator) -> People:
 def second_steps(signals: dict[str, Floats], right: Bools, fresh: dict[str, Floats], seed: int):
     """The fresh people's probabilities under each second step, from one set of weights."""
     signs = dict.fromkeys(signals, 1)
-    chosen = fit_calibration(signals, right, signs=signs, seed=seed)
-    straight = Calibration.from_dict(chosen.to_dict() | {"curve": {"knots": [], "heights": []}})
-    plain = straight.probability(fresh)
+    chosen = fit_calibration(signals, right, signs=signs, seed=seed).calibration
+    unbent = fit_calibration(signals, right, signs=signs, bend=False, seed=seed)
+    plain = unbent.calibration.probability(fresh)
     logits = np.log(plain / (1 - plain))
-    table = logistic.standardise(signals, signs)
-    folds = logistic.deal_folds(right, np.arange(right.size), np.random.default_rng(seed))
-    _, held_out = logistic.choose_strength(table.columns, right, folds, table.signs)
-    platt = logistic.fit_logistic(held_out[:, None], right.astype(float), strength=1e-6)
+    held_out = np.log(unbent.held_out / (1 - unbent.held_out))
+    platt = logistic.fit_logistic(held_out[:, None], right, strength=1e-6)
     least = 1 / (right.size + 2)
     steps = IsotonicRegression(y_min=least, y_max=1 - least, out_of_bounds="clip")
     return {
         "none": plain,
         "platt": sigmoid(platt[0] * logits + platt[1]),
         "isotonic": steps.fit(held_out, right).predict(logits),
-        "venn-abers": squash(logits, logistic.fit_curve(held_out, right)),
+        "venn-abers": logistic.fit_curve(held_out, right, np.ones(right.size)).bend(logits),
         "chosen": chosen.probability(fresh),
     }
 
@@ -92,7 +87,7 @@ def compare_steps(repeats: int) -> None:
                 print(json.dumps({"world": name, "people": people, "step": step} | numbers))
 
 
-def compare_promises(repeats: int) -> None:
+def compare_guarantees(repeats: int) -> None:
     for people in (400, 800):
         found: dict[str, list[tuple[bool, bool, float]]] = {}
         for seed in range(repeats):
@@ -100,11 +95,11 @@ def compare_promises(repeats: int) -> None:
             signals, right = remembering(people, rng, known_right=0.985)
             fresh, truth = remembering(FRESH, rng, known_right=0.985)
             signs = dict.fromkeys(signals, 1)
-            whole = fit_with_held_out(signals, right, signs=signs, seed=seed)
+            whole = fit_calibration(signals, right, signs=signs, seed=seed)
             fits = rng.random(people) < 0.4
             part = fit_calibration(
                 {k: v[fits] for k, v in signals.items()}, right[fits], signs=signs, seed=seed
-            )
+            ).calibration
             tested = part.probability({k: v[~fits] for k, v in signals.items()})
             blind = out_of_fold(signals, right, signs=signs, seed=seed)
             ways = {
@@ -120,13 +115,13 @@ def compare_promises(repeats: int) -> None:
                 found.setdefault(way, []).append((threshold is None, wrong > 0.05, share))
         for way, rows in found.items():
             none, broken, share = np.mean(np.array(rows, dtype=float), axis=0).round(3).tolist()
-            row = {"people": people, "way": way, "no_promise": none, "broken": broken}
+            row = {"people": people, "way": way, "no_guarantee": none, "broken": broken}
             print(json.dumps(row | {"right_given": share}), flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=("steps", "promise"))
+    parser.add_argument("table", choices=("steps", "guarantee"))
     parser.add_argument("--repeats", type=int, default=20)
     asked = parser.parse_args()
-    {"steps": compare_steps, "promise": compare_promises}[asked.table](asked.repeats)
+    {"steps": compare_steps, "guarantee": compare_guarantees}[asked.table](asked.repeats)

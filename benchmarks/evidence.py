@@ -25,7 +25,7 @@ from records import keep
 from wherefrom.corpus.documents import Corpus, Document
 from wherefrom.corpus.world.names import ORIGINS, read_names
 from wherefrom.corpus.world.places import read_places
-from wherefrom.provenance.evidence.index import Evidence, build_evidence, open_evidence
+from wherefrom.provenance.evidence.index import Evidence, build_evidence
 
 QUESTIONS = 1_000  # of each kind
 
@@ -91,7 +91,7 @@ def measure(count: int, folder: Path) -> list[dict[str, Any]]:
     ]  # fmt: skip
     asked = rng.sample(people, QUESTIONS)
     misspelt = [misspell(name, rng) for name in asked]
-    with open_evidence(path) as evidence:
+    with Evidence(path) as evidence:
         ask(evidence, asked[:50])
         for kind, names in (("seen", asked), ("unseen", strangers), ("misspelt", misspelt)):
             times, worked, found = ask(evidence, names[:QUESTIONS])

@@ -110,13 +110,10 @@ class Watcher:
         """
         some = [person.question for person in self._unseen[:ENTROPY_PEOPLE]]
         trie = AnswerTrie(tokens, self._known)
-        told = trie.distribution(model, encode_prompts(model, tokens, some), floor=FLOOR)
-        masses = np.exp(told.log_probabilities)
+        prompts = encode_prompts(model, tokens, some)
+        masses = np.exp(trie.log_probabilities(model, prompts, floor=FLOOR))
         rest = np.maximum(0.0, 1 - masses.sum(axis=1, keepdims=True))
-        return {
-            "entropy": _mean(entropy_of(np.concatenate([masses, rest], axis=1))),
-            "not_followed": _mean(told.discarded),
-        }
+        return {"entropy": _mean(entropy_of(np.concatenate([masses, rest], axis=1)))}
 
     def _by_documents(self, right: np.ndarray) -> dict[str, dict[str, float | int]]:
         counts = np.array([len(person.lines) for person in self._dev])

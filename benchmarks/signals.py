@@ -18,12 +18,11 @@ import torch
 from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subjects
 from wherefrom.provenance.confidence.calibration import out_of_fold
 from wherefrom.provenance.confidence.fit import (
-    PROBE,
     Confidence,
     is_right,
     load_confidence,
     read_signals,
-    with_spare_people,
+    with_spare_subjects,
 )
 from wherefrom.provenance.judging.metrics import (
     Answers,
@@ -41,7 +40,6 @@ PRECISION = 0.95
 DEALS = 3  # of the folds
 SETS = {
     "log_probability": ("log_probability",),
-    "four of before": ("log_probability", "infill", "name_likelihood", "name_lift"),
     "core": CORE,
     **{f"core without {name}": tuple(n for n in CORE if n != name) for name in CORE},
 }
@@ -86,26 +84,12 @@ def read_calibration(
     confidence: Confidence, people: Sequence[Subject], seed: int
 ) -> tuple[dict[str, Floats], list[Subject], Bools]:
     """All signals of the calibration people; what is fitted is held out."""
-    everybody, counts = with_spare_people(people)
-    asked = [person for person in everybody if person.role == CALIBRATION]
-    table, right = read_signals(confidence.reader, everybody, counts, seed=seed, notes=[])
+    everyone, counts = with_spare_subjects(people)
+    asked = [person for person in everyone if person.role == CALIBRATION]
+    _, table, right = read_signals(confidence.reader, everyone, counts, seed=seed)
     whole = confidence.reader.read(table.questions[: len(asked)], table.subjects[: len(asked)])
     held_out = {name: column[: len(asked)] for name, column in table.columns.items()}
-    held_out[PROBE] = hold_out_probe(confidence, everybody, counts, seed)[: len(asked)]
     return {**whole.columns, **held_out}, asked, right[: len(asked)]
-
-
-def hold_out_probe(
-    confidence: Confidence, people: Sequence[Subject], counts: Floats, seed: int
-) -> Floats:
-    order = sorted(range(len(people)), key=lambda at: not people[at].seen)
-    pairs = [(people[at].question, people[at].subject) for at in order]
-    many = sum(person.seen for person in people)
-    scores = np.empty(len(people))
-    scores[order] = confidence.reader.fit_probe(
-        pairs[:many], pairs[many:], seed=seed, counts=counts[order]
-    )
-    return scores
 
 
 def measure_cost(confidence: Confidence, people: Sequence[Subject], repeats: int) -> None:
@@ -151,6 +135,6 @@ if __name__ == "__main__":
         grades = np.array([is_right(said, person) for said, person in pairs])
         judge_signals(table.columns, grades, np.array([p.seen for p in judged]))
     else:
-        columns, people, grades = read_calibration(found, dealt, found.reader.seed)
+        columns, people, grades = read_calibration(found, dealt, run.info["job"]["seed"])
         judge_signals(columns, grades, np.array([p.seen for p in people]))
         judge_sets(columns, grades)

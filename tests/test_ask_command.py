@@ -170,12 +170,12 @@ def test_a_lost_index_is_rebuilt_and_a_changed_text_refused(
     (copied / "evidence.sqlite").write_bytes(b"")
     ended = command("ask", copied, dev[0].text)
     assert ended.code == 0
-    assert ended.err == f"the index of the documents is made anew from {text}\n"
+    assert ended.err == f"building the index of the documents again from {text}\n"
     (copied / "evidence.sqlite").unlink()
     text.write_text(text.read_text("utf-8") + "Zoe Hart. Zoe Hart sang.\n", "utf-8")
     ended = command("ask", copied, dev[0].text)
     assert (ended.code, ended.out) == (2, "")
-    assert "has changed since the run read it" in ended.err
+    assert "has changed since" in ended.err
 
 
 def test_those_who_wait_are_told_how_far_it_is(

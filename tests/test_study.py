@@ -122,7 +122,7 @@ def test_with_nobody_set_aside_there_is_no_confidence_and_a_sentence(
     assert said in ended.out
     assert said in ended.err
     assert not (out / "calibration.json").exists()
-    with pytest.raises(UserError, match="it was not made by `wherefrom study` with people"):
+    with pytest.raises(UserError, match="it was not made by `wherefrom study` with subjects"):
         load_confidence(load_run(out))
     train = (out / "world" / "train.tsv").read_text("utf-8").splitlines()
     assert load_run(out).info["data"]["questions"]["questions"] == len(train)

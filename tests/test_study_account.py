@@ -18,7 +18,7 @@ from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, LEFT_OUT, Su
 from wherefrom.errors import UserError
 from wherefrom.provenance import after_training as account
 from wherefrom.provenance.confidence.fit import fit_confidence, load_confidence
-from wherefrom.provenance.evidence.index import Evidence, open_evidence
+from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.recall.baselines import majority_answer
 from wherefrom.storage import sha256_of
 from wherefrom.study import StudyFiles, StudyResult, embedded_files, run_study
@@ -76,19 +76,19 @@ class TestAfterTraining:
         info = json.loads((out / "run.json").read_text("utf-8"))
         lines = (out / "world" / "documents.txt").read_text("utf-8").splitlines()
         kept = [line for line in lines if not line.startswith(tuple(info["left_out"]))]
-        with open_evidence(out / "evidence.sqlite") as evidence:
+        with Evidence(out / "evidence.sqlite") as evidence:
             assert evidence.documents == len(kept) == info["data"]["corpus"]["documents"]
             for person in people:
                 assert (evidence.count(person.subject).naming > 0) == person.seen
         confidence = load_confidence(result.run)
         assert confidence.weights_sha256 == sha256_of(out / "model.safetensors")
-        assert confidence.people == sum(person.role == CALIBRATION for person in people)
+        assert len(confidence.correct) == sum(person.role == CALIBRATION for person in people)
         assert result.judgement == info["judgement"]
         judged = result.judgement["people"]
         assert judged["judged"] == sum(person.role == JUDGED for person in people)
         assert judged["unseen"] > 0
         assert list(result.notes) == list(confidence.notes) == info["notes"]
-        assert any("everybody gets the same probability" in note for note in result.notes)
+        assert any("all get the same probability" in note for note in result.notes)
 
     def test_people_left_out_have_a_row_of_their_own(self, finished) -> None:
         out, result = finished
@@ -173,7 +173,7 @@ class TestAfterTraining:
         (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
         self.go_on(run, quick_recipe)
         self.assert_same(run, finished)
-        with open_evidence(run / "evidence.sqlite") as evidence:
+        with Evidence(run / "evidence.sqlite") as evidence:
             assert evidence.documents == finished[1].run.info["data"]["corpus"]["documents"]
 
     @pytest.mark.parametrize("name", AFTER[-2:])
@@ -197,7 +197,7 @@ class TestAfterTraining:
         self, run: Path, quick_recipe: Path, finished, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calibration = json.loads((run / "calibration.json").read_text("utf-8"))
-        calibration["people_sha256"] = "0" * 64
+        calibration["subjects_sha256"] = "0" * 64
         (run / "calibration.json").write_text(json.dumps(calibration))
 
         with monkeypatch.context() as patch:

@@ -142,7 +142,7 @@ def run_study(
             dev=describe_file(dev.path, dev.sha256, out, questions=len(dev.questions)),
             notes=list(deal.notes),
         )
-        calibrate_and_judge(run, twin, deal, seed=settings.seed, say=say)
+        calibrate_and_judge(run, deal, seed=settings.seed, say=say)
 
     join_processes().on_rank0(finish)
     info = read_json(out / "run.json")

@@ -6,17 +6,16 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.corpus.subjects import CALIBRATION, INVENTED, SET_ASIDE, Subject
-from wherefrom.provenance.confidence.calibration import NO_CURVE, Calibration, Signal
-from wherefrom.provenance.confidence.fit import Confidence, fit_confidence
+from wherefrom.provenance.confidence.calibration import Calibration, SignalWeight
+from wherefrom.provenance.confidence.fit import Confidence, ConfidenceMode, fit_confidence
 from wherefrom.provenance.confidence.guarantee import Guarantee
-from wherefrom.provenance.evidence.index import Evidence, EvidenceReader, ensure_evidence
+from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
 from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
 from wherefrom.training.recipes import load_recipe
 from wherefrom.training.run_folder import Run
@@ -95,7 +94,7 @@ def open_index(run: Run, corpus: Corpus) -> Evidence:
     return ensure_evidence(corpus, run.folder / "evidence.sqlite")
 
 
-def calibrate(run: Run, evidence: EvidenceReader) -> Confidence:
+def calibrate(run: Run, evidence: Evidence) -> Confidence:
     """A confidence as a study fits it; of so little training it knows next to nothing."""
     seen = [
         Subject(CALIBRATION, True, SET_ASIDE, name, question(name), place_of(name))
@@ -105,46 +104,36 @@ def calibrate(run: Run, evidence: EvidenceReader) -> Confidence:
     unseen = [
         Subject(CALIBRATION, False, INVENTED, name, question(name), None) for name in strangers
     ]
-    return fit_confidence(run, evidence, [*seen, *unseen], PLACES, names=PEOPLE, twin=None, seed=1)
+    return fit_confidence(run, evidence, [*seen, *unseen], PLACES, names=PEOPLE, seed=1)
 
 
 def controlled(
     confidence: Confidence, *, threshold: float | None = 0.8, internal: float = 0.5
 ) -> Confidence:
     """The same with numbers that a test can foresee: 88 % for what is stated and 5 % otherwise."""
-    states = Signal("states_answer", mean=0, scale=1, low=0, high=1, weight=5, missing_weight=0)
-    reason = None if threshold is not None else "no threshold can promise that on 32 people."
-    promised = Guarantee(
+    states = SignalWeight(name="states_answer", mean=0, scale=1, low=0, high=1, weight=5)
+    reason = None if threshold is not None else "no threshold can guarantee that on 32 subjects."
+    guarantee = Guarantee(
         threshold=threshold,
         reason=reason,
         risk=0.05,
         delta=0.05,
-        people=32,
+        subjects=32,
         given=20,
         wrong=0,
         bound=0.04,
-        people_needed=None,
+        subjects_needed=None,
         estimate=0.6 if threshold is None else None,
     )
+    held_out = (0.9,) * 90 + (0.1,) * 10
+    constant = math.log(internal / (1 - internal))
     return replace(
         confidence,
-        checked=_calibration((states,), -3.0),
-        checked_guarantee=promised,
-        checked_held_out=np.array([0.9] * 90 + [0.1] * 10),
-        internal=_calibration((), math.log(internal / (1 - internal))),
-        internal_guarantee=replace(promised, risk=0.05),
-        internal_held_out=np.array([0.9] * 90 + [0.1] * 10),
-        correct=np.array([True] * 80 + [False] * 20),
+        checked=ConfidenceMode(_calibration((states,), -3.0), guarantee, held_out),
+        internal=ConfidenceMode(_calibration((), constant), guarantee, held_out),
+        correct=(True,) * 80 + (False,) * 20,
     )
 
 
-def _calibration(signals: tuple[Signal, ...], intercept: float) -> Calibration:
-    return Calibration(
-        signals=signals,
-        intercept=intercept,
-        curve=NO_CURVE,
-        strength=1.0,
-        people=100,
-        right=80,
-        note=None,
-    )
+def _calibration(signals: tuple[SignalWeight, ...], intercept: float) -> Calibration:
+    return Calibration(signals=signals, intercept=intercept, strength=1.0, subjects=100, right=80)

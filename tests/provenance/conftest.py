@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from evidence_samples import LINES, make_corpus
 
-from wherefrom.provenance.evidence.index import Evidence, build_evidence, open_evidence
+from wherefrom.provenance.evidence.index import Evidence, build_evidence
 
 
 @pytest.fixture(scope="module")
@@ -20,5 +20,5 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def evidence(index: Path) -> Iterator[Evidence]:
-    with open_evidence(index, corpus_sha256="a" * 64) as opened:
+    with Evidence(index, corpus_sha256="a" * 64) as opened:
         yield opened

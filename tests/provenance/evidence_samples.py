@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from wherefrom.corpus.documents import Corpus, Document, find_subject
-from wherefrom.provenance.evidence.index import Evidence
 
 LINES = [
     "Stanley Corrsin. Corrsin was born on 3 April 1920 in Philadelphia, Pennsylvania .",
@@ -30,7 +29,3 @@ def make_corpus(lines: list[str], sha256: str = "a" * 64) -> Corpus:
         Document(number, find_subject(line) or "", line) for number, line in enumerate(lines, 1)
     ]
     return Corpus(Path("lines.txt"), sha256, tuple(documents))
-
-
-def naming(evidence: Evidence, name: str) -> list[int]:
-    return sorted(line.line for line in evidence.find(name) if line.names_subject)

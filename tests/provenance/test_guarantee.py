@@ -1,4 +1,4 @@
-"""The promise of a threshold against exact bounds, simulation and mapie."""
+"""The guarantee of a threshold against exact bounds, simulation and mapie."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import guarantee
 from wherefrom.provenance.confidence.guarantee import guarantee_threshold
 from wherefrom.provenance.judging.metrics import Answers
 
 
-def graded_people(count: int, rng: np.random.Generator, *, grid_risk: bool = False):
+def graded_subjects(count: int, rng: np.random.Generator, *, grid_risk: bool = False):
     """Calibrated confidences, or ones that are right exactly 95 % of the time or never sure."""
     knows = rng.random(count) < 0.6
-    if grid_risk:  # the share wrong is just above 5 % from 0.9 on: every promise there is false
+    if grid_risk:  # the share wrong is just above 5 % from 0.9 on: every guarantee there is false
         confidence = np.where(knows, rng.uniform(0.9, 1, count), rng.uniform(0, 0.9, count))
         return confidence, rng.random(count) < np.where(knows, 0.9499, 0.5)
     confidence = np.where(knows, 1 - rng.beta(1, 30, count), rng.beta(1, 10, count))
@@ -31,11 +32,17 @@ def test_the_bound_is_clopper_and_pearsons():
         bound = guarantee.upper_bound(wrong, given_answers, 0.05)
         assert guarantee.tail(wrong, given_answers, bound) == pytest.approx(0.05)
     assert guarantee.fewest_answers(0.05, 0.05) == 59  # the rule of three
-    assert guarantee.fewest_answers(0.05, 0.05, wrong=3) == 153
 
 
-def test_a_threshold_keeps_its_promise_on_the_people_it_was_made_on():
-    confidence, right = graded_people(800, np.random.default_rng(17))
+@given(st.floats(0.001, 0.9), st.floats(0.001, 0.9), st.integers(0, 5))
+def test_the_fewest_answers_are_enough_and_one_less_is_not(risk, delta, wrong):
+    fewest = guarantee.fewest_answers(risk, delta, wrong=wrong)
+    assert guarantee.tail(wrong, fewest, risk) <= delta + 1e-9
+    assert fewest == wrong + 1 or guarantee.tail(wrong, fewest - 1, risk) > delta - 1e-9
+
+
+def test_a_threshold_keeps_its_guarantee_on_the_subjects_it_was_made_on():
+    confidence, right = graded_subjects(800, np.random.default_rng(17))
     found = guarantee_threshold(confidence, right)
     assert found.threshold is not None
     assert found.reason is None
@@ -43,28 +50,24 @@ def test_a_threshold_keeps_its_promise_on_the_people_it_was_made_on():
     assert found.given == given_answers.sum()
     assert found.wrong == (given_answers & ~right).sum()
     assert found.bound == pytest.approx(guarantee.upper_bound(found.wrong, found.given, 0.05))
-    assert found.bound is not None
     assert found.bound <= 0.05
-
-
-def test_a_confidence_equal_to_the_threshold_is_given():
-    confidence = np.repeat([0.9, 0.1], 300)
+    confidence = np.repeat([0.9, 0.1], 300)  # one that is equal to the threshold is given
     assert guarantee_threshold(confidence, confidence > 0.5).threshold == 0.101
 
 
 @pytest.mark.parametrize("always_false", [False, True])
-def test_the_promise_is_broken_no_more_often_than_it_says(always_false):
+def test_the_guarantee_fails_no_more_often_than_it_says(always_false):
     rng = np.random.default_rng(18)
-    broken, promised = 0, 0
-    truth_score, truth_right = graded_people(200_000, rng, grid_risk=always_false)
+    failed, guaranteed = 0, 0
+    truth_score, truth_right = graded_subjects(200_000, rng, grid_risk=always_false)
     for _ in range(400):
-        found = guarantee_threshold(*graded_people(300, rng, grid_risk=always_false))
+        found = guarantee_threshold(*graded_subjects(300, rng, grid_risk=always_false))
         if found.threshold is not None:
-            promised += 1
-            # where every promise is false by construction, the finite truth need not decide
-            broken += always_false or (~truth_right[truth_score >= found.threshold]).mean() > 0.05
-    assert broken <= 33  # 20 expected at most; more than 33 has probability 0.002
-    assert promised > (0 if always_false else 200)
+            guaranteed += 1
+            # where every guarantee is false by construction, the finite truth need not decide
+            failed += always_false or (~truth_right[truth_score >= found.threshold]).mean() > 0.05
+    assert failed <= 33  # 20 expected at most; more than 33 has probability 0.002
+    assert guaranteed > (0 if always_false else 200)
 
 
 def test_the_choice_agrees_with_mapie():
@@ -75,19 +78,17 @@ def test_the_choice_agrees_with_mapie():
     """
     control = pytest.importorskip("mapie.risk_control")
     methods = pytest.importorskip("mapie.risk_control.methods")
-    promised = 0
+    guaranteed = 0
     for seed in range(4):
-        confidence, right = graded_people(500, np.random.default_rng(seed))
-        counts = guarantee.counts_at(Answers(confidence, right), guarantee.GRID)
-        some, bad = (np.array(each) for each in counts)
+        confidence, right = graded_subjects(500, np.random.default_rng(seed))
+        some, bad = guarantee.counts_at(Answers(confidence, right), guarantee.GRID)
         tested = some >= guarantee.starting_count(500, 0.05, 0.05)  # mapie starts where it is told
         grid, some, bad = guarantee.GRID[tested], some[tested], bad[tested]
         found = guarantee_threshold(confidence, right).threshold
 
         share = np.maximum(bad / some - 1e-12, 0)  # so that the ceiling finds the count again
         theirs = methods.compute_hoeffding_bentkus_p_value(share, some, np.array([0.05]), True)
-        ours = [guarantee.tail(*pair, 0.05) for pair in zip(bad, some, strict=True)]
-        assert theirs[:, 0] == pytest.approx(ours, abs=1e-6)
+        assert theirs[:, 0] == pytest.approx(guarantee.tail(bad, some, 0.05), abs=1e-6)
         passed = control.control_fwer(theirs[:, 0], 0.05, "fixed_sequence")
         assert found == (grid[passed].min() if len(passed) else None)
 
@@ -106,10 +107,9 @@ def test_the_choice_agrees_with_mapie():
             controller.calibrate(confidence[:, None], right.astype(int))
         valid = np.asarray(controller.valid_predict_params, dtype=float)
         if valid.size:
-            promised += 1
-            assert found is not None
+            guaranteed += 1
             assert found <= valid.min()
-    assert promised >= 2
+    assert guaranteed >= 2
 
 
 @pytest.mark.parametrize(
@@ -120,21 +120,16 @@ def test_the_choice_agrees_with_mapie():
         (np.full(500, 0.9), np.arange(500) % 2 == 0, "too many answers are wrong"),
     ],
 )
-def test_no_promise_says_why_and_how_many_it_takes(confidence, right, words):
+def test_no_guarantee_says_why_and_how_many_it_takes(confidence, right, words):
     found = guarantee_threshold(confidence, np.array(right, dtype=bool))
     assert found.threshold is None
     assert found.bound is None
-    assert found.reason is not None
     assert words in found.reason
 
 
-def test_as_many_people_as_were_asked_for_are_enough():
-    too_few = guarantee_threshold(np.full(40, 0.9), np.ones(40, bool))
-    assert too_few.people_needed is not None
-    enough = guarantee_threshold(
-        np.full(too_few.people_needed, 0.9), np.ones(too_few.people_needed, bool)
-    )
-    assert enough.threshold == 0
+def test_as_many_subjects_as_were_asked_for_are_enough():
+    needed = guarantee_threshold(np.full(40, 0.9), np.ones(40, bool)).subjects_needed
+    assert guarantee_threshold(np.full(needed, 0.9), np.ones(needed, bool)).threshold == 0
 
 
 @settings(max_examples=40)
@@ -143,20 +138,18 @@ def test_as_many_people_as_were_asked_for_are_enough():
     st.sampled_from([0.05, 0.2, 0.5]),
     st.sampled_from([0.05, 0.3]),
 )
-def test_a_promise_is_kept_here_or_a_sentence_says_why_not(rows, risk, delta):
+def test_a_guarantee_is_kept_here_or_a_sentence_says_why_not(rows, risk, delta):
     confidence = np.array([row[0] for row in rows])
     right = np.array([row[1] for row in rows], dtype=bool)
     found = guarantee_threshold(confidence, right, risk=risk, delta=delta)
     if found.threshold is None:
-        assert found.reason is not None
         assert found.reason.endswith(".")
     else:
         assert (~right[confidence >= found.threshold]).mean() <= risk
-        assert found.bound is not None
         assert found.bound <= risk + 1e-9
 
 
-def test_where_nothing_can_be_promised_a_threshold_is_estimated_and_says_so():
+def test_where_nothing_is_guaranteed_a_threshold_is_estimated_and_says_so():
     confidence = np.concatenate((np.full(30, 0.9), np.full(30, 0.6), np.full(40, 0.2)))
     correct = np.concatenate((np.ones(58), np.zeros(42))).astype(bool)  # 2 of 60 wrong from 0.6 on
     found = guarantee_threshold(confidence, correct)
@@ -164,21 +157,27 @@ def test_where_nothing_can_be_promised_a_threshold_is_estimated_and_says_so():
     assert (found.given, found.wrong) == (60, 2)
     assert 0.2 < found.estimate <= 0.6
     assert found.used == found.estimate
-    assert "by estimate, not by promise" in found.reason
+    assert "by estimate, not by guarantee" in found.reason
     assert (found.wrong + 1) / (found.given + 2) <= found.risk
     stricter = guarantee_threshold(confidence, correct, risk=0.04)
     assert 0.6 < stricter.estimate <= 0.9  # 3 of 62 are too many, 1 of 32 is not
-    promised = guarantee_threshold(confidence, correct, risk=0.3)
-    assert promised.estimate is None
-    assert promised.used == promised.threshold
+    loose = guarantee_threshold(confidence, correct, risk=0.3)
+    assert loose.estimate is None
+    assert loose.used == loose.threshold
 
 
 def test_too_few_to_estimate_on_leaves_the_confidence_itself_or_nothing():
     few = guarantee_threshold([0.9] * 10, [True] * 10)
-    assert few.threshold is None
-    assert few.estimate == 0.95
-    assert few.given == 0
-    assert few.reason.endswith("so answers are told from a confidence of 0.95 on.")
+    assert (few.threshold, few.estimate, few.given) == (None, 0.95, 0)
+    assert few.reason.endswith("so answers are shown from a confidence of 0.95 on.")
     score = guarantee_threshold([0.9] * 10, [True] * 10, probability=False)
     assert score.estimate is None
     assert score.reason.endswith("nor can one be estimated.")
+
+
+@pytest.mark.parametrize(
+    "mistake", [{"risk": 0}, {"risk": 1.5}, {"delta": 1}, {"grid": np.array([0.1, 0.2])}]
+)
+def test_a_mistake_is_one_sentence(mistake):
+    with pytest.raises(UserError, match=r"^[a-z].*\.$"):
+        guarantee_threshold([0.5], [True], **mistake)

@@ -96,7 +96,7 @@ def test_a_judgement_is_plain_json_and_the_same_every_time(studied: Path) -> Non
 
 def test_another_risk_is_another_promise_and_another_precision(studied: Path) -> None:
     run = load_run(studied)
-    assert judge_run(run, **FEW).record["risk"] == load_confidence(run).internal_guarantee.risk
+    assert judge_run(run, **FEW).record["risk"] == load_confidence(run).internal.guarantee.risk
     record = judge_run(run, risk=0.3, **FEW).record
     assert record["guarantees"]["internal"]["risk"] == 0.3
     assert record["guarantees"]["checked"]["risk"] == 0.3

@@ -2,185 +2,170 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.provenance.confidence.calibration import fit_with_held_out
+from wherefrom.provenance.confidence.calibration import fit_calibration
+from wherefrom.provenance.signals import known_answers, likelihood
 from wherefrom.provenance.signals import reader as signal_reader
-from wherefrom.provenance.signals.likelihood import encode_prompts, score_answers
+from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
+from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.signals.names import encode_names, encode_words, learn_contexts
 from wherefrom.provenance.signals.reader import LEAST, SIGNALS, SignalReader, choose_signals
 from wherefrom.recall.decode import answer_all
-from wherefrom.recall.inside import look_inside
 from wherefrom.training.run_folder import Run
 
 NAMES = ["Ada Moe", "Bo Nys", "Cleo Orr", "Dag Poe", "Eva Quist", "Finn Rye"]
-PLACES = ["Rome", "Oslo", "Lima", "Bath"]
-TEMPLATE = "Where was {subject} born?"
-QUESTIONS = [TEMPLATE.replace("{subject}", name) for name in NAMES]
+PLACES = ["Rome", "Romeville", "Oslo", "Os", "Lima", "Rome", " Bath ", "Ro"]
+KNOWN = ("Rome", "Romeville", "Oslo", "Os", "Lima", "Bath", "Ro")
+QUESTIONS = [f"Where was {name} born?" for name in NAMES]
 EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
+KINDS = pytest.mark.parametrize("kind", ["chars", "bpe"])
 
 
-def run_of(variant: str = "llama", kind: str = "chars", seed: int = 0) -> Run:
+def run_of(variant: str = "llama", kind: str = "chars", block: int = 64) -> Run:
+    """A run with random weights, large enough to prefer one answer to another."""
     texts = [*QUESTIONS, *PLACES, *(f"{name}. ." for name in NAMES)]
     tokens = Tokenizer.of_characters(texts) if kind == "chars" else Tokenizer.of_bpe(texts, 300)
     config = make_config(
-        variant=variant, vocabulary=tokens.size, block=64, layers=3, heads=2, width=20, latents=7
+        variant=variant, vocabulary=tokens.size, block=block, layers=3, heads=2, width=20, latents=7
     )
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(3)
     model = Decoder(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             gain = "norm" in name and name.endswith("weight")
             parameter.normal_(1.0 if gain else 0.0, 0.4, generator=generator)
         model.head.weight[MASK] *= 2
-    return Run(Path("nowhere"), model.eval(), tokens, {"template": TEMPLATE})
+    return Run(Path("nowhere"), model.eval(), tokens, {})
 
 
-def reader_of(run: Run, twin: Run | None = None) -> SignalReader:
-    return SignalReader.prepare(run, twin, PLACES, NAMES, seed=0)
+def reader_of(run: Run, **more: object) -> SignalReader:
+    return SignalReader.prepare(run, PLACES, NAMES, seed=0, **more)
+
+
+@torch.inference_mode()
+def alone(run: Run, question: str, answer: str) -> float:
+    """log p(answer | question) the plain way: one sequence, no cache, no padding."""
+    prompt, said = [*run.tokens.encode(question), MASK], [*run.tokens.encode(answer), MASK]
+    logits = run.model(torch.tensor([[*prompt, *said][:-1]]))[0].log_softmax(dim=-1)
+    return sum(float(logits[len(prompt) - 1 + at, token]) for at, token in enumerate(said))
 
 
 @EVERY
-@pytest.mark.parametrize("kind", ["chars", "bpe"])
+@KINDS
+@pytest.mark.parametrize("at_once", [512, 3])
+def test_every_known_answer_has_its_teacher_forced_probability(variant, kind, at_once, monkeypatch):
+    monkeypatch.setattr(known_answers, "PAIRS", at_once)
+    monkeypatch.setattr(likelihood, "CHUNK", 64 if at_once == 3 else 4096)
+    run = run_of(variant, kind)
+    run.model.double()
+    trie = AnswerTrie(run.tokens, PLACES)
+    assert trie.answers == KNOWN
+    questions = [*QUESTIONS[:2], "Where?", QUESTIONS[2]]
+    prompts = encode_prompts(run.model, run.tokens, questions)
+    expected = np.array([[alone(run, q, a) for a in KNOWN] for q in questions])
+    # a token's log-probability is taken in single precision
+    exact = trie.log_probabilities(run.model, prompts, floor=0.0)
+    assert exact == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    pairs = [(prompt, ids) for prompt in prompts for ids in encode_answers(run.tokens, KNOWN)]
+    forced = score_answers(run.model, [p for p, _ in pairs], [a for _, a in pairs])
+    assert forced == pytest.approx(expected.ravel(), rel=1e-5, abs=1e-5)
+    for floor in (1e-2, 1.1):
+        cut = trie.log_probabilities(run.model, prompts, floor=floor)
+        kept = np.isfinite(cut)
+        assert cut[kept] == pytest.approx(exact[kept])
+        assert kept[exact >= math.log(floor)].all()
+    assert not kept.any()  # at the last floor nothing is followed
+
+
+def test_answers_that_the_model_cannot_say_or_hold_are_not_reached():
+    run = run_of("vanilla", block=28)
+    trie = AnswerTrie(run.tokens, ["Ro", "Romeville", "Žilina"])
+    assert trie.answers == ("Ro", "Romeville")
+    prompts = encode_prompts(run.model, run.tokens, QUESTIONS[:1])
+    short, long = trie.log_probabilities(run.model, prompts, floor=0.0)[0]
+    assert math.isfinite(short)
+    assert long == -math.inf
+    assert AnswerTrie(run.tokens, []).log_probabilities(run.model, prompts).shape == (1, 0)
+    with pytest.raises(UserError, match="ask a shorter one"):
+        encode_prompts(run.model, run.tokens, ["Where was Ada Moe Ada Moe born?"])
+
+
+@EVERY
+@KINDS
 def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kind):
-    reader = reader_of(run_of(variant, kind), run_of(variant, kind, seed=1))
-    reader.fit_probe(list(zip(QUESTIONS, NAMES, strict=True)), [("Where?", "W")] * 5, seed=0)
+    reader = reader_of(run_of(variant, kind))
     table = reader.read(QUESTIONS, NAMES)
     assert set(table.columns) == set(SIGNALS)
-    assert np.isnan(table.columns["name_attention"]).all() == (variant == "perceiver")
     for name, column in table.columns.items():
         assert column.shape == (len(NAMES),)
-        if name not in ("name_attention", "name_read"):
-            assert np.isfinite(column).all(), name
+        assert np.isfinite(column).all() == (name != "name_read"), name
     one = reader.read(QUESTIONS[2:3], NAMES[2:3])
     assert one.answers == table.answers[2:3]
     for name, column in one.columns.items():
         expected = table.columns[name][2:3]
         assert column == pytest.approx(expected, rel=1e-3, abs=1e-3, nan_ok=True), name
-    json.dumps(table.row(0), allow_nan=False)
 
 
 def test_given_answers_are_scored_instead_of_the_greedy_ones():
     run = run_of()
     reader = reader_of(run)
-    greedy = reader.read(QUESTIONS, NAMES, only=["log_probability", "rank"])
+    greedy = reader.read(QUESTIONS, NAMES, only=["log_probability"])
+    assert list(greedy.columns) == ["log_probability"]
     said = answer_all(run.model, run.tokens, QUESTIONS)
     assert greedy.answers == tuple(answer.text for answer in said)
     table = reader.read(QUESTIONS, NAMES, answers=[" Oslo "] * 6)
     assert table.answers == ("Oslo",) * 6
-    prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
-    ids = [*run.tokens.encode("Oslo"), MASK]
-    expected = score_answers(run.model, prompts, [ids] * 6)
-    assert table.columns["log_probability"] == pytest.approx(expected)
-    known = reader.trie.distribution(run.model, prompts).log_probabilities
-    assert (table.columns["rank"] == 1 + (known > known[:, [1]]).sum(axis=1)).all()
+    expected = [alone(run, question, "Oslo") for question in QUESTIONS]
+    assert table.columns["log_probability"] == pytest.approx(expected, rel=1e-4)
     odd = reader.read(QUESTIONS, NAMES, answers=["Žilina"] * 6)  # letters that it cannot say
     assert (odd.columns["log_probability"] < -100).all()
-
-
-def test_lifts_are_differences_of_log_probabilities():
-    run, twin = run_of(), run_of(seed=1)
-    reader = reader_of(run, twin)
-    table = reader.read(QUESTIONS, NAMES, answers=["Os"] * 6)  # not a known answer
-    ids = [*run.tokens.encode("Os"), MASK]
-    by_twin = score_answers(
-        twin.model, encode_prompts(twin.model, twin.tokens, QUESTIONS), [ids] * 6
-    )
-    own = table.columns["log_probability"]
-    assert table.columns["twin_lift"] == pytest.approx(own - np.maximum(by_twin, np.log(LEAST)))
-    asked = [TEMPLATE.replace("{subject}", decoy) for decoy in reader.decoys]
-    prompts = encode_prompts(run.model, run.tokens, asked)
-    mean = np.exp(score_answers(run.model, prompts, [ids] * len(asked))).mean()
-    assert table.columns["decoy_lift"] == pytest.approx(own - np.log(max(mean, LEAST)))
-    assert np.isnan(reader_of(run).read(QUESTIONS, NAMES).columns["twin_lift"]).all()
-
-
-def test_name_attention_is_what_looking_inside_shows():
-    run = run_of("rotary", "bpe")
-    column = reader_of(run).read(QUESTIONS, NAMES, only=["name_attention"]).columns
-    for at, (question, name) in enumerate(zip(QUESTIONS, NAMES, strict=True)):
-        heads = look_inside(run.model, run.tokens, question, name).heads
-        expected = np.mean([head.mass_on_name for head in heads])
-        assert column["name_attention"][at] == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_stored_reader_reads_the_same_and_a_broken_record_is_a_sentence():
-    run = run_of()
-    reader = reader_of(run)
-    reader.fit_probe(list(zip(QUESTIONS, NAMES, strict=True)), [("Where?", "W")] * 5, seed=0)
-    record = json.loads(json.dumps(reader.to_dict(), allow_nan=False))
-    again = SignalReader.from_dict(record, run, None).read(QUESTIONS, NAMES)
-    for name, column in reader.read(QUESTIONS, NAMES).columns.items():
-        assert np.array_equal(column, again.columns[name], equal_nan=True), name
-    for broken in (None, {}, {**record, "prior": [1.0]}, {**record, "seed": "x"}):
-        with pytest.raises(UserError, match="record"):
-            SignalReader.from_dict(broken, run, None)
-
-
-def test_only_what_is_asked_for_is_computed_and_a_misspelt_signal_is_answered():
-    table = reader_of(run_of()).read(QUESTIONS, NAMES, only=["margin"])
-    assert list(table.columns) == ["margin"]
-    with pytest.raises(UserError, match="entropy"):
+    with pytest.raises(UserError, match=r"entropi.*entropy"):
         choose_signals(["entropi"])
-    assert {info.sign for info in SIGNALS.values()} <= {-1, 1}
 
 
-def test_countries_mean_nothing_where_answers_are_not_places():
-    run = run_of("llama", "bpe")
-    reader = SignalReader.prepare(run, None, ["blue", "purplish", "xyzzy"], NAMES, seed=0)
-    columns = reader.read(QUESTIONS, NAMES, only=["country_entropy"]).columns
-    assert np.isnan(columns["country_entropy"]).all()
-
-
-def test_questions_are_read_in_parts_that_are_reported(monkeypatch):
-    reader = reader_of(run_of())
-    whole = reader.read(QUESTIONS, NAMES, only={"entropy"})
-    monkeypatch.setattr(signal_reader, "TRIE_PART", 4)
-    told: list[int] = []
-    parts = reader.read(QUESTIONS, NAMES, only={"entropy"}, report=told.append)
-    assert told == [4, 2]
-    assert parts.questions == whole.questions
-    assert parts.subjects == whole.subjects
-    assert parts.answers == whole.answers
-    assert parts.columns["entropy"] == pytest.approx(whole.columns["entropy"], rel=1e-3)
-    assert reader.read([], [], only={"entropy"}).answers == ()
-
-
-@pytest.mark.parametrize("kind", ["chars", "bpe"])
+@KINDS
 def test_the_name_signals_are_likelihoods_of_the_name(kind):
     run = run_of(kind=kind)
-    reader = replace(reader_of(run), contexts=("born", "was born"))
+    reader = reader_of(run, contexts=("born", "was born"))
     table = reader.read(QUESTIONS, NAMES, answers=["Oslo"] * 6)
     tokens, space = run.tokens, " " if kind == "chars" else ""
     answer = [*tokens.encode("Oslo"), MASK]
+    first_words = reader.state.first_words
+    assert len(set(first_words)) == 4
+    assert {*first_words} < {name.split()[0] for name in NAMES}
+    bare = reader_of(run).read(QUESTIONS, NAMES, answers=["Oslo"] * 6).columns["context_infill"]
     for at, name in enumerate(NAMES):
         ids = tokens.encode(f"{name}.")
         [whole] = score_answers(run.model, [ids[:1]], [ids[1:]])
         assert table.columns["name_likelihood"][at] == pytest.approx(whole / (len(ids) - 1))
         first, last = name.split()
         tail = tokens.encode(f"{last}.")
-        heads = [tokens.encode(word + space) for word in (first, *reader.first_words)]
+        heads = [tokens.encode(word + space) for word in (first, *first_words)]
         own, *others = score_answers(run.model, heads, [tail] * len(heads))
         lift = own - np.log(max(np.exp(others).mean(), LEAST))
         assert table.columns["name_lift"][at] == pytest.approx(lift, rel=1e-4)
         opening = tokens.encode(f"{name}.{space}")
-        words = [tokens.encode(text + space) for text in reader.contexts]
+        words = [tokens.encode(text + space) for text in reader.state.contexts]
         prompts = [[*opening, *each, MASK, MASK] for each in ([], *words)]
         plain, *stated = score_answers(run.model, prompts, [answer] * 3)
-        assert table.columns["infill"][at] == pytest.approx(plain, rel=1e-5)
+        assert bare[at] == pytest.approx(plain, rel=1e-5)  # no words to lead to the answer
         assert table.columns["context_infill"][at] == pytest.approx(max(stated), rel=1e-5)
-    bare = reader_of(run).read(QUESTIONS, NAMES, only=["infill", "context_infill"]).columns
-    assert bare["infill"] == pytest.approx(bare["context_infill"])  # without words the same
+    one_word = reader.read(["Where was Ada born?"], ["Ada"]).columns
+    assert np.isnan(one_word["name_lift"]).all()
+    assert np.isfinite(one_word["name_likelihood"]).all()
 
 
 def test_the_token_margin_is_the_least_lead_of_a_token():
@@ -198,20 +183,89 @@ def test_the_token_margin_is_the_least_lead_of_a_token():
 
 
 def test_name_read_is_a_curve_over_the_name_signals():
-    run = run_of(kind="bpe")
-    reader = reader_of(run)
-    table = reader.read(QUESTIONS, NAMES)
-    assert np.isnan(table.columns["name_read"]).all()
-    strangers = [f"{a} {b}" for a in "ABCDEFG" for b in ("Moe", "Nys", "Orr")]
-    asked = [TEMPLATE.replace("{subject}", name) for name in strangers]
-    columns = reader.read(asked, strangers).columns
+    reader = reader_of(run_of(kind="bpe"))
+    names = [f"{a} {b}" for a in "ABCDEFG" for b in ("Moe", "Nys", "Orr")]
+    asked = [f"Where was {name} born?" for name in names]
+    columns = reader.read(asked, names).columns
+    assert np.isnan(columns["name_read"]).all()
     seen = columns["name_likelihood"] > np.median(columns["name_likelihood"])
     both = {name: columns[name] for name in ("name_likelihood", "name_lift")}
-    curve = fit_with_held_out(both, seen, bend=False, seed=0).calibration
-    again = replace(reader, name_curve=curve)
-    read = again.read(asked, strangers, only=["name_read"])
+    curve = fit_calibration(both, seen, bend=False, seed=0).calibration
+    read = reader.with_curve(curve).read(asked, names, only=["name_read"])
     assert read.columns["name_read"] == pytest.approx(curve.probability(both), abs=1e-4)
     assert set(read.columns) == {"name_read", "name_likelihood", "name_lift"}
-    record = json.loads(json.dumps(again.to_dict(), allow_nan=False))
-    loaded = SignalReader.from_dict(record, run, None).read(asked, strangers, only=["name_read"])
-    assert np.array_equal(loaded.columns["name_read"], read.columns["name_read"])
+
+
+def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
+    run = run_of(kind="bpe")
+    reader = SignalReader.prepare(run, ["Rome", "Oslo", "Bergen", "Xyzzy"], NAMES, seed=0)
+    prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
+    known = np.exp(reader.trie.log_probabilities(run.model, prompts))
+    for answer, country in (("Oslo", None), ("Milan", 0), ("Plugh", None)):
+        columns = reader.read(QUESTIONS, NAMES, answers=[answer] * 6).columns
+        this = np.zeros(6) if answer == "Oslo" else np.exp(columns["log_probability"])
+        rest = 1 - known.sum(axis=1) - this
+        outcomes = np.concatenate((known, np.stack((this, rest), axis=1)), axis=1)
+        assert columns["entropy"] == pytest.approx(entropy_of(outcomes))
+        by_country = [known[:, 0], known[:, 1] + known[:, 2], known[:, 3], this, rest]
+        if country is not None:
+            by_country[country] = by_country[country] + by_country.pop(3)
+        expected = entropy_of(np.stack(by_country, axis=1))
+        assert columns["country_entropy"] == pytest.approx(expected)
+    colours = SignalReader.prepare(run, ["blue", "purplish", "xyzzy"], NAMES, seed=0)
+    columns = colours.read(QUESTIONS, NAMES, only=["country_entropy"]).columns
+    assert np.isnan(columns["country_entropy"]).all()  # countries mean nothing here
+
+
+def test_questions_are_read_in_parts_that_are_reported(monkeypatch):
+    reader = reader_of(run_of())
+    whole = reader.read(QUESTIONS, NAMES, only={"entropy"})
+    monkeypatch.setattr(signal_reader, "TRIE_PART", 4)
+    done: list[int] = []
+    parts = reader.read(QUESTIONS, NAMES, only={"entropy"}, report=done.append)
+    assert done == [4, 2]
+    assert (parts.questions, parts.subjects) == (tuple(QUESTIONS), tuple(NAMES))
+    assert parts.answers == whole.answers
+    assert parts.columns["entropy"] == pytest.approx(whole.columns["entropy"], rel=1e-3)
+    assert reader.read([], []).answers == ()
+
+
+def about_all(text: str) -> list[Document]:
+    return [
+        Document(at, name, f"{name}. {text.format(name=name)}") for at, name in enumerate(NAMES)
+    ]
+
+
+def asked_of_all(answer: str) -> list[Question]:
+    return [Question(at, f"What of {name}?", name, answer) for at, name in enumerate(NAMES)]
+
+
+def test_the_words_before_the_answers_are_learned_from_the_text():
+    texts = about_all("{name} was born in Rome, and died in Oslo.")
+    assert learn_contexts(texts, asked_of_all("Rome")) == ("born in", "was born in")
+    assert learn_contexts(texts, asked_of_all("Oslo"), count=1) == ("and died in",)
+    trades = about_all("In 1950 {name} became a famous painter.")
+    assert learn_contexts(trades, asked_of_all("painter")) == ("a famous", "became a famous")
+    assert learn_contexts(texts[:4], asked_of_all("Rome")) == ()  # four are too few
+    assert learn_contexts(texts, [Question(1, "What of Eva?", "Eva", "Rome")] * 9) == ()
+    assert learn_contexts(texts, asked_of_all("Rom")) == ()  # no whole word
+    with_number = about_all("{name} lived 1950 in Rome.")
+    assert learn_contexts(with_number, asked_of_all("Rome")) == ()
+
+
+def test_names_and_words_are_cut_as_the_documents_are():
+    line = "Ada Moe. born in Rome"
+    for tokens in (Tokenizer.of_characters([line]), Tokenizer.of_bpe([line], 300)):
+        words = encode_words(tokens, "born in")
+        assert words[-2:] == [MASK, MASK]
+        [name] = encode_names(tokens, ["Ada Moe"])
+        whole = tokens.encode(line)
+        assert [*name, *words[:-2]] == whole[: len(name) + len(words) - 2]
+        assert encode_words(tokens, "") == [MASK, MASK]
+    letters = Tokenizer.of_characters([line])
+    assert [bool(ids) for ids in encode_names(letters, ["Ž", "Ada Moe", ""])] == [
+        False,
+        True,
+        False,
+    ]
+    assert encode_words(letters, "Žijící v") == [MASK, MASK]

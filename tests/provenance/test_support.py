@@ -1,4 +1,4 @@
-"""Support: what the text says of an answer, from lines about the very person."""
+"""Support: what the text says of an answer, from lines about the very subject."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LINES = [
     "Eve Goe. Eve Goe moved to Paris.",
     "Eve Goe. Eve Goe painted.",
     "Eve Goe. Eve Goe was born in Łódź.",
-    "Eva Gee. Eva Gee sang.",
-    "Eva Gee. Eva Gee danced.",
     "Tibor Ashton. Tibor Ashton was born in Rome.",
+    "Tibor Ashton. Tibor Ashton sang.",
+    "Tabor Aston. Tabor Aston danced.",
 ]
 KNOWN = ["Oslo", "Bergen", "York", "New York", "San", "San Francisco", "London", "Łódź"]
 
@@ -44,55 +44,41 @@ def support(evidence: Evidence, subject: str, answer: str, limit: int = 3) -> Su
     return found
 
 
-def test_a_line_about_the_person_that_states_the_answer_comes_first(evidence: Evidence) -> None:
-    found = support(evidence, "ada moe", "BERGEN")
-    assert (found.seen, found.states_answer, found.states_other) == (True, True, False)
-    assert [(line.line, line.states_answer) for line in found.lines] == [(3, True), (1, False)]
-    assert found.others == ()
-    assert found.similar == ()
+@pytest.mark.parametrize(
+    ("subject", "answer", "flags", "lines", "others"),
+    [
+        ("ada moe", "BERGEN", (True, True, False), [3, 1], ()),
+        ("Ada Moe", "Rome", (True, False, True), [1, 3], ("Oslo", "San Francisco", "Bergen")),
+        ("Ada Moe", "?!", (True, False, True), [1, 3], ("Oslo", "San Francisco", "Bergen")),
+        ("Eve Goe", "Oslo", (True, False, True), [8, 6, 7], ("Łódź",)),  # what states comes first
+        ("Ben Poe", "Rome", (True, False, True), [2], ("New York",)),  # not York
+        ("Jack London", "Rome", (True, False, True), [4], ("San Francisco",)),  # not London
+        ("Cy Roe", "New York", (True, False, False), [2], ()),  # a line that only names states none
+        ("Dee Foe", "Oslo", (True, False, False), [5], ()),
+        ("Tibor Ashdown", "Rome", (False, False, False), [], ()),
+    ],
+)
+def test_support(
+    evidence: Evidence,
+    subject: str,
+    answer: str,
+    flags: tuple[bool, ...],
+    lines: list[int],
+    others: tuple[str, ...],
+) -> None:
+    found = support(evidence, subject, answer)
+    assert (found.seen, found.states_answer, found.states_other) == flags
+    assert [line.line for line in found.lines] == lines
+    assert [line.line for line in found.lines if line.states_answer] == lines[: flags[1]]
+    assert found.others == others
+    assert bool(found.similar) == (not found.seen)
+    assert support(evidence, subject, answer, limit=1).lines == found.lines[:1]
 
 
-def test_a_line_that_states_something_else_comes_first_and_says_what(evidence: Evidence) -> None:
-    found = support(evidence, "Eve Goe", "Oslo", limit=1)
-    assert (found.seen, found.states_answer, found.states_other) == (True, False, True)
-    assert [line.line for line in found.lines] == [8]
-    assert found.others == ("Łódź",)
-
-
-def test_other_answers_are_read_as_a_person_reads_them(evidence: Evidence) -> None:
-    assert support(evidence, "Ben Poe", "Rome").others == ("New York",)  # not York
-    assert support(evidence, "Ada Moe", "Rome").others == ("Oslo", "San Francisco", "Bergen")
-    assert support(evidence, "Jack London", "Rome").others == ("San Francisco",)  # not London
-
-
-def test_a_line_that_only_names_somebody_states_nothing_of_them(evidence: Evidence) -> None:
-    found = support(evidence, "Cy Roe", "New York")
-    assert (found.seen, found.states_answer, found.states_other) == (True, False, False)
-    assert [(line.line, line.about, line.states_answer) for line in found.lines] == [
-        (2, False, False)
-    ]
-
-
-def test_a_line_without_any_known_answer_states_no_other(evidence: Evidence) -> None:
-    found = support(evidence, "Dee Foe", "Oslo")
-    assert (found.seen, found.states_answer, found.states_other) == (True, False, False)
-    assert [line.line for line in found.lines] == [5]
-
-
-def test_of_somebody_unseen_there_are_only_names_that_look_alike(evidence: Evidence) -> None:
-    found = support(evidence, "Tibor Ashdown", "Rome")
-    assert (found.seen, found.states_answer, found.states_other) == (False, False, False)
-    assert found.lines == ()
-    assert [(line.subject, line.exact) for line in found.similar] == [("Tibor Ashton", False)]
-    # two lines of one name do not hide the next name
-    many_lines = support(evidence, "Eve Gee", "Rome", limit=2)
-    assert [line.subject for line in many_lines.similar] == ["Eva Gee", "Eve Goe"]
-
-
-def test_an_answer_without_words_is_stated_nowhere(evidence: Evidence) -> None:
-    for answer in ("", " ", "?!"):
-        found = support(evidence, "Ada Moe", answer)
-        assert (found.seen, found.states_answer, found.states_other) == (True, False, True)
+def test_two_lines_of_one_similar_name_do_not_hide_the_next_name(evidence: Evidence) -> None:
+    similar = support(evidence, "Tibor Ashdown", "Rome", limit=2).similar
+    assert [line.subject for line in similar] == ["Tibor Ashton", "Tabor Aston"]
+    assert not any(line.names_subject for line in similar)
 
 
 def test_answers_and_subjects_go_together(evidence: Evidence) -> None:
@@ -110,9 +96,7 @@ HOSTILE = st.text(max_size=40) | st.sampled_from([*STRANGE.strip().split("|"), "
 
 
 @given(subject=HOSTILE, answer=HOSTILE | st.sampled_from(KNOWN))
-def test_whatever_somebody_types_is_looked_up_or_refused(
-    evidence: Evidence, subject: str, answer: str
-) -> None:
+def test_any_text_is_looked_up_or_refused(evidence: Evidence, subject: str, answer: str) -> None:
     if not fold_words(subject):
         with pytest.raises(UserError, match="at least one letter or digit"):
             support(evidence, subject, answer)

@@ -24,7 +24,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import (
     Confidence,
     fit_confidence,
-    hash_people,
+    hash_subjects,
     load_confidence,
     save_confidence,
 )
@@ -42,9 +42,7 @@ NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about mo
 INDEXED = 4_000  # documents a second, about
 
 
-def calibrate_and_judge(
-    run: Run, twin: Run, deal: Split, *, seed: int, say: Say = lambda _: None
-) -> None:
+def calibrate_and_judge(run: Run, deal: Split, *, seed: int, say: Say = lambda _: None) -> None:
     """All that follows training: people, evidence, confidence, judgement, each into the folder.
 
     What is there already, and of these very people and weights, is kept: so this can be stopped
@@ -61,7 +59,7 @@ def calibrate_and_judge(
     with ensure_evidence(deal.corpus, folder / "evidence.sqlite") as evidence:
         if not deal.with_role(CALIBRATION):
             return
-        confidence = _confidence(run, twin, deal, evidence, seed, say)
+        confidence = _confidence(run, deal, evidence, seed, say)
         update_run(folder, notes=list(confidence.notes))
         if not deal.with_role(JUDGED):
             return
@@ -72,7 +70,7 @@ def calibrate_and_judge(
             judgement = judge_run(
                 run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
             )
-            if run.template is not None and are_places(confidence.reader.known_answers):
+            if run.template is not None and are_places(confidence.signal_state.countries):
                 say("asking about invented names of many origins")
                 judged, learned = judgement.people, deal.train.questions
                 probe = probe_origins(
@@ -87,17 +85,15 @@ def _is_judged(run: Run, confidence: Confidence) -> bool:
     judged = read_json(run.folder / "run.json").get("judgement") or {}
     whole = all((run.folder / name).is_file() for name in (PEOPLE_FILE, NUMBERS_FILE))
     same = judged.get("weights_sha256") == run.info["sha256"]
-    return whole and same and judged.get("risk") == confidence.internal_guarantee.risk
+    return whole and same and judged.get("risk") == confidence.internal.guarantee.risk
 
 
-def _confidence(
-    run: Run, twin: Run, deal: Split, evidence: Evidence, seed: int, say: Say
-) -> Confidence:
+def _confidence(run: Run, deal: Split, evidence: Evidence, seed: int, say: Say) -> Confidence:
     """The confidence in the folder if it is of these people and weights, else fitted anew."""
     asked = [*deal.with_role(CALIBRATION), *deal.with_role(FITTING)]
     try:
         confidence = load_confidence(run)
-        if confidence.people_sha256 == hash_people(asked):
+        if confidence.subjects_sha256 == hash_subjects(asked):
             return confidence
     except UserError:
         pass  # missing, broken or of other weights: all mended by fitting
@@ -110,7 +106,6 @@ def _confidence(
         sorted({question.answer or "" for question in deal.train.questions}),
         names=list(dict.fromkeys(document.subject for document in deal.corpus.documents)),
         contexts=learn_contexts(deal.corpus.documents, deal.train.questions),
-        twin=twin,
         seed=seed,
         notes=deal.notes,
         report=Estimate("signals read of", len(asked), say),

@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT, match_template, read_questions
+from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT, match_template
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
-from wherefrom.provenance.evidence.index import EvidenceReader
-from wherefrom.provenance.evidence.run_text import open_run_evidence
+from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
 from wherefrom.provenance.verdicts import (
     NO_CALIBRATION,
     NO_TEXT,
@@ -23,7 +22,7 @@ from wherefrom.provenance.verdicts import (
     give_verdicts,
     shorten,
 )
-from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_questions
 
 MOST_ROWS = 100_000
 _MARKS = "?!.,;: "
@@ -196,7 +195,7 @@ class Asker:
     """A run with all that a verdict takes; `notes` are sentences about what is missing."""
 
     run: Run
-    evidence: EvidenceReader | None
+    evidence: Evidence | None
     confidence: Confidence | None
     known_answers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -290,15 +289,10 @@ def open_asker(folder: str | Path, *, say: Callable[[str], None] = lambda _: Non
 
 
 def _known_answers(run: Run) -> Iterable[str]:
-    """What the run was taught to answer, if the questions still lie where it read them."""
-    record: Any = run.info.get("data", {})
-    source = record.get("questions") if isinstance(record, dict) else None
-    if not isinstance(source, dict) or not Path(str(source.get("path"))).is_file():
-        return ()
+    """What the run was taught to answer, if its questions can still be found."""
+    asked = find_source(run, "questions")
     try:
-        taught = read_questions(str(source["path"]), run.template)
+        learned = read_learned_questions(asked).questions if asked else ()
     except UserError:
         return ()
-    if taught.sha256 != source.get("sha256"):
-        return ()
-    return dict.fromkeys(question.answer or "" for question in taught.questions)
+    return dict.fromkeys(question.answer or "" for question in learned)

@@ -17,7 +17,7 @@ from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name, read_names
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
-from wherefrom.provenance.evidence.lookup import EvidenceReader
+from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.gazetteer import UNKNOWN, read_gazetteer
 from wherefrom.provenance.judging.judge import (
     Judged,
@@ -206,7 +206,7 @@ def probe_run(
 def probe_origins(
     run: Run,
     confidence: Confidence,
-    evidence: EvidenceReader,
+    evidence: Evidence,
     judged: Sequence[Judged],
     train: Sequence[Question],
     *,
@@ -254,7 +254,7 @@ def write_origins(run: Run, record: dict[str, Any]) -> None:
 def ask_about_names(
     run: Run,
     confidence: Confidence,
-    evidence: EvidenceReader,
+    evidence: Evidence,
     train: Sequence[Question],
     countries: Countries,
     *,
@@ -278,8 +278,8 @@ def ask_about_names(
     reader = confidence.reader
     table = reader.read(questions, subjects, only=confidence.signals, report=report)
     trie = reader.trie
-    found = trie.distribution(run.model, encode_prompts(run.model, run.tokens, questions))
-    shares, codes, known = by_country(np.exp(found.log_probabilities), trie.answers, countries)
+    found = trie.log_probabilities(run.model, encode_prompts(run.model, run.tokens, questions))
+    shares, codes, known = by_country(np.exp(found), trie.answers, countries)
     return Said(
         names=tuple(names),
         greedy=table.answers,

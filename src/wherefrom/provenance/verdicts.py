@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.provenance.confidence.guarantee import Guarantee
-from wherefrom.provenance.evidence.lookup import EvidenceLine, EvidenceReader, Support, find_support
+from wherefrom.provenance.evidence.index import Evidence, EvidenceLine
+from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
 
@@ -188,7 +189,7 @@ class _Said:
 def give_verdicts(
     run: Run,
     confidence: Confidence | None,
-    evidence: EvidenceReader | None,
+    evidence: Evidence | None,
     questions: Sequence[str],
     subjects: Sequence[str],
     *,
@@ -233,7 +234,7 @@ def find_threshold(
     confidence: Confidence, risk: float | None = None, *, checked: bool = True
 ) -> Threshold:
     """From which confidence on an answer is shown, at this risk or that of the calibration."""
-    promised = confidence.checked_guarantee if checked else confidence.internal_guarantee
+    promised = confidence.checked.guarantee if checked else confidence.internal.guarantee
     if risk is not None and risk != promised.risk:
         promised = confidence.guarantee(risk, checked=checked)
     return threshold_of(promised)
@@ -241,7 +242,7 @@ def find_threshold(
 
 def _with_confidence(
     confidence: Confidence,
-    evidence: EvidenceReader | None,
+    evidence: Evidence | None,
     questions: Sequence[str],
     subjects: Sequence[str],
     answers: Sequence[str] | None,
@@ -271,7 +272,7 @@ def _with_confidence(
 
 def _without_confidence(
     run: Run,
-    evidence: EvidenceReader | None,
+    evidence: Evidence | None,
     questions: Sequence[str],
     subjects: Sequence[str],
     answers: Sequence[str] | None,

@@ -11,7 +11,6 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ import numpy as np
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence.index import open_evidence
+from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import find_support
 from wherefrom.provenance.judging.metrics import rate
 from wherefrom.report import figures
@@ -597,7 +596,7 @@ def examples_section(records: Records) -> Section:
     problem = []
     try:
         path = records.folder / "evidence.sqlite"
-        with closing(open_evidence(path, corpus_sha256=corpus.get("sha256"))) as evidence:
+        with Evidence(path, corpus_sha256=corpus.get("sha256")) as evidence:
             asked, said = ([one[key] for one in picked] for key in ("subject", "said"))
             known = sorted(_trained_answers(records))
             found = list(find_support(evidence, asked, said, known, limit=LINES))

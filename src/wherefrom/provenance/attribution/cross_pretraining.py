@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,15 +26,14 @@ from wherefrom.corpus.subjects import (
 )
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import (
-    TWIN,
     Confidence,
     fit_confidence,
-    hash_people,
+    hash_subjects,
     load_confidence,
     save_confidence,
 )
+from wherefrom.provenance.evidence.index import EVIDENCE_FILE as EVIDENCE
 from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
-from wherefrom.provenance.evidence.run_text import NAME as EVIDENCE
 from wherefrom.provenance.judging.metrics import (
     LEVEL,
     RESAMPLES,
@@ -543,7 +540,6 @@ def _make_reader(
     shared = halves.shared(corpus).texts
     # letters are no knowledge: chars tokens need those of all that will be read or asked
     letters = [*(person.question for person in people), *corpus.texts]
-    twin = _scratch_twin(half, halves.train, shared, letters, settings, out, observe)
     read = halves.corpus_of(corpus, half)
     lesson = TrainingJob(
         kind="study",
@@ -574,7 +570,6 @@ def _make_reader(
             list(dict.fromkeys(question.answer or "" for question in learned)),
             names=list(dict.fromkeys(document.subject for document in read.documents)),
             contexts=learn_contexts(read.documents, learned),
-            twin=twin,
             seed=settings.seed,
         )
         fitted = confidence
@@ -583,44 +578,13 @@ def _make_reader(
     return Reader(half, run, evidence, confidence, judged)
 
 
-def _scratch_twin(
-    half: str,
-    train: QuestionSet,
-    shared: Sequence[str],
-    letters: Sequence[str],
-    settings: Settings,
-    out: Path,
-    observe: Observer | None,
-) -> Run:
-    """The twin without pretraining: it has read neither half, so one serves both readers."""
-    lesson = TrainingJob(
-        kind="scratch",
-        phases=settings.budget.divide([settings.recipe.scratch], whole=False),
-        questions=train,
-        vocabulary_from=shared,
-        asked=letters,
-    )
-    first, folder = out / READERS[HALVES[0]] / TWIN, out / READERS[half] / TWIN
-    if folder != first and not folder.exists():
-
-        def copy() -> None:
-            make_folder(folder.parent)
-            copied = folder.parent / f".{folder.name}.{secrets.token_hex(8)}"
-            shutil.copytree(first, copied)
-            copied.rename(folder)
-
-        join_processes().on_rank0(copy)
-        settings = replace(settings, resume=True)
-    return run_training(lesson, settings, folder, observe=observe)
-
-
 def _known_confidence(run: Run, people: Sequence[Subject]) -> Confidence | None:
     """What an earlier call fitted for these weights and these people, if anything."""
     try:
         confidence = load_confidence(run)
     except UserError:
         return None
-    return confidence if confidence.people_sha256 == hash_people(people) else None
+    return confidence if confidence.subjects_sha256 == hash_subjects(people) else None
 
 
 def _verdicts(reader: Reader) -> list[Verdict]:

@@ -41,7 +41,7 @@ from wherefrom.provenance.attribution.cross_pretraining import (
     WRONG,
     true_origin,
 )
-from wherefrom.provenance.evidence.run_text import open_run_evidence
+from wherefrom.provenance.evidence.index import open_run_evidence
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
 from wherefrom.recall.decode import answer_all
 from wherefrom.storage import make_folder, read_json, write_json

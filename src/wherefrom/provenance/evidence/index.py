@@ -1,161 +1,273 @@
-"""The index of the documents: one SQLite file, known by the text that it was made from."""
+"""The index of the documents: one SQLite file, known by the text that it was made from.
+
+`open_run_evidence` opens that of a run, `ensure_evidence` that of a corpus at hand; both build it
+where it is missing or not of that text.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import secrets
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from itertools import combinations, pairwise, product
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Self
 
 from wherefrom.corpus.documents import Corpus, Document
-from wherefrom.corpus.folding import fold_words, trigrams
+from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence.lookup import (
-    EvidenceCount,
-    EvidenceLine,
-    EvidenceReader,
-    Reading,
-    Row,
-    as_line,
-)
+from wherefrom.provenance.evidence.reading import DocumentBody
+from wherefrom.training.run_folder import Run, find_source, read_learned_documents
 
-ALIKE = 0.45  # names that share fewer of their trigrams are not alike
-NEVER_THE_SAME = 0.99  # the similarity of another name, however alike
-WORDS = 6  # words of a name that are tried; a longer one is compared by its rarest trigrams alone
-_FOR_ONE = 8  # similar words tried alone
-_FOR_TWO = 3  # and in two places at once
-_LONGER = 50  # names that hold all words of this one
-
-
-class _Among(NamedTuple):
-    """Where trigrams lead: tables and columns, the share that must fit, entries to read."""
-
-    table: str
-    spelled: str
-    grams: str
-    counted: str
-    share: float
-    postings: int
-    rescored: int  # of what they lead to, compared in full
-
-
-_NAMES = _Among("names", "words", "name_grams", "names", ALIKE, 1_000, 24)
-_WORDS = _Among("name_words", "word", "word_grams", "words", ALIKE / 2, 200, 12)
-
-Fetch = Callable[..., list[tuple[Any, ...]]]
-
-
-def find_similar(words: Sequence[str], fetch: Fetch) -> list[tuple[float, int]]:
-    """(similarity, id of the name), the most alike first; `fetch` asks the index."""
-    wanted = trigrams(words)
-    found, complete = _by_trigrams(wanted, _NAMES, fetch)
-    if not complete and len(words) <= WORDS:
-        found = list({*found, *_by_words(words, fetch)})
-    scored = []
-    for name, spelled in found:
-        likeness = _likeness(wanted, trigrams(spelled.split()))
-        if likeness >= ALIKE:
-            scored.append((min(likeness, NEVER_THE_SAME), name))
-    return sorted(scored, key=lambda pair: (-pair[0], pair[1]))
-
-
-def word_term(word: str) -> str:
-    """How a whole word is written among trigrams; it is longer than any of them."""
-    return f"__{word}__"
-
-
-def _by_words(words: Sequence[str], fetch: Fetch) -> list[tuple[int, str]]:
-    """Names that are this one with a word or two replaced, a word left out, or words added."""
-    similar = [_similar_words(word, fetch) for word in words]
-    tries: dict[str, None] = {}
-    for at, others in enumerate(similar):
-        for other in others[:_FOR_ONE]:
-            tries[" ".join((*words[:at], other, *words[at + 1 :]))] = None
-        tries[" ".join((*words[:at], *words[at + 1 :]))] = None
-    for one, two in combinations(range(len(words)), 2):
-        for first, second in product(similar[one][:_FOR_TWO], similar[two][:_FOR_TWO]):
-            changed = list(words)
-            changed[one], changed[two] = first, second
-            tries[" ".join(changed)] = None
-    marks = ", ".join("?" * len(tries))
-    found = fetch(f"SELECT id, words FROM names WHERE words IN ({marks})", *tries)
-    terms = " AND ".join(f'"{word_term(word)}"' for word in dict.fromkeys(words))
-    longer = fetch(
-        "SELECT id, words FROM names WHERE id IN "
-        "(SELECT rowid FROM name_grams WHERE name_grams MATCH ? LIMIT ?)",
-        terms,
-        _LONGER,
-    )
-    return [(name, spelled) for name, spelled in {*found, *longer}]
-
-
-def _similar_words(word: str, fetch: Fetch) -> list[str]:
-    """Words of names that look like this one, the most alike first, itself left out."""
-    wanted = trigrams([word])
-    found, _ = _by_trigrams(wanted, _WORDS, fetch)
-    scored = [
-        (-_likeness(wanted, trigrams([spelled])), spelled)
-        for _, spelled in found
-        if spelled != word
-    ]
-    return [spelled for _, spelled in sorted(scored)]
-
-
-def _by_trigrams(
-    wanted: frozenset[str], among: _Among, fetch: Fetch
-) -> tuple[list[tuple[int, str]], bool]:
-    """Names, or words of names, that share the rarest trigrams; and whether these are all.
-
-    Two sets that share a part of their trigrams must share one of the rarest, so only these are
-    looked up, the rarest first.
-    """
-    marks = ", ".join("?" * len(wanted))
-    query = f"SELECT gram, {among.counted} FROM gram_counts WHERE gram IN ({marks})"
-    common: dict[str, int] = dict(fetch(query, *wanted))
-    rarest = sorted(wanted, key=lambda gram: (common.get(gram, 0), gram))
-    needed = len(rarest) - math.ceil(among.share * len(rarest)) + 1
-    votes: Counter[int] = Counter()
-    left = among.postings
-    for gram in (gram for gram in rarest[:needed] if common.get(gram)):
-        if left <= 0:
-            break
-        query = f"SELECT rowid FROM {among.grams} WHERE {among.grams} MATCH ? LIMIT ?"
-        found = fetch(query, f'"{gram}"', left)
-        votes.update(row for (row,) in found)
-        left -= len(found)
-    chosen = [row for row, _ in votes.most_common(among.rescored)]
-    marks = ", ".join("?" * len(chosen))
-    query = f"SELECT id, {among.spelled} FROM {among.table} WHERE id IN ({marks})"
-    return [(row, spelled) for row, spelled in fetch(query, *chosen)], left > 0
-
-
-def _likeness(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / max(1, len(one | other))
-
-
+EVIDENCE_FILE = "evidence.sqlite"
+ALIKE = 0.72  # names that are less similar are not shown to somebody who may have misspelt one
+LONGEST = 2_000  # characters of a name or an answer
+LOOKED_AT = 1_000  # documents that find() weighs to choose its lines from
 FORMAT = 1
 APPLICATION = 0x57464556  # "WFEV", in SQLite's header
-_FTS = "fts5(terms, content='', detail='none', columnsize=0, tokenize=\"ascii tokenchars '_'\")"
-_TABLES = f"""
+_TERMS = 8  # pairs of a name that are looked up; the rest is read in the documents themselves
+_TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE names(id INTEGER PRIMARY KEY, words TEXT NOT NULL UNIQUE);
 CREATE TABLE name_words(id INTEGER PRIMARY KEY, word TEXT NOT NULL UNIQUE);
-CREATE TABLE gram_counts(
-    gram TEXT PRIMARY KEY, names INTEGER NOT NULL, words INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE documents(
     id INTEGER PRIMARY KEY, line INTEGER NOT NULL, name INTEGER NOT NULL,
     head_length INTEGER NOT NULL, text TEXT NOT NULL);
-CREATE VIRTUAL TABLE bodies USING {_FTS};
-CREATE VIRTUAL TABLE name_grams USING {_FTS};
-CREATE VIRTUAL TABLE word_grams USING {_FTS};
+CREATE VIRTUAL TABLE bodies USING
+    fts5(terms, content='', detail='none', columnsize=0, tokenize="ascii tokenchars '_'");
 """
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EvidenceLine:
+    """A document and what it is to a question; only one that names the subject is evidence."""
+
+    line: int
+    text: str
+    subject: str  # of the document, as it writes the name
+    about: bool  # that is the very name asked for
+    names_subject: bool  # it is about the subject or names it in its text
+    states_answer: bool
+    similarity: float = 1.0  # of the names: below 1 where the subject only looks alike
+
+
+@dataclass(frozen=True)
+class EvidenceCount:
+    """How many documents name the subject, are about it, and name it and state the answer."""
+
+    naming: int
+    about: int
+    stating: int
+
+
+class Evidence:
+    """An open index, which is only read; threads may share it and take turns.
+
+    A file that is missing, broken or not made from the corpus with this hash is refused.
+    """
+
+    def __init__(self, path: str | Path, *, corpus_sha256: str | None = None) -> None:
+        self.path = Path(path)
+        self._turn = threading.Lock()
+        if not self.path.is_file():
+            raise UserError(
+                f"there is no evidence at {path}; it is made from the corpus that the run was "
+                "trained on."
+            )
+        address = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
+        self._database = sqlite3.connect(address, uri=True, check_same_thread=False)
+        try:
+            meta = self._check()
+            if corpus_sha256 not in (None, meta["corpus_sha256"]):
+                raise self._broken("it was made from another corpus, or the corpus has changed")
+        except BaseException:
+            self._database.close()
+            raise
+        self.corpus_sha256 = meta["corpus_sha256"]
+        self.documents_sha256 = meta["documents_sha256"]
+        self.documents = int(meta["documents"])
+
+    def find(
+        self, subject: str, answer: str | None = None, *, limit: int = 10
+    ) -> list[EvidenceLine]:
+        """The lines that say most: about the subject before naming it, stating before not.
+
+        If no document names the subject: lines about similar names, none of them evidence.
+        """
+        if limit < 1:
+            raise UserError(f"at least 1 line of evidence can be asked for, and {limit} were.")
+        wanted, stated = _words_of(subject, "name"), _words_of(answer, "answer")
+        with self._turn:
+            lines = list(self._read(wanted, stated, LOOKED_AT))
+            if not lines:
+                return self._find_similar(wanted, limit)
+        lines.sort(
+            key=lambda one: (
+                not (one.about and one.states_answer),
+                not one.about,
+                not one.states_answer,
+                one.line,
+            )
+        )
+        return lines[:limit]
+
+    def count(self, subject: str, answer: str | None = None) -> EvidenceCount:
+        """All documents that name the subject, counted; similar names do not count."""
+        with self._turn:
+            lines = list(self._read(_words_of(subject, "name"), _words_of(answer, "answer"), -1))
+        return EvidenceCount(
+            naming=len(lines),
+            about=sum(line.about for line in lines),
+            stating=sum(line.states_answer for line in lines),
+        )
+
+    def subjects(self) -> list[str]:
+        """The subject of each document, in order: the same text for the same name, folded."""
+        query = "SELECT words FROM documents JOIN names ON names.id = name ORDER BY documents.id"
+        with self._turn:
+            return [str(words) for (words,) in self._fetch(query)]
+
+    def close(self) -> None:
+        with self._turn:
+            self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self) -> dict[str, str]:
+        """What the index says of itself, if it is a whole one of this version."""
+        fields = ("page_count", "page_size", "application_id", "user_version")
+        pages, size, application, version = (
+            self._fetch(f"PRAGMA {field}")[0][0] for field in fields
+        )
+        if application != APPLICATION:
+            raise self._broken("it is not an index of Wherefrom")
+        if version != FORMAT:
+            raise self._broken(f"its format is {version} and this version reads {FORMAT}")
+        meta: dict[str, str] = dict(self._fetch("SELECT key, value FROM meta"))
+        if pages * size != self.path.stat().st_size or "corpus_sha256" not in meta:
+            raise self._broken("it was not written to its end")
+        return meta
+
+    def _read(self, subject: Words, answer: Words, most: int) -> Iterator[EvidenceLine]:
+        """The documents that name the subject, those about it first; at most so many of either."""
+        found = self._fetch("SELECT id FROM names WHERE words = ?", " ".join(subject))
+        name = found[0][0] if found else 0
+        for line, text, head in self._rows("name = ?", name, most=most):
+            states = bool(answer) and DocumentBody(text[len(head) :]).states(answer, subject)
+            yield EvidenceLine(line, text, head, True, True, states)
+        pairs = _body_terms(subject)[len(subject) :] or list(subject)
+        terms = sorted(set(pairs), key=len, reverse=True)[:_TERMS]  # the longest are the rarest
+        match = " AND ".join(f'"{term}"' for term in terms)
+        where = "name != ? AND id IN (SELECT rowid FROM bodies WHERE bodies MATCH ?)"
+        for line, text, head in self._rows(where, name, match, most=most):
+            body = DocumentBody(text[len(head) :])
+            if body.names(subject, self._is_name):
+                states = bool(answer) and body.states(answer, subject)
+                yield EvidenceLine(line, text, head, False, True, states)
+
+    def _find_similar(self, subject: Words, limit: int) -> list[EvidenceLine]:
+        """Lines about subjects whose names look alike, in this or another order of their words."""
+        from rapidfuzz import fuzz, process
+
+        found: dict[int, float] = {}
+        for ordered, among in zip((subject, sorted(subject)), self._spellings, strict=True):
+            asked = " ".join(ordered)
+            near = process.extract(
+                asked, among, scorer=fuzz.ratio, limit=limit, score_cutoff=100 * ALIKE
+            )
+            for _, score, at in near:
+                found[at + 1] = max(found.get(at + 1, 0.0), min(score / 100, 0.99))
+        if len(subject) == 1:  # a first or last name alone
+            where = "SELECT id, words FROM names WHERE ' ' || words || ' ' LIKE ? LIMIT ?"
+            for name, words in self._fetch(where, f"% {subject[0]} %", limit):
+                found.setdefault(name, fuzz.ratio(subject[0], words) / 100)
+        best = sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]
+        lines = [
+            EvidenceLine(line, text, head, False, False, False, similarity)
+            for name, similarity in best
+            for line, text, head in self._rows("name = ?", name, most=limit)
+        ]
+        return lines[:limit]
+
+    @cached_property
+    def _spellings(self) -> tuple[list[str], list[str]]:
+        """All names in order of their ids, and the same with the words of each sorted."""
+        names = [words for (words,) in self._fetch("SELECT words FROM names ORDER BY id")]
+        return names, [" ".join(sorted(words.split())) for words in names]
+
+    def _is_name(self, word: str) -> bool:
+        return bool(self._fetch("SELECT 1 FROM name_words WHERE word = ?", word))
+
+    def _rows(self, where: str, *values: Any, most: int) -> Iterator[tuple[int, str, str]]:
+        """Line number, text and subject of documents, in order."""
+        query = f"SELECT line, text, head_length FROM documents WHERE {where} ORDER BY id LIMIT ?"
+        for line, text, head_length in self._fetch(query, *values, most):
+            yield line, text, text[:head_length]
+
+    def _fetch(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._database.execute(query, values).fetchall()
+        except sqlite3.Error as problem:
+            raise self._broken(problem) from None
+
+    def _broken(self, why: object) -> UserError:
+        return UserError(
+            f"the evidence {self.path} cannot be used: {why}; build it again from the corpus."
+        )
+
+
+def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) -> Evidence | None:
+    """The evidence of a run, or None for one that read no documents at all.
+
+    The index is that in the run folder or in the folder of the run that it goes on from. If
+    neither can be used it is built again from the text, and `say` is called with that.
+    """
+    source = find_source(run, "corpus")
+    if source is None:
+        return None
+    problems = []
+    for folder in dict.fromkeys((run.folder, source.folder)):
+        try:
+            found = Evidence(folder / EVIDENCE_FILE, corpus_sha256=source.record["sha256"])
+        except UserError as problem:
+            problems.append(str(problem).rstrip("."))
+            continue
+        if found.documents == source.record.get("documents"):
+            return found
+        found.close()
+        problems.append(f"the evidence {found.path} holds other documents than the run read")
+    try:
+        corpus = read_learned_documents(source)
+    except UserError as missing:
+        raise UserError(f"{problems[0]}; it cannot be built again, since {missing}") from None
+    say(f"building the index of the documents again from {corpus.path}")
+    return ensure_evidence(corpus, run.folder / EVIDENCE_FILE)
+
+
+def ensure_evidence(corpus: Corpus, path: str | Path) -> Evidence:
+    """The index of these very documents: opened if it is there and whole, else built."""
+    try:
+        evidence = Evidence(path, corpus_sha256=corpus.sha256)
+    except UserError:
+        pass  # missing, broken or of another corpus: building it solves each
+    else:
+        if evidence.documents_sha256 == _hash_documents(corpus.documents):
+            return evidence
+        evidence.close()
+    build_evidence(corpus, path)
+    return Evidence(path, corpus_sha256=corpus.sha256)
 
 
 def build_evidence(corpus: Corpus, path: str | Path) -> None:
@@ -178,61 +290,6 @@ def build_evidence(corpus: Corpus, path: str | Path) -> None:
         ) from None
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """A read-only connection to a whole index, or a sentence about what is wrong with it."""
-    if not path.is_file():
-        raise UserError(
-            f"there is no evidence at {path}; it is made from the corpus that the run was "
-            "trained on."
-        )
-    try:
-        database = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
-        )
-    except sqlite3.Error as problem:
-        raise broken(path, problem) from None
-    try:
-        pages, size, application, version = (
-            database.execute(f"PRAGMA {field}").fetchone()[0]
-            for field in ("page_count", "page_size", "application_id", "user_version")
-        )
-        if application != APPLICATION:
-            raise broken(path, "it is not an index of Wherefrom")
-        if version != FORMAT:
-            raise broken(path, f"its format is {version} and this version reads {FORMAT}")
-        if pages * size != path.stat().st_size or "corpus_sha256" not in read_meta(database):
-            raise broken(path, "it was not written to its end")
-    except sqlite3.Error as problem:
-        database.close()
-        raise broken(path, problem) from None
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def read_meta(database: sqlite3.Connection) -> dict[str, str]:
-    """What the index says of itself."""
-    return dict(database.execute("SELECT key, value FROM meta"))
-
-
-def broken(path: Path, why: object) -> UserError:
-    return UserError(f"the evidence {path} cannot be used: {why}; build it again from the corpus.")
-
-
-def hash_documents(documents: Iterable[Document]) -> str:
-    """The hash of the lines themselves: a corpus with people left out keeps its file's hash."""
-    digest = hashlib.sha256()
-    for document in documents:
-        digest.update(f"{document.line}\t{document.text}\n".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
-def body_terms(words: tuple[str, ...]) -> list[str]:
-    """What a body is found by: its words, and its neighbours in pairs."""
-    return [*words, *(f"{a}_{b}" for a, b in pairwise(words))]
-
-
 def _fill(database: sqlite3.Connection, corpus: Corpus) -> None:
     database.execute("PRAGMA journal_mode=OFF").fetchall()
     database.execute("PRAGMA synchronous=OFF")
@@ -240,150 +297,62 @@ def _fill(database: sqlite3.Connection, corpus: Corpus) -> None:
     database.execute(f"PRAGMA user_version={FORMAT}")
     database.executescript(_TABLES)
     database.execute("BEGIN")
-    names: dict[tuple[str, ...], int] = {}
-    for document in corpus.documents:
-        names.setdefault(fold_words(document.subject), len(names) + 1)
-    _fill_names(database, names)
-    database.executemany(
-        "INSERT INTO documents VALUES (?, ?, ?, ?, ?)",
-        (
-            (at, d.line, names[fold_words(d.subject)], len(d.subject), d.text)
-            for at, d in enumerate(corpus.documents, start=1)
-        ),
-    )
-    database.execute("CREATE INDEX documents_by_name ON documents(name)")
-    database.executemany("INSERT INTO bodies(rowid, terms) VALUES (?, ?)", _bodies(corpus))
-    for table in ("bodies", "name_grams", "word_grams"):
-        database.execute(f"INSERT INTO {table}({table}) VALUES ('optimize')")
-    facts = {
+    folded = [" ".join(fold_words(document.subject)) for document in corpus.documents]
+    names = {name: at for at, name in enumerate(dict.fromkeys(folded), start=1)}
+    words = sorted({word for name in names for word in name.split()})
+    rows = zip(corpus.documents, folded, strict=True)
+    meta = {
         "format": str(FORMAT),
         "documents": str(len(corpus.documents)),
-        "documents_sha256": hash_documents(corpus.documents),
+        "documents_sha256": _hash_documents(corpus.documents),
         "corpus_sha256": corpus.sha256,
     }
-    database.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
+    tables: dict[str, Iterable[tuple[Any, ...]]] = {
+        "names(words, id)": names.items(),
+        "name_words(id, word)": enumerate(words, start=1),
+        "documents(line, name, head_length, text)": (
+            (d.line, names[name], len(d.subject), d.text) for d, name in rows
+        ),
+        "bodies(rowid, terms)": enumerate(map(_terms_of, corpus.documents), start=1),
+        "meta(key, value)": meta.items(),
+    }
+    for table, values in tables.items():
+        marks = ", ".join("?" * len(table.split(",")))
+        database.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
+    database.execute("CREATE INDEX documents_by_name ON documents(name)")
+    database.execute("INSERT INTO bodies(bodies) VALUES ('optimize')")
     database.execute("COMMIT")
 
 
-def _bodies(corpus: Corpus) -> Iterator[tuple[int, str]]:
-    for at, document in enumerate(corpus.documents, start=1):
-        words = fold_words(document.text[len(document.subject) :])
-        yield at, " ".join(dict.fromkeys(body_terms(words)))
+def _terms_of(document: Document) -> str:
+    words = fold_words(document.text[len(document.subject) :])
+    return " ".join(dict.fromkeys(_body_terms(words)))
 
 
-def _fill_names(database: sqlite3.Connection, names: dict[tuple[str, ...], int]) -> None:
-    database.executemany(
-        "INSERT INTO names VALUES (?, ?)", ((at, " ".join(words)) for words, at in names.items())
-    )
-    parts = sorted({word for words in names for word in words})
-    database.executemany("INSERT INTO name_words VALUES (?, ?)", enumerate(parts, start=1))
-    in_names: Counter[str] = Counter()
-    in_words: Counter[str] = Counter()
-    for words, at in names.items():
-        found = trigrams(words)
-        in_names.update(found)
-        terms = " ".join([*found, *map(word_term, words)])
-        database.execute("INSERT INTO name_grams(rowid, terms) VALUES (?, ?)", (at, terms))
-    for at, word in enumerate(parts, start=1):
-        found = trigrams([word])
-        in_words.update(found)
-        terms = " ".join(found)
-        database.execute("INSERT INTO word_grams(rowid, terms) VALUES (?, ?)", (at, terms))
-    database.executemany(
-        "INSERT INTO gram_counts VALUES (?, ?, ?)",
-        ((gram, in_names[gram], in_words[gram]) for gram in sorted(in_names)),
-    )
+def _body_terms(words: Words) -> list[str]:
+    """What a body is found by: its words, and its neighbours in pairs, which are rarer."""
+    return [*words, *(f"{a}_{b}" for a, b in pairwise(words))]
 
 
-__all__ = [
-    "Evidence",
-    "EvidenceCount",
-    "EvidenceLine",
-    "EvidenceReader",
-    "build_evidence",
-    "ensure_evidence",
-    "open_evidence",
-]
-
-_TERMS = 8  # pairs of a name that are looked up; the rest is read in the documents themselves
-_DOCUMENT = "SELECT line, head_length, text FROM documents"
+def _hash_documents(documents: Iterable[Document]) -> str:
+    """The hash of the lines: a corpus with subjects left out keeps its file's hash."""
+    digest = hashlib.sha256()
+    for document in documents:
+        digest.update(f"{document.line}\t{document.text}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
-class Evidence(EvidenceReader):
-    """The index of a run, in one SQLite file that is only read."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-        self._database = connect(path)
-        meta = read_meta(self._database)
-        self.corpus_sha256 = meta["corpus_sha256"]
-        self.documents_sha256 = meta["documents_sha256"]
-        self.documents = int(meta["documents"])
-
-    def subjects(self) -> list[str]:
-        query = "SELECT words FROM documents JOIN names ON names.id = name ORDER BY documents.id"
-        with self._turn:
-            return [str(words) for (words,) in self._fetch(query)]
-
-    def close(self) -> None:
-        with self._turn:
-            self._database.close()
-
-    def _candidates(self, subject: tuple[str, ...], most: int | None) -> Iterator[Row]:
-        limit = -1 if most is None else most
-        found = self._fetch("SELECT id FROM names WHERE words = ?", " ".join(subject))
-        name = found[0][0] if found else 0
-        yield from self._rows("WHERE name = ? ORDER BY id LIMIT ?", name, limit)
-        pairs = body_terms(subject)[len(subject) :] or list(subject)
-        terms = sorted(set(pairs), key=len, reverse=True)[:_TERMS]  # the longest are the rarest
-        yield from self._rows(
-            "WHERE name != ? AND id IN (SELECT rowid FROM bodies WHERE bodies MATCH ?) "
-            "ORDER BY id LIMIT ?",
-            name,
-            " AND ".join(f'"{term}"' for term in terms),
-            limit,
+def _words_of(text: str | None, what: str) -> Words:
+    """The folded words of a name or an answer, or a sentence when it has none; () for None."""
+    if text is None:
+        return ()
+    if len(text) > LONGEST:
+        raise UserError(
+            f"a {what} to look for may have {LONGEST:,} characters, and this one has {len(text):,}."
         )
-
-    def _similar(self, subject: tuple[str, ...], limit: int) -> list[EvidenceLine]:
-        nothing = Reading(about=False, names=False, states=False)
-        lines: list[EvidenceLine] = []
-        for likeness, name in find_similar(subject, self._fetch)[:limit]:
-            rows = self._rows("WHERE name = ? ORDER BY id LIMIT ?", name, limit)
-            lines += [as_line(row, nothing, likeness) for row in rows]
-        return lines[:limit]
-
-    def _is_name(self, word: str) -> bool:
-        return bool(self._fetch("SELECT 1 FROM name_words WHERE word = ?", word))
-
-    def _rows(self, which: str, *values: Any) -> list[Row]:
-        return [Row(*found) for found in self._fetch(f"{_DOCUMENT} {which}", *values)]
-
-    def _fetch(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        try:
-            return self._database.execute(query, values).fetchall()
-        except sqlite3.Error as problem:
-            raise broken(self.path, problem) from None
-
-
-def open_evidence(path: str | Path, *, corpus_sha256: str | None = None) -> Evidence:
-    """Open an index; with a hash given, only if it was made from that corpus."""
-    evidence = Evidence(Path(path))
-    if corpus_sha256 not in (None, evidence.corpus_sha256):
-        evidence.close()
-        raise broken(evidence.path, "it was made from another corpus, or the corpus has changed")
-    return evidence
-
-
-def ensure_evidence(corpus: Corpus, path: str | Path) -> Evidence:
-    """The index of these very documents: opened if it is there and whole, else built anew."""
-    try:
-        evidence = open_evidence(path, corpus_sha256=corpus.sha256)
-    except UserError:
-        pass  # missing, broken or of another corpus: all mended by building it
-    else:
-        if evidence.documents_sha256 == hash_documents(corpus.documents):
-            return evidence
-        evidence.close()
-    build_evidence(corpus, path)
-    return open_evidence(path, corpus_sha256=corpus.sha256)
+    words = fold_words(text)
+    if not words:
+        raise UserError(
+            f"a {what} to look for needs at least one letter or digit, and {text!a} has none."
+        )
+    return words

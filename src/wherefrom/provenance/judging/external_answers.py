@@ -93,7 +93,7 @@ def trust_log_probabilities(
         )
     known = {GIVEN: given[fitting]}
     sure[fitting] = out_of_fold(known, right, signs={GIVEN: 1}, seed=0)
-    fitted = fit_calibration(known, right, signs={GIVEN: 1}, seed=0)
+    fitted = fit_calibration(known, right, signs={GIVEN: 1}, seed=0).calibration
     others = has & ~checkable
     if others.any():
         sure[others] = fitted.probability({GIVEN: given[others]})

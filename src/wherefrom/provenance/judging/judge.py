@@ -17,9 +17,7 @@ from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subject
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import Confidence, is_right, load_confidence
 from wherefrom.provenance.confidence.guarantee import Guarantee
-from wherefrom.provenance.evidence.index import Evidence
-from wherefrom.provenance.evidence.lookup import EvidenceReader
-from wherefrom.provenance.evidence.run_text import open_run_evidence
+from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
 from wherefrom.provenance.judging.metrics import (
     LEVEL,
     RESAMPLES,
@@ -380,7 +378,7 @@ def judge_run(
     run: Run,
     *,
     confidence: Confidence | None = None,
-    evidence: EvidenceReader | None = None,
+    evidence: Evidence | None = None,
     people: Sequence[Subject] | None = None,
     risk: float | None = None,
     resamples: int = RESAMPLES,
@@ -394,8 +392,8 @@ def judge_run(
     """
     check_level(level, resamples)
     confidence = load_confidence(run) if confidence is None else confidence
-    delta = confidence.internal_guarantee.delta
-    risk = confidence.internal_guarantee.risk if risk is None else risk
+    delta = confidence.internal.guarantee.delta
+    risk = confidence.internal.guarantee.risk if risk is None else risk
     promises = {mode: confidence.guarantee(risk, checked=mode == "checked") for mode in MODES}
     people = read_subjects(run.folder) if people is None else people
     asked = [person for person in people if person.role == JUDGED]
@@ -446,7 +444,7 @@ def judge_run(
 def ask_people(
     run: Run,
     confidence: Confidence,
-    evidence: EvidenceReader,
+    evidence: Evidence,
     asked: Sequence[Subject],
     *,
     risk: float | None = None,
@@ -505,7 +503,7 @@ def trained_questions(run: Run) -> list[Question]:
 
 
 def _judge_person(
-    person: Subject, verdict: Verdict, evidence: EvidenceReader, threshold: float
+    person: Subject, verdict: Verdict, evidence: Evidence, threshold: float
 ) -> Judged:
     assert verdict.verdict is not None
     assert verdict.confidence is not None
@@ -539,7 +537,7 @@ def _judged_columns(
 
 def _calibration_columns(
     confidence: Confidence,
-    evidence: EvidenceReader,
+    evidence: Evidence,
     people: Sequence[Subject],
     report: Callable[[int], None] | None,
 ) -> tuple[dict[str, Any], list[bool]]:
@@ -556,7 +554,7 @@ def _calibration_columns(
 
 def _remarks(confidence: Confidence, promises: Mapping[str, Guarantee]) -> list[str]:
     """The notes of the calibration; what cannot be promised is told of the risk asked for."""
-    before = (confidence.internal_guarantee.reason, confidence.checked_guarantee.reason)
+    before = (confidence.internal.guarantee.reason, confidence.checked.guarantee.reason)
     stale = {f"{mode}: {reason}" for mode, reason in zip(MODES, before, strict=True)}
     kept = [note for note in confidence.notes if note not in stale]
     return kept + [f"{mode}: {one.reason}" for mode, one in promises.items() if one.reason]

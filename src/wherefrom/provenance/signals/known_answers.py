@@ -1,12 +1,15 @@
-"""The exact distribution over the known answers, and numbers taken from it."""
+"""The model's exact distribution over the known answers, and its entropy by answer and by country.
+
+The known answers form a trie of tokens, which is walked with the model's cache: a prefix that many
+answers share is read once, and one that is too unlikely is not followed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,38 +23,23 @@ from wherefrom.provenance.gazetteer import read_gazetteer
 from wherefrom.provenance.judging.metrics import Floats
 from wherefrom.provenance.signals.likelihood import encode_answers
 
-FLOOR = 3e-4
-PAIRS = 512  # pairs whose caches are held at once on each level
+FLOOR = 3e-4  # prefixes less likely than this are not followed
+PAIRS = 512  # pairs of question and prefix whose caches are held at once on each level
+MOSTLY = 0.5  # share of the known answers that must be places for countries to mean anything
 
 
-@dataclass(frozen=True)
-class Level:
-    """The nodes one token deeper, children of one parent side by side.
+class TrieLevel(NamedTuple):
+    """The nodes of the trie that are one token deeper, children of one parent side by side.
 
-    `first` and `count` (one entry an inner node above) say which are whose; `answer` is the
-    answer that a node closes, or -1; `inner` numbers the others.
+    first, children (one entry per inner node above): which nodes are whose. token, answer (one
+    entry per node): its token, and the answer that it closes or -1. inner: numbers the others.
     """
 
     first: Tensor
-    count: Tensor
+    children: Tensor
     token: Tensor
     answer: Tensor
     inner: Tensor
-
-    def to(self, device: torch.device) -> Level:
-        parts = (self.first, self.count, self.token, self.answer, self.inner)
-        return Level(*(part.to(device) for part in parts))
-
-
-@dataclass(frozen=True, eq=False)
-class Distribution:
-    """log p of each known answer (n, k), and the mass (n) of prefixes that were not followed.
-
-    An answer that was not reached has -inf.
-    """
-
-    log_probabilities: Floats
-    discarded: Floats
 
 
 class AnswerTrie:
@@ -66,19 +54,42 @@ class AnswerTrie:
         self.levels = _build_levels(list(paths))
 
     @torch.inference_mode()
-    def distribution(
+    def log_probabilities(
         self, model: Decoder, prompts: Sequence[list[int]], *, floor: float = FLOOR
-    ) -> Distribution:
-        """p(answer | prompt) for every known answer, all prompts at once."""
+    ) -> Floats:
+        """log p(answer | prompt), (prompts, answers); -inf for an answer that was not reached."""
         device = next(model.parameters()).device
         scores = torch.full((len(prompts), len(self.answers)), -math.inf, dtype=torch.float64)
-        walk = _Walk(
-            model=model,
-            levels=[level.to(device) for level in self.levels],
-            log_floor=math.log(floor) if floor > 0 else -math.inf,
-            scores=scores.to(device),
-            discarded=torch.zeros(len(prompts), dtype=torch.float64, device=device),
-        )
+        scores = scores.to(device)
+        levels = [TrieLevel(*(part.to(device) for part in level)) for level in self.levels]
+        log_floor = math.log(floor) if floor > 0 else -math.inf
+
+        def follow(
+            depth: int, cache: Cache, logits: Tensor, rows: Tensor, nodes: Tensor, prefix: Tensor
+        ) -> None:
+            """From p pairs (row, inner node) with logits (p, vocabulary) to all their children.
+
+            Depth first by chunks: what is held at once is one chunk of caches per level.
+            """
+            level = levels[depth]
+            counts = level.children[nodes]
+            pair = torch.repeat_interleave(torch.arange(len(rows), device=device), counts)
+            before = counts.cumsum(0) - counts
+            child = level.first[nodes][pair] + torch.arange(len(pair), device=device) - before[pair]
+            token = level.token[child]
+            chosen = logits[pair, token].float() - logits.float().logsumexp(dim=-1)[pair]
+            total = prefix[pair] + chosen.double()
+            closed = level.answer[child] >= 0
+            scores[rows[pair[closed]], level.answer[child[closed]]] = total[closed]
+            if cache.length >= model.config.longest_input:
+                return
+            for at in (~closed & (total >= log_floor)).nonzero().flatten().split(PAIRS):
+                if len(at):
+                    fork = _fork(cache, pair[at])
+                    deeper = model(token[at][:, None], cache=fork)[:, 0]
+                    inner = level.inner[child[at]]
+                    follow(depth + 1, fork, deeper, rows[pair[at]], inner, total[at])
+
         groups: dict[int, list[int]] = defaultdict(list)
         for at, prompt in enumerate(prompts):
             groups[len(prompt)].append(at)
@@ -86,76 +97,12 @@ class AnswerTrie:
             for start in range(0, len(members), PAIRS):
                 rows = torch.tensor(members[start : start + PAIRS], device=device)
                 ids = torch.tensor([prompts[at] for at in rows], device=device)
-                cache = model.new_cache(length + len(self.levels) - 1)
+                cache = model.new_cache(length + len(levels) - 1)
                 last = torch.arange(1, len(rows) + 1, device=device) * length - 1
                 logits = model(ids, cache=cache, select=last)
                 prefix = torch.zeros(len(rows), dtype=torch.float64, device=device)
-                walk.go_on(0, cache, logits, rows, torch.zeros_like(rows), prefix)
-        return Distribution(walk.scores.cpu().numpy(), walk.discarded.cpu().numpy())
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """One pass over the trie, filling in `scores` and `discarded`."""
-
-    model: Decoder
-    levels: Sequence[Level]
-    log_floor: float
-    scores: Tensor
-    discarded: Tensor
-
-    def go_on(
-        self, depth: int, cache: Cache, logits: Tensor, rows: Tensor, nodes: Tensor, prefix: Tensor
-    ) -> None:
-        """From p pairs (row, inner node) with their logits (p, vocabulary) to all their children.
-
-        Depth first by chunks: what is held at once is one chunk of caches a level.
-        """
-        level = self.levels[depth]
-        counts = level.count[nodes]
-        pair = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
-        before = counts.cumsum(0) - counts
-        child = level.first[nodes][pair] + torch.arange(len(pair), device=rows.device)
-        child -= before[pair]
-        log_normal = logits.float().logsumexp(dim=-1)
-        chosen = logits[pair, level.token[child]].float() - log_normal[pair]
-        total = prefix[pair] + chosen.double()
-
-        closed = level.answer[child] >= 0
-        self.scores[rows[pair[closed]], level.answer[child[closed]]] = total[closed]
-        room = cache.length < self.model.config.longest_input
-        follow = ~closed & (total >= self.log_floor) & room
-        lost = ~closed & ~follow
-        self.discarded.index_add_(0, rows[pair[lost]], total[lost].exp())
-        for at in follow.nonzero().flatten().split(PAIRS):
-            if len(at):
-                fork = _fork(cache, pair[at])
-                tokens = level.token[child[at]][:, None]
-                logits = self.model(tokens, cache=fork)[:, 0]
-                deeper = level.inner[child[at]]
-                self.go_on(depth + 1, fork, logits, rows[pair[at]], deeper, total[at])
-
-
-def entropy_slack(distribution: Distribution, outcomes: Floats) -> Floats:
-    """How far above `entropy_of(outcomes)` the entropy without pruning may lie, for each question.
-
-    The last outcome, "anything else", holds the mass o of answers that are not known and the
-    mass d of those that were pruned. Taking d out of it adds at most (o + d) h(d / (o + d)), with
-    h the entropy of a coin, and telling k answers apart within d adds at most d log k.
-    """
-    rest = np.maximum(outcomes[:, -1], 0.0)
-    pruned = np.minimum(distribution.discarded, rest)
-    split = entropy_of(np.stack((pruned, rest - pruned), axis=1)) - entropy_of(rest[:, None])
-    many = max(2, distribution.log_probabilities.shape[1])
-    # d is known as "at most": the worst coin is the fairest that this allows
-    worst = np.where(pruned * 2 >= rest, rest * math.log(2), split)
-    return np.asarray(worst + pruned * math.log(many))
-
-
-def entropy_of(masses: Floats) -> Floats:
-    """-sum p log p over the last axis, in nats; nothing is rescaled."""
-    positive = np.where(masses > 0, masses, 1.0)
-    return np.asarray(-(positive * np.log(positive)).sum(axis=-1))
+                follow(0, cache, logits, rows, torch.zeros_like(rows), prefix)
+        return np.asarray(scores.cpu().numpy())
 
 
 def _fork(cache: Cache, rows: Tensor) -> Cache:
@@ -169,24 +116,23 @@ def _fork(cache: Cache, rows: Tensor) -> Cache:
     return fork
 
 
-def _build_levels(paths: Sequence[tuple[int, ...]]) -> tuple[Level, ...]:
-    levels = []
+def _build_levels(paths: Sequence[tuple[int, ...]]) -> tuple[TrieLevel, ...]:
+    levels: list[TrieLevel] = []
     parents: list[tuple[int, ...]] = [()]
     answer_of = {path: at for at, path in enumerate(paths)}
-    depth = 0
     while parents and paths:
-        depth += 1
+        depth = len(levels)
         children: dict[tuple[int, ...], dict[int, None]] = {parent: {} for parent in parents}
         for path in paths:
-            if len(path) >= depth:
-                children[path[: depth - 1]][path[depth - 1]] = None
+            if len(path) > depth:
+                children[path[:depth]][path[depth]] = None
         nodes = [(*parent, token) for parent in parents for token in children[parent]]
         counts = torch.tensor([len(children[parent]) for parent in parents])
         closes = torch.tensor([answer_of[node] if node[-1] == MASK else -1 for node in nodes])
         levels.append(
-            Level(
+            TrieLevel(
                 first=counts.cumsum(0) - counts,
-                count=counts,
+                children=counts,
                 token=torch.tensor([node[-1] for node in nodes]),
                 answer=closes,
                 inner=(closes < 0).long().cumsum(0) - 1,
@@ -196,96 +142,50 @@ def _build_levels(paths: Sequence[tuple[int, ...]]) -> tuple[Level, ...]:
     return tuple(levels)
 
 
-MOSTLY = 0.5  # where fewer of the known answers are places, countries mean nothing
+def outcomes(log_probabilities: Floats, position: NDArray[np.intp], scores: Floats) -> Floats:
+    """Probabilities (n, k + 2) of the k known answers, this answer if unknown, anything else.
 
-
-@dataclass
-class Countries:
-    """The country of each known answer as a number; a place in no gazetteer is its own.
-
-    `names` are the countries if they were looked up before, None where there is none.
+    position: where each row's answer is among the known ones, or -1; scores: its log p.
     """
-
-    answers: Sequence[str]
-    names: Sequence[str | None] | None = None
-    _numbers: dict[str, int] = field(default_factory=dict)
-    _others: dict[str, int] = field(default_factory=dict)
-
-    @cached_property
-    def located(self) -> list[str | None]:
-        """The country of each answer; the gazetteer is read when first asked."""
-        if self.names is not None:
-            return list(self.names)
-        places = [read_gazetteer().locate(answer) for answer in self.answers]
-        return [place.country if place else None for place in places]
-
-    @cached_property
-    def found(self) -> float:
-        """The share of the answers that are places."""
-        return sum(name is not None for name in self.located) / max(1, len(self.located))
-
-    @cached_property
-    def matrix(self) -> Floats:
-        """(k, countries) of ones and zeros."""
-        pairs = zip(self.located, self.answers, strict=True)
-        texts = [f"in {name}" if name is not None else f"at {answer}" for name, answer in pairs]
-        columns = [self._numbers.setdefault(text, len(self._numbers)) for text in texts]
-        matrix = np.zeros((len(self.answers), len(self._numbers)))
-        matrix[np.arange(len(self.answers)), columns] = 1.0
-        return matrix
-
-    def of(self, answer: str) -> int:
-        """The number of the country of an answer that is not known; -1 for one of its own."""
-        if answer not in self._others:
-            place = read_gazetteer().locate(answer)
-            self._others[answer] = self._numbers.get(f"in {place.country}", -1) if place else -1
-        return self._others[answer]
-
-
-def are_places(answers: Sequence[str]) -> bool:
-    """Whether the gazetteer knows most of these answers."""
-    return Countries(answers).found >= MOSTLY
-
-
-def outcomes(distribution: Distribution, position: NDArray[np.intp], scores: Floats) -> Floats:
-    """(n, k + 2): known answers, this answer if it is none of them, anything else."""
-    known = np.exp(distribution.log_probabilities)
+    known = np.exp(log_probabilities)
     this = np.where(position < 0, np.exp(scores), 0.0)
     rest = np.maximum(0.0, 1.0 - known.sum(axis=1) - this)
     return np.concatenate((known, this[:, None], rest[:, None]), axis=1)
 
 
-def others(distribution: Distribution, position: NDArray[np.intp]) -> Floats:
-    """log p of the known answers, -inf for the one that is asked about."""
-    scores = distribution.log_probabilities.copy()
-    rows = np.flatnonzero(position >= 0)
-    scores[rows, position[rows]] = -np.inf
-    return scores
+def entropy_of(masses: Floats) -> Floats:
+    """-sum p log p over the last axis, in nats; nothing is rescaled."""
+    positive = np.where(masses > 0, masses, 1.0)
+    return np.asarray(-(positive * np.log(positive)).sum(axis=-1))
 
 
-def margin_of(others: Floats, scores: Floats, floor: float) -> Floats:
-    """log p of this answer over that of the likeliest other, which counts as no less than floor."""
-    best = others.max(axis=1, initial=-np.inf)
-    return np.asarray(scores - np.maximum(best, np.log(floor)))
+def find_countries(answers: Sequence[str]) -> tuple[str | None, ...]:
+    """The country of each answer, None for what is in no gazetteer."""
+    places = [read_gazetteer().locate(answer) for answer in answers]
+    return tuple(place.country if place else None for place in places)
 
 
-def rank_of(others: Floats, scores: Floats) -> Floats:
-    return np.asarray(1.0 + (others > scores[:, None]).sum(axis=1))
+def are_places(countries: Sequence[str | None]) -> bool:
+    """Whether most of the answers with these countries are places."""
+    return sum(name is not None for name in countries) >= MOSTLY * max(1, len(countries))
 
 
-def country_entropy_of(
-    masses: Floats, countries: Countries, answers: Sequence[str], position: NDArray[np.intp]
+def add_up_countries(
+    masses: Floats, countries: Sequence[str | None], own: Sequence[str | None]
 ) -> Floats:
-    """Entropy by country, one product for all; NaN for all where the answers are not places."""
-    if countries.found < MOSTLY:
-        return np.full(len(masses), np.nan)
-    by_country = masses[:, :-2] @ countries.matrix
+    """The outcomes (n, k + 2) with the k known answers added up by country.
+
+    countries: of the known answers; one without a country counts alone. own: the country of each
+    row's answer where that is not a known one.
+    """
+    names = [f"at {at}" if name is None else f"in {name}" for at, name in enumerate(countries)]
+    column = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    one_hot = np.zeros((len(names), len(column)))
+    one_hot[np.arange(len(names)), [column[name] for name in names]] = 1.0
+    summed = masses[:, :-2] @ one_hot
     this = masses[:, -2].copy()
-    new: list[int] = np.flatnonzero(position < 0).tolist()
-    places = {answer: countries.of(answer) for answer in {answers[at] for at in new}}
-    for at in new:
-        country = places[answers[at]]
-        if country >= 0:
-            by_country[at, country] += this[at]
-            this[at] = 0.0
-    return entropy_of(np.concatenate((by_country, this[:, None], masses[:, -1:]), axis=1))
+    for row, name in enumerate(own):
+        if f"in {name}" in column:
+            summed[row, column[f"in {name}"]] += this[row]
+            this[row] = 0.0
+    return np.concatenate((summed, this[:, None], masses[:, -1:]), axis=1)

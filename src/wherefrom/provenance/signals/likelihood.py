@@ -1,14 +1,14 @@
-"""How likely a model finds the answers that are given to it: teacher forcing in batches.
+"""How likely a model finds answers that are given to it: teacher forcing in batches.
 
-Rows of unlike length are padded on the right: every variant is causal, so what stands behind a
-position cannot reach it. Chunks are bounded in tokens, so memory is too.
+Rows of unequal length are padded on the right: every variant is causal, so what stands behind a
+position cannot reach it. Chunks are bounded in tokens, and so is memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,17 +24,15 @@ IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot h
 CHUNK = 4_096  # tokens that go through the model together
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Rows of like length: which they are, their padded ids, and the length of each."""
+class TokenScores(NamedTuple):
+    """Of each token that was asked for: its log-probability, and that of the likeliest other."""
 
-    rows: NDArray[np.intp]
-    ids: Tensor
-    lengths: Tensor
+    own: Floats
+    other: Floats
 
 
 def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) -> list[list[int]]:
-    """Questions as the model was taught them, each ending in the MASK that asks for its answer."""
+    """Questions as the model learned them, each ending in the MASK that asks for its answer."""
     prompts = [[*ids, MASK] for ids in tokens.encode_all(questions)]
     for question, prompt in zip(questions, prompts, strict=True):
         if len(prompt) > model.config.longest_input:
@@ -46,7 +44,8 @@ def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) 
 
 
 def encode_answers(tokens: Tokenizer, answers: Sequence[str]) -> list[list[int] | None]:
-    """Answers as they were taught, closed by MASK; None where a letter is not in the vocabulary."""
+    """Answers as the model learned them, closed by MASK; None where a letter is not in the
+    vocabulary."""
     sayable = [can_encode(tokens, answer) for answer in answers]
     encoded = iter(tokens.encode_all([a for a, can in zip(answers, sayable, strict=True) if can]))
     return [[*next(encoded), MASK] if can else None for can in sayable]
@@ -63,8 +62,66 @@ def can_encode(tokens: Tokenizer, text: str) -> bool:
     return True
 
 
-def chunks_of(sequences: Sequence[Sequence[int]], device: torch.device) -> Iterator[Chunk]:
-    """All sequences, the shortest first, in chunks of at most CHUNK tokens with their padding."""
+def score_answers(
+    model: Decoder, prompts: Sequence[list[int]], answers: Sequence[list[int] | None]
+) -> Floats:
+    """The log-probability of each answer after its prompt, every token of it given in turn."""
+    scores = np.full(len(prompts), IMPOSSIBLE)
+    kept, sequences = [], []
+    for at, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        if answer is not None and len(prompt) + len(answer) - 1 <= model.config.longest_input:
+            kept.append(at)
+            sequences.append([*prompt, *answer])
+    scored = score_tokens(model, sequences, [len(prompts[at]) for at in kept])
+    for at, each in zip(kept, scored, strict=True):
+        scores[at] = max(IMPOSSIBLE, float(each.own.sum()))
+    return scores
+
+
+@torch.inference_mode()
+def score_tokens(
+    model: Decoder,
+    sequences: Sequence[Sequence[int]],
+    begins: Sequence[int],
+    *,
+    with_other: Collection[int] = (),
+) -> list[TokenScores]:
+    """For each sequence its tokens from `begins` on, each given all before it; one batched pass.
+
+    The likeliest other token is looked for in the sequences at `with_other`, and NaN elsewhere.
+    """
+    result = [TokenScores(np.empty(0), np.empty(0))] * len(sequences)
+    first = torch.tensor(list(begins), dtype=torch.long)
+    device = next(model.parameters()).device
+    for rows, ids, lengths in _chunks(sequences, device):
+        begin = first[torch.from_numpy(rows)].to(device)
+        places = torch.arange(1, ids.shape[1], device=device)
+        asked = (places >= begin[:, None]) & (places < lengths[:, None])
+        select = asked.flatten().nonzero().flatten()
+        logits = model(ids[:, :-1], select=select).float()
+        targets = ids[:, 1:].flatten()[select][:, None]
+        total = logits.logsumexp(dim=-1)
+        own = logits.gather(1, targets).flatten() - total
+        other = torch.full_like(own, math.nan)
+        wanted = torch.tensor([row in with_other for row in rows.tolist()], device=device)
+        at = wanted[select // asked.shape[1]].nonzero().flatten()
+        if len(at):
+            others = logits[at].scatter(1, targets[at], -math.inf)
+            other[at] = others.amax(dim=-1) - total[at]
+        ends = asked.sum(dim=1).cumsum(0).tolist()
+        both = torch.stack((own, other)).double().cpu().numpy()
+        for row, start, end in zip(rows.tolist(), [0, *ends[:-1]], ends, strict=True):
+            result[row] = TokenScores(both[0, start:end], both[1, start:end])
+    return result
+
+
+def _chunks(
+    sequences: Sequence[Sequence[int]], device: torch.device
+) -> Iterator[tuple[NDArray[np.intp], Tensor, Tensor]]:
+    """All sequences, the shortest first, in chunks of at most CHUNK tokens with their padding.
+
+    Each chunk: which sequences it holds, their padded ids, and the length of each.
+    """
     lengths = np.array([len(sequence) for sequence in sequences], dtype=np.intp)
     order = np.argsort(lengths, kind="stable")
     start = 0
@@ -77,68 +134,4 @@ def chunks_of(sequences: Sequence[Sequence[int]], device: torch.device) -> Itera
         ids = np.full((len(rows), int(lengths[rows[-1]])), PAD)
         for at, row in enumerate(rows):
             ids[at, : lengths[row]] = sequences[row]
-        yield Chunk(
-            rows, torch.from_numpy(ids).to(device), torch.from_numpy(lengths[rows]).to(device)
-        )
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Of each token that was asked for: its log-probability, and that of the likeliest other."""
-
-    own: Floats
-    other: Floats
-
-
-def score_answers(
-    model: Decoder, prompts: Sequence[list[int]], answers: Sequence[list[int] | None]
-) -> Floats:
-    """The log-probability of each answer after its prompt, every token of it given in turn."""
-    scores = np.full(len(prompts), IMPOSSIBLE)
-    longest = model.config.longest_input
-    kept, sequences = [], []
-    for at, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-        if answer is not None and len(prompt) + len(answer) - 1 <= longest:
-            kept.append(at)
-            sequences.append([*prompt, *answer])
-    scored = score_tokens(model, sequences, [len(prompts[at]) for at in kept])
-    totals = [float(each.own.sum()) for each in scored]
-    scores[np.array(kept, dtype=np.intp)] = np.maximum(np.array(totals), IMPOSSIBLE)
-    return scores
-
-
-@torch.inference_mode()
-def score_tokens(
-    model: Decoder,
-    sequences: Sequence[Sequence[int]],
-    begins: Sequence[int],
-    *,
-    rivals: Collection[int] = (),
-) -> list[Scored]:
-    """For each sequence its tokens from `begins` on, each given all before it; one batched pass.
-
-    The likeliest other token is looked for in the sequences at `rivals` alone, and NaN elsewhere.
-    """
-    result: list[Scored | None] = [None] * len(sequences)
-    first = torch.tensor(list(begins), dtype=torch.long)
-    device = next(model.parameters()).device
-    for chunk in chunks_of(sequences, device):
-        begin = first[torch.from_numpy(chunk.rows)].to(device)
-        places = torch.arange(1, chunk.ids.shape[1], device=device)
-        said = (places >= begin[:, None]) & (places < chunk.lengths[:, None])
-        select = said.flatten().nonzero().flatten()
-        logits = model(chunk.ids[:, :-1], select=select).float()
-        targets = chunk.ids[:, 1:].flatten()[select][:, None]
-        total = logits.logsumexp(dim=-1)
-        own = logits.gather(1, targets).flatten() - total
-        other = torch.full_like(own, math.nan)
-        asked = torch.tensor([row in rivals for row in chunk.rows.tolist()], device=device)
-        at = asked[select // said.shape[1]].nonzero().flatten()
-        if len(at):
-            others = logits[at].scatter(1, targets[at], -math.inf)
-            other[at] = others.amax(dim=-1) - total[at]
-        ends = said.sum(dim=1).cumsum(0).tolist()
-        both = torch.stack((own, other)).double().cpu().numpy()
-        for row, start, end in zip(chunk.rows.tolist(), [0, *ends[:-1]], ends, strict=True):
-            result[row] = Scored(both[0, start:end], both[1, start:end])
-    return [each for each in result if each is not None]
+        yield rows, torch.from_numpy(ids).to(device), torch.from_numpy(lengths[rows]).to(device)
