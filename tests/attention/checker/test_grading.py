@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
+from wherefrom.attention.checker import grading
+from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.grading import apply_rubric, grade, gradescope, read_answers
 from wherefrom.errors import UserError
 
@@ -69,9 +73,7 @@ def test_gradescope_gets_what_its_format_asks_for() -> None:
         "1d (two-heads)",
     ]
     for test in tests:
-        assert isinstance(test["score"], float)
-        assert isinstance(test["max_score"], float)
-        assert test["status"] in ("passed", "failed")
+        assert (type(test["score"]), type(test["max_score"])) == (float, float)
         assert isinstance(test["output"], str)
         assert test["visibility"] == "visible"
     assert [test["status"] for test in tests] == ["passed", "failed", "failed"]
@@ -120,7 +122,7 @@ def test_several_students_in_one_file() -> None:
     ],
 )
 def test_a_file_that_is_wrong_is_told_so_in_a_sentence(text: str, words: str) -> None:
-    with pytest.raises(UserError, match=words.replace('"', '"').replace(".", r"\.")):
+    with pytest.raises(UserError, match=re.escape(words)):
         read_answers(text, source="homework.toml")
 
 
@@ -131,11 +133,6 @@ def test_an_answer_outside_the_rubric_is_an_error() -> None:
 
 
 def test_a_person_is_asked_where_the_checker_is_not_sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
-
-    from wherefrom.attention.checker import grading
-    from wherefrom.attention.checker.check import check
-
     unsure = replace(check("copy", ["q=beta*k_j"]), verdict="inconclusive")
     monkeypatch.setattr(grading, "check", lambda *a, **k: unsure)
     record = gradescope(grade(read_answers(FILE)))

@@ -166,25 +166,21 @@ class Field:
 
     def function(self, name: str, x: Scalar) -> Scalar:
         """sqrt, abs, exp or log, where it can be written exactly for every beta and n."""
+        if x.is_zero and name in ("sqrt", "abs"):
+            return x
         if name == "sqrt":
-            return self.quotient(self._root(x.top), self._root(x.bottom)) if x.top else x
-        if name == "abs" and x.top:
+            return self.quotient(self._root(x.top), self._root(x.bottom))
+        if name == "abs":
             sign = self.lead(x.top)[1] * self.lead(x.bottom)[1]
             if sign == 0 or (x.moves and len(x.top) + len(x.bottom) > 2):
                 raise NotExactError  # the sign may change with n or with beta
             return x if sign > 0 else -x
-        constant = set(x.top) <= {NO_SYMBOL} and x.bottom == UNITY
         value = x.top.get(NO_SYMBOL, Fraction(0))
-        if name == "exp" and constant and 0 < abs(value) <= MAX_EXPONENT:
-            atom = self._atom("exp", {NO_SYMBOL: abs(value)})
-            return atom if value > 0 else self.rational(1) / atom
-        if name == "log" and constant and value > 0 and value != 1:
-            atom = self._atom("log", {NO_SYMBOL: max(value, 1 / value)})
-            return atom if value > 1 else -atom
-        if name == "log" and x.top == self.n.top and x.bottom == UNITY:
-            return self._atom("log", x.top)
-        if constant and value == {"exp": 0, "log": 1, "abs": 0}[name]:
-            return self.rational(int(name == "exp"))
+        constant = set(x.top) <= {NO_SYMBOL} and x.bottom == UNITY
+        known = value > 1 if name == "log" else abs(value) <= MAX_EXPONENT
+        is_log_n = name == "log" and x.top == self.n.top and x.bottom == UNITY
+        if is_log_n or (constant and known):
+            return self._atom(name, x.top)
         raise NotExactError
 
     def _atom(self, function: str, argument: Polynomial) -> Scalar:

@@ -74,13 +74,9 @@ class ExpressionError(UserError):
 class UndefinedError(ArithmeticError):
     """Raised by an algebra for an operation without a result; `evaluate` adds the column."""
 
-    too_large = False
-
-
-class TooLargeError(UndefinedError):
-    """The result is a number beyond what is computed with."""
-
-    too_large = True
+    def __init__(self, sentence: str, *, too_large: bool = False) -> None:
+        super().__init__(sentence)
+        self.too_large = too_large  # for a float, though it may have a value
 
 
 @dataclass(frozen=True)

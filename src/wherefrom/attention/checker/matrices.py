@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
-from wherefrom.attention.checker.language import TooLargeError, UndefinedError
+from wherefrom.attention.checker.language import UndefinedError
 
 Matrix = NDArray[Any]
 MAX_MAGNITUDE = 1e100
@@ -105,7 +105,8 @@ class Numeric:
         if max(value.shape) > MAX_SIZE:
             raise UndefinedError(f"a matrix may have {MAX_SIZE} rows or columns at most.")
         if value.size and not float(np.max(np.abs(value))) <= self.limit:
-            raise TooLargeError(f"the numbers grow beyond {self.limit:.0e} here.")
+            sentence = f"the numbers grow beyond {self.limit:.0e} here."
+            raise UndefinedError(sentence, too_large=True)
         return value
 
 
