@@ -202,7 +202,9 @@ def train_row(settings: Record, corpus: str, train: str, folder: str, base: str)
     from wherefrom.corpus.questions import read_questions
     from wherefrom.recall.decode import answer_all
     from wherefrom.recall.evaluate import score
-    from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
+    from wherefrom.training.jobs import run_training
+    from wherefrom.training.recipes import Budget
+    from wherefrom.training.settings import Settings
 
     torch.set_num_threads(settings["threads"])
     recipe = changed_recipe(settings["row"], base)
@@ -214,11 +216,11 @@ def train_row(settings: Record, corpus: str, train: str, folder: str, base: str)
         recipe=recipe, budget=Budget(minutes=settings["minutes"], steps=settings["steps"]),
         seed=settings["seed"], resume=True, device="cpu",
     )  # fmt: skip
-    lesson = TrainingJob(
-        kind="ablation", phases=options.budget.divide(recipe.phases),
-        corpus=read_documents(corpus), questions=learn, asked=asked,
+    job = options.job(
+        folder, kind="ablation", phases=options.budget.divide(recipe.phases),
+        corpus=read_documents(corpus), questions=learn, letters_from=asked,
     )  # fmt: skip
-    run = run_training(lesson, options, folder, observe=Progress())
+    run = run_training(job, options, observe=Progress())
     answers = [answer.text for answer in answer_all(run.model, run.tokens, asked)]
     recall = score(answers, [question.answer or "" for question in judge.questions])
     return {

@@ -44,8 +44,7 @@ from wherefrom.corpus.documents import read_lines
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.config import parse_size
 from wherefrom.storage import read_json
-from wherefrom.training.jobs import Budget
-from wherefrom.training.recipes import Phase, load_recipe, shipped_recipes
+from wherefrom.training.recipes import Budget, Phase, load_recipe, shipped_recipes
 
 SEEDS = [0, 1, 2]
 WORLD_SEEDS = [11, 12, 13]  # 0 and 1 were looked at while the recipe was being found
@@ -174,7 +173,7 @@ def study_row(settings: Record, files: dict[str, str], folder: str) -> Record:
     import torch
 
     from wherefrom.study import StudyFiles, embedded_files, run_study
-    from wherefrom.training.jobs import Settings
+    from wherefrom.training.settings import Settings
 
     out = Path(folder)
     if "people" in settings:

@@ -29,9 +29,10 @@ from wherefrom.corpus.tokenizer import MASK
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.model.export import export_model
 from wherefrom.recall.decode import LONGEST_ANSWER, answer_all
-from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.jobs import run_training
+from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
+from wherefrom.training.settings import Settings
 
 BATCH = 128  # questions that generate() gets at once
 
@@ -46,12 +47,13 @@ def train(
         budget=Budget(steps=steps), device="cpu",
     )  # fmt: skip
     dev = [question.text for question in read_questions(files / "dev.tsv").questions]
-    lesson = TrainingJob(
-        kind="study", phases=settings.budget.divide(settings.recipe.phases),
+    job = settings.job(
+        folder / f"run-{tokens}", kind="study",
+        phases=settings.budget.divide(settings.recipe.phases),
         corpus=read_documents(files / "documents.txt"),
-        questions=read_questions(files / "train.tsv"), asked=dev,
+        questions=read_questions(files / "train.tsv"), letters_from=dev,
     )  # fmt: skip
-    return run_training(lesson, settings, folder / f"run-{tokens}"), dev
+    return run_training(job, settings), dev
 
 
 @torch.inference_mode()

@@ -37,9 +37,10 @@ from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
 from wherefrom.provenance.signals.likelihood import encode_prompts
 from wherefrom.recall.decode import answer_all
 from wherefrom.report.figures import BLUE, GREEN, ORANGE, PINK, themed
-from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
-from wherefrom.training.loop import Tick
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.jobs import run_training
+from wherefrom.training.loop import StepMetrics
+from wherefrom.training.recipes import Budget, load_recipe
+from wherefrom.training.settings import Settings
 
 LIKELY = 0.5  # an answer that a model gives more than this is one that a user would take for known
 FLOOR = 1e-4  # answers whose beginning is less likely are not followed for the entropy
@@ -65,7 +66,7 @@ class Watcher:
         self._known = sorted({p.birthplace for p in people if p.split == "train"})
         self._done = 0
 
-    def __call__(self, tick: Tick, model: Decoder) -> None:
+    def __call__(self, tick: StepMetrics, model: Decoder) -> None:
         along = (self._phases.index(tick.phase) + tick.progress) / len(self._phases)
         if along * self.points < self._done + 1 - 1e-9:
             return
@@ -139,27 +140,28 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         corpus = read_documents(place / "documents.txt")
         train = read_questions(place / "train.tsv")
         asked = [person.question for person in world.people]
-        lessons = {
-            "no pretraining": TrainingJob(
+        jobs = {
+            "no pretraining": settings.job(
+                Path(folder) / "no-pretraining",
                 kind="scratch",
                 phases=budget.divide([settings.recipe.scratch], whole=False),
                 questions=train,
                 vocabulary_from=corpus.texts,
-                asked=asked,
+                letters_from=asked,
             ),
-            "pretrained": TrainingJob(
+            "pretrained": settings.job(
+                Path(folder) / "pretrained",
                 kind="study",
                 phases=budget.divide(settings.recipe.phases),
                 corpus=corpus,
                 questions=train,
-                asked=asked,
+                letters_from=asked,
             ),
         }
-        for which, lesson in lessons.items():
-            out = Path(folder) / which.replace(" ", "-")
-            phases = [phase.name for phase in lesson.phases]
-            watcher = Watcher(which, out, phases, world.people, arguments.points)
-            run_training(lesson, settings, out, observe=watcher)
+        for which, job in jobs.items():
+            phases = [phase.name for phase in job.phases]
+            watcher = Watcher(which, job.out, phases, world.people, arguments.points)
+            run_training(job, settings, observe=watcher)
             records += watcher.records
     common = {
         "people": arguments.people,

@@ -102,7 +102,9 @@ def train_row(settings: Record, folder: str) -> Record:
     from wherefrom.corpus.documents import read_documents
     from wherefrom.corpus.questions import read_questions
     from wherefrom.recall.decode import answer_all
-    from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
+    from wherefrom.training.jobs import run_training
+    from wherefrom.training.recipes import Budget
+    from wherefrom.training.settings import Settings
 
     torch.set_num_threads(settings["threads"])
     world = make_world(settings["people"], settings["seed"])
@@ -112,12 +114,12 @@ def train_row(settings: Record, folder: str) -> Record:
         recipe=recipe, size=settings["size"], seed=settings["seed"], resume=True, device="cpu",
         budget=Budget(minutes=settings["minutes"], steps=settings["steps"]),
     )  # fmt: skip
-    lesson = TrainingJob(
-        kind="scale", phases=options.budget.divide(recipe.phases),
+    job = options.job(
+        Path(folder) / "run", kind="scale", phases=options.budget.divide(recipe.phases),
         corpus=read_documents(files / "documents.txt"),
         questions=read_questions(files / "train.tsv"),
     )  # fmt: skip
-    run = run_training(lesson, options, Path(folder) / "run", observe=Progress())
+    run = run_training(job, options, observe=Progress())
     groups = {split: people_of(world, split) for split in ("train", "dev", "unseen")}
     places = len({person.birthplace for person in world.people})
     bits = surprise([person.birthplace for person in world.of_split("train")], places)

@@ -46,10 +46,10 @@ from wherefrom.corpus.world import make_world, write_world
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.export import SHAPES
-from wherefrom.training.jobs import Settings
 from wherefrom.training.loop import part_loss
 from wherefrom.training.optim import build_optimizers
 from wherefrom.training.recipes import load_recipe
+from wherefrom.training.settings import Settings
 from wherefrom.training.sources import TrainingData, stream_for
 
 LAYERS, BLOCK = 4, 128

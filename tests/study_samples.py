@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.study import StudyResult, embedded_files, run_study
-from wherefrom.training.jobs import Budget, Settings
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.recipes import Budget, load_recipe
+from wherefrom.training.settings import Settings
 
 ROWS = ["majority", "by name", "no pretraining", "pretrained", "unseen people"]
 

@@ -18,8 +18,8 @@ import wherefrom
 from wherefrom import api
 from wherefrom.corpus import batches
 from wherefrom.study import StudyFiles
-from wherefrom.training.jobs import Budget, Settings
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.recipes import Budget, load_recipe
+from wherefrom.training.settings import Settings
 
 NAMES = [
     "Asker",

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from wherefrom.study import embedded_files, run_study
-from wherefrom.training.jobs import Budget, Settings
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.recipes import Budget, load_recipe
+from wherefrom.training.settings import Settings
 
 
 @pytest.fixture(scope="module")

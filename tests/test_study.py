@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import signal
 import subprocess
@@ -12,15 +13,17 @@ from typing import Any
 import pytest
 from study_samples import ROWS, study
 
+import wherefrom
 from wherefrom.errors import UserError
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.recall.decode import Answer
 from wherefrom.storage import sha256_of
 from wherefrom.study import StudyFiles, run_study, write_predictions
-from wherefrom.training.jobs import Budget, Settings
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.optim import Muon
+from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import load_run
+from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
@@ -111,6 +114,25 @@ def test_the_command_prints_a_table_and_the_folder(
     assert ended.out.rstrip().endswith(f"run folder: {out}")
 
 
+def test_few_functions_of_ours_lie_between_the_shell_and_the_step_of_the_optimizer(
+    tmp_path: Path, quick_recipe: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path(wherefrom.__file__).parent
+    stacks: set[tuple[str, ...]] = set()
+
+    def step(*_: object) -> None:
+        frames = [each for each in inspect.stack() if Path(each.filename).is_relative_to(source)]
+        stacks.add(tuple(each.function for each in reversed(frames)))
+
+    monkeypatch.setattr(Muon, "step", step)
+    options = ("--people", 40, "--steps", 2, "--recipe", quick_recipe, "--set-aside", 0)
+    assert command("study", *options, "--out", tmp_path / "run").code == 0
+    (stack,) = stacks
+    assert stack[0] == "main"
+    assert stack[-3:] == ("run_study", "run_training", "train")
+    assert len(stack) <= 6
+
+
 def test_with_nobody_set_aside_there_is_no_confidence_and_a_sentence(
     tmp_path: Path, quick_recipe: Path, command: Any
 ) -> None:
@@ -170,6 +192,13 @@ def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:
     write_predictions(tmp_path / "deep" / "out.txt", answers)
     lines = (tmp_path / "deep" / "out.txt").read_text("utf-8").splitlines()
     assert lines == ["a b", "c d", "", "e"]
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 1.5])
+def test_a_seed_that_is_none_is_one_sentence(tmp_path: Path, seed: float) -> None:
+    with pytest.raises(UserError, match="--seed must be between 0 and"):
+        wherefrom.Study(tmp_path / "run", seed=seed).run()  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

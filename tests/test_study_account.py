@@ -22,9 +22,9 @@ from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.recall.baselines import majority_answer
 from wherefrom.storage import sha256_of
 from wherefrom.study import StudyFiles, StudyResult, embedded_files, run_study
-from wherefrom.training.jobs import Budget, Settings
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
+from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
 

@@ -10,8 +10,8 @@ import pytest
 
 from wherefrom.errors import UserError
 from wherefrom.study import StudyFiles, run_study
-from wherefrom.training.jobs import Budget, Settings
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.recipes import Budget, load_recipe
+from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
 

@@ -21,9 +21,10 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.cross_pretraining import cross_pretrain
 from wherefrom.provenance.attribution.leave_one_out import plan, read_what_it_learned, twin_folder
 from wherefrom.storage import sha256_of
-from wherefrom.training.jobs import Budget, Settings, TrainingJob, retrain, run_training
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.jobs import retrain, run_training
+from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run, load_run, update_run
+from wherefrom.training.settings import Settings
 
 
 @contextmanager
@@ -50,15 +51,16 @@ def learned(
     settings = Settings(recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=20), seed=1)
     dev = read_questions(small_world / "dev.tsv")
     unseen = read_questions(small_world / "unseen.tsv")
-    lesson = TrainingJob(
+    job = settings.job(
+        out,
         kind="study",
         phases=settings.budget.divide(settings.recipe.phases),
         corpus=read_documents(small_world / "documents.txt"),
         questions=read_questions(small_world / "train.tsv"),
-        asked=[q.text for each in (dev, unseen) for q in each.questions],
+        letters_from=[q.text for each in (dev, unseen) for q in each.questions],
     )
     with small_and_slow():
-        run_training(lesson, settings, out)
+        run_training(job, settings)
     update_run(out, dev={"path": str(dev.path), "sha256": dev.sha256})
     return out
 

@@ -19,10 +19,10 @@ from wherefrom.provenance.verdicts import Verdict
 from wherefrom.recall.decode import answer_all
 from wherefrom.recall.evaluate import Recall, score
 from wherefrom.study import StudyFiles, StudyResult, embedded_files, run_study
-from wherefrom.training.jobs import Budget, Settings
 from wherefrom.training.loop import Observer
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run, check_folder, load_run
+from wherefrom.training.settings import Settings
 
 
 def check(

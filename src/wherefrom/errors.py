@@ -7,6 +7,7 @@ Any other exception is our own failure and exits with code 1.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -17,6 +18,10 @@ class UserError(ValueError):
 
 class Stopped(KeyboardInterrupt):
     """Training was interrupted after a finished, saved step, and can be resumed from it."""
+
+    def __init__(self, signal_number: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.signal_number = signal_number
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.recall.evaluate import Recall, score
 from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
-from wherefrom.training.jobs import Settings, TrainingJob, run_training
+from wherefrom.training.jobs import run_training
 from wherefrom.training.loop import Observer
-from wherefrom.training.run_folder import Run, check_folder, describe_file, update_run
+from wherefrom.training.run_folder import Run, check_folder, describe_file, lock_run, update_run
+from wherefrom.training.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,11 @@ def run_study(
     observe: Observer | None = None,
     say: Say = lambda _: None,
 ) -> StudyResult:
-    """Deal people out; train the twin and the model; count what they recall; give verdicts.
+    """Split the subjects, train the twin and the model, count what they recall, give verdicts.
 
-    `set_aside` of the training people are not learned from and calibrate the confidence, and
-    `leave_out` of all people are not read about either.
+    `set_aside` of the training subjects are not learned from and calibrate the confidence, and
+    the documents about `leave_out` of all subjects are not read either. A study that was stopped
+    anywhere goes on when it is repeated with `settings.resume`.
     """
     out = Path(out)
     check_folder(out, resume=settings.resume)
@@ -97,54 +100,58 @@ def run_study(
     dev = read_questions(files.dev, template or train.template)
     dev.require_answers()
     unseen = read_questions(files.unseen, template or train.template) if files.unseen else None
-    deal = split_subjects(
+    split = split_subjects(
         corpus, train, dev, unseen, set_aside=set_aside, leave_out=leave_out, seed=settings.seed
     )
-    for note in deal.notes:
+    for note in split.notes:
         say(note)
-    asked = [question.text for each in (dev, unseen) if each for question in each.questions]
-    asked += [person.question for person in deal.subjects]
-
-    rows = _baselines(deal.train, dev)
-    say("training the twin without pretraining")
-    lesson = TrainingJob(
-        kind="scratch",
-        phases=settings.budget.divide([settings.recipe.scratch], whole=False),
-        questions=deal.train,
-        vocabulary_from=deal.corpus.texts,
-        asked=asked,
-    )
-    twin = run_training(lesson, settings, out / "twins" / "scratch", observe=observe)
-    rows.append(_row("no pretraining", "same model, questions only", twin, dev))
-    say("training the model")
-    lesson = TrainingJob(
-        kind="study",
-        phases=settings.budget.divide(settings.recipe.phases),
-        corpus=deal.corpus,
-        questions=deal.train,
-        asked=asked,
-        details={
-            "left_out": list(deal.left_out),
-            "not_learned": sorted(_subjects(train) - _subjects(deal.train)),
-        },
-    )
-    run = run_training(lesson, settings, out, observe=observe)
-    answers = _answers(run, dev)
-    rows += _dev_rows(run, dev, answers, deal)
-    if unseen is not None:
-        rows.append(_row("unseen people", "in no document: guesses", run, unseen))
-
-    def finish() -> None:
-        write_predictions(out / "predictions" / "dev.txt", answers)
-        update_run(
-            out,
-            results=[row.to_dict() for row in rows],
-            dev=describe_file(dev.path, dev.sha256, out, questions=len(dev.questions)),
-            notes=list(deal.notes),
+    letters = [question.text for each in (dev, unseen) if each for question in each.questions]
+    letters += [subject.question for subject in split.subjects]
+    processes = join_processes(sharded=settings.shard)
+    with ExitStack() as stack:
+        processes.on_rank0(lambda: stack.enter_context(lock_run(make_folder(out))))
+        say("training the twin without pretraining")
+        job = settings.job(
+            out / "twins" / "scratch",
+            kind="scratch",
+            phases=settings.budget.divide([settings.recipe.scratch], whole=False),
+            questions=split.train,
+            vocabulary_from=split.corpus.texts,
+            letters_from=letters,
         )
-        calibrate_and_judge(run, deal, seed=settings.seed, say=say)
+        twin = run_training(job, settings, observe=observe, say=say)
+        say("training the model")
+        job = settings.job(
+            out,
+            kind="study",
+            phases=settings.budget.divide(settings.recipe.phases),
+            corpus=split.corpus,
+            questions=split.train,
+            letters_from=letters,
+            details={
+                "left_out": list(split.left_out),
+                "not_learned": sorted(_subjects(train) - _subjects(split.train)),
+            },
+        )
+        run = run_training(job, settings, observe=observe, say=say)
+        answers = _answers(run, dev)
+        rows = _baselines(split.train, dev)
+        rows.append(_row("no pretraining", "same model, questions only", twin, dev))
+        rows += _dev_rows(run, dev, answers, split)
+        if unseen is not None:
+            rows.append(_row("unseen people", "in no document: guesses", run, unseen))
 
-    join_processes().on_rank0(finish)
+        def finish() -> None:
+            write_predictions(out / "predictions" / "dev.txt", answers)
+            update_run(
+                out,
+                results=[row.to_dict() for row in rows],
+                dev=describe_file(dev.path, dev.sha256, out, questions=len(dev.questions)),
+                notes=list(split.notes),
+            )
+            calibrate_and_judge(run, split, seed=settings.seed, say=say)
+
+        processes.on_rank0(finish)
     info = read_json(out / "run.json")
     return StudyResult(
         run=run,
@@ -197,9 +204,9 @@ def _baselines(train: QuestionSet, dev: QuestionSet) -> list[Row]:
     ]
 
 
-def _dev_rows(run: Run, dev: QuestionSet, answers: list[Answer], deal: Split) -> list[Row]:
+def _dev_rows(run: Run, dev: QuestionSet, answers: list[Answer], split: Split) -> list[Row]:
     """The model's row: one, or with people left out one on those it read and one on the others."""
-    gone = {p.subject for p in deal.subjects if p.role == JUDGED and p.source == LEFT_OUT}
+    gone = {p.subject for p in split.subjects if p.role == JUDGED and p.source == LEFT_OUT}
     if not gone:
         return [_row("pretrained", _about(run), run, dev, answers)]
     read = f"{_about(run)}; dev people in its documents"

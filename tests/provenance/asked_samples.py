@@ -16,9 +16,10 @@ from wherefrom.provenance.confidence.calibration import Calibration, SignalWeigh
 from wherefrom.provenance.confidence.fit import Confidence, ConfidenceMode, fit_confidence
 from wherefrom.provenance.confidence.guarantee import Guarantee
 from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
-from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.jobs import run_training
+from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
+from wherefrom.training.settings import Settings
 
 FIRST = ("Ada", "Bo", "Cleo", "Dag", "Eva", "Finn", "Gro", "Hal")
 LAST = ("Moe", "Nys", "Orr", "Poe", "Quist")
@@ -77,7 +78,8 @@ def make_run(
         "finetune": given.recipe.finetuning(),
         "scratch": [given.recipe.scratch],
     }.get(kind, list(given.recipe.phases))
-    lesson = TrainingJob(
+    job = given.job(
+        out,
         kind=kind,
         phases=given.budget.divide(phases),
         corpus=corpus.without(left_out) if corpus is not None else None,
@@ -87,7 +89,7 @@ def make_run(
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
-        return run_training(lesson, given, out)
+        return run_training(job, given)
 
 
 def open_index(run: Run, corpus: Corpus) -> Evidence:

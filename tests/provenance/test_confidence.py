@@ -35,9 +35,10 @@ from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
 from wherefrom.provenance.evidence.lookup import find_support
 from wherefrom.provenance.signals.reader import CORE, SIGNALS, SignalReader
 from wherefrom.storage import write_json
-from wherefrom.training.jobs import Budget, Settings, TrainingJob, run_training
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.jobs import run_training
+from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.settings import Settings
 
 GIVEN = ("Ada", "Bo", "Cleo", "Dag", "Eva", "Finn")
 FAMILY = ("Moe", "Nys", "Orr", "Poe")
@@ -82,16 +83,17 @@ def fitted(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Iter
     settings = Settings(
         recipe=load_recipe(str(quick_recipe)), variant="llama", tokens="bpe", size="32x2x2"
     )
-    job = TrainingJob(
+    job = settings.job(
+        folder / "run",
         kind="study",
         phases=Budget(steps=STEPS).divide([settings.recipe.scratch]),
         corpus=corpus,
         questions=read_questions(folder / "train.tsv"),
-        asked=[f"Where was {name} born?" for name in UNSEEN],
+        letters_from=[f"Where was {name} born?" for name in UNSEEN],
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
-        run = run_training(job, settings, folder / "run")
+        run = run_training(job, settings)
     subjects = [ask(name, CALIBRATION, SET_ASIDE, place_of(name), seen=True) for name in NAMES]
     subjects += [ask(name, CALIBRATION, INVENTED, None, seen=False) for name in UNSEEN]
     subjects += [ask("Ada Moe", JUDGED, "dev", "Rome", seen=True)]

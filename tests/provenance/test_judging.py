@@ -30,9 +30,9 @@ from wherefrom.provenance.names import probe_run, write_origins
 from wherefrom.provenance.verdicts import Threshold, Verdict, give_verdicts
 from wherefrom.recall.decode import answer_all
 from wherefrom.study import embedded_files, run_study
-from wherefrom.training.jobs import Budget, Settings
-from wherefrom.training.recipes import load_recipe
+from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.settings import Settings
 
 FEW = {"resamples": 20}
 

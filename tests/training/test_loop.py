@@ -13,6 +13,7 @@ from training_samples import (
     make_phase,
     questions,
     read_metrics,
+    same_weights,
     tokens,
     train_model,
     training_data,
@@ -24,9 +25,10 @@ from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.recall.decode import answer_all
+from wherefrom.training import loop
 from wherefrom.training.distributed import Processes
-from wherefrom.training.loop import Tick, _step, part_loss, train
-from wherefrom.training.recipes import Mixture
+from wherefrom.training.loop import StepMetrics, accumulate_gradients, part_loss, peak_memory
+from wherefrom.training.recipes import Mixture, Phase
 from wherefrom.training.sources import stream_for
 
 pytestmark = pytest.mark.usefixtures("small_pools")
@@ -84,24 +86,28 @@ def test_padding_and_parts_do_not_change_the_loss_or_its_gradient(variant: str) 
         torch.testing.assert_close(gradient, gradients[0], **SUMS)
 
 
-def test_a_step_on_parts_is_the_step_on_the_whole() -> None:
-    phase = make_phase(clip=None)
-    moved = []
+def test_accumulated_gradients_are_those_of_the_whole_batch() -> None:
+    found = []
     for batch in (a_batch(), as_one_part(a_batch())):
         model = make_model()
-        descent = torch.optim.SGD(model.parameters(), lr=1.0)
-        loss = _step(model, batch, [descent], phase, Processes(), None)
+        loss = accumulate_gradients(model, batch, Processes())
         assert loss == pytest.approx(row_by_row(make_model(), batch).item(), rel=1e-5)
-        moved.append(model.state_dict())
-    torch.testing.assert_close(moved[0], moved[1], **SUMS)
+        found.append({name: p.grad for name, p in model.named_parameters()})
+    torch.testing.assert_close(found[0], found[1], **SUMS)
 
 
-def test_the_gradient_is_clipped_to_the_length_that_the_phase_says() -> None:
-    model = make_model()
-    before = torch.cat([p.detach().flatten() for p in model.parameters()])
-    descent = torch.optim.SGD(model.parameters(), lr=1.0)
-    _step(model, a_batch(), [descent], make_phase(clip=0.01), Processes(), None)
-    after = torch.cat([p.detach().flatten() for p in model.parameters()])
+def test_the_gradient_is_clipped_to_the_length_that_the_phase_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def descent(model: Decoder, phase: Phase) -> list[torch.optim.Optimizer]:
+        groups = [{"params": list(model.parameters()), "base_lr": 1.0}]
+        return [torch.optim.SGD(groups, lr=1.0)]
+
+    monkeypatch.setattr(loop, "build_optimizers", descent)
+    before, after = (
+        torch.cat([p.detach().flatten() for p in model.parameters()])
+        for model in (make_model(), train_model(tmp_path, [make_phase(steps=1, clip=0.01)]))
+    )
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
@@ -126,7 +132,7 @@ def test_a_question_is_learned_from_its_answer_on() -> None:
 
 
 def test_metrics_say_every_few_steps_and_at_the_end_how_it_goes(tmp_path: Path) -> None:
-    seen: list[Tick] = []
+    seen: list[StepMetrics] = []
     phases = [
         make_phase(name="first", steps=13, warmup_steps=5),
         make_phase(name="second", steps=12, schedule="linear", floor=0.0),
@@ -157,35 +163,26 @@ def test_tensorboard_reads_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_does_not(tmp_path: Path) -> None:
-    weights = []
-    for number, seed in enumerate((1, 1, 2)):
-        model = make_model(dropout=0.1)
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        train(model, [make_phase(steps=5)], training_data(), folder, seed=seed)
-        weights.append(model.head.weight)
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
+    first, again, other = (
+        train_model(tmp_path / str(number), [make_phase(steps=5)], dropout=0.1, seed=seed)
+        for number, seed in enumerate((1, 1, 2))
+    )
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
 
 
 def test_training_leaves_the_randomness_of_others_alone(tmp_path: Path) -> None:
     torch.manual_seed(9)
+    make_model()
     expected = torch.rand(3)
-    model = make_model(dropout=0.3)
     torch.manual_seed(9)
-    train(model, [make_phase(steps=3)], training_data(), tmp_path, seed=0)
+    train_model(tmp_path, [make_phase(steps=3)], dropout=0.3)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_loss_that_is_no_number_ends_training_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no longer a number at step \d+ of the phase \"mixed\""):
         train_model(tmp_path, [make_phase(steps=60, lr=1e30, clip=None)])
-
-
-def test_a_phase_that_has_nothing_to_learn_from_is_a_sentence(tmp_path: Path) -> None:
-    nothing = replace(training_data(), documents=())
-    with pytest.raises(UserError, match='the phase "mixed" of the recipe needs documents'):
-        train(make_model(), [make_phase()], nothing, tmp_path, seed=0)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -205,3 +202,13 @@ def test_a_tiny_model_of_every_variant_learns_20_questions_by_heart(
     assert len(asked) == 20
     assert [answer.text for answer in answers] == [question.answer for question in asked]
     assert all(answer.closed for answer in answers)
+
+
+def test_the_peak_of_memory_grows_with_what_is_held_and_stays() -> None:
+    before = peak_memory()
+    held = bytearray(b"x") * (300 * 2**20)
+    during = peak_memory()
+    assert during > 280
+    del held
+    assert peak_memory() > during - 8  # the kernel counts in batches
+    assert during >= before

@@ -6,20 +6,21 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from training_samples import make_phase, read_metrics, train_model
+from training_samples import make_phase, read_metrics, same_weights, train_model
 
+from wherefrom.corpus import batches
 from wherefrom.errors import Stopped
 from wherefrom.model.decoder import Decoder
-from wherefrom.training.loop import Observer, Tick
-from wherefrom.training.recipes import Mixture, Phase
+from wherefrom.training.loop import Observer, StepMetrics
+from wherefrom.training.recipes import Mixture
 
 PHASES = {
     kind: [
@@ -43,140 +44,129 @@ PHASES = {
 }
 
 
-def interrupt_at(step: int) -> Observer:
-    """Ctrl-C while the loop tells of that step."""
+def interrupt_at(step: int, number: signal.Signals = signal.SIGINT) -> Observer:
+    """A signal while the loop logs that step."""
 
-    def observe(tick: Tick, model: Decoder) -> None:
-        if tick.step == step:
-            signal.raise_signal(signal.SIGINT)
+    def observe(metrics: StepMetrics, model: Decoder) -> None:
+        if metrics.step == step:
+            signal.raise_signal(number)
 
     return observe
 
 
 def crash_at(step: int) -> Observer:
-    """The step is told of and then nothing more is done, as with a kill."""
+    """The step is logged and then nothing more is done, as with a kill."""
 
-    def observe(tick: Tick, model: Decoder) -> None:
-        if tick.step == step:
+    def observe(metrics: StepMetrics, model: Decoder) -> None:
+        if metrics.step == step:
             raise MemoryError
 
     return observe
-
-
-def same_weights(a: Decoder, b: Decoder) -> bool:
-    ours, theirs = a.state_dict(), b.state_dict()
-    return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def curve(folder: Path) -> list[tuple[int, float, float, int]]:
     return [(x["step"], x["loss"], x["lr"], x["tokens"]) for x in read_metrics(folder)]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Decoder, Path]]:
+    """Runs of both optimizers that were not stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "POOL", 64)
+        return {
+            kind: (train_model(folder / kind, PHASES[kind], dropout=0.1), folder / kind)
+            for kind in PHASES
+        }
+
+
 @pytest.mark.usefixtures("small_pools")
 class TestInOneProcess:
+    @pytest.fixture
+    def parts(self, tmp_path: Path) -> Path:
+        return tmp_path / "parts"
+
+    def resume(self, parts: Path, kind: str, whole: dict[str, tuple[Decoder, Path]]) -> None:
+        """Go on, and end where the run that was not stopped ended."""
+        resumed = train_model(parts, PHASES[kind], dropout=0.1, resume=True)
+        model, folder = whole[kind]
+        assert same_weights(model, resumed)
+        assert curve(parts) == curve(folder)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     @pytest.mark.parametrize("kind", ["adamw", "muon"])
-    @pytest.mark.parametrize("dropout", [0.0, 0.2])
     # in the first phase, with its last step, in the second phase, with the very last step
     @pytest.mark.parametrize("step", [10, 14, 20, 27])
-    def test_after_ctrl_c_it_goes_on_to_the_same_weights(
-        self, tmp_path: Path, kind: str, dropout: float, step: int
+    def test_after_ctrl_c_or_sigterm_it_goes_on_to_the_same_weights(
+        self, parts: Path, whole, kind: str, step: int, number: signal.Signals
     ) -> None:
-        phases = PHASES[kind]
-        whole = train_model(tmp_path / "whole", phases, dropout=dropout)
-        parts = tmp_path / "parts"
-        stop = interrupt_at(step)
+        stop = interrupt_at(step, number)
         if step < 27:
-            with pytest.raises(Stopped):
-                train_model(parts, phases, dropout=dropout, observe=stop)
+            with pytest.raises(Stopped) as end:
+                train_model(parts, PHASES[kind], dropout=0.1, observe=stop)
+            assert end.value.signal_number == number
         else:  # asked for when all steps were done: it may as well finish
-            train_model(parts, phases, dropout=dropout, observe=stop)
-        resumed = train_model(parts, phases, dropout=dropout, resume=True)
-        assert same_weights(whole, resumed)
-        assert curve(parts) == curve(tmp_path / "whole")
+            train_model(parts, PHASES[kind], dropout=0.1, observe=stop)
+        self.resume(parts, kind, whole)
 
     @pytest.mark.parametrize("kind", ["adamw", "muon"])
     @pytest.mark.parametrize("step", [10, 14, 20, 27])
-    def test_after_a_crash_it_goes_on_to_the_same_weights_and_tells_no_step_twice(
-        self, tmp_path: Path, kind: str, step: int
+    def test_after_a_crash_it_goes_on_to_the_same_weights_and_logs_no_step_twice(
+        self, parts: Path, whole, kind: str, step: int
     ) -> None:
-        phases = PHASES[kind]
-        whole = train_model(tmp_path / "whole", phases, dropout=0.1)
-        parts = tmp_path / "parts"
+        crash = crash_at(step)
         with pytest.raises(MemoryError):
-            train_model(parts, phases, dropout=0.1, observe=crash_at(step), checkpoint_every=0)
-        assert read_metrics(parts)[-1]["step"] == step  # told of and not in a checkpoint
-        resumed = train_model(parts, phases, dropout=0.1, resume=True)
-        assert same_weights(whole, resumed)
-        assert curve(parts) == curve(tmp_path / "whole")
+            train_model(parts, PHASES[kind], dropout=0.1, observe=crash, checkpoint_every=0)
+        assert read_metrics(parts)[-1]["step"] == step  # logged and not in a checkpoint
+        self.resume(parts, kind, whole)
         board = EventAccumulator(str(parts / "events")).Reload()
         assert [event.step for event in board.Scalars("loss")] == [10, 14, 20, 27]
 
-    def test_it_may_be_stopped_again_and_again(self, tmp_path: Path) -> None:
-        phases = PHASES["muon"]
-        whole = train_model(tmp_path / "whole", phases)
+    def test_it_may_be_stopped_again_and_again(self, parts: Path, whole) -> None:
         for step in (10, 20):
+            stop = interrupt_at(step)
             with pytest.raises(Stopped):
-                train_model(tmp_path / "parts", phases, resume=True, observe=interrupt_at(step))
-        assert same_weights(whole, train_model(tmp_path / "parts", phases, resume=True))
+                train_model(parts, PHASES["muon"], dropout=0.1, resume=True, observe=stop)
+        self.resume(parts, "muon", whole)
 
-    def test_without_any_checkpoint_it_starts_over(self, tmp_path: Path) -> None:
-        phases = PHASES["adamw"]
-        whole = train_model(tmp_path / "whole", phases)
+    def test_without_any_checkpoint_it_starts_over(self, parts: Path, whole) -> None:
         with pytest.raises(MemoryError):
-            train_model(tmp_path / "parts", phases, observe=crash_at(10))
-        assert same_weights(whole, train_model(tmp_path / "parts", phases, resume=True))
-        assert curve(tmp_path / "parts") == curve(tmp_path / "whole")
+            train_model(parts, PHASES["adamw"], dropout=0.1, observe=crash_at(10))
+        self.resume(parts, "adamw", whole)
 
-    def test_a_broken_newest_checkpoint_costs_steps_and_not_the_result(
-        self, tmp_path: Path
+    def test_a_broken_checkpoint_and_a_torn_line_cost_steps_and_not_the_result(
+        self, parts: Path, whole
     ) -> None:
-        phases = PHASES["muon"]
-        whole = train_model(tmp_path / "whole", phases)
-        parts = tmp_path / "parts"
+        crash = crash_at(20)
         with pytest.raises(MemoryError):
-            train_model(parts, phases, observe=crash_at(20), checkpoint_every=0)
+            train_model(parts, PHASES["muon"], dropout=0.1, observe=crash, checkpoint_every=0)
         newest = max((parts / "checkpoints").glob("*.safetensors"))
         newest.write_bytes(newest.read_bytes()[:-1])
-        assert same_weights(whole, train_model(parts, phases, resume=True))
-        assert curve(parts) == curve(tmp_path / "whole")
-
-    def test_a_metrics_line_cut_short_is_dropped(self, tmp_path: Path) -> None:
-        phases = PHASES["adamw"]
-        train_model(tmp_path / "whole", phases)
-        parts = tmp_path / "parts"
-        with pytest.raises(Stopped):
-            train_model(parts, phases, observe=interrupt_at(10))
         with open(parts / "metrics.jsonl", "a") as file:
             file.write('{"phase": "read", "step": 1')
-        train_model(parts, phases, resume=True)
-        assert curve(parts) == curve(tmp_path / "whole")
+        self.resume(parts, "muon", whole)
 
-    def test_minutes_are_replayed_step_by_step(self, tmp_path: Path) -> None:
-        def phases() -> list[Phase]:
-            return [make_phase(steps=None, minutes=0.6 / 60, optimizer="muon")]
-
-        whole = train_model(tmp_path / "whole", phases(), checkpoint_every=0.1)
-        # a run that was killed early: its record of the pace is there and its checkpoints are not
-        parts = tmp_path / "parts"
+    def test_minutes_are_replayed_step_by_step(self, tmp_path: Path, parts: Path) -> None:
+        phases = [make_phase(steps=None, minutes=0.6 / 60, optimizer="muon")]
+        first = train_model(tmp_path / "first", phases, checkpoint_every=0.1)
+        # a run that was killed early: its record of the clock is there, its checkpoints are not
         parts.mkdir()
-        shutil.copy(tmp_path / "whole" / "pace.jsonl", parts)
-        resumed = train_model(parts, phases(), resume=True)
-        assert same_weights(whole, resumed)
-        assert curve(parts) == curve(tmp_path / "whole")
+        shutil.copy(tmp_path / "first" / "pace.jsonl", parts)
+        assert same_weights(first, train_model(parts, phases, resume=True))
+        assert curve(parts) == curve(tmp_path / "first")
 
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
-    """Until the run in `folder` has told of that step and has a checkpoint to go on from."""
+    """Until the run in `folder` has logged that step and has a checkpoint to go on from."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
-        if (folder / "metrics.jsonl").exists() and any(folder.glob("checkpoints/*.json")):
-            told = (folder / "metrics.jsonl").read_text().splitlines()
-            if told and f'"step": {step},' in "".join(told):
-                return
+        logged = "".join(path.read_text() for path in folder.glob("metrics.jsonl"))
+        if f'"step": {step},' in logged and any(folder.glob("checkpoints/*.json")):
+            return
         time.sleep(0.01)
     pytest.fail(f"no step {step} within a minute")
 
@@ -191,13 +181,17 @@ class TestRealProcesses:
         self, tmp_path: Path, small_world: Path, quick_recipe: Path, command, start_process: Start
     ) -> None:
         files = [small_world / name for name in ("documents.txt", "train.tsv", "dev.tsv")]
-        options = ["--recipe", quick_recipe, "--steps", 120, "--seed", 4, "--quiet"]
+        options = ["--recipe", quick_recipe, "--steps", 90, "--set-aside", 0, "--quiet"]
         whole = tmp_path / "whole"
         assert command("study", *files, "--out", whole, *options).code == 0
         parts = tmp_path / "parts"
         arguments = ("study", *files, "--out", parts, *options, "--checkpoint-every", "0.05")
         process = start_process(*arguments)
         wait_for(process, parts, 30)
+        second = command(*arguments, "--resume")
+        assert second.code == 2
+        assert f"is in use by process {process.pid} on {socket.gethostname()};" in second.err
+        assert second.err.count("\n") == 1
         os.kill(process.pid, signal.SIGKILL)
         assert end(process)[0] == -signal.SIGKILL
         assert not (parts / "model.safetensors").exists()
@@ -207,18 +201,26 @@ class TestRealProcesses:
             assert (parts / name).read_bytes() == (whole / name).read_bytes()
         assert curve(parts) == curve(whole)
 
-    def test_ctrl_c_saves_says_how_to_go_on_and_ends_in_the_same_bytes(
-        self, tmp_path: Path, small_world: Path, quick_recipe: Path, command, start_process: Start
+    @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_a_signal_saves_says_how_to_go_on_and_ends_in_the_same_bytes(
+        self,
+        tmp_path: Path,
+        small_world: Path,
+        quick_recipe: Path,
+        command,
+        start_process: Start,
+        number: signal.Signals,
+        status: int,
     ) -> None:
         first = ("pretrain", "synthesizer", small_world / "documents.txt", "--recipe", quick_recipe)
-        options = ("--steps", 120, "--seed", 4, "--quiet")
+        options = ("--steps", 90, "--seed", 4, "--quiet")
         whole, parts = tmp_path / "whole", tmp_path / "parts"
         assert command(*first, "--out", whole, *options).code == 0
         process = start_process(*first, "--out", parts, *options, "--checkpoint-every", "0.05")
         wait_for(process, parts, 30)
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         code, out, err = end(process)
-        assert (code, out) == (130, "")
+        assert (code, out) == (status, "")
         said = "wherefrom: stopped; go on with it by repeating the command with --resume."
         assert err.strip() == said
         assert json.loads((parts / "run.json").read_text())["status"] == "stopped"
@@ -245,13 +247,10 @@ class TestRefusals:
     def stopped(self, arguments: list[object], command, monkeypatch) -> list[object]:
         """The arguments of a run that Ctrl-C stopped at its tenth step."""
         with monkeypatch.context() as patch:
-            patch.setattr("wherefrom.cli.train.TrainingProgress.__call__", self._interrupt)
+            stop = "wherefrom.cli.train.TrainingProgress.__call__"
+            patch.setattr(stop, lambda *_: signal.raise_signal(signal.SIGINT))
             assert command(*arguments).code == 130
         return arguments
-
-    @staticmethod
-    def _interrupt(progress: object, tick: Tick, model: Decoder) -> None:
-        signal.raise_signal(signal.SIGINT)
 
     @pytest.mark.parametrize(
         ("more", "sentence"),
@@ -289,24 +288,39 @@ class TestRefusals:
         assert (ended.code, ended.err.count("\n")) == (2, 1)
         assert "already holds a run; add --resume to go on with it" in ended.err
 
-    def test_a_folder_that_is_not_a_run_is_left_alone(
-        self, arguments: list[object], command, tmp_path: Path
+    @pytest.mark.parametrize("inside", ["a file", "nothing but a file"])
+    def test_what_is_not_a_run_is_left_alone(
+        self, arguments: list[object], command, tmp_path: Path, inside: str
     ) -> None:
-        (tmp_path / "run").mkdir()
-        (tmp_path / "run" / "thesis.tex").write_text("mine")
+        mine = tmp_path / "run"
+        if inside == "a file":
+            mine.mkdir()
+            mine = mine / "thesis.tex"
+        mine.write_text("mine")
         for more in ((), ("--resume",)):
             ended = command(*arguments, *more)
             assert (ended.code, ended.err.count("\n")) == (2, 1)
             assert "run exists and is not a run; choose another --out." in ended.err
-        assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.tex"]
+        assert mine.read_text() == "mine"
+        assert set((tmp_path / "run").rglob("*")) <= {mine}
 
-    def test_a_file_in_place_of_a_folder_is_left_alone(
-        self, arguments: list[object], command, tmp_path: Path
+    def test_other_threads_or_libraries_are_warned_of_and_recorded(
+        self, stopped: list[object], command, tmp_path: Path
     ) -> None:
-        (tmp_path / "run").write_text("mine")
-        ended = command(*arguments, "--resume")
-        assert (ended.code, ended.err.count("\n")) == (2, 1)
-        assert (tmp_path / "run").read_text() == "mine"
+        record = tmp_path / "run" / "run.json"
+        info = json.loads(record.read_text())
+        now = info["versions"]
+        was = {**now, "threads": "31", "tokenizers": "0.1", "wherefrom": "0.0"}
+        record.write_text(json.dumps({**info, "versions": was}))
+        ended = command(*(word for word in stopped if word != "--quiet"), "--resume")
+        assert ended.code == 0
+        (warning,) = [line for line in ended.err.splitlines() if "to the last bit" in line]
+        assert f"threads was 31 and is now {now['threads']}" in warning
+        assert f"tokenizers was 0.1 and is now {now['tokenizers']}." in warning
+        assert "torch" not in warning
+        info = json.loads(record.read_text())
+        assert info["versions"] == now
+        assert info["earlier_versions"] == [was]
 
     def test_resume_of_nothing_starts_and_of_a_finished_run_changes_nothing(
         self, arguments: list[object], command, tmp_path: Path
@@ -314,5 +328,6 @@ class TestRefusals:
         first = command(*arguments, "--resume", "--json")
         assert first.code == 0
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
-        assert command(*arguments, "--resume", "--json").out == first.out
+        again = command(*arguments, "--resume", "--json")
+        assert (again.code, again.out, again.err) == (0, first.out, "")
         assert {path: path.stat().st_mtime_ns for path in before} == before

@@ -16,6 +16,7 @@ from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
 from wherefrom.training.loop import Observer, train
 from wherefrom.training.recipes import Mixture, Phase
+from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData
 
 FIRST = ("Ada", "Bo", "Cleo", "Dag", "Eva")
@@ -78,29 +79,31 @@ def make_model(variant: str = "llama", *, dropout: float = 0.0, width: int = 16)
     return Decoder(config).initialise(torch.Generator().manual_seed(5))
 
 
+def make_job(folder: Path, phases: Sequence[Phase], model: Decoder, seed: int = 3) -> TrainingJob:
+    folder.mkdir(exist_ok=True)
+    return TrainingJob(folder, "test", phases, model.config, tokens(), seed)
+
+
 def train_model(
     folder: Path,
     phases: Sequence[Phase],
     *,
     variant: str = "llama",
     dropout: float = 0.0,
+    seed: int = 3,
     resume: bool = False,
     observe: Observer | None = None,
-    checkpoint_every: float = 1e9,
+    checkpoint_every: float = 1e8,
 ) -> Decoder:
-    folder.mkdir(exist_ok=True)
     model = make_model(variant, dropout=dropout)
-    train(
-        model,
-        phases,
-        training_data(),
-        folder,
-        seed=3,
-        resume=resume,
-        observe=observe,
-        checkpoint_every=checkpoint_every,
-    )
+    settings = Runtime(resume=resume, checkpoint_every=checkpoint_every)
+    train(model, training_data(), make_job(folder, phases, model, seed), settings, observe=observe)
     return model
+
+
+def same_weights(a: Decoder, b: Decoder) -> bool:
+    ours, theirs = a.state_dict(), b.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+import torch.distributed as dist
 from training_samples import make_model, make_phase, read_metrics, training_data
 
 from wherefrom.corpus import batches
@@ -19,42 +23,39 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.training import loop
 from wherefrom.training.checkpoint import save_weights, whole_weights
 from wherefrom.training.distributed import Processes, end_process, join_processes
-from wherefrom.training.jobs import Settings, TrainingJob, run_training
-from wherefrom.training.loop import Tick
+from wherefrom.training.jobs import run_training
+from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import load_recipe
+from wherefrom.training.settings import Settings
 from wherefrom.training.sources import stream_for
 
 STEPS = 12
 LOG_EVERY = 3
 
 
-def settings_for(recipe: Path, *, shard: bool = False, resume: bool = False) -> Settings:
-    loaded = load_recipe(str(recipe)).model_copy(update={"dropout": 0.0})
-    return Settings(recipe=loaded, variant="llama", shard=shard, resume=resume)
-
-
-def lesson_for(kind: str, world: Path) -> TrainingJob:
+def train_one(
+    kind: str, world: Path, recipe: Path, out: Path, observe: Observer | None = None, **options: Any
+) -> None:
     """Batches of several parts, one of them smaller than the number of processes."""
-    return TrainingJob(
+    loaded = load_recipe(str(recipe)).model_copy(update={"dropout": 0.0})
+    settings = Settings(recipe=loaded, variant="llama", **options)
+    job = settings.job(
+        out,
         kind="study",
         phases=[make_phase(optimizer=kind, steps=STEPS, batch_examples=7)],
         corpus=read_documents(world / "documents.txt"),
         questions=read_questions(world / "train.tsv"),
     )
-
-
-def interrupt(tick: Tick, model: Decoder) -> None:
-    signal.raise_signal(signal.SIGINT)
+    run_training(job, settings, observe=observe)
 
 
 def descend(processes: Processes) -> dict[str, torch.Tensor]:
     """The weights after one plain step against the gradient, whose length it therefore shows."""
-    phase = make_phase(clip=None, batch_examples=7)
     model = make_model()
     runner = processes.wrap(model)
-    batch = stream_for(phase, training_data(), [1]).pool(0)[0]
-    descent = torch.optim.SGD(model.parameters(), lr=1.0)
-    loop._step(runner, batch, [descent], phase, processes, None)
+    batch = stream_for(make_phase(batch_examples=7), training_data(), [1]).pool(0)[0]
+    loop.accumulate_gradients(runner, batch, processes)
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
     return whole_weights(model)
 
 
@@ -65,35 +66,52 @@ def work(world: Path, recipe: Path, out: Path) -> None:
         if rank == 0:
             save_weights(out / f"step-{engine}.safetensors", weights)
     for kind in ("adamw", "muon"):
-        lesson = lesson_for(kind, world)
-        run_training(lesson, settings_for(recipe), out / f"ddp-{kind}")
+        train_one(kind, world, recipe, out / f"ddp-{kind}")
         pieces: set[tuple[int, int]] = set()
 
-        def look(tick: Tick, model: Decoder, pieces: set[tuple[int, int]] = pieces) -> None:
+        def look(_: StepMetrics, model: Decoder, pieces: set[tuple[int, int]] = pieces) -> None:
             head: Any = model.head.weight
             pieces.add((head.to_local().numel(), head.numel()))
 
-        run_training(lesson, settings_for(recipe, shard=True), out / f"fsdp-{kind}", observe=look)
+        train_one(kind, world, recipe, out / f"fsdp-{kind}", look, shard=True)
         (out / f"pieces-{kind}-{rank}.json").write_text(json.dumps(sorted(pieces)))
     for shard in (False, True):
-        lesson = lesson_for("muon", world)
         folder = out / f"resumed-{'fsdp' if shard else 'ddp'}"
-        try:
-            run_training(lesson, settings_for(recipe, shard=shard), folder, observe=interrupt)
-        except Stopped:
-            assert read_metrics(folder)[-1]["step"] < STEPS
-        else:
-            raise AssertionError("it was asked to stop")
-        run_training(lesson, settings_for(recipe, shard=shard, resume=True), folder)
+
+        def stop(*_: object) -> None:
+            if rank == 1:  # whichever process gets the signal, all stop
+                signal.raise_signal(signal.SIGTERM)
+
+        with pytest.raises(Stopped) as end:
+            train_one("muon", world, recipe, folder, stop, shard=shard)
+        assert end.value.signal_number == signal.SIGTERM
+        assert read_metrics(folder)[-1]["step"] < STEPS
+        train_one("muon", world, recipe, folder, shard=shard, resume=True)
     try:
-        run_training(lesson, settings_for(recipe), out / "ddp-adamw")
+        train_one("adamw", world, recipe, out / "ddp-adamw")
     except UserError as refusal:
         (out / f"refusal-{rank}").write_text(str(refusal))
+
+
+def wait_and_fail(out: Path) -> None:
+    """Rank 0 works for longer than gloo waits, which is fine; then it fails, and all fail."""
+    dist.init_process_group("gloo", timeout=timedelta(seconds=1))
+    processes = join_processes()
+    processes.on_rank0(lambda: time.sleep(3))
+    (out / f"waited-{processes.rank}").touch()
+    began = time.monotonic()
+    try:
+        processes.on_rank0(lambda: 1 // 0)
+    except (ZeroDivisionError, RuntimeError) as failure:
+        seconds = time.monotonic() - began
+        record = {"type": type(failure).__name__, "says": str(failure), "seconds": seconds}
+        (out / f"failed-{processes.rank}.json").write_text(json.dumps(record))
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     batches.POOL = 64
     loop.LOG_EVERY = LOG_EVERY
-    work(*map(Path, sys.argv[1:]))
+    arguments = [Path(word) for word in sys.argv[1:]]
+    work(*arguments) if len(arguments) > 1 else wait_and_fail(*arguments)
     end_process(0)

@@ -30,8 +30,8 @@ def make_study(out: Path, recipe: Path, *, people: int = 40) -> None:
     import torch
 
     from wherefrom.study import embedded_files, run_study
-    from wherefrom.training.jobs import Budget, Settings
-    from wherefrom.training.recipes import load_recipe
+    from wherefrom.training.recipes import Budget, load_recipe
+    from wherefrom.training.settings import Settings
 
     torch.set_num_threads(1)
     files = embedded_files(out / "world", people=people, seed=2)

@@ -127,10 +127,12 @@ def _run() -> int:
         echo_err(f"wherefrom: {_in_a_sentence(mistake)}")
         return mistake.exit_code
     except (click.Abort, KeyboardInterrupt) as end:
-        saved = isinstance(end, Stopped) or isinstance(end.__cause__, Stopped)
-        how = "; go on with it by repeating the command with --resume" if saved else ""
-        echo_err(f"wherefrom: stopped{how}.")
-        return 130
+        saved = end if isinstance(end, Stopped) else end.__cause__
+        if not isinstance(saved, Stopped):
+            echo_err("wherefrom: stopped.")
+            return 130
+        echo_err("wherefrom: stopped; go on with it by repeating the command with --resume.")
+        return 128 + saved.signal_number
     except BrokenPipeError:
         sys.stderr.close()
         return 1

@@ -12,7 +12,7 @@ from wherefrom.cli.output import is_verbose
 
 if TYPE_CHECKING:
     from wherefrom.model.decoder import Decoder
-    from wherefrom.training.loop import Tick
+    from wherefrom.training.loop import StepMetrics
 
 LINE_EVERY = 15.0  # seconds, when stderr is not a terminal
 
@@ -39,7 +39,7 @@ class TrainingProgress:
         if not self._quiet:
             click.echo(sentence, err=True)
 
-    def __call__(self, tick: Tick, model: Decoder) -> None:
+    def __call__(self, tick: StepMetrics, model: Decoder) -> None:
         if self._quiet:
             return
         text = f"loss {tick.loss:.3f}  {tick.tokens_per_second:,.0f} tokens/s"
@@ -51,7 +51,7 @@ class TrainingProgress:
                 f"{tick.phase}  {tick.progress:4.0%}  {tick.seconds:5.0f} s  {text}", err=True
             )
 
-    def _draw(self, tick: Tick, text: str) -> None:
+    def _draw(self, tick: StepMetrics, text: str) -> None:
         if self._bar is None or tick.phase != self._phase:
             self._close()
             self._open(tick.phase)

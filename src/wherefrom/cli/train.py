@@ -16,7 +16,7 @@ from wherefrom.cli.report import write_study_report
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
-    from wherefrom.training.jobs import Settings
+    from wherefrom.training.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -82,14 +82,9 @@ def settings_from(
     **rest: Any,
 ) -> Settings:
     """The shared options, checked."""
-    from wherefrom.model.mixers import find_variant
-    from wherefrom.training.jobs import Budget, Settings
-    from wherefrom.training.recipes import load_recipe
+    from wherefrom.training.recipes import Budget, load_recipe
+    from wherefrom.training.settings import Settings
 
-    if not 0 <= seed < 2**31:
-        raise UserError(f"--seed must be between 0 and {2**31 - 1}, not {seed}.")
-    if variant is not None:
-        find_variant(variant)
     return Settings(
         recipe=load_recipe(recipe),
         variant=variant,
@@ -196,16 +191,17 @@ def pretrain(
 ) -> None:
     """Train VARIANT on the documents of CORPUS alone."""
     from wherefrom.corpus.documents import read_documents
-    from wherefrom.training.jobs import TrainingJob, run_training
+    from wherefrom.training.jobs import run_training
 
     settings = settings_from(variant=variant, **options)
-    lesson = TrainingJob(
+    job = settings.job(
+        out,
         kind="pretrain",
         phases=settings.budget.divide(settings.recipe.pretraining()),
         corpus=read_documents(corpus),
     )
     with TrainingProgress(quiet=quiet) as progress:
-        run = run_training(lesson, settings, out, observe=progress)
+        run = run_training(job, settings, observe=progress, say=progress.say)
     _tell(run.info, out, as_json)
 
 
@@ -235,7 +231,7 @@ def finetune(
     """Teach RUN (or, with --scratch, a new model) to answer the questions of TSV."""
     from wherefrom.corpus.documents import read_documents
     from wherefrom.corpus.questions import read_questions
-    from wherefrom.training.jobs import TrainingJob, run_training
+    from wherefrom.training.jobs import run_training
     from wherefrom.training.run_folder import load_run
 
     if len(start) != (2 if scratch else 1):
@@ -247,7 +243,8 @@ def finetune(
     asked.require_answers()
     if scratch:
         settings = settings_from(variant=start[0], **options)
-        lesson = TrainingJob(
+        job = settings.job(
+            out,
             kind="scratch",
             phases=settings.budget.divide([settings.recipe.scratch]),
             questions=asked,
@@ -256,14 +253,15 @@ def finetune(
     else:
         _refuse_shape(start[0], options)
         settings = settings_from(**options)
-        lesson = TrainingJob(
+        job = settings.job(
+            out,
             kind="finetune",
             phases=settings.budget.divide(settings.recipe.finetuning()),
             questions=asked,
             parent=load_run(start[0]),
         )
     with TrainingProgress(quiet=quiet) as progress:
-        run = run_training(lesson, settings, out, observe=progress)
+        run = run_training(job, settings, observe=progress, say=progress.say)
     _tell(run.info, out, as_json)
 
 

@@ -97,6 +97,7 @@ def _leave_out(paths: tuple[Path, ...], name: str, quiet: bool, **options: Any) 
         twin_folder,
     )
     from wherefrom.training.run_folder import load_run
+    from wherefrom.training.settings import Runtime
 
     if len(paths) != 1:
         raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")
@@ -113,10 +114,12 @@ def _leave_out(paths: tuple[Path, ...], name: str, quiet: bool, **options: Any) 
         return leave_out(
             run,
             about,
-            device=options["device"],
-            resume=options["resume"],
+            settings=Runtime(
+                device=options["device"],
+                resume=options["resume"],
+                checkpoint_every=options["checkpoint_every"],
+            ),
             observe=progress,
-            checkpoint_every=options["checkpoint_every"],
         )
 
 

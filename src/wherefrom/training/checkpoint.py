@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,14 @@ from torch.optim import Optimizer
 
 from wherefrom.corpus.batches import StreamPosition
 from wherefrom.storage import make_folder, sha256_of, write_json, write_whole
-from wherefrom.training.distributed import gather, shard_like
+from wherefrom.training.distributed import Processes, gather, shard_like
 
 KEPT = 2
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a training stands: all the numbers that are not tensors."""
+class TrainingState:
+    """Where a training is: all the numbers that are not tensors."""
 
     phase: int = 0
     step: int = 0  # in this phase
@@ -42,40 +43,34 @@ class Progress:
 
 def save_checkpoint(
     folder: Path,
-    progress: Progress,
+    state: TrainingState,
     model: nn.Module,
     optimizers: Sequence[Optimizer],
-    *,
-    writes: bool = True,
+    processes: Processes | None = None,
 ) -> None:
     """Write a checkpoint and drop those older than the newest two.
 
-    Of several processes all take part, since each may hold a piece of the tensors; one `writes`.
+    All processes take part, since each may hold a piece of the tensors; rank 0 writes.
     """
     tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
     for index, optimizer in enumerate(optimizers):
-        for parameter, state in optimizer.state_dict()["state"].items():
-            for key, tensor in state.items():
+        for parameter, moments in optimizer.state_dict()["state"].items():
+            for key, tensor in moments.items():
                 tensors[f"optimizer/{index}/{parameter}/{key}"] = tensor
     tensors = {name: gather(tensor).contiguous() for name, tensor in tensors.items()}
-    if not writes:
+    if processes is not None and not processes.is_rank0:
         return
     make_folder(folder)
-    stem = f"step-{progress.total_steps:09d}"
+    stem = f"step-{state.total_steps:09d}"
     write_whole(folder / f"{stem}.safetensors", save(tensors))
     digest = sha256_of(folder / f"{stem}.safetensors")
-    write_json(folder / f"{stem}.json", {"sha256": digest, "progress": asdict(progress)})
-    _tidy(folder)
-
-
-def _tidy(folder: Path) -> None:
-    """Drop what is older than the newest two, and what a kill left half written."""
+    write_json(folder / f"{stem}.json", {"sha256": digest, "progress": asdict(state)})
     for old in sorted(folder.glob("step-*.json"))[:-KEPT]:
         old.unlink()
     for weights in folder.glob("step-*.safetensors"):
         if not weights.with_suffix(".json").exists():
             weights.unlink()
-    for torn in folder.glob(".step-*"):
+    for torn in folder.glob(".step-*"):  # left half written by a kill
         torn.unlink()
 
 
@@ -83,7 +78,7 @@ def _tidy(folder: Path) -> None:
 class Checkpoint:
     """A checkpoint read back."""
 
-    progress: Progress
+    state: TrainingState
     tensors: dict[str, Tensor]
 
     def restore_model(self, model: nn.Module) -> None:
@@ -110,28 +105,20 @@ class Checkpoint:
 def load_checkpoint(folder: Path) -> Checkpoint | None:
     """The newest checkpoint whose hash is right, or None when there is none."""
     for record in sorted(folder.glob("step-*.json"), reverse=True):
-        checkpoint = _load_if_good(record)
-        if checkpoint is not None:
-            return checkpoint
+        weights = record.with_suffix(".safetensors")
+        with suppress(OSError, ValueError, KeyError, TypeError):  # torn or missing
+            content: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+            if content["sha256"] != sha256_of(weights):
+                continue
+            fields = dict(content["progress"])
+            fields["place"] = StreamPosition(**fields["place"])
+            fields["pending_losses"] = tuple(fields["pending_losses"])
+            return Checkpoint(TrainingState(**fields), load_file(weights))
     return None
 
 
-def _load_if_good(record: Path) -> Checkpoint | None:
-    weights = record.with_suffix(".safetensors")
-    try:
-        content: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-        if content["sha256"] != sha256_of(weights):
-            return None
-        fields = dict(content["progress"])
-        fields["place"] = StreamPosition(**fields["place"])
-        fields["pending_losses"] = tuple(fields["pending_losses"])
-        return Checkpoint(progress=Progress(**fields), tensors=load_file(weights))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights by name, each in one piece; of several processes all must ask at once."""
+    """The weights by name, each in one piece; all processes must call it at once."""
     return {name: gather(tensor).contiguous() for name, tensor in model.state_dict().items()}
 
 

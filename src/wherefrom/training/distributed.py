@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache
 from typing import Any, NoReturn
 
 import torch
@@ -25,30 +27,16 @@ from wherefrom.errors import UserError
 from wherefrom.model.decoder import Block
 
 
-def shard(model: nn.Module) -> None:
-    """Spread a model over the processes in place, a block at a time, by PyTorch's FSDP."""
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    device = next(model.parameters()).device.type
-    mesh = init_device_mesh(device, (dist.get_world_size(),))
-    for module in model.modules():
-        if isinstance(module, Block):
-            fully_shard(module, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-
-
 def gather(tensor: Tensor) -> Tensor:
-    """The whole of a tensor; all processes must ask for it at once."""
+    """The whole of a tensor; all processes must call it at once."""
     piece: Any = tensor
-    whole: Tensor = piece.full_tensor() if _in_pieces(tensor) else tensor
+    whole: Tensor = piece.full_tensor() if _is_sharded(tensor) else tensor
     return whole
 
 
 def shard_like(tensor: Tensor, piece: Any) -> Tensor:
     """A whole tensor, which every process has, as the piece that this one keeps of it."""
-    if not _in_pieces(piece) or tensor.shape != piece.shape:
+    if not _is_sharded(piece) or tensor.shape != piece.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
@@ -56,8 +44,8 @@ def shard_like(tensor: Tensor, piece: Any) -> Tensor:
     return distribute_tensor(tensor, piece.device_mesh, piece.placements, src_data_rank=None)
 
 
-def _in_pieces(tensor: Tensor) -> bool:
-    return hasattr(tensor, "full_tensor")  # a DTensor, told without importing the class
+def _is_sharded(tensor: Tensor) -> bool:
+    return hasattr(tensor, "full_tensor")  # a DTensor, without importing the class
 
 
 @dataclass(frozen=True)
@@ -70,7 +58,7 @@ class Processes:
 
     @property
     def is_rank0(self) -> bool:
-        """Whether this one writes files and talks."""
+        """Whether this one writes files and prints."""
         return self.rank == 0
 
     def rows_of(self, batch: Batch) -> Batch:
@@ -86,13 +74,20 @@ class Processes:
         return MicroBatch(ids=ids, weights=weights)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as it is to be called in training."""
+        """The model as it is to be called in training; FSDP shards it in place."""
         if self.count == 1:
             return model
-        if self.sharded:
-            shard(model)
-            return model
-        return DistributedDataParallel(model)
+        if not self.sharded:
+            return DistributedDataParallel(model)
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(next(model.parameters()).device.type, (self.count,))
+        for module in model.modules():
+            if isinstance(module, Block):
+                fully_shard(module, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return model
 
     def accumulating(self, model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
         """Gradients travel once a step, with its last part."""
@@ -104,37 +99,56 @@ class Processes:
         return model.no_sync()
 
     def all_reduce_sum(self, number: float) -> float:
-        """The sum over processes."""
-        return self._reduce(number, sum_up=True)
+        return self._collect(number, lambda tensor: dist.all_reduce(tensor))
+
+    def all_reduce_max(self, number: float) -> float:
+        return self._collect(number, lambda tensor: dist.all_reduce(tensor, dist.ReduceOp.MAX))
 
     def broadcast(self, number: float) -> float:
-        """The leading process's number, for all."""
-        return self._reduce(number, sum_up=False)
+        """The number of rank 0, on every rank."""
+        return self._collect(number, lambda tensor: dist.broadcast(tensor, src=0))
 
-    def _reduce(self, number: float, *, sum_up: bool) -> float:
+    def _collect(self, number: float, collective: Callable[[Tensor], object]) -> float:
         if self.count == 1:
             return number
         tensor = torch.tensor([number], dtype=torch.float64)
-        if sum_up:
-            dist.all_reduce(tensor)
-        else:
-            dist.broadcast(tensor, src=0)
+        collective(tensor)
         return float(tensor.item())
 
     def on_rank0(self, act: Callable[[], object]) -> None:
-        """Let the leading process act while the others wait; what it refuses, all refuse."""
-        refusal: str | None = None
+        """Call `act` on rank 0 while the others wait for it, however long it takes.
+
+        Whatever it raises there is raised on every rank: a UserError and an interrupt as they
+        are, anything else as a RuntimeError, so that no rank goes on or waits alone.
+        """
+        if self.count == 1:
+            act()
+            return
+        failure: BaseException | None = None
         if self.is_rank0:
             try:
                 act()
-            except UserError as mistake:
-                refusal = str(mistake)
-        if self.count > 1:
-            told = [refusal]
-            dist.broadcast_object_list(told, src=0, device=torch.device("cpu"))
-            refusal = told[0]
-        if refusal is not None:
-            raise UserError(refusal)
+            except BaseException as raised:
+                failure = raised
+        kind = next((each for each in _PASSED_ON if isinstance(failure, each)), RuntimeError)
+        outcome: list[Any] = [None if failure is None else (_PASSED_ON.index(kind), str(failure))]
+        dist.broadcast_object_list(
+            outcome, src=0, group=_patient_group(), device=torch.device("cpu")
+        )
+        if failure is not None:
+            raise failure
+        if outcome[0] is not None:
+            number, message = outcome[0]
+            raise _PASSED_ON[number](message or "rank 0 failed")
+
+
+_PASSED_ON: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt, RuntimeError)
+
+
+@cache
+def _patient_group() -> Any:
+    """A group for waiting: judging may take longer than the half hour that gloo allows."""
+    return dist.new_group(backend="gloo", timeout=timedelta(days=365))
 
 
 def join_processes(*, sharded: bool = False) -> Processes:

@@ -7,6 +7,8 @@ own is given by its path. Every key is checked, and a misspelt one is answered w
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -109,6 +111,39 @@ class Phase(_Strict):
         if share == 0:
             return None
         return self.model_copy(update={"mixture": Mixture(question=share)})
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a command may train: one of these, or what the recipe says."""
+
+    minutes: float | None = None
+    epochs: float | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        given = {k: v for k, v in vars(self).items() if v is not None}
+        if len(given) > 1:
+            raise UserError(f"give one of --minutes, --epochs and --steps, not {len(given)}.")
+        for name, value in given.items():
+            if not 0 < value < 1e9:
+                raise UserError(f"--{name} must be a positive number, not {value}.")
+
+    def divide(self, phases: Sequence[Phase], *, whole: bool = True) -> list[Phase]:
+        """The phases, each with its share of this budget; `whole` spends all of it on them."""
+        if self == Budget():
+            return list(phases)
+        total = sum(phase.share for phase in phases) if whole else 1.0
+        result = []
+        for phase in phases:
+            part = phase.share / total
+            update = {
+                "minutes": None if self.minutes is None else self.minutes * part,
+                "epochs": None if self.epochs is None else self.epochs * part,
+                "steps": None if self.steps is None else max(1, round(self.steps * part)),
+            }
+            result.append(phase.model_copy(update=update))
+        return result
 
 
 class Recipe(_Strict):

@@ -7,11 +7,15 @@ only those whose hash is the recorded one.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
+import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -34,7 +38,9 @@ from wherefrom.training.checkpoint import load_weights, save_weights
 from wherefrom.training.recipes import RENAMED
 
 FORMAT = 1
-PARTS = {"twins", "world"}  # what a study may put into a folder before its model is started
+LOCK = "run.lock"
+PARTS = {"twins", "world", LOCK}  # what a study may put into a folder before its model is started
+DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # of `versions`, by rounding
 CONTENT = {  # what a job knows by its hash alone
     "corpus": "the corpus has",
     "documents": "the documents have",
@@ -60,13 +66,48 @@ class Run:
         return template if isinstance(template, str) else None
 
 
-def open_folder(folder: str | Path, job: dict[str, Any], *, resume: bool) -> Path:
-    """Make the folder of a new run, or check that an old one is this very job.
+@contextmanager
+def lock_run(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run folder, or raise a UserError that names who is in it.
+
+    The kernel holds the lock on `run.lock` and releases it when the process ends in whatever way,
+    so that a dead process keeps nobody out. The thread that holds a lock may take it again.
+    """
+    key, thread = folder.resolve(), threading.get_ident()
+    if _locked.get(key) == thread:
+        yield
+        return
+    with open(folder / LOCK, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read() or "another process"
+            raise UserError(
+                f"{folder} is in use by {owner}; wait until it ends, or choose another --out."
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        _locked[key] = thread
+        try:
+            yield
+        finally:
+            del _locked[key]
+            file.truncate(0)
+
+
+_locked: dict[Path, int] = {}  # folder -> the thread of this process that holds its lock
+
+
+def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
+    """Make the folder of a new run, or check that an old one is of this very job.
 
     `job` is everything that decides the weights. It is written down when a run starts, and a
     resumed run must match it key by key.
     """
-    folder = Path(folder)
     check_folder(folder, resume=resume)
     record = folder / "run.json"
     if record.exists():
@@ -76,7 +117,13 @@ def open_folder(folder: str | Path, job: dict[str, Any], *, resume: bool) -> Pat
                 f"{folder} cannot be resumed: {changed}; repeat the first command, or choose "
                 "another --out."
             )
-    return make_folder(folder)
+    make_folder(folder)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the folder holds a run that needs no more training."""
+    has_weights = (folder / "model.safetensors").exists()
+    return has_weights and bool(read_json(folder / "run.json")["status"] == "finished")
 
 
 def upgrade_job(job: Any) -> Any:
@@ -102,21 +149,33 @@ def check_folder(folder: Path, *, resume: bool) -> None:
             raise UserError(f"{folder} exists and is not a run; choose another --out.")
 
 
-def start_run(folder: Path, job: dict[str, Any], **details: Any) -> dict[str, Any]:
-    """Write run.json as training starts (or goes on) and return it."""
-    info = read_json(folder / "run.json") if (folder / "run.json").exists() else {}
+def start_run(
+    folder: Path, job: Mapping[str, Any], details: Mapping[str, Any], say: Callable[[str], None]
+) -> None:
+    """Write run.json as training starts or goes on; `say` when a resumed run may end otherwise."""
+    path = folder / "run.json"
+    before = read_json(path) if path.exists() else {}
+    now = versions()
     info = {
         "format": FORMAT,
         "job": job,
         "command": sys.argv,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        **info,
+        **before,
         **details,
         "status": "training",
-        "versions": versions(),
+        "versions": now,
     }
-    write_json(folder / "run.json", info)
-    return info
+    was = _dict(before.get("versions"))
+    changed = [key for key in DECIDES_BITS if was.get(key, now[key]) != now[key]]
+    if changed:
+        info["earlier_versions"] = [*before.get("earlier_versions", []), was]
+        names = ", ".join(f"{key} was {was[key]} and is now {now[key]}" for key in changed)
+        say(
+            f"{folder} goes on under other conditions than it started in, so its weights will "
+            f"not be those of an uninterrupted run to the last bit: {names}."
+        )
+    write_json(path, info)
 
 
 def update_run(folder: Path, **details: Any) -> dict[str, Any]:
@@ -177,6 +236,8 @@ def versions() -> dict[str, str]:
         "commit": commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "numpy": version("numpy"),
+        "tokenizers": version("tokenizers"),
         "threads": str(torch.get_num_threads()),
     }
 

@@ -58,9 +58,10 @@ from wherefrom.provenance.verdicts import (
 from wherefrom.recall.evaluate import score
 from wherefrom.storage import make_folder, write_json
 from wherefrom.training.distributed import join_processes
-from wherefrom.training.jobs import Settings, TrainingJob, run_training
+from wherefrom.training.jobs import run_training
 from wherefrom.training.loop import Observer
 from wherefrom.training.run_folder import Run, update_run
+from wherefrom.training.settings import Settings
 
 HALVES = ("a", "b")
 READERS = {"a": "reader-a", "b": "reader-b"}  # the half that a model does NOT read -> its folder
@@ -541,15 +542,16 @@ def _make_reader(
     # letters are no knowledge: chars tokens need those of all that will be read or asked
     letters = [*(person.question for person in people), *corpus.texts]
     read = halves.corpus_of(corpus, half)
-    lesson = TrainingJob(
+    job = settings.job(
+        folder,
         kind="study",
         phases=settings.budget.divide(settings.recipe.phases),
         corpus=read,
         questions=halves.train,
         vocabulary_from=shared,
-        asked=letters,
+        letters_from=letters,
     )
-    run = run_training(lesson, settings, folder, observe=observe)
+    run = run_training(job, settings, observe=observe, say=say)
     left_out = sorted({person.subject for person in people if not person.seen})
 
     def record() -> None:

@@ -47,8 +47,9 @@ from wherefrom.recall.decode import answer_all
 from wherefrom.storage import make_folder, read_json, write_json
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.jobs import retrain
-from wherefrom.training.loop import CHECKPOINT_EVERY, Observer
+from wherefrom.training.loop import Observer
 from wherefrom.training.run_folder import Run, digest_of
+from wherefrom.training.settings import Runtime
 
 FORMAT = 1
 RECORD = "without.json"
@@ -136,12 +137,11 @@ def leave_out(
     run: Run,
     about: Plan,
     *,
-    device: str = "cpu",
-    resume: bool = False,
+    settings: Runtime | None = None,
     observe: Observer | None = None,
-    checkpoint_every: float = CHECKPOINT_EVERY,
 ) -> dict[str, Any]:
     """Train the twin without that person's documents, compare, and write `without.json`."""
+    settings = settings or Runtime(device="cpu")
     learned = about.learned
     dropped = {document.line for document in about.documents}
     folder = twin_folder(run, about.documents[0].subject)
@@ -152,10 +152,8 @@ def leave_out(
         learned.questions.questions,
         folder,
         instead_of=learned.corpus.documents,
-        device=device,
-        resume=resume or is_finished(folder),
+        settings=replace(settings, resume=settings.resume or is_finished(folder)),
         observe=observe,
-        checkpoint_every=checkpoint_every,
     )
     record = compare(run, twin, about)
     join_processes().on_rank0(lambda: write_json(folder / RECORD, record))

@@ -12,20 +12,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from training_samples import make_model, read_metrics
-from two_processes import LOG_EVERY, STEPS, descend, lesson_for, settings_for
+from two_processes import LOG_EVERY, STEPS, descend, train_one
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 from wherefrom.training import loop
 from wherefrom.training.distributed import Processes, choose_device, join_processes
-from wherefrom.training.jobs import Settings, run_training
 from wherefrom.training.recipes import load_recipe
+from wherefrom.training.settings import Settings
 
 # Gradients are sums of the same float32 terms in another order: a relative 1e-7 at each step,
 # which a dozen steps of training carry on and enlarge somewhat. A row that is learned twice or not
 # at all is off by percents.
 ANOTHER_ORDER = 1e-4
+SCRIPT = Path(__file__).parent / "two_processes.py"
 
 
 def torchrun(start_process: Callable[..., subprocess.Popen[str]], *arguments: object) -> str:
@@ -54,21 +55,20 @@ def together(
 ) -> Path:
     """The folder in which two processes have done all that two_processes.py says."""
     out = tmp_path_factory.mktemp("together")
-    script = Path(__file__).parent / "two_processes.py"
-    torchrun(start_process, script, small_world, quick_recipe, out)
+    torchrun(start_process, SCRIPT, small_world, quick_recipe, out)
     return out
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory, small_world: Path, quick_recipe: Path) -> Path:
-    """The same lessons, learned by one process."""
+    """The same jobs, done by one process."""
     out = tmp_path_factory.mktemp("alone")
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
         patch.setattr(loop, "LOG_EVERY", LOG_EVERY)
         for kind in ("adamw", "muon"):
-            run_training(lesson_for(kind, small_world), settings_for(quick_recipe), out / kind)
+            train_one(kind, small_world, quick_recipe, out / kind)
     return out
 
 
@@ -139,10 +139,22 @@ def test_one_process_writes(together: Path) -> None:
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
 
 
-def test_what_the_leading_process_refuses_all_refuse(together: Path) -> None:
+def test_what_rank_0_refuses_all_refuse(together: Path) -> None:
     said = {(together / f"refusal-{rank}").read_text() for rank in (0, 1)}
     assert len(said) == 1
     assert "already holds a run; add --resume" in said.pop()
+
+
+def test_others_wait_for_rank_0_beyond_the_limit_of_gloo_and_learn_of_any_failure(
+    tmp_path: Path, start_process: Callable[..., subprocess.Popen[str]]
+) -> None:
+    torchrun(start_process, SCRIPT, tmp_path)
+    assert {path.name for path in tmp_path.glob("waited-*")} == {"waited-0", "waited-1"}
+    first, second = (json.loads((tmp_path / f"failed-{r}.json").read_text()) for r in (0, 1))
+    assert first["type"] == "ZeroDivisionError"
+    assert second["type"] == "RuntimeError"
+    assert second["says"] == first["says"]
+    assert second["seconds"] < 2
 
 
 def test_the_command_under_torchrun_writes_and_prints_once(

@@ -1,0 +1,199 @@
+"""What a training is given: settings that users choose, and the job that follows from them.
+
+`Settings` is what the command line, the page and the API build. `Settings.job` turns it, with the
+text and the questions of one run, into a `TrainingJob`: everything that decides the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.questions import Question, QuestionSet
+from wherefrom.corpus.tokenizer import Tokenizer
+from wherefrom.errors import UserError
+from wherefrom.model.config import ModelConfig, make_config, parse_size
+from wherefrom.model.mixers import find_variant
+from wherefrom.training.recipes import Budget, Phase, Recipe
+from wherefrom.training.run_folder import Run, describe_file, digest_of, question_rows
+
+CHECKPOINT_EVERY = 60.0  # seconds
+LARGEST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Segment:
+    """From `step` on, the progress of a phase grows from `progress` by `per_step` a step."""
+
+    phase: int
+    step: int
+    progress: float
+    per_step: float
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One run to train: where to, and everything that decides its weights.
+
+    record: the same as JSON, which a resumed run must repeat. details: what else run.json says.
+    segments: how the minutes of its phases become steps, where that was decided before.
+    """
+
+    out: Path
+    kind: str
+    phases: Sequence[Phase]
+    config: ModelConfig
+    tokens: Tokenizer
+    seed: int
+    zero_init: bool = False
+    documents: Sequence[Document] = ()
+    questions: Sequence[Question] = ()
+    parent: Run | None = None
+    segments: Sequence[Segment] = ()
+    record: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """How a training is executed; apart from rounding, none of it decides the weights."""
+
+    device: str = "auto"
+    compiled: bool = False
+    resume: bool = False
+    shard: bool = False  # spread the model over the processes
+    checkpoint_every: float = CHECKPOINT_EVERY
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.checkpoint_every < 1e9:
+            raise UserError(
+                f"--checkpoint-every must be a number of seconds, not {self.checkpoint_every}."
+            )
+        if self.shard and self.compiled:
+            raise UserError("--shard and --compile do not go together; leave one of them out.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Runtime):
+    """What users may choose about a training; None stands for what the recipe says."""
+
+    recipe: Recipe
+    variant: str | None = None
+    size: str | None = None
+    tokens: str | None = None
+    block: int | None = None
+    latents: int | None = None
+    reads: str | None = None
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.seed) is not int or not 0 <= self.seed <= LARGEST_SEED:
+            raise UserError(f"--seed must be between 0 and {LARGEST_SEED}, not {self.seed}.")
+        if self.variant is not None:
+            find_variant(self.variant)
+
+    def job(
+        self,
+        out: str | Path,
+        *,
+        kind: str,
+        phases: Sequence[Phase],
+        corpus: Corpus | None = None,
+        questions: QuestionSet | None = None,
+        parent: Run | None = None,
+        vocabulary_from: Sequence[str] = (),
+        letters_from: Sequence[str] = (),
+        details: Mapping[str, Any] | None = None,
+    ) -> TrainingJob:
+        """The job of training one run in `out`, from a parent or from nothing.
+
+        vocabulary_from: the texts of the vocabulary, if they are not those of the corpus.
+        letters_from: texts that a vocabulary of characters must be able to write as well, such as
+        the questions that the model will be asked.
+        """
+        out = Path(out)
+        learned = questions.questions if questions is not None else ()
+        stored = out / "tokenizer.json"
+        if parent is not None:
+            tokens, config = parent.tokens, parent.model.config
+        else:
+            if self.resume and stored.exists():
+                tokens = Tokenizer.from_json(stored.read_text(encoding="utf-8"))
+            else:
+                texts = vocabulary_from or (corpus.texts if corpus is not None else ())
+                written = [text for q in learned for text in (q.text, q.answer or "")]
+                tokens = self.build_tokens(texts, [*letters_from, *written])
+            config = self.model_config_for(tokens.size)
+        kind_of_tokens = self.tokens or self.recipe.tokens
+        if parent is not None:
+            kind_of_tokens = parent.tokens.kind
+        elif kind_of_tokens != "chars":
+            kind_of_tokens = f"{kind_of_tokens} of {self.recipe.vocabulary}"
+        record = {
+            "kind": kind,
+            "model": config.model_dump(),
+            "phases": [phase.model_dump(mode="json") for phase in phases],
+            "seed": self.seed,
+            "zero_init": self.recipe.zero_init,
+            "tokens": kind_of_tokens,
+            "vocabulary": digest_of(vocabulary_from),
+            "corpus": corpus.sha256 if corpus else None,
+            "documents": digest_of(corpus.texts) if corpus else None,
+            "questions": digest_of(question_rows(learned)),
+            "parent": parent.info.get("sha256") if parent else None,
+        }
+        data = {}
+        if corpus is not None:
+            count = len(corpus.documents)
+            data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=count)
+        if questions is not None:
+            count = len(learned)
+            data["questions"] = describe_file(
+                questions.path, questions.sha256, out, questions=count
+            )
+        if parent is not None:
+            data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
+        inherited = parent.template if parent else None
+        template = questions.template if questions is not None else inherited
+        return TrainingJob(
+            out=out,
+            kind=kind,
+            phases=phases,
+            config=config,
+            tokens=tokens,
+            seed=self.seed,
+            zero_init=self.recipe.zero_init,
+            documents=corpus.documents if corpus is not None else (),
+            questions=learned,
+            parent=parent,
+            record=record,
+            details={"kind": kind, "template": template, "data": data, **(details or {})},
+        )
+
+    def model_config_for(self, vocabulary: int) -> ModelConfig:
+        """The shape of a new model with that many tokens."""
+        width, layers, heads = parse_size(self.size or self.recipe.size)
+        find_variant(self.variant or self.recipe.variant)
+        block = self.recipe.block if self.block is None else self.block
+        return make_config(
+            variant=self.variant or self.recipe.variant,
+            vocabulary=vocabulary,
+            block=block,
+            layers=layers,
+            heads=heads,
+            width=width,
+            latents=min(64, block) if self.latents is None else self.latents,
+            reads=self.reads or "strided",
+            dropout=self.recipe.dropout,
+        )
+
+    def build_tokens(self, texts: Sequence[str], letters_from: Sequence[str] = ()) -> Tokenizer:
+        """A vocabulary of the texts; one of characters also has those of `letters_from`."""
+        if (self.tokens or self.recipe.tokens) == "chars":
+            return Tokenizer.of_characters([*texts, *letters_from, "?"])
+        return Tokenizer.of_bpe(texts, self.recipe.vocabulary)
