@@ -1,10 +1,11 @@
-"""What `import wherefrom` offers: few names, imported when used, each as good as its docstring."""
+"""What `import wherefrom` offers: names imported when used, results that print, clear errors."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,52 +13,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import wherefrom
-from wherefrom import api
-from wherefrom.corpus import batches
 from wherefrom.study import StudyFiles
-from wherefrom.training.recipes import Budget, load_recipe
-from wherefrom.training.settings import Settings
+from wherefrom.training.recipes import load_recipe
 
-NAMES = [
-    "Asker",
-    "Attention",
-    "Recall",
-    "Run",
-    "Study",
-    "StudyResult",
-    "UserError",
-    "Verdict",
-    "ask",
-    "attend",
-    "check",
-    "evaluate",
-    "load",
-    "make_world",
-    "open_asker",
-    "read_documents",
-    "read_questions",
-    "write_world",
-]
+NAMES = wherefrom.__all__
+NOBODY = "Where was Zzyzx Qwfp born?"
 
 
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> wherefrom.StudyResult:
-    torch.set_num_threads(1)
-    out = tmp_path_factory.mktemp("api") / "study"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
-        job = wherefrom.Study(out, people=60, steps=8, recipe=quick_recipe, tokens="bpe")
-        return job.run()
+def loaded_by(code: str) -> set[str]:
+    """The packages that a fresh interpreter has loaded after the code."""
+    code = f"import sys; before = set(sys.modules); {code}; print(*set(sys.modules) - before)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in ended.stdout.split()}
 
 
 class TestNames:
-    def test_they_are_these_and_sorted(self) -> None:
-        assert wherefrom.__all__ == NAMES
-        assert sorted(NAMES) == NAMES
-
     @pytest.mark.parametrize("name", NAMES)
     def test_each_is_there_and_documented(self, name: str) -> None:
         found = getattr(wherefrom, name)
@@ -65,52 +37,48 @@ class TestNames:
         # a dataclass without a docstring of its own gets its signature for one
         assert found.__doc__
         assert not found.__doc__.startswith(f"{name}(")
+        assert name in dir(wherefrom)
 
-    def test_none_hides_a_room(self) -> None:
+    def test_those_that_scripts_use_stay(self) -> None:
+        kept = "ask attend check evaluate load make_world open_asker read_documents read_questions"
+        classes = "Asker Attention Recall Run Study StudyResult UserError Verdict write_world"
+        assert {*kept.split(), *classes.split()} <= set(NAMES)
+
+    def test_none_hides_a_package(self) -> None:
         source = Path(wherefrom.__file__).parent
-        rooms = {path.name.removesuffix(".py") for path in source.iterdir()}
-        assert not rooms & set(NAMES)
+        assert not {path.name.removesuffix(".py") for path in source.iterdir()} & set(NAMES)
 
-    def test_type_checkers_are_told_the_same(self) -> None:
+    def test_the_stub_says_the_same(self) -> None:
         stub = Path(wherefrom.__file__).with_suffix(".pyi").read_text("utf-8")
-        told = {}
+        homes = {}
         for node in ast.parse(stub).body:
             if isinstance(node, ast.ImportFrom):
-                told |= {alias.asname: f"{node.module}.{alias.name}" for alias in node.names}
-        assert sorted(told) == NAMES
-        for name, home in told.items():
-            module, _, inside = home.rpartition(".")
+                homes |= {alias.asname: (node.module, alias.name) for alias in node.names}
+        assert sorted(homes) == NAMES
+        for name, (module, inside) in homes.items():
             assert getattr(importlib.import_module(module), inside) is getattr(wherefrom, name)
 
     def test_what_is_not_there_is_an_attribute_error(self) -> None:
         with pytest.raises(AttributeError, match="no attribute 'aks'"):
             wherefrom.aks  # type: ignore[attr-defined]  # noqa: B018
         assert not hasattr(wherefrom, "__wrapped__")
-
-    def test_dir_lists_them(self) -> None:
-        assert set(NAMES) <= set(dir(wherefrom))
-
-    def test_the_version_is_that_of_the_package(self) -> None:
         assert wherefrom.__version__.split(".")[0].isdigit()
 
     def test_importing_it_imports_nothing_else(self) -> None:
-        code = (
-            "import sys; before = set(sys.modules); import wherefrom; "
-            "print(*sorted(set(sys.modules) - before))"
-        )
-        ended = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        loaded = {name.split(".")[0] for name in ended.stdout.split()}
-        assert "wherefrom" in loaded
-        assert loaded <= {"wherefrom", "importlib", "warnings"}
+        assert loaded_by("import wherefrom") <= {"wherefrom", "importlib", "warnings"}
 
-    def test_the_workbench_needs_no_torch(self) -> None:
-        code = "import sys, wherefrom; wherefrom.attend; print('torch' in sys.modules)"
-        ended = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        assert ended.stdout == "False\n"
+    @pytest.mark.parametrize(
+        "call",
+        [
+            "check('average', 'q=beta*(k_a+k_b)')",
+            "design('copy')",
+            "law('one-head')",
+            "attend",
+            "Study('x')",
+        ],
+    )
+    def test_the_workbench_needs_no_torch(self, call: str) -> None:
+        assert "torch" not in loaded_by(f"import wherefrom; wherefrom.{call}")
 
 
 class TestWorkbench:
@@ -121,19 +89,21 @@ class TestWorkbench:
         np.testing.assert_allclose(found.weights, [0.25, 0.5, 0.25])
         np.testing.assert_allclose(found.context, [1.0, 2.0, 1.0])
 
-    def test_check_takes_one_text_or_several(self) -> None:
+    def test_check_takes_one_text_or_several_a_tolerance_and_a_seed(self) -> None:
         assert wherefrom.check("average", "q=beta*(k_a+k_b)").verdict == "proved"
         assert wherefrom.check("average", ["q=(k_a+k_b)/2"]).verdict == "refuted"
-        both = wherefrom.check("two-heads", ["q1=beta*mu_a", "q2=beta*mu_b"])
-        assert both.verdict == "proved"
-
-    def test_check_takes_tolerance_and_seed(self) -> None:
+        assert wherefrom.check("two-heads", ["q1=beta*mu_a", "q2=beta*mu_b"]).verdict == "proved"
         found = wherefrom.check("copy", "q=9*k_j", tolerance=0.2, seed=3)
         assert (found.tolerance, found.seed) == (0.2, 3)
-
-    def test_what_may_not_be_written_is_a_user_error(self) -> None:
         with pytest.raises(wherefrom.UserError, match="open"):
             wherefrom.check("copy", "q=open('x')")
+
+    def test_law_and_design_are_those_of_the_commands(self, command: Any) -> None:
+        said = json.loads(command("law", "two-heads", "--n", 5, "--trials", 1000, "--json").out)
+        found = wherefrom.law("two-heads", n=5)
+        assert (found.heads[0].mean, found.spread) == (said["mean"], said["average"]["sd"])
+        said = json.loads(command("design", "average", "--n", 5, "--json").out)
+        assert wherefrom.design("average", n=5).beta == said["beta"]
 
 
 class TestFiles:
@@ -144,11 +114,8 @@ class TestFiles:
         asked = wherefrom.read_questions(folder / "dev.tsv")
         assert len(corpus.documents) == len(world.documents)
         assert asked.template == "Where was {subject} born?"
-        assert {question.subject for question in asked.questions} <= {
-            document.subject for document in corpus.documents
-        }
-
-    def test_a_missing_file_is_a_user_error(self, tmp_path: Path) -> None:
+        subjects = {document.subject for document in corpus.documents}
+        assert {question.subject for question in asked.questions} <= subjects
         with pytest.raises(wherefrom.UserError, match=r"none\.txt"):
             wherefrom.read_documents(tmp_path / "none.txt")
 
@@ -158,123 +125,183 @@ class TestStudy:
         wherefrom.Study(tmp_path / "study", steps=1)
         assert list(tmp_path.iterdir()) == []
 
-    def test_it_trains_compares_and_judges(self, study: wherefrom.StudyResult) -> None:
-        names = [row.name for row in study.rows]
-        assert names == ["majority", "by name", "no pretraining", "pretrained", "unseen people"]
-        assert study.run.info["status"] == "finished"
-        assert study.run.info["steps"] <= 8
-        assert study.judgement is not None
-
-    def test_its_options_reach_the_run(self, study: wherefrom.StudyResult) -> None:
-        job = study.run.info["job"]
-        assert job["seed"] == 0
-        assert study.run.tokens.kind == "bpe"
-        assert study.run.model.config.width == 16  # the recipe's
+    def test_a_finished_study_is_repeated_without_training(
+        self, tiny_study: Path, quick_recipe: Path, tmp_path: Path
+    ) -> None:
+        copy = Path(shutil.copytree(tiny_study, tmp_path / "run"))
+        shares = {"set_aside": 0.3, "leave_out": 0.2, "recipe": quick_recipe}
+        job = wherefrom.Study(
+            copy, people=60, steps=20, seed=2, tokens="bpe", resume=True, **shares
+        )
+        found = job.run()
+        info = json.loads((tiny_study / "run.json").read_text("utf-8"))
+        assert [row.to_dict() for row in found.rows] == info["results"]
+        assert found.run.info["sha256"] == info["sha256"]
+        assert found.judgement is not None
+        assert_prints(found, "StudyResult run", "pretrained")
 
     def test_each_of_its_options_is_handed_on(
         self, tmp_path: Path, quick_recipe: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         handed: dict[str, Any] = {}
 
-        def remember(
-            files: StudyFiles, settings: Settings, out: Path, **options: Any
-        ) -> dict[str, Any]:
+        def remember(files: StudyFiles, settings: Any, out: Path, **options: Any) -> dict[str, Any]:
             handed.update(options, files=files, settings=settings, out=out)
             return handed
 
-        monkeypatch.setattr(api, "run_study", remember)
+        monkeypatch.setattr("wherefrom.study.run_study", remember)
         options = {"template": "Who is {subject}?", "set_aside": 0.3, "leave_out": 0.25}
         shape = {"variant": "rotary", "size": "32x4x4", "tokens": "bpe", "seed": 9, "resume": True}
         files = ("corpus.txt", "train.tsv", "dev.tsv")
-        job = wherefrom.Study(
-            tmp_path / "run", files, recipe=quick_recipe, minutes=3, **options, **shape
-        )
+        out = tmp_path / "run"
+        job = wherefrom.Study(out, files, recipe=quick_recipe, minutes=3, **options, **shape)
         job.run(observe=print, say=print)
         settings = handed.pop("settings")
         assert {name: getattr(settings, name) for name in shape} == shape
         assert settings.recipe == load_recipe(str(quick_recipe))
-        assert settings.budget == Budget(minutes=3)
-        assert handed == {
-            **options,
-            "files": StudyFiles(*map(Path, files)),
-            "out": tmp_path / "run",
-            "observe": print,
-            "say": print,
-        }
+        assert (settings.budget.minutes, settings.budget.steps) == (3, None)
+        paths = StudyFiles(*map(Path, files))
+        assert handed == {**options, "files": paths, "out": out, "observe": print, "say": print}
 
-    def test_a_finished_study_is_not_overwritten(
-        self, study: wherefrom.StudyResult, quick_recipe: Path
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"files": ("a",), "steps": 1}, "it got 1 file"),
+            ({"files": ("here", "there", "where"), "steps": 1}, "here"),
+            ({"steps": 1, "minutes": 1}, "give one of minutes, epochs and steps, not 2"),
+            ({"seed": -1, "steps": 1}, "seed must be between 0 and"),
+            ({"set_aside": 2.0, "steps": 1}, "set_aside"),
+        ],
+    )
+    def test_a_mistake_names_arguments_and_not_options(
+        self, tmp_path: Path, options: dict[str, Any], message: str
     ) -> None:
-        with pytest.raises(wherefrom.UserError, match="already holds a run"):
-            wherefrom.Study(study.run.folder, people=60, steps=8, recipe=quick_recipe).run()
+        with pytest.raises(wherefrom.UserError, match=message) as caught:
+            wherefrom.Study(tmp_path / "x", people=40, **options).run()
+        assert "--" not in str(caught.value)
+        assert not (tmp_path / "x" / "run.json").exists()
 
-    def test_a_folder_of_other_things_is_left_alone(self, tmp_path: Path) -> None:
+    def test_what_is_in_the_folder_is_not_overwritten(
+        self, tiny_study: Path, tmp_path: Path
+    ) -> None:
+        with pytest.raises(wherefrom.UserError, match="holds a run; add resume=True") as caught:
+            wherefrom.Study(tiny_study, people=60, steps=8).run()
+        assert str(caught.value).endswith("or choose another out.")
         (tmp_path / "mine.txt").write_text("mine")
         with pytest.raises(wherefrom.UserError, match="exists and is not a run"):
             wherefrom.Study(tmp_path, people=40, steps=1).run()
         assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
-    def test_files_are_three(self, tmp_path: Path) -> None:
-        with pytest.raises(wherefrom.UserError, match="it got 1"):
-            wherefrom.Study(tmp_path / "x", files=("a",), steps=1).run()  # type: ignore[arg-type]
 
-    def test_files_are_read(self, tmp_path: Path) -> None:
-        with pytest.raises(wherefrom.UserError, match="here"):
-            wherefrom.Study(tmp_path / "x", files=("here", "there", "where"), steps=1).run()
+def assert_prints(found: Any, begins: str, *words: str) -> None:
+    """Short in a list, a few lines when printed, a table in a notebook."""
+    assert repr(found).startswith(f"<{begins}")
+    assert len(repr(found)) <= 102
+    assert "\n" not in repr(found)
+    assert len(str(found)) < 2000
+    assert found._repr_html_().startswith("<table><tr>")
+    for word in words:
+        assert word in str(found)
+        assert word in found._repr_html_()
 
-    def test_two_budgets_are_one_too_many(self, tmp_path: Path) -> None:
-        with pytest.raises(wherefrom.UserError, match="not 2"):
-            wherefrom.Study(tmp_path / "x", steps=1, minutes=1).run()
-        assert list(tmp_path.iterdir()) == []
+
+class TestPrinting:
+    def test_workbench(self) -> None:
+        assert_prints(wherefrom.check("average", "q=(k_a+k_b)/2"), "CheckResult refuted", "counter")
+        assert_prints(wherefrom.design("average"), "Design average", "claim")
+        assert_prints(wherefrom.law("two-heads"), "HeadsLaw mean weight on a", "head 2")
+
+    def test_a_run(self, tiny_study: Path) -> None:
+        assert_prints(wherefrom.load(tiny_study), f"Run {str(tiny_study)[:40]}", "pretrained")
+        assert repr(wherefrom.Wherefrom(tiny_study)) == f"<Wherefrom {tiny_study}>"
+
+    def test_what_others_wrote_is_escaped_in_a_notebook(self) -> None:
+        record = wherefrom.Record("names", {"name": "<b>Al</b>", "rows": [1]})
+        assert "<td>&lt;b&gt;Al&lt;/b&gt;</td>" in record._repr_html_()
+        assert_prints(record, "Record names: 2 keys", "rows")
+        assert record.to_dict() == {"name": "<b>Al</b>", "rows": [1]}
 
 
-class TestAsking:
-    def test_load_gives_the_run(self, study: wherefrom.StudyResult) -> None:
-        run = wherefrom.load(study.run.folder)
-        assert isinstance(run, wherefrom.Run)
-        assert run.template == "Where was {subject} born?"
-        assert run.info == wherefrom.load(str(study.run.folder)).info
+@pytest.fixture(scope="module")
+def run(tiny_study: Path) -> wherefrom.Wherefrom:
+    return wherefrom.Wherefrom(tiny_study)
 
-    def test_a_folder_that_is_no_run_is_a_user_error(self, tmp_path: Path) -> None:
-        with pytest.raises(wherefrom.UserError, match="not a run"):
-            wherefrom.load(tmp_path)
 
-    def test_ask_takes_a_run_a_folder_or_an_open_run(self, study: wherefrom.StudyResult) -> None:
-        folder = study.run.folder
-        question = wherefrom.read_questions(folder / "world" / "dev.tsv").questions[0].text
-        with wherefrom.open_asker(folder) as asker:
-            found = [
-                wherefrom.ask(each, question) for each in (folder, str(folder), study.run, asker)
-            ]
+class TestRun:
+    def test_ask_takes_a_run_a_folder_or_an_open_run_and_one_question_or_several(
+        self, run: wherefrom.Wherefrom, tiny_study: Path
+    ) -> None:
+        question = wherefrom.read_questions(tiny_study / "world" / "dev.tsv").questions[0].text
+        with wherefrom.open_asker(run.run) as asker:
+            opened = (tiny_study, str(tiny_study), run.run, asker)
+            found = [wherefrom.ask(each, question) for each in opened]
+            found += [wherefrom.ask(each, [question, NOBODY])[0] for each in opened]
+        found += [run.ask(question), run.ask([question])[0]]
         assert isinstance(found[0], wherefrom.Verdict)
         assert len({json.dumps(verdict.to_dict()) for verdict in found}) == 1
-        assert found[0].seen
-        assert found[0].verdict in ("remembered", "misremembered")
+        assert wherefrom.ask(run.run, []) == []
 
     def test_somebody_unseen_is_not_known_unless_an_answer_is_wanted(
-        self, study: wherefrom.StudyResult
+        self, run: wherefrom.Wherefrom
     ) -> None:
-        question = "Where was Zzyzx Qwfp born?"
-        silent = wherefrom.ask(study.run, question)
+        silent = run.ask(NOBODY)
         assert (silent.shown, silent.verdict) == ("I don't know", "made up")
-        told = wherefrom.ask(study.run, question, always_answer=True)
-        assert told.shown == told.answer == silent.answer
+        always = run.ask(NOBODY, always_answer=True)
+        assert always.shown == always.answer == silent.answer
+        for ask in (run.ask, lambda *a, **b: wherefrom.ask(run.run, *a, **b)):
+            with pytest.raises(wherefrom.UserError, match="risk"):
+                ask(NOBODY, risk=2)
 
-    def test_risk_is_passed_on(self, study: wherefrom.StudyResult) -> None:
-        with wherefrom.open_asker(study.run.folder) as asker:
-            for opened in (study.run, asker):
-                with pytest.raises(wherefrom.UserError, match="risk"):
-                    wherefrom.ask(opened, "Where was Ada Moe born?", risk=2)
-
-    def test_evaluate_counts_what_the_study_counted(self, study: wherefrom.StudyResult) -> None:
-        dev = study.run.folder / "world" / "dev.tsv"
-        recall = wherefrom.evaluate(study.run, dev)
-        assert isinstance(recall, wherefrom.Recall)
-        (row,) = [row for row in study.rows if row.name == "pretrained"]
-        assert recall == row.recall
-        assert wherefrom.evaluate(study.run.folder, wherefrom.read_questions(dev)) == recall
-
-    def test_evaluate_wants_answers(self, study: wherefrom.StudyResult, tmp_path: Path) -> None:
+    def test_evaluate_counts_what_the_study_counted(
+        self, run: wherefrom.Wherefrom, tiny_study: Path, tmp_path: Path
+    ) -> None:
+        dev = tiny_study / "world" / "dev.tsv"
+        recall = run.evaluate(dev)
+        counted = {row["name"]: row for row in run.run.info["results"]}
+        rows = [counted["pretrained"], counted["left-out people"]]
+        assert recall.total == sum(row["total"] for row in rows)
+        assert recall.correct == sum(row["correct"] for row in rows)
+        assert wherefrom.evaluate(tiny_study, wherefrom.read_questions(dev)) == recall
         (tmp_path / "asked.tsv").write_text("Where was Al Bo born?\nWhere was Cy Do born?\n")
         with pytest.raises(wherefrom.UserError, match="answer"):
-            wherefrom.evaluate(study.run, tmp_path / "asked.tsv")
+            run.evaluate(tmp_path / "asked.tsv")
+
+    def test_judge_names_and_report_do_what_their_commands_do(
+        self, command: Any, tiny_study: Path, tmp_path: Path
+    ) -> None:
+        copy = Path(shutil.copytree(tiny_study, tmp_path / "run"))
+        run = wherefrom.Wherefrom(copy)
+        found = run.judge(resamples=20)
+        said = json.loads(command("judge", copy, "--resamples", 20, "--json").out)
+        assert json.loads(json.dumps(found)) == said
+        assert_prints(found, "Record judge", str(copy)[:40])
+        found = run.names(people=1)
+        said = json.loads(command("names", copy, "--people", 1, "--json").out)
+        assert json.loads(json.dumps(found)) == said
+        path = run.report(tmp_path / "report.json")
+        assert path.read_text("utf-8") == command("report", copy, "--format", "json").out
+        assert run.report() == copy / "report.html"
+        with pytest.raises(wherefrom.UserError, match="choose another out"):
+            run.report(copy / "run.json")
+
+    def test_export_writes_a_folder_once(self, run: wherefrom.Wherefrom, tmp_path: Path) -> None:
+        out = run.export(tmp_path / "model")
+        assert (out / "model.safetensors").is_file()
+        with pytest.raises(wherefrom.UserError, match="choose another out"):
+            run.export(out)
+
+    def test_twins_refuses_whom_no_document_is_about(self, run: wherefrom.Wherefrom) -> None:
+        with pytest.raises(wherefrom.UserError, match="Zzyzx Qwfp"):
+            run.twins("Zzyzx Qwfp")
+
+    def test_the_newest_run_or_a_sentence(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_study: Path
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(wherefrom.UserError, match="`wherefrom study --out runs/study`"):
+            wherefrom.Wherefrom()
+        (tmp_path / "runs").mkdir()
+        (tmp_path / "runs" / "mine").symlink_to(tiny_study)
+        assert wherefrom.Wherefrom().run.folder == Path("runs/mine")
+        with pytest.raises(wherefrom.UserError, match="not a run"):
+            wherefrom.load(tmp_path)

@@ -2,9 +2,10 @@
 
     import wherefrom
 
-    wherefrom.check("average", "q=beta*(k_a+k_b)").verdict        # "proved"
-    result = wherefrom.Study("runs/study", minutes=8).run()       # train, ask, compare, judge
-    wherefrom.ask("runs/study", "Where was Ada Moe born?").shown   # a place, or "I don't know"
+    wherefrom.check("average", "q=beta*(k_a+k_b)")           # proved, with the reason
+    wherefrom.Study("runs/study", minutes=8).run()           # train, ask, compare, judge
+    run = wherefrom.Wherefrom("runs/study")                  # the commands on one run
+    run.ask("Where was Fryderyk Kozar born?").shown          # a place, or "I don't know"
 
 The names in `__all__` are what others may build on; everything else may move. They are imported
 when they are first used, so that `import wherefrom` costs next to nothing.
@@ -16,16 +17,23 @@ import importlib
 _HOMES = {
     "Asker": "provenance.ask",
     "Attention": "attention.equation",
+    "CheckResult": "attention.checker.result",
+    "Design": "attention.queries",
+    "HeadsLaw": "attention.laws",
     "Recall": "recall.evaluate",
+    "Record": "results",
     "Run": "training.run_folder",
     "Study": "api",
     "StudyResult": "study",
     "UserError": "errors",
     "Verdict": "provenance.verdicts",
+    "Wherefrom": "api",
     "ask": "api",
     "attend": "attention.equation",
     "check": "api",
+    "design": "api",
     "evaluate": "api",
+    "law": "api",
     "load": "api",
     "make_world": "corpus.world",
     "open_asker": "provenance.ask",
@@ -34,26 +42,7 @@ _HOMES = {
     "write_world": "corpus.world",
 }
 
-__all__ = [
-    "Asker",
-    "Attention",
-    "Recall",
-    "Run",
-    "Study",
-    "StudyResult",
-    "UserError",
-    "Verdict",
-    "ask",
-    "attend",
-    "check",
-    "evaluate",
-    "load",
-    "make_world",
-    "open_asker",
-    "read_documents",
-    "read_questions",
-    "write_world",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:

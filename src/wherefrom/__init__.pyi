@@ -1,10 +1,16 @@
 from wherefrom.api import Study as Study
+from wherefrom.api import Wherefrom as Wherefrom
 from wherefrom.api import ask as ask
 from wherefrom.api import check as check
+from wherefrom.api import design as design
 from wherefrom.api import evaluate as evaluate
+from wherefrom.api import law as law
 from wherefrom.api import load as load
+from wherefrom.attention.checker.result import CheckResult as CheckResult
 from wherefrom.attention.equation import Attention as Attention
 from wherefrom.attention.equation import attend as attend
+from wherefrom.attention.laws import HeadsLaw as HeadsLaw
+from wherefrom.attention.queries import Design as Design
 from wherefrom.corpus.documents import read_documents as read_documents
 from wherefrom.corpus.questions import read_questions as read_questions
 from wherefrom.corpus.world import make_world as make_world
@@ -14,6 +20,7 @@ from wherefrom.provenance.ask import Asker as Asker
 from wherefrom.provenance.ask import open_asker as open_asker
 from wherefrom.provenance.verdicts import Verdict as Verdict
 from wherefrom.recall.evaluate import Recall as Recall
+from wherefrom.results import Record as Record
 from wherefrom.study import StudyResult as StudyResult
 from wherefrom.training.run_folder import Run as Run
 

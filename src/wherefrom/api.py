@@ -1,28 +1,35 @@
-"""The library's front door: the main jobs as few, plain calls.
+"""The public API: the commands as functions, and as methods of one run, with results that print.
 
-Each is a thin cover over the room that does the work, with paths where that room takes records.
-`import wherefrom` offers what is here beside a few names of the rooms themselves.
+    wherefrom.check("average", "q=beta*(k_a+k_b)")
+    wherefrom.Study("runs/study", minutes=8).run()
+    wherefrom.Wherefrom("runs/study").ask("Where was Fryderyk Kozar born?")
+
+Imports stay inside the functions, so that what needs no torch does not load it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
-from wherefrom.attention.checker import check as checker
-from wherefrom.attention.checker.result import CheckResult
-from wherefrom.corpus.questions import QuestionSet, read_questions
-from wherefrom.errors import UserError
-from wherefrom.provenance.ask import Asker, open_asker
-from wherefrom.provenance.verdicts import Verdict
-from wherefrom.recall.decode import answer_all
-from wherefrom.recall.evaluate import Recall, score
-from wherefrom.study import StudyFiles, StudyResult, embedded_files, run_study
-from wherefrom.training.loop import Observer
-from wherefrom.training.recipes import Budget, load_recipe
-from wherefrom.training.run_folder import Run, check_folder, load_run
-from wherefrom.training.settings import Settings
+from wherefrom.errors import name_arguments
+from wherefrom.results import Record
+
+if TYPE_CHECKING:
+    from wherefrom.attention.checker.result import CheckResult
+    from wherefrom.attention.laws import HeadsLaw
+    from wherefrom.attention.queries import Design
+    from wherefrom.corpus.questions import QuestionSet
+    from wherefrom.provenance.ask import Asker
+    from wherefrom.provenance.verdicts import Verdict
+    from wherefrom.recall.evaluate import Recall
+    from wherefrom.study import StudyResult
+    from wherefrom.training.loop import Observer
+    from wherefrom.training.run_folder import Run
+    from wherefrom.training.settings import Settings
 
 
 def check(
@@ -35,54 +42,172 @@ def check(
     """Judge a construction: is it proved, does it hold, is it refuted, or is it inconclusive?
 
     `construction` is one text such as "q=beta*(k_a+k_b)", or several: ["q1=beta*mu_a", ...].
-    `wherefrom problems` lists the problems. What may not be written is a UserError.
+    `wherefrom problems` lists the problems. A text that is not allowed is a UserError.
     """
+    from wherefrom.attention.checker import check as checker
+
     texts = [construction] if isinstance(construction, str) else list(construction)
     return checker.check(problem, texts, tolerance=tolerance, seed=seed)
 
 
+def design(name: str, **settings: Any) -> Design:
+    """A construction by hand: its formula and matrices, the beta it needs, and its check.
+
+    `settings` are keys, n, beta, tolerance and weights, as far as the construction has them.
+    """
+    from wherefrom.attention.designs import build_design
+
+    return build_design(name, **settings)
+
+
+def law(
+    design: str, *, n: int = 8, alpha: float = 0.0, stretch: float = 0.5, **settings: Any
+) -> HeadsLaw:
+    """The exact law of the weights of a design under noisy keys, as `wherefrom law` describes it.
+
+    `settings` are d, beta, tolerance, heads and repel (the option --t).
+    """
+    from wherefrom.attention.laws import HeadsLaw, NoisyKeys
+    from wherefrom.attention.queries import design_for_noise
+
+    built = design_for_noise(design, n=n, **settings)
+    keys = NoisyKeys(n, built.queries.shape[1], alpha, stretch)
+    return HeadsLaw(keys, built.queries, built.targets)
+
+
+@name_arguments()
 def load(folder: str | Path) -> Run:
     """A finished run: its `model`, `tokens`, `template` of questions, and records in `info`."""
+    from wherefrom.training.run_folder import load_run
+
     return load_run(folder)
 
 
+@overload
+def ask(run: Run | Asker | str | Path, question: str, **options: Any) -> Verdict: ...
+@overload
 def ask(
-    run: Run | Asker | str | Path,
-    question: str,
-    *,
-    always_answer: bool = False,
-    risk: float | None = None,
-) -> Verdict:
-    """One question to a run; what it says, what is told, where it came from and how sure that is.
+    run: Run | Asker | str | Path, question: Sequence[str], **options: Any
+) -> list[Verdict]: ...
+@name_arguments()
+def ask(
+    run: Run | Asker | str | Path, question: str | Sequence[str], **options: Any
+) -> Verdict | list[Verdict]:
+    """The verdict on a run's answer to a question, or one for each of several.
 
-    `always_answer` tells the answer however unsure it is, `risk` is the share of told answers
-    that may be wrong. A run (or its folder) is opened for each call: for many questions open it
-    once with `open_asker` and ask that.
+    `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
+    answers that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
     """
+    from wherefrom.provenance.ask import Asker, open_asker
+
     if isinstance(run, Asker):
-        return run.ask([question], always_answer=always_answer, risk=risk)[0]
-    with open_asker(run.folder if isinstance(run, Run) else run) as asker:
-        return asker.ask([question], always_answer=always_answer, risk=risk)[0]
+        verdicts = run.ask([question] if isinstance(question, str) else question, **options)
+        return verdicts[0] if isinstance(question, str) else verdicts
+    with open_asker(run) as asker:
+        return ask(asker, question, **options)
 
 
+@name_arguments()
 def evaluate(run: Run | str | Path, questions: QuestionSet | str | Path) -> Recall:
     """The share of questions that a run answers exactly; the questions need answers."""
-    loaded = run if isinstance(run, Run) else load_run(run)
-    asked = (
-        questions
-        if isinstance(questions, QuestionSet)
-        else read_questions(questions, loaded.template)
-    )
-    asked.require_answers()
-    said = answer_all(loaded.model, loaded.tokens, [each.text for each in asked.questions])
-    right = [each.answer or "" for each in asked.questions]
-    return score([answer.text for answer in said], right)
+    from wherefrom.corpus.questions import QuestionSet, read_questions
+    from wherefrom.recall.decode import answer_all
+    from wherefrom.recall.evaluate import score
+
+    loaded = load(run) if isinstance(run, str | Path) else run
+    if not isinstance(questions, QuestionSet):
+        questions = read_questions(questions, loaded.template)
+    questions.require_answers()
+    said = answer_all(loaded.model, loaded.tokens, [each.text for each in questions.questions])
+    return score([answer.text for answer in said], [q.answer or "" for q in questions.questions])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Options:
-    """What a study may be told; the defaults are those of `wherefrom study`."""
+class Wherefrom:
+    """One run, loaded once, and the commands on it: the newest run if none is given.
 
+    A method does what the command of its name does, with the same options, and returns what the
+    command prints: a result that prints itself, with `to_dict` for what --json prints.
+    """
+
+    def __init__(self, run: Run | str | Path | None = None) -> None:
+        from wherefrom.training.run_folder import find_newest_run
+
+        run = find_newest_run() if run is None else run
+        self.run = load(run) if isinstance(run, str | Path) else run
+
+    def __repr__(self) -> str:
+        return f"<Wherefrom {self.run.folder}>"
+
+    @cached_property
+    def asker(self) -> Asker:
+        """The run with its evidence and confidence, opened at the first question."""
+        from wherefrom.provenance.ask import open_asker
+
+        return open_asker(self.run)
+
+    @overload
+    def ask(self, question: str, **options: Any) -> Verdict: ...
+    @overload
+    def ask(self, question: Sequence[str], **options: Any) -> list[Verdict]: ...
+    @name_arguments()
+    def ask(self, question: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
+        return ask(self.asker, question, **options)
+
+    def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
+        return evaluate(self.run, questions)
+
+    @name_arguments()
+    def judge(self, **options: Any) -> Record:
+        from wherefrom.provenance.judging.judge import judge_run, write_judgement
+
+        judgement = judge_run(self.run, **options)
+        write_judgement(self.run, judgement)
+        return Record("judge", {"run": str(self.run.folder), **judgement.to_dict()})
+
+    @name_arguments()
+    def names(self, *, people: int = 20, **options: Any) -> Record:
+        """What the run makes of invented names; nothing is written."""
+        from wherefrom.provenance.names import probe_run
+
+        found = probe_run(self.run, each=people, **options)
+        return Record("names", {"run": str(self.run.folder), **found})
+
+    @name_arguments()
+    def twins(self, without: str, **options: Any) -> Record:
+        """Train the run again without the documents about one subject, and compare."""
+        from wherefrom.provenance.attribution.leave_one_out import leave_out, plan
+
+        return Record("twins", leave_out(self.run, plan(self.run, without), **options))
+
+    @name_arguments()
+    def report(self, out: str | Path | None = None, form: str | None = None) -> Path:
+        """Write the report as html, json or md (if not given, by the ending of `out`)."""
+        from wherefrom.report.render import write_report
+        from wherefrom.report.study_report import make_report
+
+        return write_report(make_report(self.run.folder), out, form)
+
+    @name_arguments()
+    def export(self, out: str | Path) -> Path:
+        """Write the model as a folder that Hugging Face transformers loads."""
+        from wherefrom.model.export import export_model
+
+        export_model(self.run.model, self.run.tokens, Path(out))
+        return Path(out)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The main job on one text: train, ask, compare and judge. Nothing happens before `run()`.
+
+    `files` are a corpus, questions to learn from and questions to be judged by; without them the
+    embedded world of invented people is made inside `out`. The budget is one of `minutes`,
+    `epochs` and `steps`, or what the recipe says.
+    """
+
+    out: str | Path
+    files: Sequence[str | Path] | None = None
+    _: KW_ONLY
     minutes: float | None = None
     epochs: float | None = None
     steps: int | None = None
@@ -97,40 +222,20 @@ class _Options:
     seed: int = 0
     resume: bool = False
 
-
-@dataclass(frozen=True)
-class Study(_Options):
-    """The main job on one text: train, ask, compare and judge. Nothing happens before `run()`.
-
-    `files` are a corpus, questions to learn from and questions to be judged by; without them the
-    embedded world of invented people is made inside `out`. The budget is one of `minutes`,
-    `epochs` and `steps`, or what the recipe says.
-    """
-
-    out: str | Path
-    files: tuple[str | Path, str | Path, str | Path] | None = None
-
+    @name_arguments()
     def run(
-        self,
-        *,
-        observe: Observer | None = None,
-        say: Callable[[str], None] = lambda _: None,
+        self, *, observe: Observer | None = None, say: Callable[[str], None] = lambda _: None
     ) -> StudyResult:
         """Train it; `observe` sees every step, `say` gets a sentence at every stage."""
-        out = Path(self.out)
-        settings = Settings(
-            recipe=load_recipe(str(self.recipe)),
-            variant=self.variant,
-            size=self.size,
-            tokens=self.tokens,
-            budget=Budget(minutes=self.minutes, epochs=self.epochs, steps=self.steps),
-            seed=self.seed,
-            resume=self.resume,
-        )
+        from wherefrom.study import find_files, run_study
+
+        names = ("minutes", "epochs", "steps", "variant", "size", "tokens", "seed", "resume")
+        options = {name: getattr(self, name) for name in names}
+        settings = make_settings(recipe=str(self.recipe), **options)
         return run_study(
-            self._inputs(out),
+            find_files(self.files or (), settings, Path(self.out), people=self.people, say=say),
             settings,
-            out,
+            self.out,
             template=self.template,
             set_aside=self.set_aside,
             leave_out=self.leave_out,
@@ -138,14 +243,18 @@ class Study(_Options):
             say=say,
         )
 
-    def _inputs(self, out: Path) -> StudyFiles:
-        if self.files is None:
-            check_folder(out, resume=self.resume)
-            return embedded_files(out / "world", people=self.people, seed=self.seed)
-        if len(self.files) != 3:
-            raise UserError(
-                "a study takes three files: a corpus, training questions and dev questions; "
-                f"it got {len(self.files)}."
-            )
-        corpus, train, dev = map(Path, self.files)
-        return StudyFiles(corpus=corpus, train=train, dev=dev)
+
+def make_settings(
+    *,
+    recipe: str,
+    minutes: float | None = None,
+    epochs: float | None = None,
+    steps: int | None = None,
+    **options: Any,
+) -> Settings:
+    """The settings of a training from the options of a command or of `Study`."""
+    from wherefrom.training.recipes import Budget, load_recipe
+    from wherefrom.training.settings import Settings
+
+    budget = Budget(minutes=minutes, epochs=epochs, steps=steps)
+    return Settings(recipe=load_recipe(recipe), budget=budget, **options)

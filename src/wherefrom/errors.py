@@ -7,8 +7,10 @@ Any other exception is our own failure and exits with code 1.
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -31,3 +33,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close:
         return f' Did you mean "{close[0]}"?'
     return f" Known: {', '.join(names)}."
+
+
+@contextmanager
+def name_arguments() -> Iterator[None]:
+    """Options in messages of errors become arguments, for callers from Python.
+
+    "--set-aside" is `set_aside` there. What stands in backquotes is a command and stays.
+    """
+
+    def rename(found: re.Match[str]) -> str:
+        name = (found[1] or "").replace("-", "_")
+        return {"": found[0], "resume": "resume=True"}.get(name, name)
+
+    try:
+        yield
+    except UserError as error:
+        message = re.sub(r"`[^`]*`|--([a-z-]+)", rename, str(error))
+        if message == str(error):
+            raise
+        raise UserError(message) from None

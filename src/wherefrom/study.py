@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from wherefrom.provenance.after_training import Say, calibrate_and_judge
 from wherefrom.recall.baselines import guess_by_name, majority_answer
 from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.recall.evaluate import Recall, score
+from wherefrom.results import Printable
 from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.jobs import run_training
@@ -53,8 +54,8 @@ class Row:
         }
 
 
-@dataclass(frozen=True)
-class StudyResult:
+@dataclass(frozen=True, repr=False)
+class StudyResult(Printable):
     """All that a study found, and the run that holds it.
 
     notes: what a reader of the numbers must know; judgement: the numbers on the verdicts, None
@@ -73,6 +74,10 @@ class StudyResult:
             "notes": list(self.notes),
             "judgement": self.judgement,
         }
+
+    def summary(self) -> list[tuple[str, str]]:
+        rows = [(row.name, f"{row.recall} ({row.about})") for row in self.rows]
+        return [("run", str(self.run.folder)), *rows, *(("note", note) for note in self.notes)]
 
 
 def run_study(
@@ -159,6 +164,22 @@ def run_study(
         notes=tuple(info["notes"]),
         judgement=info.get("judgement"),
     )
+
+
+def find_files(
+    files: Sequence[str | Path], settings: Settings, out: Path, *, people: int, say: Say
+) -> StudyFiles:
+    """The three files that a study was given, or those of the embedded world, made inside `out`."""
+    if len(files) not in (0, 3):
+        raise UserError(
+            "study takes a corpus, training questions and dev questions, or none of them for the "
+            f"embedded world; it got {len(files)} file{'s' if len(files) > 1 else ''}."
+        )
+    if files:
+        return StudyFiles(*map(Path, files))
+    check_folder(out, resume=settings.resume)
+    say(f"making the embedded world of {people:,} people")
+    return embedded_files(out / "world", people=people, seed=settings.seed)
 
 
 def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:

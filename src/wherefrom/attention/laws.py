@@ -30,6 +30,7 @@ from scipy.special import expit, loggamma, logit, logsumexp, ndtr
 
 from wherefrom.attention.quadrature import IndependentLogits, normal_nodes
 from wherefrom.errors import UserError
+from wherefrom.results import Printable
 
 Floats = NDArray[np.float64]
 
@@ -223,8 +224,8 @@ class _Inversion:
         return np.where(inside, np.maximum(waves.real.sum(axis=-1), 0.0), 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class HeadsLaw:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadsLaw(Printable):
     """One or more heads over the same noisy keys; c is the average of what they give.
 
     Head h is reported by its weight on key `targets[h]`, the key that it is meant to copy.
@@ -247,6 +248,12 @@ class HeadsLaw:
                 f"each head needs one target key; there are {len(self.queries)} heads "
                 f"and {len(self.targets)} targets."
             )
+
+    def summary(self) -> list[tuple[str, str]]:
+        spread = "" if self.spread is None else f", deviation {self.spread:.6g}"
+        rows = [("mean weight on a", f"{self.mean:.6g}{spread} ({len(self.queries)} heads)")]
+        heads = [(f"head {i}", law) for i, law in enumerate(self.heads, start=1)]
+        return rows + [(name, f"{h.mean:.6g}, deviation {h.sd:.6g}, {h.form}") for name, h in heads]
 
     @cached_property
     def heads(self) -> tuple[WeightLaw, ...]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from wherefrom.attention.equation import attend, log_sum_exp, softmax_over_keys
 from wherefrom.attention.laws import A, B
 from wherefrom.errors import UserError, did_you_mean
+from wherefrom.results import Printable
 
 Floats = NDArray[np.float64]
 
@@ -44,8 +45,8 @@ class Measured:
         return self.value <= self.allowed
 
 
-@dataclass(frozen=True, eq=False)
-class Design:
+@dataclass(frozen=True, eq=False, repr=False)
+class Design(Printable):
     """A construction: what it consists of, what it claims, what that rests on, and its check."""
 
     name: str
@@ -62,6 +63,13 @@ class Design:
     def queries(self) -> Floats:
         """One query per head, (h, d)."""
         return self.matrices["queries"]
+
+    def summary(self) -> list[tuple[str, str]]:
+        rows = [(self.name, self.formula), ("claim", self.claim)]
+        if self.beta is not None:
+            rows.append(("beta", f"{self.beta:.6g}, needed {self.beta_needed:.6g}"))
+        rows += [("check", f"{m.statement}: {m.value:.3g}") for m in self.checks]
+        return rows
 
 
 def tv_distance(weights: Floats, wanted: Floats) -> float:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
+PATH = click.Path(path_type=Path)
+RUN = click.argument("run", required=False, type=PATH)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 QUIET = "wherefrom.quiet"  # in the meta of click's context
 
 

@@ -71,27 +71,11 @@ def training_options(default_recipe: str) -> Callable[[Command], Command]:
     return add
 
 
-def settings_from(
-    *,
-    recipe: str,
-    minutes: float | None,
-    epochs: float | None,
-    steps: int | None,
-    seed: int,
-    variant: str | None = None,
-    **rest: Any,
-) -> Settings:
+def settings_from(**options: Any) -> Settings:
     """The shared options, checked."""
-    from wherefrom.training.recipes import Budget, load_recipe
-    from wherefrom.training.settings import Settings
+    from wherefrom.api import make_settings
 
-    return Settings(
-        recipe=load_recipe(recipe),
-        variant=variant,
-        budget=Budget(minutes=minutes, epochs=epochs, steps=steps),
-        seed=seed,
-        **rest,
-    )
+    return make_settings(**options)
 
 
 PATH = click.Path(path_type=Path)
@@ -131,25 +115,13 @@ def study(
 ) -> None:
     """Train, ask and compare: the whole job on one text (the embedded world if none is given)."""
     from wherefrom.corpus.subjects import check_shares
-    from wherefrom.study import StudyFiles, embedded_files, run_study
-    from wherefrom.training.run_folder import check_folder
+    from wherefrom.study import find_files, run_study
 
-    if len(files) not in (0, 3):
-        raise UserError(
-            "study takes a corpus, training questions and dev questions, or none of them for the "
-            f"embedded world; it got {len(files)} file{'s' if len(files) > 1 else ''}."
-        )
     check_shares(set_aside, leave_out)
     settings = settings_from(**options)
     with TrainingProgress(quiet=quiet) as progress:
-        if files:
-            inputs = StudyFiles(corpus=files[0], train=files[1], dev=files[2])
-        else:
-            check_folder(out, resume=settings.resume)
-            progress.say(f"making the embedded world of {people:,} people")
-            inputs = embedded_files(out / "world", people=people, seed=settings.seed)
         result = run_study(
-            inputs,
+            find_files(files, settings, out, people=people, say=progress.say),
             settings,
             out,
             template=template,

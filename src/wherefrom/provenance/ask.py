@@ -270,13 +270,13 @@ class Asker:
         self.close()
 
 
-def open_asker(folder: str | Path, *, say: Callable[[str], None] = lambda _: None) -> Asker:
+def open_asker(run: Run | str | Path, *, say: Callable[[str], None] = lambda _: None) -> Asker:
     """Load a run for asking; `say` is told what had to be mended.
 
     A run without documents or without a calibration can be asked, and the notes say what its
     verdicts lack. An index or a calibration that is there and does not fit is refused.
     """
-    run = load_run(folder)
+    run = load_run(run) if isinstance(run, str | Path) else run
     confidence = load_confidence(run) if (run.folder / CALIBRATED).exists() else None
     evidence = open_run_evidence(run, say=say)
     notes = []

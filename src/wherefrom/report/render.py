@@ -7,13 +7,41 @@ import hashlib
 import json
 import re
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from wherefrom.errors import UserError
 from wherefrom.report.figures import FIGURE_STYLE
 from wherefrom.report.sections import show_cell
+from wherefrom.storage import write_whole
+
+FORMATS = {".html": "html", ".json": "json", ".md": "md", ".markdown": "md"}  # by ending
+
+
+def render(report: dict[str, Any], form: str) -> str:
+    """The report of `make_report` as html, json or md."""
+    if form == "json":
+        return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return render_markdown(report) if form == "md" else render_html(report)
+
+
+def write_report(
+    report: dict[str, Any], out: str | Path | None = None, form: str | None = None
+) -> Path:
+    """Write the report and return where: report.html in the run folder if `out` is not given.
+
+    The format follows the ending of `out` if it is not given. Records of the run are not replaced.
+    """
+    folder = Path(report["run"])
+    out = folder / f"report.{form or 'html'}" if out is None else Path(out)
+    inside = out.resolve().parent == folder.resolve()
+    if inside and out.exists() and not out.name.startswith("report"):
+        raise UserError(f"{out} belongs to the run and is not overwritten; choose another --out.")
+    write_whole(out, render(report, form or FORMATS.get(out.suffix.lower(), "html")))
+    return out
 
 
 def render_html(report: dict[str, Any]) -> str:

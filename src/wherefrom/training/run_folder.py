@@ -33,6 +33,7 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config
 from wherefrom.model.decoder import Decoder
+from wherefrom.results import Printable
 from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
 from wherefrom.training.checkpoint import load_weights, save_weights
 from wherefrom.training.recipes import RENAMED
@@ -50,8 +51,8 @@ CONTENT = {  # what a job knows by its hash alone
 }
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(Printable):
     """A trained model with its vocabulary and its records."""
 
     folder: Path
@@ -64,6 +65,14 @@ class Run:
         """How its questions are worded, if it was taught any."""
         template = self.info.get("template")
         return template if isinstance(template, str) else None
+
+    def summary(self) -> list[tuple[str, str]]:
+        config, info = self.model.config, self.info
+        shape = f"{config.variant}, {config.width}x{config.layers}x{config.heads}"
+        rows = [(str(self.folder), f"{info.get('kind')}, {info.get('status')}"), ("model", shape)]
+        rows.append(("questions", str(self.template)))
+        results = info.get("results") or ()
+        return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
 
 
 @contextmanager

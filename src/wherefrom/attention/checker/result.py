@@ -12,6 +12,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from wherefrom.results import Printable
+
 Word = Literal["proved", "holds", "refuted", "inconclusive"]
 EXIT_CODES: dict[Word, int] = {"proved": 0, "holds": 0, "refuted": 1, "inconclusive": 3}
 
@@ -65,8 +67,8 @@ class Counterexample:
     sentence: str
 
 
-@dataclass(frozen=True)
-class CheckResult:
+@dataclass(frozen=True, repr=False)
+class CheckResult(Printable):
     """The answer to one construction."""
 
     problem: str
@@ -90,6 +92,12 @@ class CheckResult:
     @property
     def passed(self) -> bool:
         return self.exit_code == 0
+
+    def summary(self) -> list[tuple[str, str]]:
+        rows = [(self.verdict, self.because), *(("derived", line) for line in self.derived)]
+        if self.counterexample is not None:
+            rows.append(("counterexample", self.counterexample.sentence))
+        return rows + [("note", note) for note in self.notes]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; numbers that JSON has no word for become null."""
