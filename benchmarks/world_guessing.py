@@ -2,9 +2,10 @@
 
     python benchmarks/world_guessing.py [people] [seed ...]
 
-prints one JSON line a seed: shares of dev people whose birthplace is the commonest one, is guessed
-by naive Bayes on the letters of the name, is the commonest one of the name's origin (which no
-reader of names alone can know), or is the first place that their first document names.
+prints one JSON line per seed: shares of dev people whose birthplace is the commonest one, is
+guessed by naive Bayes on the letters of the name, is the commonest one of the name's origin (which
+no reader of names alone can know), or is the first or the last place that their first document
+names.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ def measure_guesses(world: World) -> dict[str, float]:
         by_origin.setdefault(person.origin, Counter())[person.birthplace] += 1
     places = sorted({p.birthplace for p in world.people}, key=lambda name: (-len(name), name))
     any_place = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, places))})(?!\w)")
+    named = [any_place.findall(world.documents[p.lines[0] - 1].text) or [""] for p in dev]
     guesses = {
         "majority": [commonest] * len(dev),
         "letters": list(guesser.predict([p.subject for p in dev])),
         "origin": [by_origin[p.origin].most_common(1)[0][0] for p in dev],
-        "first_place": [
-            next(iter(any_place.findall(world.documents[p.lines[0] - 1].text)), "") for p in dev
-        ],
+        "first_place": [found[0] for found in named],
+        "last_place": [found[-1] for found in named],
     }
     return {
         way: round(sum(g == p.birthplace for g, p in zip(said, dev, strict=True)) / len(dev), 4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
@@ -15,13 +14,15 @@ from wherefrom.errors import UserError
 from wherefrom.storage import make_folder, read_json, sha256_of, write_all, write_json, write_whole
 
 
-@pytest.mark.parametrize("content", ["Zürich\r\n", b"\x00\xff\r\n", "", b""])
+@pytest.mark.parametrize("content", ["Zürich\r\n", b"\x00\xff\r\n", "", b"abc" * 1_000_000])
 def test_what_is_written_is_read_back_byte_for_byte(tmp_path, content):
-    write_whole(tmp_path / "file", content)
+    path = tmp_path / "file"
+    write_whole(path, content)
     expected = content.encode() if isinstance(content, str) else content
-    assert (tmp_path / "file").read_bytes() == expected
-    write_whole(str(tmp_path / "file"), b"newer")
-    assert (tmp_path / "file").read_bytes() == b"newer"
+    assert path.read_bytes() == expected
+    assert sha256_of(path) == hashlib.sha256(expected).hexdigest()
+    write_whole(str(path), b"newer")
+    assert path.read_bytes() == b"newer"
     assert os.listdir(tmp_path) == ["file"]
 
 
@@ -52,9 +53,7 @@ def test_a_failure_at_any_step_leaves_what_was_there_and_nothing_else(
             write_whole(path, b"newer")
     if raised is UserError:
         assert f"{path} cannot be written: No space left on device" in str(caught.value)
-    assert os.listdir(tmp_path) == ([] if older is None else ["file"])
-    if older is not None:
-        assert path.read_bytes() == older
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == ([older] if older else [])
 
 
 def test_no_name_changes_hands_before_the_bytes_of_all_files_are_on_the_disk(tmp_path, monkeypatch):
@@ -87,60 +86,40 @@ def test_a_written_file_may_be_read_by_whom_the_umask_allows(tmp_path):
         assert os.umask(before) == 0o027
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=9,
-)
+LEAVES = st.none() | st.booleans() | st.integers() | st.text() | st.floats(-1e300, 1e300)
+JSON = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
 @given(record=JSON)
-def test_any_record_comes_back(tmp_path_factory, record):
+def test_any_record_comes_back_and_what_is_no_json_is_not_written(tmp_path_factory, record):
     path = tmp_path_factory.mktemp("json") / "record.json"
     write_json(path, record)
-    assert read_json(path) == record
     assert path.read_bytes().endswith(b"\n")
-
-
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_a_number_that_other_readers_refuse_is_not_written(tmp_path, number):
-    path = tmp_path / "record.json"
-    write_json(path, {"loss": 1.5})
-    with pytest.raises(ValueError, match="JSON"):
-        write_json(path, {"loss": number})
-    assert json.loads(path.read_text()) == {"loss": 1.5}
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="JSON"):
+            write_json(path, [record, number])
+    assert read_json(path) == record
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b'{"a": \xff}', b"\x00"])
 def test_a_broken_record_is_one_sentence_with_its_path(tmp_path, content):
-    path = tmp_path / "record.json"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"record\.json") as caught:
-        read_json(path)
-    assert "\n" not in str(caught.value)
+    (tmp_path / "record.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"record\.json[^\n]*$"):
+        read_json(tmp_path / "record.json")
 
 
 def test_what_is_missing_or_of_the_wrong_kind_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="cannot be written"):
-        write_whole(tmp_path / "nowhere" / "file", "text")
-    with pytest.raises(UserError, match="does not exist"):
-        read_json(tmp_path / "record.json")
-    with pytest.raises(UserError, match="cannot be read"):
-        read_json(tmp_path)
     folder = make_folder(tmp_path / "a" / "b")
     assert make_folder(folder) == folder
     assert folder.is_dir()
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="is a file; a folder was expected"):
-        make_folder(tmp_path / "file")
-    with pytest.raises(UserError, match="cannot be made"):
-        make_folder(tmp_path / "file" / "deeper")
-
-
-def test_the_hash_of_a_file_is_of_its_bytes(tmp_path):
-    (tmp_path / "file").write_bytes(b"abc" * 1_000_000)
-    assert sha256_of(tmp_path / "file") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()
+    file = tmp_path / "file"
+    write_whole(file, "mine")
+    for says, mistake in {
+        "cannot be written": lambda: write_whole(tmp_path / "nowhere" / "file", "text"),
+        "does not exist": lambda: read_json(tmp_path / "record.json"),
+        "cannot be read": lambda: read_json(tmp_path),
+        "is a file; a folder was expected": lambda: make_folder(file),
+        "cannot be made": lambda: make_folder(file / "deeper"),
+    }.items():
+        with pytest.raises(UserError, match=says):
+            mistake()

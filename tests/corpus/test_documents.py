@@ -21,70 +21,50 @@ def written(folder: Path, content: bytes | str) -> Path:
     return path
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(UserError) as caught:
-        read_documents(path)
-    message = str(caught.value)
-    assert str(path) in message
-    assert "\n" not in message
-    return message
+WINDOWS = TWO.replace("\n", "\r\n")
+BLANKS = TWO.replace("\n", "\n\n  \n\t\n")
+SAVED = [TWO, TWO.rstrip("\n"), WINDOWS, WINDOWS.removesuffix("\r\n"), "\ufeff" + TWO, BLANKS]
+
+
+@pytest.mark.parametrize("content", [*SAVED, "\n\n" + TWO, "  " + TWO])
+def test_harmless_ways_to_save_a_file_give_the_same_documents(tmp_path, content):
+    corpus = read_documents(written(tmp_path, content))
+    assert [document.subject for document in corpus.documents] == ["Ann Lee", "Bo Ek"]
+    assert corpus.texts == TWO.splitlines()
+    assert corpus.sha256 == hashlib.sha256(content.encode()).hexdigest()
+    lines = [line.lstrip("\ufeff ") for line in content.splitlines()]
+    assert [lines[document.line - 1] for document in corpus.documents] == TWO.splitlines()
+
+
+FITS = "Ann Lee. " + "x" * (LONGEST_DOCUMENT - len("Ann Lee. "))
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "says"),
     [
-        TWO,
-        TWO.rstrip("\n"),
-        TWO.replace("\n", "\r\n"),
-        TWO.replace("\n", "\r\n").removesuffix("\r\n"),
-        "\ufeff" + TWO,
-        TWO.replace("\n", "\n\n  \n\t\n"),
-        "\n\n" + TWO,
-        "  " + TWO,
+        (TWO.encode() + b"Cy M\xfcller. text\n", "line 3 holds the byte 0xfc"),
+        *((content, "is empty") for content in ("", "\n", "\r\n \r\n", "\ufeff")),
+        *(
+            (TWO + line + "\n", "line 3: a document is")
+            for line in ("no name is here", "Ann Lee.", ". text", "Ann Lee.text", " . x")
+        ),
+        (FITS + "x", "line 1: a document may have"),
     ],
-    ids=["plain", "no-last-newline", "crlf", "crlf-no-last", "bom", "blank", "blank-first", "dent"],
 )
-def test_harmless_ways_to_save_a_file_give_the_same_documents(tmp_path, content):
-    documents = read_documents(written(tmp_path, content)).documents
-    assert [document.subject for document in documents] == ["Ann Lee", "Bo Ek"]
-    assert [document.text for document in documents] == TWO.splitlines()
-
-
-def test_a_document_knows_its_line_in_the_file_blank_lines_counted(tmp_path):
-    corpus = read_documents(written(tmp_path, "\n" + TWO.replace("\n", "\n\n")))
-    assert [document.line for document in corpus.documents] == [2, 4]
-
-
-def test_the_hash_is_of_the_bytes_of_the_file(tmp_path):
-    path = written(tmp_path, TWO)
-    assert read_documents(path).sha256 == hashlib.sha256(TWO.encode()).hexdigest()
-
-
-def test_bad_utf8_is_refused_with_its_line_and_byte(tmp_path):
-    message = refusal(written(tmp_path, TWO.encode() + b"Cy M\xfcller. text\n"))
-    assert "line 3" in message
-    assert "0xfc" in message
-
-
-@pytest.mark.parametrize("content", ["", "\n", "\r\n \r\n", "\ufeff"])
-def test_a_file_without_text_is_refused_as_empty(tmp_path, content):
-    assert "empty" in refusal(written(tmp_path, content))
+def test_what_is_no_corpus_is_refused_in_one_sentence_with_its_line(tmp_path, content, says):
+    with pytest.raises(UserError) as caught:
+        read_documents(written(tmp_path, content))
+    assert str(tmp_path / "documents.txt") in str(caught.value)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(read_documents(written(tmp_path, FITS)).texts) == 1
 
 
 def test_a_missing_file_and_a_folder_are_each_one_sentence(tmp_path):
-    assert "does not exist" in refusal(tmp_path / "nowhere.txt")
-    assert "folder" in refusal(tmp_path)
-
-
-@pytest.mark.parametrize("line", ["no name is here", "Ann Lee.", ". text", "Ann Lee.text", " . x"])
-def test_a_line_that_names_nobody_is_refused_with_its_number(tmp_path, line):
-    assert "line 3" in refusal(written(tmp_path, TWO + line + "\n"))
-
-
-def test_a_document_longer_than_the_limit_is_refused_with_its_number(tmp_path):
-    fits = "Ann Lee. " + "x" * (LONGEST_DOCUMENT - len("Ann Lee. "))
-    assert len(read_documents(written(tmp_path, fits)).texts) == 1
-    assert "line 1" in refusal(written(tmp_path, fits + "x"))
+    with pytest.raises(UserError, match=r"nowhere\.txt does not exist"):
+        read_documents(tmp_path / "nowhere.txt")
+    with pytest.raises(UserError, match="is a folder"):
+        read_documents(tmp_path)
 
 
 def test_without_leaves_out_every_document_of_the_subjects_and_no_other(tmp_path):
@@ -127,7 +107,4 @@ WORDS = st.text(st.characters(categories=["Lu", "Ll", "Lo"]), min_size=2, max_si
 @given(words=st.lists(WORDS, min_size=1, max_size=4), rest=st.text(min_size=1))
 def test_any_name_without_full_stops_is_found_whole(words, rest):
     name = " ".join(word.capitalize() for word in words)
-    last = name.split(" ")[-1]
-    if len(last) == 1 or last in {"Dr", "Jr", "Mr", "Ms", "Mrs", "Prof", "Sr", "St"}:
-        name += "son"
-    assert find_subject(f"{name}. {rest}") == name
+    assert find_subject(f"{name}son. {rest}") == f"{name}son"  # no abbreviation ends like that
