@@ -14,8 +14,7 @@ from pathlib import Path
 
 import click
 
-from wherefrom.cli import COMMANDS, cli
-from wherefrom.cli.overview import GROUPS
+from wherefrom.cli import GROUPS, cli
 
 PAGE = Path(__file__).parent / "commands.md"
 INTRODUCTION = """\
@@ -23,10 +22,10 @@ INTRODUCTION = """\
 
 *This page is generated: `python docs/commands.py --write`.*
 
-`wherefrom` alone says what it can do on one screen; `wherefrom COMMAND --help` says what stands
+`wherefrom` alone says what it can do on one screen; `wherefrom COMMAND --help` prints what is
 here.
 
-- Results go to stdout, talk and progress to stderr. `--json` prints the result as JSON.
+- Results go to stdout, messages and progress to stderr. `--json` prints the result as JSON.
 - Exit codes: 0 for success, 2 for a mistake of the user's (one sentence says which), 1 for a
   failure of ours, 130 after Ctrl-C. `check` has its own: 0 proved or holds, 1 refuted, 3
   inconclusive.
@@ -34,20 +33,16 @@ here.
   switches colours off.
 - `wherefrom completion bash` (or `zsh`, `fish`) prints a script for the shell; its help says where
   to put it.
-- `wherefrom --version` tells the version. `python -m wherefrom` is the same program.
+- `wherefrom --version` prints the version. `python -m wherefrom` is the same program.
 """
 
 
 def page() -> str:
     """All of commands.md."""
-    left = list(COMMANDS)
     parts = [INTRODUCTION]
-    for title, names in (*GROUPS.items(), ("more", tuple(COMMANDS))):
-        here = [name for name in names if name in left]
-        left = [name for name in left if name not in here]
-        if here:
-            parts.append(f"## {title[0].upper()}{title[1:]}\n")
-            parts += [section(name) for name in here]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title[0].upper()}{title[1:]}\n")
+        parts += [section(name) for name in names]
     return "\n".join(parts)
 
 

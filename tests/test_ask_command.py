@@ -1,4 +1,4 @@
-"""`wherefrom ask`: from a question to a verdict, for people and for programs."""
+"""`wherefrom ask` and `wherefrom attention`: from a question to a verdict, and inside the model."""
 
 from __future__ import annotations
 
@@ -11,36 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from wherefrom.cli import ask as ask_module
-from wherefrom.cli import cli
-from wherefrom.corpus import batches
+from wherefrom.cli import progress
 from wherefrom.corpus.questions import read_questions
 from wherefrom.training.run_folder import update_run
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Path:
-    """A folder whose runs/study is a study of a small world."""
-    folder = tmp_path_factory.mktemp("ask")
-    torch.set_num_threads(1)
-    arguments = ["study", "--people", 60, "--out", folder / "runs" / "study", "--seed", 0]
-    options = ["--recipe", quick_recipe, "--tokens", "bpe", "--steps", 10, "--quiet"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
-        cli.main([str(x) for x in (*arguments, *options)], standalone_mode=False)
-    return folder
-
-
 @pytest.fixture
-def run(runs: Path) -> Path:
-    return runs / "runs" / "study"
+def run(tiny_study: Path) -> Path:
+    return tiny_study
 
 
 @pytest.fixture
 def dev(run: Path) -> list[Any]:
-    return list(read_questions(run / "world" / "dev.tsv").questions)
+    """Questions about people whose documents the run has read."""
+    unread = json.loads((run / "run.json").read_text("utf-8"))["left_out"]
+    asked = read_questions(run / "world" / "dev.tsv").questions
+    return [question for question in asked if question.subject not in unread]
 
 
 def pipe(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
@@ -87,16 +75,17 @@ def test_questions_come_from_a_file_or_from_stdin(
 
 
 def test_the_newest_run_is_asked_if_none_is_named(
-    command: Any, runs: Path, dev: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    command: Any, run: Path, dev: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(runs)
-    ended = command("ask", dev[0].text)
-    assert ended.code == 0
-    assert ended.err == "asking the newest run, runs/study\n"
     monkeypatch.chdir(tmp_path)
     ended = command("ask", dev[0].text)
     assert ended.code == 2
     assert ended.err.startswith("wherefrom: there is no finished run below runs; ")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "study").symlink_to(run)
+    ended = command("ask", dev[0].text)
+    assert ended.code == 0
+    assert ended.err == "asking the newest run, runs/study\n"
 
 
 def test_answers_of_another_model_are_judged(
@@ -178,12 +167,14 @@ def test_a_lost_index_is_rebuilt_and_a_changed_text_refused(
     assert "has changed since" in ended.err
 
 
-def test_those_who_wait_are_told_how_far_it_is(
-    command: Any, run: Path, dev: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_progress_is_shown_to_those_who_wait(
+    command: Any, run: Path, dev: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ask_module, "PATIENCE", -1.0)
-    monkeypatch.setattr(ask_module, "LINE_EVERY", -1.0)
-    assert command("ask", run, dev[0].text, dev[1].text).err == "2 of 2 questions asked\n"
+    two = tmp_path / "two.tsv"
+    two.write_text(f"{dev[0].text}\tRome\n{dev[1].text}\tRome\n", "utf-8")
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    for words in (("ask", run, dev[0].text, dev[1].text), ("evaluate", run, two)):
+        assert re.fullmatch(r"asking  100% +0 s  2 of 2\n", command(*words).err)
 
 
 def test_a_long_line_is_shown_where_the_answer_is() -> None:
@@ -194,3 +185,40 @@ def test_a_long_line_is_shown_where_the_answer_is() -> None:
     assert shown.endswith("...")
     assert ask_module._window(text, "Rome").startswith("Ada Moe. word")
     assert ask_module._window("Ada\tMoe\x1b[0m.", "") == "Ada Moe [0m."
+
+
+NAMED = "Where was Mia Ott born?"
+
+
+def test_every_head_is_shown_as_json_and_as_a_table(command: Any, run: Path) -> None:
+    ended = command("attention", run, NAMED, "--json", "--maps")
+    record = json.loads(ended.out)
+    assert ended.code == 0
+    assert record["subject"] == "Mia Ott"
+    assert "".join(record["tokens"][i] for i in record["name"]).strip() == "Mia Ott"
+    assert len(record["heads"]) == 3 * 2
+    assert len(record["maps"]) == 3
+    for head in record["heads"]:
+        assert sum(head["weights"]) == pytest.approx(1, abs=1e-4)
+        assert 0 <= head["mass_on_name"] <= 1
+    table = command("attention", run, NAMED)
+    assert "on the name" in table.out
+    assert "2.1" in table.out
+
+
+def test_the_maps_are_written_as_one_page(command: Any, run: Path, tmp_path: Path) -> None:
+    page = tmp_path / "maps.html"
+    assert command("attention", run, NAMED, "--plot", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "Weight on the name" in text
+    assert "Layer 2" in text
+    assert "src=" not in text.split("<body>")[0]
+
+
+def test_a_folder_that_is_no_run_and_a_question_too_long_are_sentences(
+    command: Any, run: Path, tmp_path: Path
+) -> None:
+    for arguments in ((tmp_path, NAMED), (run, f"Where was {'q~' * 500} born?")):
+        ended = command("attention", *arguments)
+        assert ended.code == 2
+        assert ended.err.count("\n") == 1

@@ -13,10 +13,8 @@ from typing import Any
 
 import click
 import pytest
-import torch
 
 from wherefrom.cli import COMMANDS, cli
-from wherefrom.corpus import batches
 from wherefrom.recall.evaluate import Recall
 
 README = Path(__file__).parents[1] / "README.md"
@@ -43,7 +41,7 @@ def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own: str | None
     code = (
         "import os, sys\n"
         "from wherefrom import cli\n"
-        "cli._run = lambda: 0\n"
+        "cli.cli.main = lambda **_: 0\n"
         "try:\n"
         "    cli.main()\n"
         "finally:\n"
@@ -85,18 +83,9 @@ def test_the_version_is_told(command: Any) -> None:
     assert re.fullmatch(r"wherefrom \d+\.\d+\.\d+\n", command("--version").out)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, small_world: Path, quick_recipe: Path) -> Path:
-    """A finished run, which tests read and leave as it is."""
-    folder = tmp_path_factory.mktemp("cli") / "run"
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
-        start = ["finetune", "--scratch", "llama", small_world / "documents.txt"]
-        rest = [small_world / "train.tsv", "--out", folder, "--recipe", quick_recipe]
-        options = ["--steps", "5", "--quiet", "--tokens", "bpe"]
-        cli.main([str(x) for x in (*start, *rest, *options)], standalone_mode=False)
-    return folder
+@pytest.fixture
+def run(tiny_study: Path) -> Path:
+    return tiny_study
 
 
 MISTAKES: dict[str, tuple[list[str], str]] = {

@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from wherefrom.report.study_report import make_report
 
 
 @pytest.fixture(scope="module")
-def studied(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Path:
-    """A study from the command line, a few steps long."""
-    from click.testing import CliRunner
-
-    from wherefrom.cli import cli
-
-    torch.set_num_threads(1)
-    out = tmp_path_factory.mktemp("runs") / "run"
-    arguments = ["study", "--out", out, "--people", 36, "--seed", 3, "--steps", 4,
-                 "--set-aside", 0.3, "--recipe", quick_recipe]  # fmt: skip
-    ended = CliRunner().invoke(cli, [str(word) for word in arguments])
-    assert ended.exit_code == 0, ended.output
-    assert f"report written to {out / 'report.html'}" in ended.stderr
-    return out
+def studied(tiny_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the study, in which reports are written and removed."""
+    return Path(shutil.copytree(tiny_study, tmp_path_factory.mktemp("runs") / "run"))
 
 
-def test_a_study_ends_with_its_report(studied):
-    text = (studied / "report.html").read_text("utf-8")
-    assert text.startswith("<!doctype html>")
-    assert "Recall against the baselines" in text
-
-
-def test_a_quiet_study_writes_it_too(command, studied, quick_recipe):
-    (studied / "report.html").unlink()
-    again = ["--people", 36, "--seed", 3, "--steps", 4, "--set-aside", 0.3]
-    ended = command(
-        "--quiet", "study", "--out", studied, *again, "--recipe", quick_recipe, "--resume"
-    )
-    assert (ended.code, ended.err) == (0, "")
-    assert (studied / "report.html").is_file()
+def test_a_study_ends_with_its_report(command, studied, quick_recipe, tiny_study_options):
+    words = ("study", *tiny_study_options, "--recipe", quick_recipe, "--out", studied, "--resume")
+    for quiet in ((), ("--quiet",)):
+        (studied / "report.html").unlink()
+        ended = command(*quiet, *words)
+        assert ended.code == 0, ended.err
+        assert (f"report written to {studied / 'report.html'}" in ended.err) is not bool(quiet)
+        text = (studied / "report.html").read_text("utf-8")
+        assert text.startswith("<!doctype html>")
+        assert "Recall against the baselines" in text
 
 
 def test_real_records_fill_every_section(studied):
@@ -54,12 +39,12 @@ def test_real_records_fill_every_section(studied):
 
 
 def test_the_same_records_give_the_same_file(command, studied, tmp_path):
-    for name in ("one.html", "two.html"):
-        ended = command("report", studied, "--out", tmp_path / name)
-        assert ended.code == 0, ended.err
-        assert ended.out == ""
+    (studied / "report.html").unlink()
+    for out in ((), ("--out", tmp_path / "two.html")):
+        ended = command("report", studied, *out)
+        assert (ended.code, ended.out) == (0, "")
         assert "report written to" in ended.err
-    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    assert (studied / "report.html").read_bytes() == (tmp_path / "two.html").read_bytes()
 
 
 def test_json_and_markdown_go_to_stdout_or_by_the_ending(command, studied, tmp_path):
@@ -72,12 +57,6 @@ def test_json_and_markdown_go_to_stdout_or_by_the_ending(command, studied, tmp_p
     assert ended.out.startswith("# run\n")
     command("report", studied, "--out", tmp_path / "report.md")
     assert (tmp_path / "report.md").read_text("utf-8") == ended.out
-
-
-def test_without_out_the_page_lies_in_the_run(command, studied):
-    (studied / "report.html").unlink()
-    assert command("report", studied).code == 0
-    assert (studied / "report.html").is_file()
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [-1, 2**31, 1.5])
 def test_a_seed_that_is_none_is_one_sentence(tmp_path: Path, seed: float) -> None:
-    with pytest.raises(UserError, match="--seed must be between 0 and"):
+    with pytest.raises(UserError, match="seed must be between 0 and"):
         wherefrom.Study(tmp_path / "run", seed=seed).run()  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 

@@ -15,11 +15,10 @@ from typing import Any
 import click
 import pytest
 
-from wherefrom.cli import COMMANDS, cli
+from wherefrom.cli import COMMANDS, FIRST_STEPS, cli, overview, progress
 from wherefrom.cli.completion import SHELLS
-from wherefrom.cli.output import echo_err, with_quiet
-from wherefrom.cli.overview import FIRST_STEPS, GROUPS, overview
-from wherefrom.cli.progress import TrainingProgress
+from wherefrom.cli.output import echo_err, print_table, with_quiet
+from wherefrom.corpus.world import make_world
 
 
 def offered(*words: str) -> list[str]:
@@ -47,20 +46,10 @@ def complete(*words: str) -> list[str]:
 
 class TestOverview:
     def test_it_fits_one_screen(self) -> None:
-        lines = overview(COMMANDS).splitlines()
+        lines = overview().splitlines()
         assert len(lines) <= 24
         assert max(map(len, lines)) <= 80
-
-    def test_every_command_is_in_one_group(self) -> None:
-        grouped = [name for names in GROUPS.values() for name in names]
-        assert len(grouped) == len(set(grouped))
-        assert set(COMMANDS) <= set(grouped)
-
-    def test_a_command_without_a_group_is_listed_all_the_same(self) -> None:
-        assert "  more                brew\n" in overview(["study", "brew"])
-
-    def test_a_command_that_is_not_there_is_not_listed(self) -> None:
-        assert "twins" not in overview(["study", "ask"]).split()
+        assert set(COMMANDS) <= set(" ".join(lines).split())
 
     @pytest.mark.parametrize("line", [line for line, _ in FIRST_STEPS])
     def test_the_first_steps_are_commands_that_parse(self, line: str) -> None:
@@ -68,6 +57,13 @@ class TestOverview:
         found = cli.get_command(click.Context(cli), name)
         assert found is not None
         found.make_context(name, arguments)
+
+    def test_who_is_asked_about_is_in_the_world_of_make_study(self) -> None:
+        (line,) = [line for line, _ in FIRST_STEPS if line.startswith("wherefrom ask")]
+        people = make_world(3000, 0).of_split("dev")
+        assert line.split('"')[1] in {f"Where was {each.subject} born?" for each in people}
+        help_text = cli.get_command(click.Context(cli), "ask").help  # type: ignore[union-attr]
+        assert line.split('"')[1] in " ".join(str(help_text).split())
 
 
 class TestCompletion:
@@ -148,8 +144,9 @@ class TestColour:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         tick = SimpleNamespace(phase="read", progress=0.5, loss=1.0, tokens_per_second=9, seconds=1)
-        with TrainingProgress() as progress:
-            progress(tick, None)  # type: ignore[arg-type]
+        monkeypatch.setattr(progress, "PATIENCE", -1.0)
+        with progress.Progress() as bar:
+            bar(tick, None)  # type: ignore[arg-type]
         err = capsys.readouterr().err
         assert "loss 1.000" in err
         codes = [
@@ -160,3 +157,25 @@ class TestColour:
 
     def test_piped_it_is_plain(self, command: Any) -> None:
         assert "\x1b" not in command("problems").out
+
+    def test_a_table_fits_the_terminal_and_loses_nothing(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("NO_COLOR", "1")
+        words = [f"word{number}" for number in range(60)]
+        print_table(("a", "b"), [(" ".join(words[:30]), " ".join(words[30:]))])
+        lines = [
+            re.sub("\x1b\\[[0-9;]*m", "", line) for line in capsys.readouterr().out.splitlines()
+        ]
+        assert max(map(len, lines)) <= 80
+        assert set(words) <= set(" ".join(lines).split())
+
+    def test_nothing_is_shown_in_the_first_seconds(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with progress.Progress() as bar:
+            bar.count("asking", 2)(2)
+            bar.say("a remark")
+        assert capsys.readouterr().err == "a remark\n"

@@ -17,38 +17,57 @@ import click
 from wherefrom.cli.output import echo_err, is_verbose, with_quiet
 from wherefrom.errors import Stopped, UserError, did_you_mean
 
-# name -> module of this package that defines it, in the order that --help lists them
-COMMANDS: dict[str, str] = {
-    "study": "train",
-    "ask": "ask",
-    "judge": "judge",
-    "names": "judge",
-    "report": "report",
-    "twins": "twins",
-    "pretrain": "train",
-    "finetune": "train",
-    "evaluate": "train",
-    "baseline": "train",
-    "export": "train",
-    "serve": "serve",
-    "design": "workbench",
-    "law": "workbench",
-    "attention": "attention",
-    "variants": "data",
-    "recipes": "data",
-    "world": "data",
-    "problems": "check",
-    "check": "check",
-    "completion": "completion",
+# what somebody wants -> the commands that do it -> the modules of this package that define them
+GROUPS: dict[str, dict[str, str]] = {
+    "the whole job": {"study": "train", "report": "report", "serve": "serve"},
+    "ask a run": {
+        "ask": "ask",
+        "evaluate": "ask",
+        "attention": "ask",
+        "judge": "judge",
+        "names": "judge",
+        "twins": "twins",
+    },
+    "step by step": {
+        "pretrain": "train",
+        "finetune": "train",
+        "baseline": "ask",
+        "export": "train",
+    },
+    "attention by hand": {
+        "problems": "check",
+        "check": "check",
+        "design": "workbench",
+        "law": "workbench",
+    },
+    "what there is": {
+        "variants": "data",
+        "recipes": "data",
+        "world": "data",
+        "completion": "completion",
+    },
+}
+COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
+# people of the world that `make study` makes, so that the examples work right after it
+FIRST_STEPS = (
+    ("wherefrom study --out runs/study --minutes 8", "train and ask: invented people"),
+    ('wherefrom ask "Where was Fryderyk Kozar born?"', "ask the newest run"),
+    ("wherefrom serve", "the same, in a browser"),
+    ('wherefrom check average "q=beta*(k_a+k_b)"', "no training: attention itself"),
+)
+# what each extra of pyproject.toml brings, by the name of its import
+EXTRAS = {"page": ("fastapi", "multipart", "uvicorn"), "board": ("tensorboard",)}
+TORCH_READS = {  # as it is loaded; benchmarks train with the same
+    # threads that spin long while they wait starve each other as soon as anything else runs: with
+    # OpenMP's default, training on a busy machine all but stops (docs/log.md)
+    "GOMP_SPINCOUNT": "1000",
+    # oneDNN keeps code for every shape of GELU that it meets, and batches have thousands of shapes
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
 }
 
 
-# what each extra of pyproject.toml brings, by the name of its import
-EXTRAS = {"page": ("fastapi", "multipart", "uvicorn"), "board": ("tensorboard",)}
-
-
 class CommandTable(click.Group):
-    """A click group whose commands live in the table above."""
+    """A click group whose commands are those of the table above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -57,7 +76,7 @@ class CommandTable(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"wherefrom.cli.{COMMANDS[cmd_name]}")
-        command = getattr(module, cmd_name.replace("-", "_"))
+        command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return with_quiet(command)
 
@@ -65,7 +84,7 @@ class CommandTable(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         unknown = args and not args[0].startswith("-") and args[0] not in COMMANDS
-        if unknown and not ctx.resilient_parsing:  # a shell that completes is told nothing
+        if unknown and not ctx.resilient_parsing:  # no message while a shell completes
             raise UserError(f'there is no command "{args[0]}".{did_you_mean(args[0], COMMANDS)}')
         return super().resolve_command(ctx, args)
 
@@ -80,21 +99,26 @@ class CommandTable(click.Group):
 def cli(ctx: click.Context) -> None:
     """Train a small Transformer on a text, ask it, and learn where each answer came from."""
     if ctx.invoked_subcommand is None:
-        from wherefrom.cli.overview import overview
-
-        click.echo(overview(COMMANDS))
+        click.echo(overview())
 
 
 with_quiet(cli)
 
 
-TORCH_READS = {  # as it is loaded; benchmarks train with the same
-    # threads that spin long while they wait starve each other as soon as anything else runs: with
-    # OpenMP's default, training on a busy machine all but stops (docs/log.md)
-    "GOMP_SPINCOUNT": "1000",
-    # oneDNN keeps code for every shape of GELU that it meets, and batches have thousands of shapes
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
-}
+def overview() -> str:
+    """All commands and the first steps, on one screen of 80 columns."""
+    lines = [
+        "Wherefrom trains a small Transformer on a text of yours, asks it questions, and",
+        "says for every answer where it came from: remembered, or made up.",
+        "",
+        *(f"  {title:<20}{'  '.join(names)}" for title, names in GROUPS.items()),
+        "",
+        "First steps:",
+        *(f"  {command:<48}{about}" for command, about in FIRST_STEPS),
+        "",
+        "wherefrom --help lists the commands, wherefrom COMMAND --help explains one.",
+    ]
+    return "\n".join(lines)
 
 
 def set_what_torch_reads() -> None:
@@ -108,7 +132,11 @@ def main() -> None:
     set_what_torch_reads()
     if not is_verbose():
         sys.stdout = io.StringIO()  # one process prints the result
-    status = _run()
+    try:
+        returned = cli.main(prog_name="wherefrom", standalone_mode=False)
+        status = returned if isinstance(returned, int) else 0
+    except (Exception, KeyboardInterrupt) as error:
+        status = _explain(error)
     if "wherefrom.training.distributed" in sys.modules:  # it may have joined others
         from wherefrom.training.distributed import end_process
 
@@ -116,47 +144,30 @@ def main() -> None:
     sys.exit(status)
 
 
-def _run() -> int:
-    """The command's exit status, and whatever is to be said about it on stderr."""
-    try:
-        status = cli.main(prog_name="wherefrom", standalone_mode=False)
-    except UserError as mistake:
-        echo_err(f"wherefrom: {mistake}")
-        return 2
-    except click.ClickException as mistake:
-        echo_err(f"wherefrom: {_in_a_sentence(mistake)}")
-        return mistake.exit_code
-    except (click.Abort, KeyboardInterrupt) as end:
-        saved = end if isinstance(end, Stopped) else end.__cause__
-        if not isinstance(saved, Stopped):
-            echo_err("wherefrom: stopped.")
-            return 130
-        echo_err("wherefrom: stopped; go on with it by repeating the command with --resume.")
-        return 128 + saved.signal_number
-    except BrokenPipeError:
+def _explain(error: BaseException) -> int:
+    """Say on stderr what ended a command; returns the exit status."""
+    if isinstance(error, BrokenPipeError):
         sys.stderr.close()
         return 1
-    except Exception as failure:
-        if missing := _missing_package(failure):
-            echo_err(f"wherefrom: {missing}")
-            return 2
-        traceback.print_exc()
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        saved = error if isinstance(error, Stopped) else error.__cause__
+        how = "; continue it by repeating the command with --resume" if saved else ""
+        echo_err(f"wherefrom: stopped{how}.")
+        return 128 + saved.signal_number if isinstance(saved, Stopped) else 130
+    package = (getattr(error, "name", None) or "").split(".")[0]
+    if isinstance(error, UserError):
+        sentence = str(error)
+    elif isinstance(error, click.ClickException):
+        message = " ".join(error.format_message().split()).rstrip(".")
+        context = getattr(error, "ctx", None)
+        sentence = f"{message} (see {context.command_path} --help)." if context else f"{message}."
+    elif isinstance(error, ModuleNotFoundError) and package not in ("", "wherefrom"):
+        extra = next((f"[{extra}]" for extra, has in EXTRAS.items() if package in has), "")
+        sentence = f'this needs {package}, which is not installed; try pip install "wherefrom'
+        sentence += f'{extra}".'
+    else:
+        traceback.print_exception(error)
         echo_err("wherefrom: the above is a failure of ours, not of yours; please report it.")
         return 1
-    return status if isinstance(status, int) else 0
-
-
-def _missing_package(failure: Exception) -> str | None:
-    """A sentence that says how to install what could not be imported, if that is the failure."""
-    package = (getattr(failure, "name", None) or "").split(".")[0]
-    if not isinstance(failure, ModuleNotFoundError) or package in ("", "wherefrom"):
-        return None
-    extra = next((f"[{extra}]" for extra, has in EXTRAS.items() if package in has), "")
-    return f'this needs {package}, which is not installed; try pip install "wherefrom{extra}".'
-
-
-def _in_a_sentence(mistake: click.ClickException) -> str:
-    """What click found wrong with the arguments, and where the right ones are listed."""
-    message = " ".join(mistake.format_message().split()).rstrip(".")
-    context = getattr(mistake, "ctx", None)
-    return f"{message} (see {context.command_path} --help)." if context else f"{message}."
+    echo_err(f"wherefrom: {sentence}")
+    return error.exit_code if isinstance(error, click.ClickException) else 2

@@ -1,28 +1,23 @@
-"""`wherefrom ask`: questions in; answers out, each with where it came from and how sure that is."""
+"""Commands that ask a run: ask, evaluate, attention; and baseline, which asks none."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from wherefrom.cli.completion import complete_paths
-from wherefrom.cli.output import echo_err, is_verbose, print_json
+from wherefrom.cli.output import JSON, PATH, TEMPLATE, echo_err, print_json, print_table
+from wherefrom.cli.progress import Progress
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
     from wherefrom.provenance.ask import AskedRow
     from wherefrom.provenance.verdicts import Verdict
 
-PATH = click.Path(path_type=Path)
 MOST_BYTES = 1 << 28  # that are read from a pipe
-PATIENCE = 2.0  # seconds before progress is shown
-LINE_EVERY = 10.0  # seconds between its lines where stderr is no terminal
 SHOWN_WIDTH = 20
 TEXT_WIDTH = 200  # characters of a document that are shown
 
@@ -33,7 +28,7 @@ TEXT_WIDTH = 200  # characters of a document that are shown
 @click.option("--answers", type=PATH, help="Judge another model's answers: question, answer, ...")
 @click.option("--always-answer", is_flag=True, help="Show the answer however unsure it is.")
 @click.option("--risk", type=float, help="Share of shown answers that may be wrong, as 0.05.")
-@click.option("--json", "as_json", is_flag=True, help="Print a list of verdicts as JSON.")
+@JSON
 def ask(
     words: tuple[str, ...],
     file: Path | None,
@@ -44,35 +39,35 @@ def ask(
 ) -> None:
     """Ask RUN (the newest if left out) and say where each answer came from.
 
-    A QUESTION is worded as the run was taught: "Where was Ada Moe born?". "-" reads more of them
-    from stdin, one a line.
+    A QUESTION is worded as the run learned it: "Where was Fryderyk Kozar born?". "-" reads more of
+    them from stdin, one per line.
     """
-    from wherefrom.training.run_folder import find_newest_run, is_run
-
-    questions = list(words)
-    if words and is_run(words[0]):
-        folder = Path(questions.pop(0))
-    else:
-        _refuse_no_run(words)
-        folder = find_newest_run()
-        echo_err(f"asking the newest run, {folder}")
+    folder, questions = _find_run(words)
     if answers is not None and (questions or file is not None):
         raise UserError("--answers brings its own questions; leave the others out.")
     if not questions and file is None and answers is None:
         raise UserError(
-            'ask takes a question, as in wherefrom ask "Where was Ada Moe born?", or --file TSV, '
-            "or - for questions on stdin; none came."
+            'ask takes a question, as in wherefrom ask "Where was Fryderyk Kozar born?", or '
+            "--file TSV, or - for questions on stdin; none came."
         )
-    from wherefrom.provenance.ask import open_asker
+    from wherefrom.corpus.documents import read_lines
+    from wherefrom.provenance.ask import as_rows, open_asker, read_answer_rows, read_question_rows
     from wherefrom.provenance.judging.external_answers import judge_answers
 
-    rows = _answer_rows(answers) if answers is not None else _question_rows(questions, file)
-    with open_asker(folder, say=echo_err) as asker, _Progress(len(rows)) as progress:
+    rows: list[AskedRow] = as_rows([question for question in questions if question != "-"])
+    if "-" in questions:
+        rows += read_question_rows(_stdin_lines(), "stdin")
+    if file is not None:
+        rows += read_question_rows(read_lines(file, "questions").lines, str(file))
+    if answers is not None:
+        rows = read_answer_rows(read_lines(answers, "answers").lines, str(answers))
+    with open_asker(folder, say=echo_err) as asker, Progress() as progress:
+        report = progress.count("asking", len(rows))
         if answers is None:
-            verdicts = asker.ask_rows(rows, always_answer=always_answer, risk=risk, report=progress)
+            verdicts = asker.ask_rows(rows, always_answer=always_answer, risk=risk, report=report)
         else:
             judged = judge_answers(
-                asker, rows, always_answer=always_answer, risk=risk, report=progress
+                asker, rows, always_answer=always_answer, risk=risk, report=report
             )
             verdicts = judged.verdicts
             if judged.note:
@@ -81,41 +76,25 @@ def ask(
         print_json([verdict.to_dict() for verdict in verdicts])
         return
     for verdict in verdicts:
-        _tell(verdict, many=len(verdicts) > 1)
+        _print_verdict(verdict, many=len(verdicts) > 1)
 
 
-def _refuse_no_run(words: tuple[str, ...]) -> None:
-    """A folder or path that is no run is a slip of the hand, not a question."""
-    if not words or words[0] == "-":
-        return
-    first = words[0]
-    try:
-        is_folder = Path(first).is_dir()
+def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:
+    """The run that the words begin with, or the newest; and the other words."""
+    from wherefrom.training.run_folder import find_newest_run, is_run
+
+    if words and is_run(words[0]):
+        return Path(words[0]), list(words[1:])
+    first = words[0] if words else "-"
+    try:  # a folder or path that is no run is a slip of the hand, not a question
+        is_path = Path(first).is_dir() or ("/" in first and " " not in first)
     except (OSError, ValueError):  # too long for a path, or with a NUL in it
-        return
-    if is_folder or ("/" in first and " " not in first):
+        is_path = False
+    if is_path:
         raise UserError(f"{first} is not a run: it holds no run.json.")
-
-
-def _question_rows(questions: list[str], file: Path | None) -> list[AskedRow]:
-    """The questions in the order of the command line, those of --file behind them."""
-    from wherefrom.corpus.documents import read_lines
-    from wherefrom.provenance.ask import as_rows, read_question_rows
-
-    typed = [question for question in questions if question != "-"]
-    rows = as_rows(typed)
-    if "-" in questions:
-        rows += read_question_rows(_stdin_lines(), "stdin")
-    if file is not None:
-        rows += read_question_rows(read_lines(file, "questions").lines, str(file))
-    return rows
-
-
-def _answer_rows(file: Path) -> list[AskedRow]:
-    from wherefrom.corpus.documents import read_lines
-    from wherefrom.provenance.ask import read_answer_rows
-
-    return read_answer_rows(read_lines(file, "answers").lines, str(file))
+    folder = find_newest_run()
+    echo_err(f"asking the newest run, {folder}")
+    return folder, list(words)
 
 
 def _stdin_lines() -> list[tuple[int, str]]:
@@ -128,29 +107,25 @@ def _stdin_lines() -> list[tuple[int, str]]:
     except UnicodeDecodeError as problem:
         line = raw[: problem.start].count(b"\n") + 1
         raise UserError(f"stdin, line {line}: this is not UTF-8; send it as UTF-8.") from None
-    lines = [
-        (number, line.removesuffix("\r"))
-        for number, line in enumerate(text.split("\n"), start=1)
-        if line.strip()
-    ]
+    numbered = enumerate(text.split("\n"), start=1)
+    lines = [(number, line.removesuffix("\r")) for number, line in numbered if line.strip()]
     if not lines:
-        raise UserError("stdin brings no question; write one a line.")
+        raise UserError("stdin brings no question; write one per line.")
     return lines
 
 
-def _tell(verdict: Verdict, *, many: bool) -> None:
+def _print_verdict(verdict: Verdict, *, many: bool) -> None:
     """One verdict for a person: what is shown, what it is, the lines, and why."""
     from wherefrom.provenance.verdicts import percent, shorten
 
     if many:
         click.echo(shorten(verdict.question))
-    sure = verdict.confidence if verdict.confidence is not None else verdict.internal_confidence
-    parts = [verdict.verdict or "not looked up"]
-    if sure is not None:
-        parts.append(f"{percent(sure)} likely to be right")
     alone = verdict.internal_confidence
+    sure = alone if verdict.confidence is None else verdict.confidence
+    what = verdict.verdict or "not looked up"
+    likely = "" if sure is None else f"; {percent(sure)} likely to be right"
     aside = f" ({percent(alone)} by the model alone)" if verdict.confidence and alone else ""
-    click.echo(f"{shorten(verdict.shown):<{SHOWN_WIDTH}}{'; '.join(parts)}{aside}")
+    click.echo(f"{shorten(verdict.shown):<{SHOWN_WIDTH}}{what}{likely}{aside}")
     for line in verdict.evidence:
         click.echo(f"  line {line.line:<5} {_window(line.text, verdict.answer)}")
     click.echo(f"  {verdict.why}")
@@ -169,44 +144,124 @@ def _window(text: str, answer: str) -> str:
     return f"{'...' if start else ''}{cut}{'...' if start + TEXT_WIDTH < len(shown) else ''}"
 
 
-class _Progress:
-    """How many questions are done, on stderr, for whoever has waited two seconds."""
+@click.command()
+@click.argument("run", type=PATH)
+@click.argument("questions", type=PATH, metavar="TSV")
+@click.option("--out", type=PATH, help="Write one prediction per line, in order.")
+@TEMPLATE
+@JSON
+def evaluate(
+    run: Path, questions: Path, out: Path | None, template: str | None, as_json: bool
+) -> None:
+    """Ask RUN the questions of TSV and count the exact answers."""
+    from wherefrom.corpus.questions import read_questions
+    from wherefrom.recall.decode import answer_all
+    from wherefrom.recall.evaluate import score
+    from wherefrom.study import write_predictions
+    from wherefrom.training.run_folder import load_run
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._began = time.monotonic()
-        self._last = 0.0
-        self._bar: Any = None
+    loaded = load_run(run)
+    asked = read_questions(questions, template or loaded.template)
+    texts = [question.text for question in asked.questions]
+    with Progress() as progress:
+        report = progress.count("asking", len(texts))
+        answers = answer_all(loaded.model, loaded.tokens, texts, report=report)
+    if out is not None:
+        write_predictions(out, answers)
+    said = [answer.text for answer in answers]
+    right = [question.answer or "" for question in asked.questions]
+    recall = score(said, right) if asked.answered else None
+    if as_json:
+        rows = [
+            {"question": text, "prediction": answer.text, "log_probability": answer.log_probability}
+            for text, answer in zip(texts, answers, strict=True)
+        ]
+        print_json({**(recall.to_dict() if recall else {"total": len(said)}), "answers": rows})
+    elif recall is not None:
+        click.echo(str(recall))
+    elif out is None:
+        for text in said:
+            click.echo(text)
+    if out is not None:
+        echo_err(f"predictions written to {out}")
 
-    def __call__(self, done: int) -> None:
-        self._done += done
-        now = time.monotonic()
-        if not is_verbose() or now - self._began < PATIENCE:
-            return
-        if sys.stderr.isatty():
-            self._draw()
-        elif now - self._last > LINE_EVERY:
-            self._last = now
-            echo_err(f"{self._done:,} of {self._total:,} questions asked")
 
-    def _draw(self) -> None:
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import Progress
+@click.command()
+@click.argument("train", type=PATH)
+@click.argument("dev", type=PATH)
+@click.option("--always", help="Score this one answer too.")
+@TEMPLATE
+@JSON
+def baseline(
+    train: Path, dev: Path, always: str | None, template: str | None, as_json: bool
+) -> None:
+    """What can be had without reading: the majority answer, one answer, the letters of the name."""
+    from wherefrom.corpus.questions import read_questions
+    from wherefrom.recall.baselines import guess_by_name, majority_answer
+    from wherefrom.recall.evaluate import score
 
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._bar.add_task("asking", total=self._total)
-        self._bar.update(self._bar.task_ids[0], completed=self._done)
+    known = read_questions(train, template)
+    known.require_answers()
+    asked = read_questions(dev, template or known.template)
+    asked.require_answers()
+    right = [question.answer or "" for question in asked.questions]
+    common = majority_answer(known.questions)
+    rows = {"majority": (common, score([common] * len(right), right))}
+    if always is not None:
+        rows["always"] = (always, score([always] * len(right), right))
+    guesses = guess_by_name(known.questions, asked.questions)
+    rows["by name"] = ("letters of the name", score(guesses, right))
+    if as_json:
+        print_json({name: {"answer": a, **recall.to_dict()} for name, (a, recall) in rows.items()})
+        return
+    for name, (answer, recall) in rows.items():
+        click.echo(f"{name} ({answer})  {recall}")
 
-    def __enter__(self) -> Callable[[int], None]:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+@click.command()
+@click.argument("run", type=PATH)
+@click.argument("question")
+@click.option("--maps", is_flag=True, help="With --json: every layer's whole map of weights too.")
+@click.option("--plot", type=PATH, help="Write the maps as an HTML page.")
+@JSON
+def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
+    """Show where each head of RUN looks as it is about to answer QUESTION."""
+    from wherefrom.corpus.questions import match_template
+    from wherefrom.recall.decode import answer_all
+    from wherefrom.recall.inside import look_inside
+    from wherefrom.training.run_folder import load_run
+
+    loaded = load_run(run)
+    subject = match_template(loaded.template, question) if loaded.template else None
+    view = look_inside(loaded.model, loaded.tokens, question, subject)
+    answer = answer_all(loaded.model, loaded.tokens, [question])[0]
+    if plot is not None:
+        from wherefrom.report.inside_page import write_inside_page
+
+        write_inside_page(view, answer.text, plot)
+        echo_err(f"maps written to {plot}")
+    if as_json:
+        record = {"run": str(run), "answer": answer.text, "subject": subject, **view.to_dict()}
+        if maps:
+            record["maps"] = [layer.round(6).tolist() for layer in view.maps]
+        print_json(record)
+        return
+    if subject is None:
+        echo_err("no name was found by the run's template, so no mass on it is shown.")
+    rows = []
+    for head in view.heads:
+        top = int(head.weights.argmax())
+        token = view.tokens[top] if head.mass_on_name is not None else f"latent {top}"
+        rows.append(
+            (
+                f"{head.layer}.{head.head}",
+                f"{token!r} {head.weights[top]:.2f}",
+                "" if head.mass_on_name is None or not view.name else f"{head.mass_on_name:.3f}",
+                f"{head.effective_keys:.1f}",
+                "" if head.margin is None else f"{head.margin:.2f}",
+                "" if head.implied_beta is None else f"{head.implied_beta:.2f}",
+                f"{head.second_distance:.2f} away" if head.second is not None else "none",
+            )
+        )
+    columns = ("head", "looks most at", "on the name", "keys", "margin", "beta", "other weights")
+    print_table(columns, rows, title=f"{question}  {answer.text}")

@@ -51,5 +51,5 @@ def completion(shell: str) -> None:
     # not .source(): for bash that starts a bash to look at its version
     writer = found(root, {}, "wherefrom", VARIABLE)
     click.echo(writer.source_template % writer.source_vars())
-    if sys.stdout.isatty():  # somebody looks at it; a start-up file that evaluates it is spared
+    if sys.stdout.isatty():  # somebody looks at it; a start-up file is not
         echo_err(f"to keep it, {WHERE[shell]}.")

@@ -1,4 +1,4 @@
-"""Commands that make or describe data."""
+"""Commands that say what there is: world, variants, recipes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from wherefrom.cli.output import echo_err, print_json, print_table
+from wherefrom.cli.output import JSON, PATH, echo_err, print_json, print_table
 
 
 @click.command()
 @click.option("--people", default=3000, show_default=True, help="How many, unseen ones included.")
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same bytes.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to write to.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--out", required=True, type=PATH, help="Folder to write to.")
+@JSON
 def world(people: int, seed: int, out: Path, as_json: bool) -> None:
     """Write the embedded world: invented people, documents about them, questions and the truth."""
     from wherefrom.corpus.world import make_world, summarize_world, write_world
@@ -40,7 +40,7 @@ def world(people: int, seed: int, out: Path, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@JSON
 def variants(as_json: bool) -> None:
     """List the variants, with their parameters at the course's size."""
     from wherefrom.model.config import ModelConfig
@@ -65,7 +65,7 @@ def variants(as_json: bool) -> None:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@JSON
 def recipes(name: str | None, as_json: bool) -> None:
     """List the shipped recipes, or show all of one."""
     from wherefrom.training.recipes import load_recipe, shipped_recipes

@@ -1,7 +1,7 @@
-"""How results leave the command line: JSON or a table on stdout, talk and progress on stderr.
+"""How results leave the command line: JSON or a table on stdout, messages and progress on stderr.
 
-Tables are aligned plain text; colour codes are left out when stdout is no terminal or NO_COLOR is
-set.
+Tables are aligned plain text that folds to the width of the terminal; colour codes are left out
+when stdout is no terminal or NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ from typing import Any
 
 import click
 
+QUIET = "wherefrom.quiet"  # in the meta of click's context
+PIPED_WIDTH = 200  # columns of a table that goes to a file or a program
+
+# arguments and options that several commands have
 PATH = click.Path(path_type=Path)
 RUN = click.argument("run", required=False, type=PATH)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-QUIET = "wherefrom.quiet"  # in the meta of click's context
+TEMPLATE = click.option(
+    "--template", help='How questions name their subject: "Where was {subject} born?".'
+)
 
 
 def with_quiet(command: click.Command) -> click.Command:
-    """The command with --quiet, unless it has one of its own; a mistake is told all the same."""
+    """The command with --quiet, unless it has one of its own; errors are printed all the same."""
+
+    def set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        ctx.meta[QUIET] = value or ctx.meta.get(QUIET, False)
+
     if not any("--quiet" in parameter.opts for parameter in command.params):
-
-        def set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-            ctx.meta[QUIET] = value or ctx.meta.get(QUIET, False)
-
-        command.params.append(
-            click.Option(
-                ["--quiet"],
-                is_flag=True,
-                expose_value=False,
-                callback=set_quiet,
-                help="Say nothing on stderr but mistakes.",
-            )
+        about = "Say nothing on stderr but errors."
+        option = click.Option(
+            ["--quiet"], is_flag=True, expose_value=False, callback=set_quiet, help=about
         )
+        command.params.append(option)
     return command
 
 
@@ -54,7 +56,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     body = [list(row) for row in rows]
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=200, no_color=True)
+        console = Console(highlight=False, width=PIPED_WIDTH, no_color=True)
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) for row in body) and bool(body)
@@ -71,7 +73,7 @@ def echo_err(sentence: str) -> None:
 
 
 def is_verbose() -> bool:
-    """Whether this process talks: of several under torchrun one does, and none with --quiet."""
+    """Whether remarks are printed: by one process of several under torchrun, not with --quiet."""
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(QUIET):
         return False

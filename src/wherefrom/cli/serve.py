@@ -1,4 +1,4 @@
-"""`wherefrom serve`: the page, on this machine alone unless told otherwise."""
+"""`wherefrom serve`: the page, on this machine alone unless --host says otherwise."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from wherefrom.cli.output import echo_err
+from wherefrom.cli.output import PATH, echo_err
 
 
 @click.command()
-@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[RUN]")
+@click.argument("folder", required=False, type=PATH, metavar="[RUN]")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
@@ -18,7 +18,7 @@ from wherefrom.cli.output import echo_err
     "names",
     multiple=True,
     metavar="NAME",
-    help="A further host name under which the page may be asked for.",
+    help="Another host name that browsers may use for the page.",
 )
 def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> None:
     """Show RUN, or all runs of a folder (runs/ if none is given), as a page in the browser.
