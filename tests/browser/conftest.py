@@ -19,16 +19,17 @@ from wherefrom.web.jobs import birth_of
 
 sys.path.append(str(Path(__file__).parents[1] / "web"))
 
-from web_samples import make_study, write_record
+from web_samples import write_record
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE_RUN = "x'\"><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Iterator[Path]:
+def served(tmp_path_factory: pytest.TempPathFactory, tiny_study: Path) -> Iterator[Path]:
+    """A folder with a finished study and a hostile run; trainings can be started in it."""
     folder = tmp_path_factory.mktemp("browser") / "runs"
-    make_study(folder / "small", quick_recipe)
+    shutil.copytree(tiny_study, folder / "small")
     write_record(folder / HOSTILE_RUN, kind="study", status="<script>alert(2)</script>")
     yield folder
     for path in (folder / ".wherefrom").glob("*.json"):  # what a failed test left running

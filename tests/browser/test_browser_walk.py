@@ -23,8 +23,8 @@ NARROW = {"width": 375, "height": 700}
 # what is wider than the box that it stands in, unless that box can be scrolled
 STICKING_OUT = """[...document.querySelectorAll('.card')].flatMap((card) => {
   const edge = card.getBoundingClientRect().right;
-  return [...card.querySelectorAll('*')].filter((each) => !each.closest('.scroll, svg, .away')
-    && !each.closest('.js-plotly-plot') && each.getClientRects().length
+  return [...card.querySelectorAll('*')].filter((each) =>
+    !each.closest('.scroll, .wide, svg, .away, .js-plotly-plot') && each.getClientRects().length
     && each.getBoundingClientRect().right > edge + 1).map((each) => each.outerHTML.slice(0, 80));
 })"""
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
-from web_samples import make_study
+from web_samples import LOCAL
 
+from wherefrom.corpus.questions import read_questions
 from wherefrom.web.app import create_app
-
-LOCAL = "http://127.0.0.1:8765"
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Path:
+def served(tmp_path_factory: pytest.TempPathFactory, tiny_study: Path) -> Path:
     """A folder with one finished study in it; tests read it and leave it as it is."""
     folder = tmp_path_factory.mktemp("served") / "runs"
-    make_study(folder / "small", quick_recipe)
+    shutil.copytree(tiny_study, folder / "small")
     return folder
+
+
+@pytest.fixture(scope="session")
+def people(served: Path) -> list[str]:
+    """Names that the served study was judged on."""
+    dev = read_questions(served / "small" / "world" / "dev.tsv").questions
+    return [question.subject for question in dev]
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +36,7 @@ def client(served: Path) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def empty_client(tmp_path: Path) -> Iterator[TestClient]:
+def empty_client(tmp_path: Path) -> TestClient:
     """The page over a folder without a run."""
-    folder = tmp_path / "runs"
-    folder.mkdir()
-    with TestClient(create_app(folder), base_url=LOCAL, raise_server_exceptions=False) as client:
-        yield client
+    (tmp_path / "runs").mkdir()
+    return TestClient(create_app(tmp_path / "runs"), base_url=LOCAL)

@@ -8,20 +8,13 @@ from shutil import copytree
 import pytest
 from starlette.testclient import TestClient
 
-from wherefrom.corpus.questions import read_questions
 from wherefrom.provenance.ask import open_asker
 from wherefrom.storage import write_json
 from wherefrom.web.app import create_app
 from wherefrom.web.guard import Limits
-from wherefrom.web.models import what_without
+from wherefrom.web.runs import RunIndex
 
 PAGE = {"Accept": "text/html"}
-
-
-@pytest.fixture(scope="module")
-def people(served: Path) -> list[str]:
-    dev = read_questions(served / "small" / "world" / "dev.tsv").questions
-    return [question.subject for question in dev]
 
 
 def test_the_page_says_what_the_library_says(
@@ -71,15 +64,15 @@ def test_names_are_suggested(client: TestClient, people: list[str]) -> None:
 def test_history_is_each_visitors_own_and_latest_first(served: Path, people: list[str]) -> None:
     app = create_app(served)
     first, second = (TestClient(app, base_url="http://127.0.0.1") for _ in range(2))
-    for client, names in ((first, people[:2]), (second, people[2:3])):
+    for client, names in ((first, people[1:3]), (second, people[3:4])):
         for name in names:
             client.get("/ask", params={"run": "small", "question": name}, headers=PAGE)
     asked = [entry["question"] for entry in first.get("/ask.json").json()["history"]]
     # the cookie belongs to /ask, and /ask.json is another path
     assert asked == []
-    page = first.get("/ask", headers=PAGE).text
-    assert page.index(f"Where was {people[1]} born?") < page.index(f"Where was {people[0]} born?")
-    assert f"Where was {people[2]} born?</a>" not in page
+    page = first.get("/ask", headers=PAGE).text.partition("<aside")[2]
+    assert page.index(f"Where was {people[2]} born?") < page.index(f"Where was {people[1]} born?")
+    assert f"Where was {people[3]} born?</a>" not in page
 
 
 def test_a_batch_as_text_as_file_and_to_download(client: TestClient, people: list[str]) -> None:
@@ -153,11 +146,11 @@ def test_twins_that_never_read_of_somebody_are_told_of(tmp_path: Path) -> None:
         "documents": [{"line": 3, "text": "Ann Moe. Moe was born in Paris."}], "notes": [],
     }  # fmt: skip
     write_json(folder / "without.json", record)
-    (told,) = what_without((tmp_path / "run").resolve(), "ann MOE")
+    (told,) = RunIndex(tmp_path).twins_without((tmp_path / "run").resolve(), "ann MOE")
     assert (told["with"], told["without"], told["documents"][0]["line"]) == ("Paris", "London", 3)
-    assert what_without((tmp_path / "run").resolve(), "Bob Moe") == []
+    assert RunIndex(tmp_path).twins_without((tmp_path / "run").resolve(), "Bob Moe") == []
     (folder / "without.json").write_text('{"subject": "Ann Moe"}')
-    assert what_without((tmp_path / "run").resolve(), "Ann Moe") == []
+    assert RunIndex(tmp_path).twins_without((tmp_path / "run").resolve(), "Ann Moe") == []
 
 
 def test_inside_shows_every_head_of_both_runs(client: TestClient, people: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the page's tests share: a small study, its twin, things that are no runs, and a loop."""
+"""What the page's tests share: headers, hostile text, a run that is only a record, and a loop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+LOCAL = "http://127.0.0.1:8765"
+PAGE = {"Accept": "text/html"}
 HOSTILE = '"><script>alert(1)</script>'
 
 
@@ -23,17 +25,3 @@ def write_record(folder: Path, **record: object) -> Path:
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     return folder
-
-
-def make_study(out: Path, recipe: Path, *, people: int = 40) -> None:
-    """Everything that a study leaves behind, in a few seconds; it recalls next to nothing."""
-    import torch
-
-    from wherefrom.study import embedded_files, run_study
-    from wherefrom.training.recipes import Budget, load_recipe
-    from wherefrom.training.settings import Settings
-
-    torch.set_num_threads(1)
-    files = embedded_files(out / "world", people=people, seed=2)
-    settings = Settings(recipe=load_recipe(str(recipe)), budget=Budget(steps=20), seed=2)
-    run_study(files, settings, out)

@@ -28,8 +28,7 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
     kill), and a training that it started goes on.
     """
     from wherefrom.storage import make_folder
-    from wherefrom.web.app import create_app
-    from wherefrom.web.server import listen, serve_until_told
+    from wherefrom.web.app import create_app, listen, serve_until_signal
 
     if folder is None:
         folder = make_folder("runs")
@@ -41,7 +40,7 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
         echo_err("anybody who can reach this machine can use the page, and train on it.")
 
     def on_exit() -> None:
-        going_on = app.state.lab.close()
+        going_on = app.state.site.close()
         echo_err(f"ended; the training of {going_on[0]} goes on." if going_on else "ended.")
 
-    serve_until_told(app, socket, on_exit)
+    serve_until_signal(app, socket, on_exit)

@@ -1,21 +1,29 @@
-"""The application: pages, their JSON twins, static files, and the guard around all of it."""
+"""The application: pages, their JSON, static files, the guard around them; and serving it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from wherefrom.errors import UserError
 from wherefrom.web.guard import Guard, Limits
-from wherefrom.web.pages import api, ask, inside, report, runs, workbench
+from wherefrom.web.pages import ask, inside, records, workbench
 from wherefrom.web.replies import ERRORS, PLOTLY, install_error_handlers
 from wherefrom.web.runs import RunIndex
-from wherefrom.web.state import Lab
+from wherefrom.web.state import Site
 
 ABOUT = (
     "Every page of Wherefrom as JSON: ask a trained model and learn where its answers come from, "
@@ -28,25 +36,25 @@ def create_app(
 ) -> FastAPI:
     """The page over one run or a folder of runs, answering under `hosts` and loopback names."""
     limits = limits or Limits()
-    lab = Lab.on(RunIndex(folder), limits)
+    site = Site(RunIndex(folder), limits)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        lab.close()
+        site.close()
 
     app = FastAPI(
         title="Wherefrom",
         version=version("wherefrom"),
         description=ABOUT,
-        docs_url=None,  # the usual ones load scripts from elsewhere; /api is ours
+        docs_url=None,  # these load scripts from elsewhere; /api is ours
         redoc_url=None,
         responses=ERRORS,
         lifespan=lifespan,
     )
-    app.state.lab = lab
+    app.state.site = site
     install_error_handlers(app)
-    for page in (ask, workbench, inside, runs, report, api):
+    for page in (ask, workbench, inside, records):
         app.include_router(page.router)
 
     @app.get("/", include_in_schema=False)
@@ -61,3 +69,56 @@ def create_app(
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
     app.add_middleware(Guard, hosts=frozenset(hosts), limits=limits)
     return app
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket, or a sentence about why there is none; port 0 takes any that is free."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        # named as TCP, or asyncio would leave Nagle's algorithm on: 40 ms a reply
+        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(128)  # who comes before the server runs waits instead of being refused
+    except (OSError, UnicodeError, OverflowError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise UserError(
+            f"{host}:{port} cannot be listened on: {reason}; choose another --port."
+        ) from None
+    return bound
+
+
+class _Server(uvicorn.Server):
+    """Ends at the first signal, without waiting for replies, and remembers which signal it was."""
+
+    signal: int | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.signal = sig
+        self.should_exit = self.force_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+
+
+def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[], None]) -> NoReturn:
+    """Answer until a signal comes, call `on_exit`, and end this process with 128 + the signal.
+
+    Threads and clients are not waited for: none of them holds anything that would be lost, and a
+    client that sends half of its body never ends. What must not be cut short is for `on_exit`.
+    """
+    config = uvicorn.Config(
+        app, log_level="warning", server_header=False, timeout_keep_alive=30, lifespan="off"
+    )
+    server = _Server(config)
+
+    async def serve() -> None:
+        await server.serve(sockets=[bound])
+        on_exit()
+        sys.stderr.flush()
+        os._exit(1 if server.signal is None else 128 + server.signal)
+
+    asyncio.run(serve())
+    raise AssertionError("the process has ended")

@@ -1,4 +1,4 @@
-"""What the page refuses before it looks at a request: foreign names, foreign sites, too much.
+"""What is refused before a page looks at a request: foreign names, foreign sites, too much.
 
 The server is for one machine. A site elsewhere can point its own name at 127.0.0.1, or have a
 visitor's browser send requests here; both are known by their Host, Origin and Sec-Fetch headers.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -62,10 +62,9 @@ class Limits:
     address: int = 8_000  # bytes of path and query together
     question: int = 300  # characters
     batch: int = 1_000  # questions
-    formulas: int = 2_000  # characters of a construction
     waiting: int = 256  # questions that wait for the model
     together: int = 64  # questions that go through the model at once
-    heavy: int = 2  # checks, laws and views inside that are worked on at once
+    heavy: int = 2  # checks, laws, reports and lists of runs that are worked on at once
     heavy_waiting: int = 32
     body_seconds: float = 20.0  # to send a body in
 
@@ -76,7 +75,6 @@ class RefusedError(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
-        self.sentence = sentence
 
 
 class Guard:
@@ -91,7 +89,7 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # nothing here speaks over a WebSocket
+        if scope["type"] != "http":  # no page uses a WebSocket
             await send({"type": "websocket.close", "code": 1008})
             return
 
@@ -104,14 +102,23 @@ class Guard:
             await send(message)
 
         try:
-            self._check_who(scope)
-            body = await self._read(scope, receive)
+            self._check_sender(scope)
+            body = await self._read_body(scope, receive)
         except RefusedError as refusal:
-            await _tell(refusal, send_with_headers)
+            # the connection is closed, since what is left of the body is not read
+            headers = {"Connection": "close"}
+            reply = JSONResponse({"error": str(refusal)}, refusal.status, headers)
+            await reply(scope, receive, send_with_headers)
             return
-        await self.app(scope, _replay(body, receive), send_with_headers)
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    def _check_who(self, scope: Scope) -> None:
+        async def receive_body() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self.app(scope, receive_body, send_with_headers)
+
+    def _check_sender(self, scope: Scope) -> None:
+        """Refuse a request under a foreign name, or from another site unless it follows a link."""
         headers = Headers(scope=scope)
         names = headers.getlist("host")
         if len(names) != 1 or self._host_of(f"//{names[0]}") is None:
@@ -123,11 +130,11 @@ class Guard:
             if self._host_of(origin) is None or urlsplit(origin).netloc.lower() != own:
                 raise RefusedError(403, "This request comes from another site, and is refused.")
         site = headers.get("sec-fetch-site", "same-origin")
-        followed_link = scope["method"] in ("GET", "HEAD") and (
+        follows_link = scope["method"] in ("GET", "HEAD") and (
             headers.get("sec-fetch-mode") == "navigate"
             and headers.get("sec-fetch-dest", "document") == "document"
         )
-        if site in ("cross-site", "same-site") and not followed_link:
+        if site in ("cross-site", "same-site") and not follows_link:
             raise RefusedError(403, "This request was made by another site, and is refused.")
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self.limits.address:
             raise RefusedError(
@@ -145,13 +152,12 @@ class Guard:
             return None
         return host if host in self.hosts else None
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body, as long as it is no longer than allowed."""
-        most = self.limits.body
+        most, headers = self.limits.body, Headers(scope=scope)
         too_long = RefusedError(
             413, f"A request may carry {most:,} bytes, and this one carries more."
         )
-        headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
             raise RefusedError(400, "The Content-Length of this request is not a number.")
@@ -173,27 +179,3 @@ class Guard:
                         return bytes(body)
         except TimeoutError:
             raise RefusedError(408, "The body of this request took too long to arrive.") from None
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    given = False
-
-    async def replay() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
-
-
-async def _tell(refusal: RefusedError, send: Send) -> None:
-    content = json.dumps({"error": refusal.sentence}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(content)).encode()),
-        (b"connection", b"close"),  # what is left of the body is not read
-    ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})

@@ -1,8 +1,9 @@
 """Trainings that were started from the page: processes of their own, which outlive it.
 
 Each is `wherefrom study` in a session of its own. What is known of it stands in a file beside the
-runs, so a server that was closed and started again finds its trainings where they are; stopping
-one is Ctrl-C, after which it can be resumed.
+runs, so a server that was closed and started again finds its trainings; stopping one is Ctrl-C,
+after which it can be resumed. A command is always composed here from checked fields: nothing that
+lies in the served folder is run or imported.
 """
 
 from __future__ import annotations
@@ -13,62 +14,52 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field, ValidationError
+
 from wherefrom.errors import UserError
-from wherefrom.storage import make_folder, read_json, write_json
-from wherefrom.web.runs import RunIndex, progress_of, summarise
+from wherefrom.model.config import SIZES
+from wherefrom.model.mixers import find_variant
+from wherefrom.storage import make_folder, write_json
+from wherefrom.training.recipes import shipped_recipes
+from wherefrom.web.runs import NEW_NAME, Record, RunIndex
 
-KEPT = ".wherefrom"  # the folder of these files, inside the served one
-AT_ONCE = 1
-LAST_WORDS = 4_000  # bytes of a log that are shown
+FOLDER = ".wherefrom"  # of these files, inside the served one
+LOG_TAIL = 4_000  # bytes of a log that are shown
 
 
-@dataclass(frozen=True)
-class TrainingRequest:
-    """What somebody asked for on the page, checked field by field where it came in."""
+class TrainingRequest(BaseModel):
+    """What a new training can be given; checked when the form comes in, and again on resume."""
 
-    name: str
-    minutes: float
-    recipe: str
-    variant: str | None
-    size: str | None
-    seed: int
-    people: int
-    files: tuple[str, ...] = ()
-
-    def command(self, out: Path) -> list[str]:
-        words = ["study", *self.files, "--out", str(out), "--recipe", self.recipe]
-        words += ["--minutes", f"{self.minutes:g}", "--seed", str(self.seed)]
-        if not self.files:
-            words += ["--people", str(self.people)]
-        if self.variant:
-            words += ["--variant", self.variant]
-        if self.size:
-            words += ["--size", self.size]
-        return words
+    name: str = Field(max_length=100, description="a name for the new run")
+    minutes: float = Field(8.0, gt=0, le=600, description="how long to train")
+    recipe: str = Field("speedrun", max_length=60)
+    variant: str = Field("", max_length=60, description="the recipe's if empty")
+    size: str = Field("", max_length=40, description="the recipe's if empty")
+    seed: int = Field(0, ge=0, lt=2**31)
+    people: int = Field(3000, ge=50, le=20_000, description="of the embedded world")
+    texts_of: str = Field("", max_length=300, description="train on the files of this run instead")
 
 
 class Trainings:
-    """All trainings of one served folder."""
+    """All trainings of one served folder, one at a time."""
 
-    def __init__(self, shelf: RunIndex) -> None:
-        self.shelf = shelf
-        self._folder = shelf.root / KEPT
-        self._turn = threading.Lock()
+    def __init__(self, index: RunIndex) -> None:
+        self.index = index
+        self._folder = index.root / FOLDER
+        self._lock = threading.Lock()
 
-    def start(self, wish: TrainingRequest) -> dict[str, Any]:
-        """Start a new training and return what is known of it."""
-        with self._turn:
-            out = self.shelf.place_for(wish.name)
-            self._refuse_too_many()
-            return self._launch(wish.name, wish.command(out))
+    def start(self, request: TrainingRequest) -> Record:
+        """Start a new training and return its state."""
+        with self._lock:
+            self.index.new_folder(request.name)
+            return self._launch(request, resume=False)
 
-    def resume(self, name: str) -> dict[str, Any]:
+    def resume(self, name: str) -> Record:
         """Go on with a training that was stopped."""
-        with self._turn:
+        with self._lock:
             known = self._read(name)
             if known is None:
                 raise UserError(
@@ -77,116 +68,147 @@ class Trainings:
                 )
             if known["running"]:
                 raise UserError(f'"{name}" is training already.')
-            self._refuse_too_many()
-            started = (Path(known["out"]) / "run.json").exists() or Path(known["out"]).exists()
-            words = [word for word in known["command"] if word != "--resume"]
-            return self._launch(name, [*words, "--resume"] if started else words)
+            return self._launch(known["request"], resume=(self.index.root / name).exists())
 
-    def stop(self, name: str) -> dict[str, Any]:
+    def stop(self, name: str) -> Record:
         """Ctrl-C: it finishes its step, saves, and ends."""
-        with self._turn:
+        with self._lock:
             known = self._read(name)
             if known is None or not known["running"]:
                 raise UserError(f'no training of "{name[:60]}" is going on that this page started.')
             os.kill(known["pid"], signal.SIGINT)
-            known["stopping"] = True
-            write_json(self._file(name), {k: v for k, v in known.items() if k != "running"})
-            return self.of(name) or known
+            record = self.index.read_object(self._file(name))
+            write_json(self._file(name), {**record, "stopping": True})
+            return self._state(name)
 
-    def of(self, name: str) -> dict[str, Any] | None:
-        """What is known of the training of this run, or None if the page did not start it."""
+    def state(self, name: str) -> Record | None:
+        """The state of the training of this run, or None if the page did not start it."""
         known = self._read(name)
         if known is None:
             return None
-        out = Path(known["out"])
-        twin, whole = out / "twins" / "scratch", summarise(name, out)
+        out, running = self.index.root / name, known["running"]
         in_twin = not (out / "run.json").is_file()
-        stage = "the twin without pretraining" if in_twin else "the model"
-        done = whole["status"] == "finished" and whole["recall"] is not None
+        summary = self.index.summary(name, out)
+        finished = summary["status"] == "finished" and summary["recall"] is not None
         return {
             "name": name,
-            "running": known["running"],
-            "stopping": bool(known.get("stopping")) and known["running"],
-            "finished": done and not known["running"],
-            "resumable": not known["running"] and not done,
-            "stage": stage,
-            "progress": progress_of(twin if in_twin else out),
+            "running": running,
+            "stopping": known["stopping"] and running,
+            "finished": finished and not running,
+            "resumable": not running and not finished,
+            "stage": "the twin without pretraining" if in_twin else "the model",
+            "progress": self.index.progress(out / "twins" / "scratch" if in_twin else out),
             "command": ["wherefrom", *known["command"]],
-            "said": "" if known["running"] else self._last_words(name),
+            "said": "" if running else self._log_tail(name),
             "since": known["since"],
         }
 
-    def all(self) -> list[dict[str, Any]]:
-        """Every training that the page knows of, those that run first, then the latest."""
-        if not self._folder.is_dir():
-            return []
+    def all(self) -> list[Record]:
+        """The state of every training, those that run first, then the latest."""
         names = [path.stem for path in sorted(self._folder.glob("*.json"))]
-        found = [known for name in names if (known := self.of(name))]
-        return sorted(found, key=lambda known: (not known["running"], -known["since"]))
+        found = [state for name in names if (state := self.state(name))]
+        return sorted(found, key=lambda state: (not state["running"], -state["since"]))
 
-    def leave(self) -> list[str]:
-        """Wait until no training is halfway started; the names of those that go on."""
-        with self._turn:
-            return [known["name"] for known in self.all() if known["running"]]
+    def running(self) -> list[str]:
+        """Names of trainings in progress, once none is halfway started."""
+        with self._lock:
+            return self._running()
 
-    def _refuse_too_many(self) -> None:
-        running = [known["name"] for known in self.all() if known["running"]]
-        if len(running) >= AT_ONCE:
+    def _running(self) -> list[str]:
+        return [state["name"] for state in self.all() if state["running"]]
+
+    def _launch(self, request: TrainingRequest, *, resume: bool) -> Record:
+        if running := self._running():
             raise UserError(
                 f'"{running[0]}" is training; one training at a time is enough for one machine: '
                 "wait for it, or stop it first."
             )
-
-    def _launch(self, name: str, words: list[str]) -> dict[str, Any]:
+        command = self.compose(request) + ["--resume"] * resume
         make_folder(self._folder)
-        with open(self._folder / f"{name}.log", "wb") as log:
+        with open(self._folder / f"{request.name}.log", "wb") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "wherefrom", *words, "--quiet"],
+                # -P: a module in the served folder is not on the path of imports
+                [sys.executable, "-P", "-m", "wherefrom", *command, "--quiet"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                cwd=self.shelf.root,
+                cwd=self.index.root,
+                env=_environment(),
             )
-        # it may outlive this server; if not, somebody has to notice its end
+        # it may outlive this server; if not, its end must be noticed
         threading.Thread(target=child.wait, daemon=True).start()
         record = {
-            "name": name,
+            "request": request.model_dump(),
             "pid": child.pid,
             "born": birth_of(child.pid),
             "since": round(time.time(), 3),
-            "out": str(self.shelf.root / name),
-            "command": words,
+            "command": command,  # to be shown; what runs is composed again
         }
-        write_json(self._file(name), record)
-        self.shelf.forget()
-        return self.of(name) or record
+        write_json(self._file(request.name), record)
+        self.index.refresh()
+        return self._state(request.name)
 
-    def _read(self, name: str) -> dict[str, Any] | None:
-        path = self._file(name)
-        if "/" in name or "\0" in name or name.startswith(".") or not path.is_file():
-            return None
+    def compose(self, request: TrainingRequest) -> list[str]:
+        """The words of `wherefrom study` for a request, or UserError for what it does not take."""
+        if request.recipe not in shipped_recipes():
+            raise UserError(
+                f"there is no recipe of that name; there are {', '.join(recipe_names())}."
+            )
+        if request.variant:
+            find_variant(request.variant)
+        if request.size and request.size not in SIZES:
+            raise UserError(f"there is no size of that name; there are {', '.join(SIZES)}.")
+        text = ["--people", str(request.people)]
+        if request.texts_of:
+            files = self.index.text_files(self.index.find(request.texts_of))
+            if files is None:
+                raise UserError("the files that this run learned from are not there any more.")
+            text = files
+        return [
+            *("study", *text, "--out", str(self.index.root / request.name)),
+            *("--recipe", request.recipe, "--minutes", f"{request.minutes:g}"),
+            *("--seed", str(request.seed)),
+            *(("--variant", request.variant) if request.variant else ()),
+            *(("--size", request.size) if request.size else ()),
+        ]
+
+    def _read(self, name: str) -> Record | None:
+        """The file of a training, checked, and whether its process runs."""
+        record = self.index.read_object(self._file(name)) if NEW_NAME.fullmatch(name) else {}
         try:
-            record = read_json(path)
             born = record["born"]
-            running = born is not None and birth_of(int(record["pid"])) == born
-            known = {**record, "running": running, "command": [str(w) for w in record["command"]]}
-            known["since"] = float(record["since"])
-            inside = Path(known["out"]).resolve().is_relative_to(self.shelf.root)
-        except (UserError, KeyError, TypeError, ValueError):
+            return {
+                "request": TrainingRequest.model_validate({**record["request"], "name": name}),
+                "pid": int(record["pid"]),
+                "running": born is not None and birth_of(int(record["pid"])) == born,
+                "stopping": bool(record.get("stopping")),
+                "since": float(record["since"]),
+                "command": [str(word) for word in record["command"]],
+            }
+        except (KeyError, TypeError, ValueError, ValidationError):
             return None
-        return known if inside else None
+
+    def _state(self, name: str) -> Record:
+        state = self.state(name)
+        assert state is not None
+        return state
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
-    def _last_words(self, name: str) -> str:
+    def _log_tail(self, name: str) -> str:
         try:
             with open(self._folder / f"{name}.log", "rb") as log:
-                log.seek(max(0, os.fstat(log.fileno()).st_size - LAST_WORDS))
+                log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_TAIL))
                 return log.read().decode("utf-8", "replace").strip()
         except OSError:
             return ""
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with the package, the one for a first study before the others."""
+    return sorted(shipped_recipes(), key=lambda name: (name != "speedrun", name))
 
 
 def birth_of(pid: int) -> str | None:
@@ -203,3 +225,13 @@ def birth_of(pid: int) -> str | None:
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
     return found.stdout.strip() or None
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with a PYTHONPATH that means the same in the served folder.
+
+    An empty entry would be the served folder itself, and a relative one a folder inside it.
+    """
+    paths: Any = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = os.pathsep.join(os.path.abspath(path) for path in paths if path)
+    return {**os.environ, "PYTHONPATH": paths}

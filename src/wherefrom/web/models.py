@@ -1,33 +1,40 @@
-"""Runs that are loaded: a few at a time, each with what it takes to give verdicts.
+"""Loaded runs, and the threads that answer from them.
 
-A few threads own all of them, one for each processor: they load and they answer, so that models
-never fight for the processors. A run is opened once for each thread, since it answers one caller at
-a time, and nothing is loaded twice because two people asked at once.
+As many threads as processors answer, so that models never compete for them; a run is opened once
+for each thread, since it answers one caller at a time. One more thread loads runs, and whoever asks
+a loaded run does not wait for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from wherefrom.errors import UserError
 from wherefrom.web.guard import Limits
-from wherefrom.web.runs import RunIndex
+from wherefrom.web.runs import Record, RunIndex, Stamp, stamp_of
 
-Asked = TypeVar("Asked")
-Told = TypeVar("Told")
-Given = ParamSpec("Given")
+if TYPE_CHECKING:
+    from wherefrom.provenance.ask import AskedRow, Asker
+    from wherefrom.provenance.verdicts import Verdict
 
-LINGER = 0.004  # seconds that the first question waits for company
+Q = TypeVar("Q")
+A = TypeVar("A")
+P = ParamSpec("P")
+
+LINGER = 0.004  # seconds that the first question of a batch waits for others
+LANES = min(2, os.cpu_count() or 1)  # batches that are answered at once
+MOST_LOADED = 3
+MOST_SUGGESTED = 200  # subjects that are offered
+MOST_KEPT = 2_000  # answers of a run, so that a question that many ask is answered once
+FILES = ("run.json", "model.safetensors", "calibration.json", "evidence.sqlite")
 
 
 class BusyError(Exception):
@@ -37,39 +44,40 @@ class BusyError(Exception):
 
 
 class Limiter:
-    """Lets a few pieces of work run at once, each in a thread, and a few more wait."""
+    """A pool of threads: `at_once` calls run, `waiting` more wait, and the rest get BusyError."""
 
-    def __init__(self, at_once: int, waiting: int) -> None:
+    def __init__(
+        self, at_once: int, waiting: int, initializer: Callable[[], None] | None = None
+    ) -> None:
+        self.threads = ThreadPoolExecutor(at_once, initializer=initializer)
         self._most = at_once + waiting
-        self._inside = 0
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="work")
+        self._calls = 0
 
-    async def run(
-        self, function: Callable[Given, Told], *args: Given.args, **kwargs: Given.kwargs
-    ) -> Told:
-        """What `function` returns, or BusyError."""
-        if self._inside >= self._most:
+    async def run(self, function: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+        """What `function` returns in one of the threads."""
+        if self._calls >= self._most:
             raise BusyError
-        self._inside += 1
+        self._calls += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+            return await loop.run_in_executor(self.threads, lambda: function(*args, **kwargs))
         finally:
-            self._inside -= 1
+            self._calls -= 1
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.threads.shutdown(wait=False, cancel_futures=True)
 
 
-class BatchQueue(Generic[Asked, Told]):
-    """Takes questions one by one and has them answered together, in the order they came.
+class BatchQueue(Generic[Q, A]):
+    """Takes questions one by one and has them answered in batches, in the order they came.
 
-    Up to `lanes` batches are worked on at once, each in a thread; who waits is dealt out evenly.
+    Up to `lanes` batches of at most `together` questions are answered at once, each in a thread;
+    questions that wait are divided evenly between the free lanes.
     """
 
     def __init__(
         self,
-        answer: Callable[[Sequence[Asked]], Sequence[Told]],
+        answer: Callable[[Sequence[Q]], Sequence[A]],
         threads: ThreadPoolExecutor,
         *,
         waiting: int,
@@ -78,50 +86,48 @@ class BatchQueue(Generic[Asked, Told]):
     ) -> None:
         self._answer = answer
         self._threads = threads
-        self._waiting_most = waiting
+        self._most_waiting = waiting
         self._together = together
         self._free = lanes
-        self._waiting: list[tuple[Asked, asyncio.Future[Told]]] = []
-        self._called = False
-        self._working: set[asyncio.Task[None]] = set()
+        self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
+        self._scheduled = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def ask(self, question: Asked) -> Told:
+    async def ask(self, question: Q) -> A:
         """The answer to one question, or BusyError."""
-        if len(self._waiting) >= self._waiting_most:
+        if len(self._waiting) >= self._most_waiting:
             raise BusyError
-        future: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
-        self._call(LINGER)
+        self._schedule(LINGER)
         return await future
 
-    def _call(self, delay: float) -> None:
-        """Deal out what waits, in a moment: whoever comes by then goes along."""
-        if self._free and self._waiting and not self._called:
-            self._called = True
-            asyncio.get_running_loop().call_later(delay, self._deal)
+    def _schedule(self, delay: float) -> None:
+        if self._free and self._waiting and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_later(delay, self._send_batches)
 
-    def _deal(self) -> None:
-        self._called = False
+    def _send_batches(self) -> None:
+        self._scheduled = False
         while self._free and self._waiting:
             size = min(self._together, -(-len(self._waiting) // self._free))
             batch, self._waiting = self._waiting[:size], self._waiting[size:]
             self._free -= 1
             task = asyncio.create_task(self._work(batch))
-            self._working.add(task)
-            task.add_done_callback(self._working.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _work(self, batch: list[tuple[Asked, asyncio.Future[Told]]]) -> None:
+    async def _work(self, batch: list[tuple[Q, asyncio.Future[A]]]) -> None:
         try:
             await self._answer_batch([pair for pair in batch if not pair[1].done()])
         finally:
             self._free += 1
-            self._call(0.0 if len(self._waiting) >= self._together else LINGER)
+            self._schedule(0.0 if len(self._waiting) >= self._together else LINGER)
 
-    async def _answer_batch(self, batch: list[tuple[Asked, asyncio.Future[Told]]]) -> None:
+    async def _answer_batch(self, batch: list[tuple[Q, asyncio.Future[A]]]) -> None:
         if not batch:
             return
-        loop = asyncio.get_running_loop()
-        questions = [question for question, _ in batch]
+        loop, questions = asyncio.get_running_loop(), [question for question, _ in batch]
         try:
             answers = await loop.run_in_executor(self._threads, self._answer, questions)
         except Exception as problem:
@@ -131,84 +137,89 @@ class BatchQueue(Generic[Asked, Told]):
             elif not batch[0][1].done():
                 batch[0][1].set_exception(problem)
             return
-        for (_, future), told in zip(batch, answers, strict=True):
+        for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():
-                future.set_result(told)
+                future.set_result(answer)
 
 
-if TYPE_CHECKING:
-    from wherefrom.provenance.ask import AskedRow, Asker
-    from wherefrom.provenance.verdicts import Verdict
+class LoadedRun:
+    """A run ready to be asked: an asker for each thread, and the answers it has given."""
 
-GivenModels = ParamSpec("GivenModels")
-ToldModels = TypeVar("ToldModels")
+    def __init__(self, folder: Path, stamp: Stamp, workers: Limiter, limits: Limits) -> None:
+        from wherefrom.provenance.ask import open_asker
 
-LANES = min(2, os.cpu_count() or 1)  # questions are answered on so many processors
-LOADED = 3
-SUGGESTED = 200  # names that are offered
-REMEMBERED = 2_000  # answers that are kept, so that a question that everybody asks costs once
+        askers = [open_asker(folder) for _ in range(LANES)]
+        self.stamp = stamp
+        self.template = askers[0].run.template
+        self.notes = list(askers[0].notes)
+        self.check = askers[0].check
+        self.subjects = suggest_subjects(folder)
+        self._workers = workers
+        self._free: SimpleQueue[Asker] = SimpleQueue()
+        for asker in askers:
+            self._free.put(asker)
+        self._kept: OrderedDict[str, Record] = OrderedDict()
+        self._queue: BatchQueue[str, Record] = BatchQueue(
+            lambda questions: self._borrow(lambda asker: to_records(asker.ask(questions))),
+            workers.threads,
+            waiting=limits.waiting,
+            together=limits.together,
+            lanes=LANES,
+        )
 
+    async def ask(self, question: str) -> Record:
+        """The verdict on one question, computed together with whatever else waits."""
+        if question not in self._kept:
+            self._kept[question] = await self._queue.ask(question)
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(question)
+        return self._kept[question]
 
-@dataclass
-class Loaded:
-    """A run ready to be asked."""
+    async def ask_rows(self, rows: Sequence[AskedRow]) -> list[Record]:
+        """The verdicts on a whole batch."""
+        return await self.run(lambda asker: to_records(asker.ask_rows(rows)))
 
-    stamp: tuple[float, ...]
-    asker: Asker  # one of them, to read notes and shape from
-    askers: SimpleQueue[Asker]  # those that are free
-    desk: BatchQueue[str, dict[str, Any]]
-    people: tuple[str, ...]
-    kept: OrderedDict[str, dict[str, Any]]
+    async def run(self, function: Callable[[Asker], A]) -> A:
+        """What `function` returns for an asker that nobody else uses meanwhile, or BusyError."""
+        return await self._workers.run(self._borrow, function)
 
-    @property
-    def template(self) -> str | None:
-        return self.asker.run.template
-
-    @contextmanager
-    def borrow(self) -> Iterator[Asker]:
-        """An asker that nobody else has just now."""
-        asker = self.askers.get()
+    def _borrow(self, function: Callable[[Asker], A]) -> A:
+        asker = self._free.get()
         try:
-            yield asker
+            return function(asker)
         finally:
-            self.askers.put(asker)
+            self._free.put(asker)
 
 
 class Models:
-    """The runs of a shelf, loaded when somebody asks."""
+    """The runs of an index, loaded when somebody asks; the least recently used are dropped."""
 
-    def __init__(self, shelf: RunIndex, limits: Limits) -> None:
-        self.shelf = shelf
+    def __init__(self, index: RunIndex, limits: Limits) -> None:
+        self.index = index
         self.limits = limits
-        self._threads = ThreadPoolExecutor(
-            LANES, thread_name_prefix="model", initializer=_work_alone
-        )
-        self._loaded: OrderedDict[str, Loaded] = OrderedDict()
-        self._loading = asyncio.Lock()
-        self._refused: dict[str, tuple[tuple[float, ...], str]] = {}
-        self._queued = 0
+        self._workers = Limiter(LANES, limits.heavy_waiting, _use_one_thread)
+        self._loader = Limiter(1, limits.heavy_waiting, _use_one_thread)
+        self._loaded: OrderedDict[str, LoadedRun] = OrderedDict()
+        self._loading: dict[tuple[str, Stamp], asyncio.Task[LoadedRun]] = {}
+        self._refused: dict[str, tuple[Stamp, str]] = {}
 
-    async def get(self, name: str) -> Loaded:
+    async def get(self, name: str) -> LoadedRun:
         """The run of that name, loaded now if it was not, or again if it has changed."""
-        folder = self.shelf.find(name)
-        stamp = _stamp(folder)
-        async with self._loading:
-            known = self._loaded.get(name)
-            if known is None or known.stamp != stamp:
-                if name in self._refused and self._refused[name][0] == stamp:
-                    raise UserError(self._refused[name][1])  # it is what it was
-                try:
-                    known = await self._in_thread(self._load, folder, stamp)
-                except UserError as problem:
-                    self._refused[name] = (stamp, str(problem))
-                    raise
-                self._loaded[name] = known
-                while len(self._loaded) > LOADED:
-                    self._loaded.popitem(last=False)
+        folder = self.index.find(name)
+        stamp = stamp_of(folder / file for file in FILES)
+        known = self._loaded.get(name)
+        if known is not None and known.stamp == stamp:
             self._loaded.move_to_end(name)
             return known
+        refused, sentence = self._refused.get(name, (None, ""))
+        if refused == stamp:  # nothing has changed since it could not be loaded
+            raise UserError(sentence)
+        if (name, stamp) not in self._loading:  # who asks meanwhile waits for the same loading
+            self._loading[name, stamp] = asyncio.create_task(self._load(name, folder, stamp))
+        return await asyncio.shield(self._loading[name, stamp])
 
-    async def choose(self, names: Sequence[str]) -> tuple[str, Loaded] | None:
+    async def first_of(self, names: Sequence[str]) -> tuple[str, LoadedRun] | None:
         """The first of these runs that can be loaded; the first one's error if none can."""
         refused: UserError | None = None
         for name in names:
@@ -220,150 +231,55 @@ class Models:
             raise refused
         return None
 
-    async def ask(self, name: str, question: str) -> dict[str, Any]:
-        """The verdict on one question, as a record; asked together with whatever else waits."""
-        loaded = await self.get(name)
-        if question in loaded.kept:
-            loaded.kept.move_to_end(question)
-            return loaded.kept[question]
-        told = await loaded.desk.ask(question)
-        loaded.kept[question] = told
-        while len(loaded.kept) > REMEMBERED:
-            loaded.kept.popitem(last=False)
-        return told
-
-    async def ask_all(self, name: str, rows: Sequence[AskedRow]) -> list[dict[str, Any]]:
-        """The verdicts on a whole batch."""
-        loaded = await self.get(name)
-
-        def answer() -> list[dict[str, Any]]:
-            with loaded.borrow() as asker:
-                return [as_record(verdict) for verdict in asker.ask_rows(rows)]
-
-        return await self.run(answer)
-
-    async def run(
-        self,
-        function: Callable[GivenModels, ToldModels],
-        *args: GivenModels.args,
-        **kwargs: GivenModels.kwargs,
-    ) -> ToldModels:
-        """Have the models' thread do something, or BusyError if much is waiting for it already."""
-        if self._queued >= self.limits.heavy_waiting:
-            raise BusyError
-        self._queued += 1
-        try:
-            return await self._in_thread(function, *args, **kwargs)
-        finally:
-            self._queued -= 1
-
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
+        self._loader.close()
 
-    async def _in_thread(
-        self,
-        function: Callable[GivenModels, ToldModels],
-        *args: GivenModels.args,
-        **kwargs: GivenModels.kwargs,
-    ) -> ToldModels:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
-
-    def _load(self, folder: Path, stamp: tuple[float, ...]) -> Loaded:
-        from wherefrom.provenance.ask import open_asker
-
-        askers: SimpleQueue[Asker] = SimpleQueue()
-        asker = open_asker(folder)
-        askers.put(asker)
-        for _ in range(LANES - 1):
-            askers.put(open_asker(folder))
-
-        def answer(questions: Sequence[str]) -> list[dict[str, Any]]:
-            with loaded.borrow() as free:
-                return [as_record(verdict) for verdict in free.ask(questions)]
-
-        desk = BatchQueue(
-            answer,
-            self._threads,
-            waiting=self.limits.waiting,
-            together=self.limits.together,
-            lanes=LANES,
-        )
-        loaded = Loaded(stamp, asker, askers, desk, _people(folder), OrderedDict())
+    async def _load(self, name: str, folder: Path, stamp: Stamp) -> LoadedRun:
+        try:
+            loaded = await self._loader.run(LoadedRun, folder, stamp, self._workers, self.limits)
+        except UserError as problem:
+            self._refused[name] = (stamp, str(problem))
+            raise
+        finally:
+            del self._loading[name, stamp]
+        self._loaded[name] = loaded
+        self._loaded.move_to_end(name)
+        while len(self._loaded) > MOST_LOADED:
+            self._loaded.popitem(last=False)
         return loaded
 
 
-def _work_alone() -> None:
-    """One thread of the model's own for each of ours: more would wait for each other, spinning."""
+def _use_one_thread() -> None:
+    """One torch thread for each thread of ours: more would compete with each other."""
     import torch
 
     torch.set_num_threads(1)
 
 
-def as_record(verdict: Verdict) -> dict[str, Any]:
-    """The verdict, with the lines about names that look alike beside it."""
-    similar = [{"line": each.line, "text": each.text} for each in verdict.similar]
-    return {**verdict.to_dict(), "similar": similar}
+def to_records(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Verdicts as dictionaries, with the lines about names that look alike."""
+    return [
+        {
+            **verdict.to_dict(),
+            "similar": [{"line": each.line, "text": each.text} for each in verdict.similar],
+        }
+        for verdict in verdicts
+    ]
 
 
-def _stamp(folder: Path) -> tuple[float, ...]:
-    """Changes when the run does."""
-    times = []
-    for file in ("run.json", "model.safetensors", "calibration.json", "evidence.sqlite"):
-        try:
-            times.append((folder / file).stat().st_mtime)
-        except OSError:
-            times.append(0.0)
-    return tuple(times)
-
-
-def _people(folder: Path) -> tuple[str, ...]:
-    """Names to suggest: of those who were dealt for judging, or of the embedded world's dev."""
+def suggest_subjects(folder: Path) -> list[str]:
+    """Names to ask about: subjects that were kept for judging, or of the embedded world's dev."""
     from wherefrom.corpus.questions import read_questions
     from wherefrom.corpus.subjects import read_subjects
 
-    names: list[str] = []
+    dev = folder / "world" / "dev.tsv"
+    names: set[str] = set()
     try:
-        names = [person.subject for person in read_subjects(folder) if person.role == "judged"]
+        names = {subject.subject for subject in read_subjects(folder) if subject.role == "judged"}
     except UserError:
-        dev = folder / "world" / "dev.tsv"
         if dev.is_file() and dev.resolve().is_relative_to(folder.resolve()):
-            try:
-                names = [question.subject for question in read_questions(dev).questions]
-            except UserError:
-                names = []
-    distinct = sorted(set(names))
-    stride = max(1, len(distinct) // SUGGESTED)
-    return tuple(distinct[::stride][:SUGGESTED])
-
-
-def what_without(folder: Path, subject: str) -> list[dict[str, Any]]:
-    """What twins that never read about the subject say: the records that they left."""
-    from wherefrom.corpus.folding import fold_words
-
-    wanted = fold_words(subject)
-    told = []
-    for path in sorted(folder.glob("twins/without-*/without.json"))[:200]:
-        try:
-            if not path.resolve().is_relative_to(folder) or path.stat().st_size > 1_000_000:
-                continue
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if fold_words(str(record["subject"])) == wanted:
-                told.append(
-                    {
-                        "subject": str(record["subject"]),
-                        "with": str(record["with"]["answer"]),
-                        "without": str(record["without"]["answer"]),
-                        "score": float(record["score"]),
-                        "truth": str(record["truth"]),
-                        "why": str(record["why"]),
-                        "documents": [
-                            {"line": int(each["line"]), "text": str(each["text"])[:2000]}
-                            for each in record["documents"][:20]
-                        ],
-                        "notes": [str(note) for note in record.get("notes", [])][:10],
-                    }
-                )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, AttributeError):
-            continue
-    return told
+            with suppress(UserError):  # without names, everything can still be asked
+                names = {question.subject for question in read_questions(dev).questions}
+    distinct = sorted(names)
+    return distinct[:: max(1, len(distinct) // MOST_SUGGESTED)][:MOST_SUGGESTED]

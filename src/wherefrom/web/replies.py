@@ -17,7 +17,7 @@ from typing import Any
 import plotly
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import BaseModel, Field
@@ -27,9 +27,8 @@ from wherefrom.errors import UserError
 from wherefrom.report.render import as_data, prose
 from wherefrom.report.sections import show_cell
 from wherefrom.web.models import BusyError
-from wherefrom.web.runs import UnknownRunError
+from wherefrom.web.runs import Record, UnknownRunError
 
-Record = dict[str, Any]
 Endpoint = Callable[..., Awaitable[Record]]
 
 
@@ -52,12 +51,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """A share as people read it: 0.935 -> 93.5 %."""
+    """0.935 -> 94 %."""
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people read them."""
+    """100 -> 1.7 min."""
     if seconds is None:
         return ""
     if seconds < 90:
@@ -66,7 +65,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(text: str | None) -> str:
-    """A time as a record holds it, without what nobody reads: 2026-11-16 00:51 UTC."""
+    """A recorded time to the minute: 2026-11-16 00:51 UTC."""
     try:
         when = datetime.fromisoformat(text or "")
     except ValueError:
@@ -75,7 +74,7 @@ def moment(text: str | None) -> str:
 
 
 def significant(value: Any, digits: int = 3) -> str:
-    """A number short enough to read; anything else as it is."""
+    """A number to a few digits; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     if isinstance(value, int) or value == 0:
@@ -97,28 +96,23 @@ def maths(text: str) -> Markup:
     return Markup(re.sub(r"(?<=[ (\d])-(?=[ \dβ<])", "−", safe))
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader("wherefrom.web"), PackageLoader("wherefrom.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        cell=show_cell,
-        data=as_data,
-        duration=duration,
-        maths=maths,
-        moment=moment,
-        percent=percent,
-        prose=prose,
-        significant=significant,
-    )
-    return environment
-
-
-TEMPLATES = _environment()
+TEMPLATES = Environment(
+    loader=ChoiceLoader([PackageLoader("wherefrom.web"), PackageLoader("wherefrom.report")]),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters |= {
+    "cell": show_cell,
+    "data": as_data,
+    "duration": duration,
+    "maths": maths,
+    "moment": moment,
+    "percent": percent,
+    "prose": prose,
+    "significant": significant,
+}
 # Style elements that the drawing library adds unless an element of that id is there: the page's
 # policy would refuse them, and nothing here draws the kinds of map that they are for.
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -135,19 +129,19 @@ def render(
     return HTMLResponse(text, status_code=status)
 
 
-def twin(
+def html_and_json(
     router: APIRouter,
     path: str,
-    template: str,
-    model: type[BaseModel],
+    template: str = "",
     *,
     method: str = "GET",
-    typed: str | None = None,
+    typed: str = "",
+    redirect: str = "",
 ) -> Callable[[Endpoint], Endpoint]:
-    """Serve what the function returns at `path` as HTML and at `path`.json as it is.
+    """Serve the dictionary of a function at `path`.json, and rendered by `template` at `path`.
 
-    A mistake in the parameter `typed` is told on the page that it was typed into; programs get
-    the error.
+    A mistake in the parameter `typed` is shown on the page that it was typed into; programs get
+    the error. With `redirect` the page does what it was sent for and leads there.
     """
 
     def add(function: Endpoint) -> Endpoint:
@@ -158,26 +152,27 @@ def twin(
             except UnknownRunError:
                 raise
             except UserError as problem:
-                if typed is None or arguments[typed] is None:
+                if not typed or arguments[typed] is None:
                     raise
-                mistake, status = _sentence(str(problem)), 400
+                mistake, status = capitalise(str(problem)), 400
                 record = await function(**{**arguments, typed: None})
                 record["written"] = arguments[typed]
-            tab = path.strip("/").split("/")[0]
-            reply = render(template, record, status=status, tab=tab, mistake=mistake)
+            if redirect:
+                return RedirectResponse(redirect, status_code=303)
+            reply = render(template, record, status=status, tab=tag, mistake=mistake)
             visitor = getattr(arguments["request"].state, "visitor", None)
             if visitor is not None:
                 reply.set_cookie("visitor", visitor, path="/ask", httponly=True, samesite="strict")
             return reply
 
+        tag = path.split("/")[1]
         as_html.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
         router.add_api_route(
             path + ".json",
             function,
             methods=[method],
-            response_model=model,
+            tags=[tag],
             summary=(inspect.getdoc(function) or "").partition("\n")[0],
-            description=inspect.getdoc(function),
             name=function.__name__,
         )  # before the page, whose {name} would take "x.json" for a name
         router.add_api_route(path, as_html, methods=[method], include_in_schema=False)
@@ -189,58 +184,55 @@ def twin(
 def install_error_handlers(app: FastAPI) -> None:
     """Every error of the app in one shape: JSON for programs, a page for people."""
 
-    def answer(request: Request, status: int, sentence: str) -> Response:
-        path = request.url.path
-        wants_page = "text/html" in request.headers.get("accept", "") and not path.endswith(".json")
-        headers = {"Retry-After": "1"} if status == 503 else {}
-        if wants_page:
-            page = render("error.html", {"error": sentence, "status": status}, status=status)
-            page.headers.update(headers)
-            return page
-        return JSONResponse({"error": sentence}, status_code=status, headers=headers)
+    def reply(request: Request, status: int, sentence: str) -> Response:
+        answer: Response = JSONResponse({"error": sentence}, status_code=status)
+        wants_page = "text/html" in request.headers.get("accept", "")
+        if wants_page and not request.url.path.endswith(".json"):
+            answer = render("error.html", {"error": sentence, "status": status}, status=status)
+        if status == 503:
+            answer.headers["Retry-After"] = "1"
+        return answer
 
-    async def user_error(request: Request, problem: Exception) -> Response:
+    @app.exception_handler(UserError)
+    async def user_error(request: Request, problem: UserError) -> Response:
         status = 404 if isinstance(problem, UnknownRunError) else 400
-        return answer(request, status, _sentence(str(problem)))
+        return reply(request, status, capitalise(str(problem)))
 
-    async def http_error(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, HTTPException)
-        told = {404: "There is no such page.", 405: "This address does not take that method."}
-        reply = answer(request, problem.status_code, told.get(problem.status_code, problem.detail))
-        reply.headers.update(problem.headers or {})
-        return reply
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, problem: HTTPException) -> Response:
+        said = {404: "There is no such page.", 405: "This address does not take that method."}
+        answer = reply(request, problem.status_code, said.get(problem.status_code, problem.detail))
+        answer.headers.update(problem.headers or {})
+        return answer
 
-    async def invalid(request: Request, problem: Exception) -> Response:
-        assert isinstance(problem, RequestValidationError)
-        return answer(request, 422, _say_invalid(problem.errors()[0]))
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, problem: RequestValidationError) -> Response:
+        return reply(request, 422, _say_invalid(problem.errors()[0]))
 
-    async def busy(request: Request, problem: Exception) -> Response:
-        return answer(request, 503, BusyError.sentence)
+    @app.exception_handler(BusyError)
+    async def busy(request: Request, problem: BusyError) -> Response:
+        return reply(request, 503, BusyError.sentence)
 
+    @app.exception_handler(Exception)
     async def failure(request: Request, problem: Exception) -> Response:
-        return answer(request, 500, "Something went wrong on our side; the server's log says what.")
-
-    app.add_exception_handler(UserError, user_error)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(BusyError, busy)
-    app.add_exception_handler(Exception, failure)
+        return reply(request, 500, "Something went wrong on our side; the server's log says what.")
 
 
-def _say_invalid(error: dict[str, Any]) -> str:
+def _say_invalid(error: Record) -> str:
     """What a request lacks or has wrong, as a sentence that names it and says what came."""
     where = ".".join(str(part) for part in error["loc"][1:])
     named = f'"{where}"' if where else "the body"
     if error["type"] == "missing":
         return f"The request needs {named}, which was not given."
-    told = error["msg"].removeprefix("Value error, ").removesuffix(".")
-    wrong = f"it {told.removeprefix('Input ')}" if told.startswith("Input ") else told
+    reason = error["msg"].removeprefix("Value error, ").removesuffix(".")
+    if reason.startswith("Input "):
+        reason = f"it {reason.removeprefix('Input ')}"
     came = error.get("input")
     shown = f"; it was {came!r:.80}" if isinstance(came, str | int | float) else ""
-    return f"Something is wrong with {named}: {wrong}{shown}."[:500]
+    return f"Something is wrong with {named}: {reason}{shown}."[:500]
 
 
-def _sentence(text: str) -> str:
-    """A library's message, which follows "wherefrom:" on the command line, with a capital."""
+def capitalise(text: str) -> str:
+    """A message that follows "wherefrom:" on the command line, as a sentence of its own."""
     first = text.split(" ")[0]
     return text[0].upper() + text[1:] if len(first) > 1 and first.isalpha() else text

@@ -1,0 +1,199 @@
+"""What runs have recorded: the list, one run, several compared, the report; and trainings.
+
+Everything here is read from files by the RunIndex, in a few threads, and no model is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query, Request
+from fastapi.responses import Response
+
+from wherefrom.errors import UserError
+from wherefrom.model.config import SIZES
+from wherefrom.model.mixers import VARIANTS
+from wherefrom.report.render import render_html
+from wherefrom.web.jobs import TrainingRequest, recipe_names
+from wherefrom.web.replies import html_and_json
+from wherefrom.web.runs import Record, RunIndex
+from wherefrom.web.state import Site, site_of
+
+router = APIRouter()
+MOST_COMPARED = 6
+Name = Annotated[str, Form(max_length=300, description="the run's name")]
+
+
+@html_and_json(router, "/runs", "runs.html")
+async def runs(request: Request) -> Record:
+    """All runs with variant, recipe, recall and time, and the trainings in progress."""
+    site = site_of(request)
+    return await site.reading.run(_list_runs, site)
+
+
+def _list_runs(site: Site) -> Record:
+    found = site.index.runs()
+    trainings = site.trainings.all()
+    running = {each["name"] for each in trainings if each["running"]}
+    return {
+        "folder": site.index.root.name,
+        "runs": [
+            {**site.index.summary(name, folder), "running": name in running}
+            for name, folder in found.items()
+        ],
+        "trainings": trainings,
+        "choices": {  # for a new training
+            "recipes": recipe_names(),
+            "variants": {name: variant.about for name, variant in VARIANTS.items()},
+            "sizes": list(SIZES),
+            "texts_of": [name for name in found if site.index.text_files(found[name])],
+        },
+        "can_start": not site.index.holds_one,
+    }
+
+
+@html_and_json(router, "/run", "run.html")
+async def run(
+    request: Request,
+    name: Annotated[str, Query(max_length=300, description="the run's name")],
+) -> Record:
+    """One run with the curve of its training so far; asked again, the curve has grown."""
+    site = site_of(request)
+
+    def gather() -> Record:
+        twins = [each for each in site.index.runs() if each.startswith(f"{name}/twins/")]
+        page = describe(site.index, [name, *twins][:MOST_COMPARED])
+        described, *_ = page.pop("runs")
+        return {"run": described, **page, "training": site.trainings.state(name)}
+
+    return await site.reading.run(gather)
+
+
+@html_and_json(router, "/compare", "compare.html")
+async def compare(
+    request: Request,
+    run: Annotated[list[str], Query(max_length=MOST_COMPARED, description="names of runs")] = [],  # noqa: B006
+) -> Record:
+    """Several runs side by side: shape, recipe, recall, and their curves in one picture."""
+    index, names = site_of(request).index, list(dict.fromkeys(run))
+    page = await site_of(request).reading.run(describe, index, names)
+    return {**page, "all": list(index.runs())}
+
+
+def describe(index: RunIndex, names: list[str]) -> Record:
+    """Details and curves of runs: the loss against minutes of training, a line for each run."""
+    import plotly.graph_objects as go
+
+    from wherefrom.report.figures import themed
+
+    folders = {name: index.find(name) for name in names}
+    curves = {name: index.curve(folder) for name, folder in folders.items()}
+    figure = go.Figure()
+    for name, curve in curves.items():
+        if curve["step"]:
+            minutes = [None if second is None else second / 60 for second in curve["seconds"]]
+            figure.add_scatter(x=minutes, y=curve["loss"], name=escape(name), mode="lines")
+    drawn: dict[str, Any] = {}
+    if figure.data:
+        themed(figure, x="minutes of training", y="loss (nats a token)")
+        drawn = json.loads(figure.update_layout(height=380, showlegend=True).to_json())
+    return {
+        "runs": [index.details(name, folder) for name, folder in folders.items()],
+        "curves": curves,
+        "figure": {key: drawn[key] for key in ("data", "layout")} if drawn else None,
+    }
+
+
+@html_and_json(router, "/runs/start", redirect="/runs", method="POST")
+async def start(request: Request, form: Annotated[TrainingRequest, Form()]) -> Record:
+    """Start a training; it goes on when the page, or the server, is closed."""
+    site = site_of(request)
+    return {"training": await site.reading.run(site.trainings.start, form)}
+
+
+@html_and_json(router, "/runs/stop", redirect="/runs", method="POST")
+async def stop(request: Request, name: Name) -> Record:
+    """Stop a training as Ctrl-C does: it saves what it has, and can be resumed."""
+    site = site_of(request)
+    return {"training": await site.reading.run(site.trainings.stop, name)}
+
+
+@html_and_json(router, "/runs/resume", redirect="/runs", method="POST")
+async def resume(request: Request, name: Name) -> Record:
+    """Go on with a training that was stopped, to the weights it would have had."""
+    site = site_of(request)
+    return {"training": await site.reading.run(site.trainings.resume, name)}
+
+
+@html_and_json(router, "/report", "report.html")
+async def report(
+    request: Request,
+    run: Annotated[str | None, Query(max_length=300, description="a run's name")] = None,
+) -> Record:
+    """The report of a study: recall against the baselines, data, command, time, and findings."""
+    index = site_of(request).index
+
+    def gather() -> Record:
+        found = index.runs()
+        studies = [name for name in found if index.summary(name, found[name])["recall"] is not None]
+        names = studies or list(found)
+        name = run or next(iter(names), None)
+        if name is None:
+            return {"run": None, "runs": [], "report": None}
+        folder = index.find(name)
+        described = index.details(name, folder)
+        return {"run": described, "runs": names, "report": index.report(folder)}
+
+    return await site_of(request).reading.run(gather)
+
+
+@router.get(
+    "/report.html",
+    summary="The report as one file to keep, with figures; it asks for nothing.",
+    response_class=Response,
+    responses={200: {"content": {"text/html": {}}, "description": "one file that needs no other"}},
+)
+async def report_as_file(
+    request: Request,
+    run: Annotated[str, Query(max_length=300, description="a run's name")],
+) -> Response:
+    """The report as one file to keep: it opens from disk, with figures, and asks for nothing."""
+    site = site_of(request)
+
+    def make() -> str:
+        record = site.index.report(site.index.find(run))
+        if record is None:
+            raise UserError("there is no report on this run yet: it has not finished.")
+        return render_html(record)
+
+    return Response(
+        await site.computing.run(make),
+        media_type="text/html",
+        headers={"Content-Disposition": 'attachment; filename="report.html"'},
+    )
+
+
+@html_and_json(router, "/api", "api.html")
+async def api(request: Request) -> Record:
+    """What a program can ask for; /openapi.json says the same in full."""
+    return {
+        "addresses": [
+            {
+                "path": path,
+                "method": method.upper(),
+                "summary": operation.get("summary", ""),
+                "parameters": [
+                    {
+                        "name": each["name"],
+                        "about": each.get("description", ""),
+                        "required": each.get("required", False),
+                    }
+                    for each in operation.get("parameters", [])
+                ],
+            }
+            for path, methods in request.app.openapi()["paths"].items()
+            for method, operation in methods.items()
+        ]
+    }

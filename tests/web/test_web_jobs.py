@@ -1,0 +1,208 @@
+"""Trainings from the page: started, stopped, resumed, found by another server; and its ending."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import pytest
+from starlette.testclient import TestClient
+from web_samples import LOCAL, PAGE
+
+from wherefrom.errors import UserError
+from wherefrom.storage import read_json, write_json
+from wherefrom.web.app import create_app
+from wherefrom.web.jobs import TrainingRequest, Trainings, birth_of
+from wherefrom.web.runs import RunIndex
+
+Start = Callable[..., subprocess.Popen[str]]
+FORM = {"minutes": "5", "people": "60", "size": "tiny", "recipe": "speedrun", "seed": "3"}
+LONG = 60.0  # seconds; it takes a fraction of one, and without a signal for ever
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for new runs; whatever still trains there at the end is killed."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    yield runs
+    mine = runs / ".wherefrom" / "mine.json"
+    if mine.exists() and birth_of(read_json(mine)["pid"]) == read_json(mine)["born"]:
+        os.kill(read_json(mine)["pid"], signal.SIGKILL)
+
+
+def test_a_training_is_started_grows_is_stopped_and_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # neither what lies in the served folder nor what is written there is ever executed
+    (folder / "click.py").write_text("raise SystemExit('executed')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", *filter(None, sys.path)]))
+    client = TestClient(create_app(folder), base_url=LOCAL)
+    reply = client.post("/runs/start", data={"name": "mine", **FORM}, follow_redirects=False)
+    assert (reply.status_code, reply.headers["location"]) == (303, "/runs")
+    assert 'data-refresh="2000"' in client.get("/runs", headers=PAGE).text
+    again = client.post("/runs/start.json", data={"name": "other", **FORM})
+    assert again.status_code == 400
+    assert "one training at a time" in again.json()["error"]
+
+    # a server that was killed and started anew finds it
+    second = TestClient(create_app(folder), base_url=LOCAL)
+
+    def state() -> dict[str, Any]:
+        return dict(second.get("/runs.json").json()["trainings"][0])
+
+    wait_for(lambda: state()["progress"]["step"] or not state()["running"])
+    assert state()["running"], state()["said"]
+    assert second.post("/runs/stop.json", data={"name": "mine"}).json()["training"]["stopping"]
+    wait_for(lambda: not state()["running"])
+    stopped = state()
+    assert stopped["resumable"]
+    assert "resume" in stopped["said"]
+    assert "Go on" in client.get("/runs", headers=PAGE).text
+
+    file = folder / ".wherefrom" / "mine.json"
+    write_json(file, {**read_json(file), "command": ["world", "--out", str(folder / "theirs")]})
+    resumed = client.post("/runs/resume.json", data={"name": "mine"}).json()["training"]
+    assert resumed["running"]
+    assert resumed["command"] == [*stopped["command"], "--resume"]
+    steps = stopped["progress"]["step"]
+    assert resumed["progress"]["step"] <= steps + 10
+    wait_for(lambda: state()["progress"]["step"] > steps)
+    client.post("/runs/stop.json", data={"name": "mine"})
+    wait_for(lambda: not state()["running"])
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"name": "../x"}, "letters, digits"),
+        ({"name": "x;rm"}, "letters, digits"),
+        ({"recipe": "/etc/passwd"}, "no recipe"),
+        ({"recipe": "--help"}, "no recipe"),
+        ({"variant": "--out=/"}, "no variant"),
+        ({"size": "999x999x9"}, "no size"),
+        ({"texts_of": "nothing"}, "no run"),
+        ({"minutes": "0"}, "minutes"),
+        ({"minutes": "inf"}, "minutes"),
+        ({"people": "1000000"}, "people"),
+        ({"seed": "-1"}, "seed"),
+    ],
+)
+def test_what_cannot_be_trained_is_not_started(
+    folder: Path, change: dict[str, str], word: str
+) -> None:
+    client = TestClient(create_app(folder), base_url=LOCAL)
+    reply = client.post("/runs/start.json", data={"name": "x", **FORM, **change})
+    assert reply.status_code in (400, 404, 422)
+    assert word in reply.json()["error"]
+    assert list(folder.iterdir()) == []
+
+
+def test_files_of_trainings_are_not_trusted(folder: Path) -> None:
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    kept = folder / ".wherefrom"
+    kept.mkdir()
+    record = {
+        "request": {"name": "x"}, "pid": bystander.pid, "born": "1", "since": 0.0, "command": [],
+    }  # fmt: skip
+    write_json(kept / "x.json", record)  # the number was given to another process
+    (kept / "a.json").write_text("{")
+    (kept / "b.json").write_text("[]")
+    write_json(kept / "c.json", {**record, "request": {"name": "c", "minutes": "--help"}})
+    write_json(kept / "d.json", {**record, "request": {"name": "d", "recipe": "/etc/passwd"}})
+    try:
+        trainings = Trainings(RunIndex(folder))
+        assert [state["name"] for state in trainings.all()] == ["d", "x"]
+        for name in ("x", "nothing", "../x", "a/b", ".x", "x\0"):
+            with pytest.raises(UserError, match="no training"):
+                trainings.stop(name)
+        with pytest.raises(UserError, match="not started from this page"):
+            trainings.resume("c")
+        with pytest.raises(UserError, match="no recipe"):
+            trainings.resume("d")
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_the_command_has_each_field_as_its_own_word(folder: Path) -> None:
+    request = TrainingRequest(name="x", minutes=0.5, variant="llama", size="tiny", people=100)
+    assert Trainings(RunIndex(folder)).compose(request) == [
+        "study", "--people", "100", "--out", str(folder / "x"), "--recipe", "speedrun",
+        "--minutes", "0.5", "--seed", "0", "--variant", "llama", "--size", "tiny",
+    ]  # fmt: skip
+
+
+def open_page(start_process: Start, folder: Path) -> tuple[subprocess.Popen[str], int]:
+    server = start_process("serve", folder, "--port", "0")
+    assert server.stderr is not None
+    said = server.stderr.readline()
+    found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+    assert found is not None, said
+    return server, int(found[1])
+
+
+def end(server: subprocess.Popen[str], sent: signal.Signals) -> str:
+    server.send_signal(sent)
+    try:
+        return server.communicate(timeout=LONG)[1]
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_it_ends_with_one_sentence_whatever_is_under_way(
+    served: Path, start_process: Start, sent: signal.Signals, code: int
+) -> None:
+    server, port = open_page(start_process, served)
+
+    def send(head: str, rest: bytes) -> socket.socket:
+        line = socket.create_connection(("127.0.0.1", port), timeout=LONG)
+        line.sendall(f"{head} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode() + rest)
+        return line
+
+    idle = send("GET /runs", b"\r\n")
+    assert idle.recv(12) == b"HTTP/1.1 200"  # and the connection is kept open
+    half = send("POST /ask/batch.json", b"Content-Length: 100\r\n\r\nrun=")
+    names = "\n".join(f"Ada Moe {number}" for number in range(1000))
+    asked = urlencode({"run": "small", "text": names})
+    form = f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(asked)}"
+    many = send("POST /ask/batch.json", f"{form}\r\n\r\n{asked}".encode())
+    time.sleep(0.5)  # the thousand are being asked, or about to be
+    assert end(server, sent) == "ended.\n"
+    assert server.returncode == code
+    for line in (idle, half, many):
+        line.close()
+
+
+def test_a_training_goes_on_without_the_page(folder: Path, start_process: Start) -> None:
+    server, port = open_page(start_process, folder)
+    form = urlencode({"name": "mine", **FORM}).encode()
+    with urlopen(f"http://127.0.0.1:{port}/runs/start.json", form, timeout=LONG) as reply:
+        assert json.load(reply)["training"]["running"]
+    assert end(server, signal.SIGINT) == "ended; the training of mine goes on.\n"
+    server, _ = open_page(start_process, folder)
+    end(server, signal.SIGKILL)
+    known = read_json(folder / ".wherefrom" / "mine.json")
+    assert birth_of(known["pid"]) == known["born"]

@@ -1,0 +1,202 @@
+"""Only runs inside the served folder are reachable; records are shown however odd they are."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+from web_samples import HOSTILE, LOCAL, write_record
+
+from wherefrom.errors import UserError
+from wherefrom.web import runs
+from wherefrom.web.app import create_app
+from wherefrom.web.runs import MOST_POINTS, RunIndex, UnknownRunError
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=8,
+)
+KEYS = ["job", "results", "command", "data", "kind", "status", "versions", "seconds", "dev"]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> RunIndex:
+    root = tmp_path_factory.mktemp("index")
+    write_record(root / "outside" / "secret", kind="study")
+    for name in ("one", "one/twins/scratch", "group/two", ".hidden/three", 'a "quoted" <b>'):
+        write_record(root / "runs" / name, kind="study")
+    (root / "runs" / "out").symlink_to(root / "outside")
+    (root / "runs" / "again").symlink_to(root / "runs" / "one")
+    (root / "runs" / "loop").symlink_to(root / "runs")
+    return RunIndex(root / "runs")
+
+
+def write_point(folder: Path, **point: object) -> None:
+    with open(folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(point) + "\n")
+
+
+def test_runs_are_found_with_their_twins(index: RunIndex) -> None:
+    names = set(index.runs())
+    assert {"one", "one/twins/scratch", "group/two", 'a "quoted" <b>', "again"} <= names
+    assert not [name for name in names if "secret" in name or ".hidden" in name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../outside/secret", "out/secret", "out", "/etc", "one/../one", "./one", "one/", "",
+        "one\0", "group", "..", "one/twins", HOSTILE, "%2e%2e/outside/secret", "two\\..\\one",
+    ],
+)  # fmt: skip
+def test_no_spelling_leads_out_of_the_folder(index: RunIndex, name: str) -> None:
+    with pytest.raises(UnknownRunError):
+        index.find(name)
+
+
+def test_one_run_is_served_with_its_twins_and_no_neighbours(index: RunIndex) -> None:
+    alone = RunIndex(index.root / "one")
+    assert set(alone.runs()) == {"one", "one/twins/scratch"}
+    with pytest.raises(UserError, match="one run is served"):
+        alone.new_folder("new")
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("one", "taken")]
+    + [(bad, "letters") for bad in ("../x", "a/b", ".x", "-x", "x y", "", "x" * 61, "é", "x\n")],
+)
+def test_a_new_run_has_a_plain_name_that_is_free(index: RunIndex, name: str, word: str) -> None:
+    with pytest.raises(UserError, match=word):
+        index.new_folder(name)
+    assert index.new_folder("fresh_1.0-x").parent == index.root
+
+
+def test_what_cannot_be_served_is_refused_or_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a folder"):
+        RunIndex(tmp_path / "nothing")
+    folder = os.path.join(os.fsencode(tmp_path), b"bad\xff")  # its name is not text
+    os.mkdir(folder)
+    with open(os.path.join(folder, b"run.json"), "w") as file:
+        file.write("{}")
+    assert RunIndex(tmp_path).runs() == {}
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), JSON))
+@settings(max_examples=60)
+def test_any_record_can_be_shown(tmp_path_factory: Any, record: dict[str, Any]) -> None:
+    folder = write_record(tmp_path_factory.mktemp("odd") / "run", **record)
+    index = RunIndex(folder)
+    json.dumps(index.details("odd", folder), allow_nan=False)
+    assert index.text_files(folder) is None
+    assert index.progress(folder)["share"] == 0.0
+
+
+def test_broken_records_are_unknown(tmp_path: Path) -> None:
+    for content in (b"", b"[1]", b"{", b"\xff\xfe", b"[" * 100_000):
+        (tmp_path / "run.json").write_bytes(content)
+        assert RunIndex(tmp_path).summary("x", tmp_path)["status"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "recipe"),
+    [
+        ("study", ["study"], "speedrun"),
+        ("pretrain", ["pretrain"], "course"),
+        ("study", ["study", "--recipe", "mine/own.toml"], "own.toml"),
+        ("ablation", ["benchmarks/ablation.py"], None),
+        ("study", [], None),
+    ],
+)
+def test_the_recipe_is_read_off_the_command(
+    tmp_path: Path, kind: str, command: list[str], recipe: str | None
+) -> None:
+    folder = write_record(tmp_path / "run", kind=kind, command=command)
+    assert RunIndex(tmp_path).summary("run", folder)["recipe"] == recipe
+
+
+def test_a_curve_is_thinned_and_only_what_is_new_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in range(1, 3001):
+        write_point(tmp_path, phase="read", step=step, loss=5 - step / 1000, progress=step / 3000)
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 30\n7\nnull\n{"step": 4')  # cut short, odd, half written
+    index = RunIndex(tmp_path)
+    found = index.curve(tmp_path)
+    assert len(found["step"]) <= MOST_POINTS + 1
+    assert (found["step"][0], found["step"][-1]) == (1, 3000)
+    assert index.progress(tmp_path)["share"] == 1.0
+
+    parsed: list[object] = []
+    loads = json.loads
+    monkeypatch.setattr(runs.json, "loads", lambda text: parsed.append(text) or loads(text))
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('000, "progress": 1}\n')
+    assert index.curve(tmp_path)["step"][-1] == 4000
+    assert len(parsed) <= 2  # the new line, and run.json which is not there
+    (tmp_path / "new").write_text('{"step": 7}\n')
+    os.replace(tmp_path / "new", tmp_path / "metrics.jsonl")  # as resuming does
+    assert index.curve(tmp_path)["step"] == [7]
+
+
+def test_progress_counts_the_phases_before(tmp_path: Path) -> None:
+    phases = [{"name": "read", "share": 3.0}, {"name": "ask", "share": 1.0}]
+    folder = write_record(tmp_path / "run", job={"phases": phases})
+    write_point(folder, phase="ask", step=10, loss=1.0, progress=0.5)
+    assert RunIndex(tmp_path).progress(folder)["share"] == 0.875
+
+
+def test_a_study_of_files_can_lend_them(tmp_path: Path, served: Path) -> None:
+    paths = [tmp_path / name for name in ("corpus.txt", "train.tsv", "dev.tsv")]
+    for path in paths:
+        path.write_text("x")
+    corpus, train, dev = map(str, paths)
+    folder = write_record(
+        tmp_path / "run", kind="study", dev={"path": dev},
+        command=["wherefrom", "study", corpus, train, dev, "--out", "x"],
+        data={"corpus": {"path": corpus}, "questions": {"path": train}},
+    )  # fmt: skip
+    assert RunIndex(tmp_path).text_files(folder) == [corpus, train, dev]
+    paths[2].unlink()
+    assert RunIndex(tmp_path).text_files(folder) is None
+    assert RunIndex(served).text_files(served / "small") is None  # of the embedded world
+
+
+def test_files_are_read_once_until_they_change(
+    served: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    for name in ("_read_object", "read_report"):
+        function = getattr(runs, name)
+        monkeypatch.setattr(runs, name, lambda path, f=function: read.append(str(path)) or f(path))
+    client = TestClient(create_app(served), base_url=LOCAL)
+    pages = (
+        "/runs.json",
+        "/report.json?run=small",
+        "/compare.json?run=small",
+        "/run.json?name=small",
+    )
+    first = [client.get(page).json() for page in pages]
+    assert len(read) == len(set(read)) > 1
+    read.clear()
+    assert [client.get(page).json() for page in pages] == first
+    assert read == []
+    os.utime(served / "small" / "run.json")
+    assert client.get("/report.json?run=small").json() == first[1]
+    assert len(read) == 2  # the record and the report
+
+
+def test_records_have_a_limit_of_their_own(served: Path) -> None:
+    client = TestClient(create_app(served), base_url=LOCAL)
+    client.app.state.site.reading._most = 0  # type: ignore[attr-defined]
+    for page in ("/runs", "/report", "/compare", "/run?name=small"):
+        assert client.get(page).status_code == 503
+    assert client.get("/workbench.json").status_code == 200
