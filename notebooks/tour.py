@@ -16,7 +16,7 @@ import numpy as np
 import wherefrom
 
 # %% parameters
-OUT = "runs/tour"  # the run's folder; a finished one is loaded and not trained again
+OUT = "runs/tour"  # the run's folder; a finished run is not trained again
 PEOPLE = 1000  # in the embedded world of invented people
 BUDGET = {"minutes": 1.0}  # or {"steps": 500}
 OPTIONS: dict[str, object] = {}  # whatever else wherefrom.Study takes
@@ -43,8 +43,8 @@ for beta in (1, 3, 10):
 
 # %%
 for text in ("q=(k_a+k_b)/2", "q=beta*(k_a+k_b)"):
-    judged = wherefrom.check("average", text)
-    print(f"{text:<18} {judged.verdict}: {judged.because}")
+    print(text)
+    print(wherefrom.check("average", text))
 
 # %% [markdown]
 # ## 3. When a key is noisy
@@ -74,26 +74,24 @@ print(
 # for two idle cores; if recall is poor, the machine was slow or busy: give it more, in another OUT.
 
 # %%
-if not (Path(OUT) / "model.safetensors").exists():
-    wherefrom.Study(OUT, people=PEOPLE, resume=True, **BUDGET, **OPTIONS).run(say=print)
-run = wherefrom.load(OUT)
-for row in run.info["results"]:
-    print(f"{row['name']:<16} {row['correct']:>4} of {row['total']:<5} {row['about']}")
+study = wherefrom.Study(OUT, people=PEOPLE, resume=True, **BUDGET, **OPTIONS).run(say=print)
+print(study)
 
 # %% [markdown]
 # ## 5. Asking, with verdicts
 #
-# Somebody the model has read about, and somebody who is in no document. `shown` is what a user is
-# told: the answer, if a line states it and the confidence is high enough.
+# Somebody the model has read about, and somebody who is in no document. `shown` is what a user
+# sees: the answer, if a line states it and the confidence is high enough. In a notebook, a result
+# at the end of a cell is shown as a table.
 
 # %%
+run = wherefrom.Wherefrom(OUT)
 world = Path(OUT) / "world"
 seen = wherefrom.read_questions(world / "dev.tsv").questions[0]
 unseen = wherefrom.read_questions(world / "unseen.tsv").questions[0]
-for question in (seen, unseen):
-    verdict = wherefrom.ask(run, question.text)
-    print(question.text)
-    print(f"  the model says {verdict.answer!r}, the user is told {verdict.shown!r}")
+for verdict in run.ask([seen.text, unseen.text]):
+    print(verdict.question)
+    print(f"  the model says {verdict.answer!r}, the user sees {verdict.shown!r}")
     print(f"  {verdict.verdict}: {verdict.why}")
     for line in verdict.evidence:
         print(f"  line {line.line}: {line.text}")
@@ -101,26 +99,26 @@ for question in (seen, unseen):
 # %% [markdown]
 # ## 6. Many at once
 #
-# A run opened once answers many questions. How often is the answer told, and how often is that
-# right? Of people in no document nobody can know anything, so nothing should be told about them.
+# How often is the answer shown, and how often is that right? About people in no document nobody can
+# know anything, so no answer about them should be shown.
 
 # %%
 verdicts: Counter[str] = Counter()
-told: Counter[str] = Counter()
-with wherefrom.open_asker(OUT) as asker:
-    for name in ("dev", "unseen"):
-        people = wherefrom.read_questions(world / f"{name}.tsv").questions
-        for person, verdict in zip(people, asker.ask([p.text for p in people]), strict=True):
-            verdicts[f"{name}, {verdict.verdict}"] += 1
-            if verdict.shown == "I don't know":
-                told[f"{name}, I don't know"] += 1
-            else:
-                right = "right" if verdict.shown == person.answer else "wrong"
-                told[f"{name}, told and {right}"] += 1
-for counts in (verdicts, told):
+shown: Counter[str] = Counter()
+for name in ("dev", "unseen"):
+    people = wherefrom.read_questions(world / f"{name}.tsv").questions
+    for person, verdict in zip(people, run.ask([p.text for p in people]), strict=True):
+        verdicts[f"{name}, {verdict.verdict}"] += 1
+        if verdict.shown == "I don't know":
+            shown[f"{name}, I don't know"] += 1
+        else:
+            right = "right" if verdict.shown == person.answer else "wrong"
+            shown[f"{name}, shown and {right}"] += 1
+for counts in (verdicts, shown):
     for what, count in sorted(counts.items()):
         print(f"{what:<28} {count}")
 
 # %% [markdown]
-# Where to go from here: `wherefrom twins runs/tour --without "NAME"` trains the run again without
-# one person's documents, `wherefrom serve` shows it all in a browser, `docs/` explains the rest.
+# Where to go from here: `run.twins("NAME")` trains the run again without one person's documents,
+# `run.report()` writes all numbers as one page, `wherefrom serve` shows it in a browser, `docs/`
+# explains the rest.

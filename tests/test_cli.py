@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from wherefrom.cli import COMMANDS, cli
 from wherefrom.recall.evaluate import Recall
 
-README = Path(__file__).parents[1] / "README.md"
 HEAVY = {"faker", "numpy", "pydantic", "rich", "sklearn", "tokenizers", "torch", "plotly", "scipy"}
 
 
@@ -77,9 +75,6 @@ def test_no_arguments_show_what_there_is(command: Any) -> None:
     ended = command()
     assert (ended.code, ended.err) == (0, "")
     assert set(COMMANDS) <= set(ended.out.split())
-
-
-def test_the_version_is_told(command: Any) -> None:
     assert re.fullmatch(r"wherefrom \d+\.\d+\.\d+\n", command("--version").out)
 
 
@@ -88,90 +83,78 @@ def run(tiny_study: Path) -> Path:
     return tiny_study
 
 
-MISTAKES: dict[str, tuple[list[str], str]] = {
-    "command": (["studdy"], 'there is no command "studdy". Did you mean "study"?'),
-    "option": (["study", "--stepps", "3"], "--stepps"),
-    "option of all": (["--colour"], "--colour"),
-    "missing option": (["study"], "--out"),
-    "missing argument": (["pretrain", "--out", "{out}"], "VARIANT"),
-    "not a number": (["study", "--out", "{out}", "--steps", "ten"], "'ten'"),
-    "number of files": (["study", "{docs}", "--out", "{out}"], "it got 1 file."),
-    "variant": (["study", "--variant", "rotery", "--out", "{out}"], 'Did you mean "rotary"?'),
-    "pretrain's variant": (["pretrain", "lama", "{docs}", "--out", "{out}"], 'mean "llama"?'),
-    "recipe": (["study", "--recipe", "cours", "--out", "{out}"], 'Did you mean "course"?'),
-    "recipes": (["recipes", "cours"], 'Did you mean "course"?'),
-    "size": (["pretrain", "llama", "{docs}", "--size", "big", "--out", "{out}"], 'no size "big"'),
-    "odd size": (["pretrain", "llama", "{docs}", "--size", "9x2x2", "--out", "{out}"], "divisible"),
-    "few layers": (
-        ["pretrain", "perceiver", "{docs}", "--size", "8x2x2", "--out", "{out}"],
-        "at least 3 layers",
-    ),
-    "tokens": (["study", "--tokens", "words", "--out", "{out}"], "'words'"),
-    "block": (["pretrain", "llama", "{docs}", "--block", "0", "--out", "{out}"], "block: "),
-    "latents": (["pretrain", "perceiver", "{docs}", "--latents", "0", "--out", "{out}"], "latents"),
-    "seed": (["study", "--seed", "-1", "--out", "{out}"], "--seed must be between 0 and"),
-    "steps": (["study", "--steps", "0", "--out", "{out}"], "--steps must be a positive number"),
-    "minutes": (["study", "--minutes", "nan", "--out", "{out}"], "--minutes must be a positive"),
-    "two budgets": (
-        ["study", "--steps", "3", "--epochs", "2", "--out", "{out}"],
-        "give one of --minutes, --epochs and --steps, not 2.",
-    ),
-    "checkpoints": (["study", "--checkpoint-every", "-1", "--out", "{out}"], "--checkpoint-every"),
-    "device": (["study", "--device", "tpu", "--out", "{out}"], "'tpu'"),
-    "shard": (
-        ["pretrain", "llama", "{docs}", "--shard", "--out", "{out}"],
-        "--shard spreads a model over several processes",
-    ),
-    "people": (["study", "--people", "3", "--out", "{out}", "--quiet"], "and 3 were"),
-    "corpus": (["pretrain", "llama", "{none}", "--out", "{out}"], "none"),
-    "corpus is a folder": (["pretrain", "llama", "{folder}", "--out", "{out}"], "folder"),
-    "corpus without names": (["pretrain", "llama", "{answers}", "--out", "{out}"], "line 1"),
-    "arguments of finetune": (["finetune", "a", "b", "c", "--out", "{out}"], "it got 3 arguments."),
-    "run to finetune": (["finetune", "{none}", "{train}", "--out", "{out}"], "is not a run"),
-    "shape in finetune": (
-        ["finetune", "{run}", "{train}", "--size", "tiny", "--out", "{out}"],
-        "--size cannot be changed",
-    ),
-    "questions to finetune": (["finetune", "{run}", "{none}", "--out", "{out}"], "none"),
-    "questions without answers": (["finetune", "{run}", "{asked}", "--out", "{out}"], "answer"),
-    "template": (
-        ["finetune", "{run}", "{train}", "--template", "Who?", "--out", "{out}"],
-        "a template holds {subject} once",
-    ),
-    "run to evaluate": (["evaluate", "{folder}", "{dev}"], "is not a run: it holds no run.json."),
-    "questions to evaluate": (["evaluate", "{run}", "{none}"], "none"),
-    "predictions into a file's folder": (["evaluate", "{run}", "{dev}", "--out", "{dev}/x"], "x"),
-    "baseline's file": (["baseline", "{train}", "{none}"], "none"),
-    "baseline's answers": (["baseline", "{train}", "{asked}"], "answer"),
-    "baseline's arguments": (["baseline", "{train}"], "DEV"),
-    "run to export": (["export", "{none}", "--out", "{out}"], "is not a run"),
-    "variants' arguments": (["variants", "llama"], "llama"),
-    "world's people": (["world", "--people", "3", "--out", "{out}"], "and 3 were"),
-}
+# a command with a mistake in it, and words of the sentence that says so
+MISTAKES = """
+studdy => there is no command "studdy". Did you mean "study"?
+--colour => --colour
+study --stepps 3 => --stepps
+study => --out
+study --steps ten => 'ten'
+study {docs} => it got 1 file.
+study --variant rotery => Did you mean "rotary"?
+study --recipe cours => Did you mean "course"?
+study --tokens words => 'words'
+study --seed -1 => --seed must be between 0 and
+study --steps 0 => --steps must be a positive number
+study --minutes nan => --minutes must be a positive
+study --steps 3 --epochs 2 => give one of --minutes, --epochs and --steps, not 2.
+study --checkpoint-every -1 => --checkpoint-every
+study --device tpu => 'tpu'
+study --people 3 --quiet => and 3 were
+recipes cours => Did you mean "course"?
+variants llama => llama
+pretrain => VARIANT
+pretrain lama {docs} => mean "llama"?
+pretrain llama {docs} --size big => no size "big"
+pretrain llama {docs} --size 9x2x2 => divisible
+pretrain perceiver {docs} --size 8x2x2 => at least 3 layers
+pretrain llama {docs} --block 0 => block:
+pretrain perceiver {docs} --latents 0 => latents
+pretrain llama {docs} --shard => --shard spreads a model over several processes
+pretrain llama {none} => none
+pretrain llama {folder} => folder
+pretrain llama {train} => line 1
+finetune a b c => it got 3 arguments.
+finetune {none} {train} => is not a run
+finetune {run} {train} --size tiny => --size cannot be changed
+finetune {run} {none} => none
+finetune {run} {asked} => answer
+finetune {run} {train} --template Who? => a template holds {subject} once
+evaluate {folder} {dev} => is not a run: it holds no run.json.
+evaluate {run} {none} => none
+evaluate {run} {dev} --out {dev}/x => x
+baseline {train} {none} => none
+baseline {train} {asked} => answer
+baseline {train} => DEV
+export {none} => is not a run
+world --people 3 => and 3 were
+"""
+NEED_OUT = ("study", "pretrain", "finetune", "export", "world")
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("line", MISTAKES.strip().splitlines())
 def test_a_mistake_is_one_sentence_and_exit_2(
-    name: str, command: Any, run: Path, small_world: Path, tmp_path: Path
+    line: str, command: Any, run: Path, small_world: Path, tmp_path: Path
 ) -> None:
-    arguments, sentence = MISTAKES[name]
     (tmp_path / "asked.tsv").write_text("Where was Al Bo born?\nWhere was Cy Do born?\n")
     (tmp_path / "folder").mkdir()
-    places = {
+    paths = {
         "{asked}": tmp_path / "asked.tsv",
-        "{answers}": small_world / "train.tsv",
         "{dev}": small_world / "dev.tsv",
         "{docs}": small_world / "documents.txt",
         "{folder}": tmp_path / "folder",
         "{none}": tmp_path / "none",
-        "{out}": tmp_path / "out",
         "{run}": run,
         "{train}": small_world / "train.tsv",
     }
-    for place, path in places.items():
-        arguments = [argument.replace(place, str(path)) for argument in arguments]
+    words, sentence = line.split(" => ")
+    arguments = words.split()
+    for name, path in paths.items():
+        arguments = [argument.replace(name, str(path)) for argument in arguments]
+    if arguments[0] in NEED_OUT and words != "study":
+        arguments += ["--out", str(tmp_path / "out")]
     budgets = {"--steps", "--minutes", "--epochs", "--stepps"}
-    if arguments[0] in ("study", "pretrain", "finetune") and not budgets & set(arguments):
+    if arguments[0] in NEED_OUT[:3] and not budgets & set(arguments):
         arguments += ["--steps", "1"]  # a mistake that is overlooked shall not train for a day
     ended = command(*arguments)
     assert (ended.code, ended.out) == (2, "")
@@ -195,49 +178,34 @@ def test_a_failure_of_ours_shows_its_trace_and_exits_1(
     assert "failure of ours" in ended.err
 
 
-def test_recall_is_told_as_the_course_does() -> None:
-    assert str(Recall(72, 500)) == "Correct: 72 out of 500: 14.4%"
-    assert str(Recall(25, 500)) == "Correct: 25 out of 500: 5%"
-    assert str(Recall(0, 3)) == "Correct: 0 out of 3: 0%"
-    assert str(Recall(3, 3)) == "Correct: 3 out of 3: 100%"
+@pytest.mark.parametrize(
+    ("recall", "said"), [((72, 500), "72 out of 500: 14.4%"), ((0, 3), "0 out of 3: 0%")]
+)
+def test_recall_is_printed_as_the_course_does(recall: tuple[int, int], said: str) -> None:
+    assert str(Recall(*recall)) == f"Correct: {said}"
 
 
-class TestEvaluate:
-    def test_with_answers_it_counts(self, command: Any, run: Path, small_world: Path) -> None:
-        ended = command("evaluate", run, small_world / "dev.tsv")
-        asked = len((small_world / "dev.tsv").read_text("utf-8").splitlines())
-        assert re.fullmatch(rf"Correct: \d+ out of {asked}: [\d.]+%\n", ended.out)
-        assert ended.err == ""
-
-    def test_without_answers_it_prints_what_the_model_said_in_order(
-        self, command: Any, run: Path, small_world: Path, tmp_path: Path
-    ) -> None:
-        rows = (small_world / "dev.tsv").read_text("utf-8").splitlines()
-        texts = [row.split("\t")[0] for row in rows]
-        said = []
-        for number, order in enumerate((texts, texts[::-1])):
-            path = tmp_path / f"{number}.tsv"
-            path.write_text("".join(f"{text}\n" for text in order), "utf-8")
-            ended = command("evaluate", run, path)
-            assert ended.code == 0
-            out = tmp_path / f"{number}.txt"
-            silent = command("evaluate", run, path, "--out", out)
-            assert silent.out == ""
-            assert out.read_text("utf-8") == ended.out
-            said.append(ended.out.split("\n")[:-1])
-        assert len(said[0]) == len(texts)
-        assert said[0] == said[1][::-1]
-
-    def test_as_json_it_says_all(self, command: Any, run: Path, small_world: Path) -> None:
-        ended = command("evaluate", run, small_world / "dev.tsv", "--json")
-        told = json.loads(ended.out)
-        rows = (small_world / "dev.tsv").read_text("utf-8").splitlines()
-        assert [a["question"] for a in told["answers"]] == [row.split("\t")[0] for row in rows]
-        assert all(answer["log_probability"] <= 0 for answer in told["answers"])
-        right = [row.split("\t")[1] for row in rows]
-        said = [answer["prediction"] for answer in told["answers"]]
-        assert told["correct"] == sum(a == b for a, b in zip(said, right, strict=True))
-        assert told["total"] == len(rows)
+def test_evaluate_counts_says_all_as_json_and_writes_predictions_in_order(
+    command: Any, run: Path, small_world: Path, tmp_path: Path
+) -> None:
+    dev = small_world / "dev.tsv"
+    rows = [row.split("\t") for row in dev.read_text("utf-8").splitlines()]
+    record = json.loads(command("evaluate", run, dev, "--json").out)
+    said = [answer["prediction"] for answer in record["answers"]]
+    assert [answer["question"] for answer in record["answers"]] == [row[0] for row in rows]
+    assert all(answer["log_probability"] <= 0 for answer in record["answers"])
+    assert record["correct"] == sum(a == row[1] for a, row in zip(said, rows, strict=True))
+    assert record["total"] == len(rows)
+    ended = command("evaluate", run, dev)
+    counted = rf"Correct: {record['correct']} out of {len(rows)}: [\d.]+%\n"
+    assert re.fullmatch(counted, ended.out)
+    assert ended.err == ""
+    path, out = tmp_path / "asked.tsv", tmp_path / "said.txt"
+    path.write_text("".join(f"{row[0]}\n" for row in reversed(rows)), "utf-8")  # no answers
+    ended = command("evaluate", run, path)
+    assert ended.out.split("\n")[:-1] == said[::-1]
+    assert command("evaluate", run, path, "--out", out).out == ""
+    assert out.read_text("utf-8") == ended.out
 
 
 def test_baseline_scores_the_majority_one_answer_and_the_name(command: Any, tmp_path: Path) -> None:
@@ -248,19 +216,21 @@ def test_baseline_scores_the_majority_one_answer_and_the_name(command: Any, tmp_
         "Where was Cleo Moe born?\tRome\n"
     )
     dev.write_text("Where was Dag Nys born?\tOslo\nWhere was Eva Moe born?\tRome\n")
-    told = json.loads(command("baseline", train, dev, "--always", "Lima", "--json").out)
-    assert told["majority"] == {"answer": "Rome", "correct": 1, "total": 2, "recall": 0.5}
-    assert (told["always"]["answer"], told["always"]["correct"]) == ("Lima", 0)
-    assert told["by name"]["correct"] == 2  # the surnames tell
+    found = json.loads(command("baseline", train, dev, "--always", "Lima", "--json").out)
+    assert found["majority"] == {"answer": "Rome", "correct": 1, "total": 2, "recall": 0.5}
+    assert (found["always"]["answer"], found["always"]["correct"]) == ("Lima", 0)
+    assert found["by name"]["correct"] == 2  # the surnames tell
     lines = command("baseline", train, dev).out.splitlines()
     assert lines[0] == "majority (Rome)  Correct: 1 out of 2: 50%"
     assert len(lines) == 2
 
 
 def test_variants_are_listed_with_their_parameters(command: Any) -> None:
-    told = {row["name"]: row["parameters"] for row in json.loads(command("variants", "--json").out)}
-    assert told.pop("llama") > 0
-    assert told == {
+    found = {
+        row["name"]: row["parameters"] for row in json.loads(command("variants", "--json").out)
+    }
+    assert found.pop("llama") > 0
+    assert found == {
         "vanilla": 3_323_392,
         "rotary": 3_290_624,
         "synthesizer": 3_076_988,
@@ -275,23 +245,6 @@ def test_recipes_are_listed_and_shown(command: Any) -> None:
     table = command("recipes").out
     assert all(name in table for name in names)
     assert json.loads(command("recipes", "course").out)["phases"][0]["lr"] == 6e-3
-
-
-def test_every_command_of_the_readme_exists() -> None:
-    blocks = re.findall(r"^```[^\n]*\n(.*?)^```", README.read_text("utf-8"), re.M | re.S)
-    text = "\n".join(blocks).replace("\\\n", " ")
-    written = re.findall(r"^[$ ]*(?:\S*/)?wherefrom ([a-z].*)$", text, re.M)
-    written += re.findall(r"`wherefrom ([a-z][^`\n]*)`", README.read_text("utf-8"))
-    assert written
-    for line in written:
-        name, *rest = shlex.split(line.split(" | ")[0].split(" > ")[0], comments=True)
-        assert name in COMMANDS, line
-        found = cli.get_command(click.Context(cli), name)
-        assert found is not None
-        known = {option for parameter in found.params for option in parameter.opts} | {"--help"}
-        for word in rest:
-            if word.startswith("--"):
-                assert word.split("=")[0] in known, line
 
 
 @pytest.mark.parametrize(
