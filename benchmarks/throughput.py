@@ -139,13 +139,13 @@ def their_model(ours: Decoder) -> Any:
     """The same weights in transformers' class of the same shape."""
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-    shape = SHAPES[ours.config.variant]
+    shape, weights = SHAPES[ours.config.variant](ours)
     config, kind = {"vanilla": (GPT2Config, GPT2LMHeadModel),
                     "llama": (LlamaConfig, LlamaForCausalLM)}[ours.config.variant]  # fmt: skip
     told = {"vocab_size": ours.config.vocabulary, "tie_word_embeddings": False,
             "bos_token_id": None, "eos_token_id": None}  # fmt: skip
-    theirs: Any = kind(config(**told, **shape.config(ours)))
-    missing = theirs.load_state_dict(dict(shape.weights(ours)), strict=False)
+    theirs: Any = kind(config(**told, **shape))
+    missing = theirs.load_state_dict(weights, strict=False)
     assert not missing.unexpected_keys, missing
     ids = torch.arange(2 * 9).reshape(2, 9) % ours.config.vocabulary
     with torch.inference_mode():

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.questions import QuestionSet, read_questions
+from wherefrom.corpus.questions import Question, QuestionSet, read_questions
 from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
@@ -139,12 +139,12 @@ def run_study(
             },
         )
         run = run_training(job, settings, observe=observe, say=say)
-        answers = _answers(run, dev)
+        answers = _answers(run, dev.questions)
         rows = _baselines(split.train, dev)
-        rows.append(_row("no pretraining", "same model, questions only", twin, dev))
+        rows.append(_row("no pretraining", "same model, questions only", twin, dev.questions))
         rows += _dev_rows(run, dev, answers, split)
         if unseen is not None:
-            rows.append(_row("unseen people", "in no document: guesses", run, unseen))
+            rows.append(_row("unseen people", "in no document: guesses", run, unseen.questions))
 
         def finish() -> None:
             write_predictions(out / "predictions" / "dev.txt", answers)
@@ -225,47 +225,39 @@ def _baselines(train: QuestionSet, dev: QuestionSet) -> list[Row]:
     ]
 
 
-def _dev_rows(run: Run, dev: QuestionSet, answers: list[Answer], split: Split) -> list[Row]:
-    """The model's row: one, or with people left out one on those it read and one on the others."""
-    gone = {p.subject for p in split.subjects if p.role == JUDGED and p.source == LEFT_OUT}
+def _dev_rows(run: Run, dev: QuestionSet, answers: Sequence[Answer], split: Split) -> list[Row]:
+    """The model's row: one, or with subjects left out one on those it read and one on the rest."""
+    config = run.model.config
+    about = f"{config.variant}, {config.layers} layers, width {config.width}"
+    gone = {s.subject for s in split.subjects if s.role == JUDGED and s.source == LEFT_OUT}
     if not gone:
-        return [_row("pretrained", _about(run), run, dev, answers)]
-    read = f"{_about(run)}; dev people in its documents"
-    return [
-        _row("pretrained", read, run, *_only(dev, answers, gone, inside=False)),
-        _row("left-out people", "dev people left out: guesses", run, *_only(dev, answers, gone)),
-    ]
-
-
-def _only(
-    asked: QuestionSet, answers: list[Answer], subjects: Collection[str], *, inside: bool = True
-) -> tuple[QuestionSet, list[Answer]]:
-    """The questions about these subjects (or about all others), and the answers to them."""
-    kept = [
-        (question, answer)
-        for question, answer in zip(asked.questions, answers, strict=True)
-        if (question.subject in subjects) == inside
-    ]
-    questions = replace(asked, questions=tuple(question for question, _ in kept))
-    return questions, [answer for _, answer in kept]
+        return [_row("pretrained", about, run, dev.questions, answers)]
+    rows = []
+    for name, described, is_gone in (
+        ("pretrained", f"{about}; dev people in its documents", False),
+        ("left-out people", "dev people left out: guesses", True),
+    ):
+        pairs = zip(dev.questions, answers, strict=True)
+        kept = [(q, answer) for q, answer in pairs if (q.subject in gone) == is_gone]
+        rows.append(_row(name, described, run, [q for q, _ in kept], [a for _, a in kept]))
+    return rows
 
 
 def _row(
-    name: str, about: str, run: Run, asked: QuestionSet, answers: list[Answer] | None = None
+    name: str,
+    about: str,
+    run: Run,
+    questions: Sequence[Question],
+    answers: Sequence[Answer] | None = None,
 ) -> Row:
-    answers = answers if answers is not None else _answers(run, asked)
-    right = [question.answer or "" for question in asked.questions]
+    answers = _answers(run, questions) if answers is None else answers
+    right = [question.answer or "" for question in questions]
     return Row(name, about, score([answer.text for answer in answers], right), run.info["seconds"])
 
 
-def _answers(run: Run, asked: QuestionSet) -> list[Answer]:
-    return answer_all(run.model, run.tokens, [question.text for question in asked.questions])
+def _answers(run: Run, questions: Sequence[Question]) -> list[Answer]:
+    return answer_all(run.model, run.tokens, [question.text for question in questions])
 
 
-def _about(run: Run) -> str:
-    config = run.model.config
-    return f"{config.variant}, {config.layers} layers, width {config.width}"
-
-
-def _subjects(asked: QuestionSet) -> set[str]:
-    return {question.subject for question in asked.questions}
+def _subjects(file: QuestionSet) -> set[str]:
+    return {question.subject for question in file.questions}

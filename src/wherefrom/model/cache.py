@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 
@@ -65,13 +64,3 @@ class Cache:
         """Drop every row but these: answers that are complete need no more work."""
         for layer in self.layers:
             layer.keep(rows)
-
-
-def past_length(cache: LayerCache | None) -> int:
-    return 0 if cache is None else cache.length
-
-
-def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
-    """True where key i may be seen, for queries that are the last of the keys."""
-    positions = torch.arange(keys - queries, keys, device=device)
-    return torch.arange(keys, device=device)[None, :] <= positions[:, None]

@@ -11,14 +11,14 @@ cache as they do on a whole sequence, so training and decoding are the same code
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wherefrom.errors import UserError
-from wherefrom.model.cache import Cache, LayerCache
+from wherefrom.model.cache import Cache
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.fused import rms_norm, swiglu
 from wherefrom.model.mixers import AttentionRecord, Rotation, Variant, find_variant, select_rows
@@ -74,22 +74,15 @@ class Block(nn.Module):
         x: Tensor,
         source: Tensor | None = None,
         *,
-        rotation: Rotation | None = None,
-        mask: Tensor | None = None,
-        cache: LayerCache | None = None,
-        record: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
+        **mixing: Any,
     ) -> Tensor:
-        """`select` (flat indices into B*T): what comes after the mixing is done for these only."""
-        mixed = self.mixer(
-            self.norm1(x),
-            None if source is None else self.norm1(source),
-            rotation=rotation,
-            mask=mask,
-            cache=cache,
-            record=record,
-            select=select,
-        )
+        """`select` (flat indices into B*T): what comes after the mixing is done for these only.
+
+        `mixing` goes to the mixer: rotation, mask, cache and record.
+        """
+        source = None if source is None else self.norm1(source)
+        mixed = self.mixer(self.norm1(x), source, select=select, **mixing)
         x = select_rows(x, select) + self.dropout(mixed)
         return x + self.dropout(self.feed(self.norm2(x)))
 
@@ -171,16 +164,9 @@ class Decoder(nn.Module):
     def new_cache(self, capacity: int) -> Cache:
         return Cache(self.config.layers, min(capacity, self.config.longest_input))
 
-    def forward(
-        self,
-        ids: Tensor,
-        *,
-        cache: Cache | None = None,
-        select: Tensor | None = None,
-        record: list[AttentionRecord] | None = None,
-    ) -> Tensor:
-        """Logits for each position; `select` (flat indices into B*T) asks for those rows only."""
-        logits: Tensor = self.head(self.hidden(ids, cache=cache, select=select, record=record))
+    def forward(self, ids: Tensor, **how: Any) -> Tensor:
+        """Logits for each position; the options are those of `hidden`."""
+        logits: Tensor = self.head(self.hidden(ids, **how))
         return logits
 
     def hidden(
@@ -193,8 +179,9 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """The last normalised hidden state of each position, before the head.
 
-        With `select` the last block, too, works on those rows only: others need nothing of them
-        but their keys and values.
+        cache: what was read before `ids`, and is extended. select: flat indices into B*T; only
+        these rows are returned, and the last block, too, works on them only: others need nothing
+        of them but their keys and values. record: gets what each layer attended to.
         """
         start = 0 if cache is None else cache.length
         stop = start + ids.shape[1]
@@ -206,40 +193,26 @@ class Decoder(nn.Module):
         if self.positions is not None:
             x = x + self.positions[start:stop]
         x = self.dropout(x)
+        caches = [None] * len(self.blocks) if cache is None else cache.layers
+        *below, (last, last_cache) = zip(self.blocks, caches, strict=True)
         if self.latent is None:
-            *below, last = zip(self.blocks, _layers(cache, len(self.blocks)), strict=True)
             for block, layer in below:
                 x = block(x, rotation=self.rotation, cache=layer, record=record)
-            block, layer = last
-            x = block(x, rotation=self.rotation, cache=layer, record=record, select=select)
+            x = last(x, rotation=self.rotation, cache=last_cache, record=record, select=select)
         else:
-            x = self._through_latents(x, self.latent, start, cache, record, select)
+            (down, down_cache), *inside = below
+            fresh = self.latent.new_latents(start, stop)
+            basis = self.latent.basis[fresh].expand(x.shape[0], -1, -1)
+            mask = self.latent.down_mask(fresh, stop).to(x.device)
+            z = down(basis, x, mask=mask, cache=down_cache, record=record)
+            for block, layer in inside:
+                z = block(z, cache=layer, record=record)
+            mask = self.latent.up_mask(start, stop, fresh.stop).to(x.device)
+            x = last(x, z, mask=mask, cache=last_cache, record=record, select=select)
         if cache is not None:
             cache.length = stop
         normed: Tensor = self.norm(x)
         return normed
-
-    def _through_latents(
-        self,
-        x: Tensor,
-        latent: LatentPair,
-        start: int,
-        cache: Cache | None,
-        record: list[AttentionRecord] | None,
-        select: Tensor | None,
-    ) -> Tensor:
-        down, *inside, up = self.blocks
-        layers = list(_layers(cache, len(self.blocks)))
-        stop = start + x.shape[1]
-        fresh = latent.new_latents(start, stop)
-        basis = latent.basis[fresh].expand(x.shape[0], -1, -1)
-        mask = latent.down_mask(fresh, stop).to(x.device)
-        z = down(basis, x, mask=mask, cache=layers[0], record=record)
-        for block, layer in zip(inside, layers[1:-1], strict=True):
-            z = block(z, cache=layer, record=record)
-        mask = latent.up_mask(start, stop, fresh.stop).to(x.device)
-        result: Tensor = up(x, z, mask=mask, cache=layers[-1], record=record, select=select)
-        return result
 
 
 def swiglu_width(width: int) -> int:
@@ -257,7 +230,3 @@ def _norm(config: ModelConfig, variant: Variant) -> nn.Module:
     if variant.norm == "layer":
         return nn.LayerNorm(config.width)
     return RmsNorm(config.width, eps=1e-5)
-
-
-def _layers(cache: Cache | None, count: int) -> Iterator[LayerCache | None]:
-    return iter([None] * count if cache is None else cache.layers)

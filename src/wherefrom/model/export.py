@@ -8,8 +8,7 @@ the eos token, which is MASK, behind it; the answer ends at the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder, swiglu_width
 from wherefrom.storage import make_folder, write_json, write_whole
 
-ANSWER_TOKENS = 32  # what generate() may say when it is not told otherwise
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What an exported model is called elsewhere: its configuration, and its weights' names."""
-
-    config: Callable[[Decoder], dict[str, Any]]
-    weights: Callable[[Decoder], Iterator[tuple[str, Tensor]]]
+ANSWER_TOKENS = 32  # the most that generate() says by default
 
 
 def export_model(model: Decoder, tokens: Tokenizer, out: Path) -> None:
@@ -43,19 +34,41 @@ def export_model(model: Decoder, tokens: Tokenizer, out: Path) -> None:
     if out.is_dir() and any(out.iterdir()):
         raise UserError(f"{out} is not empty; choose another --out, so that nothing is mixed up.")
     out = make_folder(out)
-    shape = SHAPES[variant]
-    weights = {name: tensor.cpu().contiguous() for name, tensor in shape.weights(model)}
+    shape, weights = SHAPES[variant](model)
+    special = {"eos_token": MASK_CHARACTER, "pad_token": PAD_CHARACTER}
+    ids = {"eos_token_id": MASK, "pad_token_id": PAD}
     write_whole(out / "tokenizer.json", tokens.to_json())
-    write_json(out / "tokenizer_config.json", _tokenizer_config(model))
-    write_json(out / "special_tokens_map.json", _special_tokens())
-    write_json(out / "generation_config.json", _generation_config())
-    write_whole(out / "model.safetensors", save(weights, metadata={"format": "pt"}))
-    write_json(out / "config.json", {**_common_config(model), **shape.config(model)})
+    tokenizer_config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model.config.longest_input,
+        "padding_side": "left",  # an answer goes on where the question ends
+        "clean_up_tokenization_spaces": False,
+        **special,
+    }
+    write_json(out / "tokenizer_config.json", tokenizer_config)
+    write_json(out / "special_tokens_map.json", special)
+    generation = {"do_sample": False, **ids, "max_new_tokens": ANSWER_TOKENS}
+    write_json(out / "generation_config.json", generation)
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
+    write_whole(out / "model.safetensors", save(tensors, metadata={"format": "pt"}))
+    common = {
+        "vocab_size": model.config.vocabulary,
+        "bos_token_id": None,
+        **ids,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+        "use_cache": True,
+    }
+    write_json(out / "config.json", {**common, **shape})
 
 
-def _gpt2_config(model: Decoder) -> dict[str, Any]:
-    config = model.config
-    return {
+Exported = tuple[dict[str, Any], dict[str, Tensor]]
+
+
+def as_gpt2(model: Decoder) -> Exported:
+    """Configuration and weights as GPT-2 has them: matrices (in, out), not a Linear's (out, in)."""
+    config, ours = model.config, model.state_dict()
+    shape = {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
         "n_positions": config.longest_input,
@@ -68,37 +81,40 @@ def _gpt2_config(model: Decoder) -> dict[str, Any]:
         "embd_pdrop": config.dropout,
         "resid_pdrop": config.dropout,
     }
-
-
-def _gpt2_weights(model: Decoder) -> Iterator[tuple[str, Tensor]]:
-    """GPT-2 keeps its matrices as (in, out), transposed to a Linear's (out, in)."""
-    ours = model.state_dict()
-    yield "transformer.wte.weight", ours["embed.weight"]
-    # the last row would be read by no input that this model takes, so it was never trained
-    yield "transformer.wpe.weight", ours["positions"][: model.config.longest_input]
-    matrices = {
+    weights = {
+        "transformer.wte.weight": ours["embed.weight"],
+        # the last row would be read by no input that this model takes, so it was never trained
+        "transformer.wpe.weight": ours["positions"][: config.longest_input],
+        "transformer.ln_f.weight": ours["norm.weight"],
+        "transformer.ln_f.bias": ours["norm.bias"],
+        "lm_head.weight": ours["head.weight"],
+    }
+    names = {
         "mixer.qkv": "attn.c_attn",
         "mixer.out": "attn.c_proj",
         "feed.up": "mlp.c_fc",
         "feed.down": "mlp.c_proj",
+        "norm1": "ln_1",
+        "norm2": "ln_2",
     }
-    for number in range(model.config.layers):
-        old, new = f"blocks.{number}", f"transformer.h.{number}"
-        for matrix, name in matrices.items():
-            yield f"{new}.{name}.weight", ours[f"{old}.{matrix}.weight"].T
-            yield f"{new}.{name}.bias", ours[f"{old}.{matrix}.bias"]
-        for norm, name in {"norm1": "ln_1", "norm2": "ln_2"}.items():
-            yield f"{new}.{name}.weight", ours[f"{old}.{norm}.weight"]
-            yield f"{new}.{name}.bias", ours[f"{old}.{norm}.bias"]
-    yield "transformer.ln_f.weight", ours["norm.weight"]
-    yield "transformer.ln_f.bias", ours["norm.bias"]
-    yield "lm_head.weight", ours["head.weight"]
+    for layer in range(config.layers):
+        for name, theirs in names.items():
+            weight = ours[f"blocks.{layer}.{name}.weight"]
+            weights[f"transformer.h.{layer}.{theirs}.weight"] = (
+                weight.T if weight.ndim > 1 else weight
+            )
+            weights[f"transformer.h.{layer}.{theirs}.bias"] = ours[f"blocks.{layer}.{name}.bias"]
+    return shape, weights
 
 
-def _llama_config(model: Decoder) -> dict[str, Any]:
-    config = model.config
+def as_llama(model: Decoder) -> Exported:
+    """Configuration and weights as Llama has them: several matrices where here is one.
+
+    Both turn the pair (i, i + D/2).
+    """
+    config, ours = model.config, model.state_dict()
     assert model.rotation is not None
-    return {
+    shape = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "max_position_embeddings": config.longest_input,
@@ -115,65 +131,25 @@ def _llama_config(model: Decoder) -> dict[str, Any]:
         "mlp_bias": False,
         "attention_dropout": config.dropout,
     }
-
-
-def _llama_weights(model: Decoder) -> Iterator[tuple[str, Tensor]]:
-    """Llama keeps apart what is one matrix here; both turn the pair (i, i + D/2)."""
-    ours = model.state_dict()
-    yield "model.embed_tokens.weight", ours["embed.weight"]
-    for number in range(model.config.layers):
-        old, new = f"blocks.{number}", f"model.layers.{number}"
-        query, key, value = ours[f"{old}.mixer.qkv.weight"].chunk(3)
-        yield f"{new}.self_attn.q_proj.weight", query
-        yield f"{new}.self_attn.k_proj.weight", key
-        yield f"{new}.self_attn.v_proj.weight", value
-        yield f"{new}.self_attn.o_proj.weight", ours[f"{old}.mixer.out.weight"]
-        gate, up = ours[f"{old}.feed.up.weight"].chunk(2)
-        yield f"{new}.mlp.gate_proj.weight", gate
-        yield f"{new}.mlp.up_proj.weight", up
-        yield f"{new}.mlp.down_proj.weight", ours[f"{old}.feed.down.weight"]
-        yield f"{new}.input_layernorm.weight", ours[f"{old}.norm1.weight"]
-        yield f"{new}.post_attention_layernorm.weight", ours[f"{old}.norm2.weight"]
-    yield "model.norm.weight", ours["norm.weight"]
-    yield "lm_head.weight", ours["head.weight"]
-
-
-SHAPES: dict[str, Shape] = {
-    "vanilla": Shape(_gpt2_config, _gpt2_weights),
-    "llama": Shape(_llama_config, _llama_weights),
-}
-
-
-def _common_config(model: Decoder) -> dict[str, Any]:
-    return {
-        "vocab_size": model.config.vocabulary,
-        "bos_token_id": None,
-        "eos_token_id": MASK,
-        "pad_token_id": PAD,
-        "tie_word_embeddings": False,
-        "torch_dtype": "float32",
-        "use_cache": True,
+    weights = {
+        "model.embed_tokens.weight": ours["embed.weight"],
+        "model.norm.weight": ours["norm.weight"],
+        "lm_head.weight": ours["head.weight"],
     }
-
-
-def _special_tokens() -> dict[str, str]:
-    return {"eos_token": MASK_CHARACTER, "pad_token": PAD_CHARACTER}
-
-
-def _tokenizer_config(model: Decoder) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": model.config.longest_input,
-        "padding_side": "left",  # an answer goes on where the question ends
-        "clean_up_tokenization_spaces": False,
-        **_special_tokens(),
+    names = {
+        "mixer.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "mixer.out": ("self_attn.o_proj",),
+        "feed.up": ("mlp.gate_proj", "mlp.up_proj"),
+        "feed.down": ("mlp.down_proj",),
+        "norm1": ("input_layernorm",),
+        "norm2": ("post_attention_layernorm",),
     }
+    for layer in range(config.layers):
+        for name, theirs in names.items():
+            pieces = ours[f"blocks.{layer}.{name}.weight"].chunk(len(theirs))
+            for their, piece in zip(theirs, pieces, strict=True):
+                weights[f"model.layers.{layer}.{their}.weight"] = piece
+    return shape, weights
 
 
-def _generation_config() -> dict[str, Any]:
-    return {
-        "do_sample": False,
-        "eos_token_id": MASK,
-        "pad_token_id": PAD,
-        "max_new_tokens": ANSWER_TOKENS,
-    }
+SHAPES: dict[str, Callable[[Decoder], Exported]] = {"vanilla": as_gpt2, "llama": as_llama}

@@ -1,4 +1,4 @@
-"""Mixers: how a position hears of the others. A variant is a mixer and the shape around it.
+"""Mixers: how positions exchange information. A variant is a mixer and the shape around it.
 
 Shape legend:  B rows, T positions, C width, H heads, D = C / H, M latents.
 
@@ -18,14 +18,14 @@ from torch.nn import functional as F
 
 from wherefrom.attention.equation import attend, attend_fused, softmax_over_keys
 from wherefrom.errors import UserError, did_you_mean
-from wherefrom.model.cache import LayerCache, causal_mask, past_length
+from wherefrom.model.cache import LayerCache
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.fused import apply_rotary
 
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """What a reader may see of one layer.
+    """What one layer attended to.
 
     Weights and scores are (B, H, T, keys), values (B, H, keys, D); scores are -inf where a query
     may not look.
@@ -39,9 +39,7 @@ class AttentionRecord:
     def of(
         cls, weights: Tensor, scores: Tensor, values: Tensor, mask: Tensor | None
     ) -> AttentionRecord:
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf)
-        return cls(weights=weights, scores=scores, values=values)
+        return cls(weights, scores if mask is None else scores.where(mask, -math.inf), values)
 
 
 class Heads(nn.Module):
@@ -71,13 +69,16 @@ class Heads(nn.Module):
         record: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
-        """`mask` None means causal self-attention; `record` collects what a reader may see.
+        """(B, T, C) to (B, T, C), or to (N, C) with `select`: only these flat indices into B*T.
 
-        `select` (flat indices into B*T) asks for those rows only, (N, C).
+        `mask` None means causal self-attention; what is attended to is appended to `record`.
         """
-        past = past_length(cache)
+        past = 0 if cache is None else cache.length
         if source is not None:
-            query, key, value = self._project_apart(x, source)
+            width, (weight, bias) = x.shape[-1], (self.qkv.weight, self.qkv.bias)
+            query = F.linear(x, weight[:width], None if bias is None else bias[:width])
+            rest = F.linear(source, weight[width:], None if bias is None else bias[width:])
+            (query,), (key, value) = self._split(query, 1), self._split(rest, 2)
         elif rotation is None:
             query, key, value = self._split(self.qkv(x), 3)
         else:
@@ -85,7 +86,7 @@ class Heads(nn.Module):
         if cache is not None:
             key, value = cache.extend(key=key, value=value)
         causal = mask is None and past == 0  # asked of the past: a compiler cannot branch on shapes
-        if mask is None and not causal and query.shape[2] > 1:
+        if mask is None and (record is not None or (not causal and query.shape[2] > 1)):
             mask = causal_mask(query.shape[2], key.shape[2], x.device)
         scale = 1 / math.sqrt(query.shape[-1])
         if record is None:
@@ -93,27 +94,15 @@ class Heads(nn.Module):
             context = attend_fused(
                 query, key, value, scale=scale, mask=mask, causal=causal, dropout=dropout
             )
-        else:
-            if causal:
-                mask = causal_mask(query.shape[2], key.shape[2], x.device)
-            if key.shape[2]:
-                seen = attend(query, key, value, scale=scale, mask=mask)
-                record.append(AttentionRecord.of(seen.weights, seen.scores, value, mask))
-                context = seen.context
-            else:  # a perceiver's latents before the first is complete: nobody to listen to
-                nobody = query.new_zeros(*query.shape[:3], 0)
-                record.append(AttentionRecord(nobody, nobody, value))
-                context = torch.zeros_like(query)
+        elif key.shape[2]:
+            seen = attend(query, key, value, scale=scale, mask=mask)
+            record.append(AttentionRecord.of(seen.weights, seen.scores, value, mask))
+            context = seen.context
+        else:  # a perceiver's latents before the first is complete: nothing to attend to
+            nothing = query.new_zeros(*query.shape[:3], 0)
+            record.append(AttentionRecord(nothing, nothing, value))
+            context = torch.zeros_like(query)
         return self.out(select_rows(_merge(context), select))
-
-    def _project_apart(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        width = x.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
-        query = F.linear(x, weight[:width], None if bias is None else bias[:width])
-        rest = F.linear(source, weight[width:], None if bias is None else bias[width:])
-        (query,) = self._split(query, 1)
-        key, value = self._split(rest, 2)
-        return query, key, value
 
     def _split(self, joint: Tensor, parts: int) -> tuple[Tensor, ...]:
         rows, length, width = joint.shape
@@ -141,25 +130,24 @@ class Synthesizer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        source: Tensor | None = None,
+        source: None = None,  # it compares nothing, so it cannot read another sequence
         *,
-        rotation: Rotation | None = None,
-        mask: Tensor | None = None,
+        rotation: None = None,
+        mask: None = None,
         cache: LayerCache | None = None,
         record: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
-        assert source is None, "a synthesizer compares nothing, so it cannot read another sequence"
         value = _heads(self.value(x), self.heads)
         if cache is not None:
             (value,) = cache.extend(value=value)
         length = value.shape[2]
         hidden = F.relu(_heads(self.scorer(x), self.heads))
         scores = hidden @ self.columns[:, :length] + self.column_bias[:length]
-        mask = causal_mask(x.shape[1], length, x.device)
-        weights = softmax_over_keys(scores, mask)
+        seen = causal_mask(x.shape[1], length, x.device)
+        weights = softmax_over_keys(scores, seen)
         if record is not None:
-            record.append(AttentionRecord.of(weights, scores, value, mask))
+            record.append(AttentionRecord.of(weights, scores, value, seen))
         if self.training and self.dropout:
             weights = F.dropout(weights, self.dropout)
         return self.out(select_rows(_merge(weights @ value), select))
@@ -228,6 +216,12 @@ def find_variant(name: str) -> Variant:
 def select_rows(x: Tensor, select: Tensor | None) -> Tensor:
     """The rows (N, C) of x (B, T, C) at flat indices; all of x where none are given."""
     return x if select is None else x.flatten(0, 1).index_select(0, select)
+
+
+def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
+    """True where key i may be seen, for queries that are the last of the keys."""
+    positions = torch.arange(keys - queries, keys, device=device)
+    return torch.arange(keys, device=device)[None, :] <= positions[:, None]
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

@@ -22,7 +22,7 @@ from wherefrom.corpus.questions import Question
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import write_whole
-from wherefrom.training.checkpoint import load_weights, whole_weights
+from wherefrom.training.checkpoint import load_weights, save_weights, whole_weights
 from wherefrom.training.distributed import choose_device, join_processes
 from wherefrom.training.loop import BudgetClock, Observer, peak_memory, train
 from wherefrom.training.recipes import Phase
@@ -33,7 +33,6 @@ from wherefrom.training.run_folder import (
     load_run,
     lock_run,
     open_folder,
-    save_model,
     start_run,
     update_run,
     write_shape,
@@ -92,7 +91,7 @@ def run_training(
         weights = whole_weights(model)
 
         def finish() -> None:
-            digest = save_model(out, job.config, job.tokens, weights)
+            digest = save_weights(out / "model.safetensors", weights)
             update_run(
                 out,
                 status="finished",

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -35,7 +35,7 @@ from wherefrom.model.config import ModelConfig, make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.results import Printable
 from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
-from wherefrom.training.checkpoint import load_weights, save_weights
+from wherefrom.training.checkpoint import load_weights
 from wherefrom.training.recipes import RENAMED
 
 FORMAT = 1
@@ -132,7 +132,7 @@ def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
 def is_finished(folder: Path) -> bool:
     """Whether the folder holds a run that needs no more training."""
     has_weights = (folder / "model.safetensors").exists()
-    return has_weights and bool(read_json(folder / "run.json")["status"] == "finished")
+    return has_weights and read_json(folder / "run.json").get("status") == "finished"
 
 
 def upgrade_job(job: Any) -> Any:
@@ -192,14 +192,6 @@ def update_run(folder: Path, **details: Any) -> dict[str, Any]:
     info: dict[str, Any] = {**read_json(folder / "run.json"), **details}
     write_json(folder / "run.json", info)
     return info
-
-
-def save_model(
-    folder: Path, config: ModelConfig, tokens: Tokenizer, weights: dict[str, torch.Tensor]
-) -> str:
-    """Write the three files that are the model; returns the weights' hash."""
-    write_shape(folder, config, tokens)
-    return save_weights(folder / "model.safetensors", weights)
 
 
 def write_shape(folder: Path, config: ModelConfig, tokens: Tokenizer) -> None:
@@ -304,39 +296,19 @@ def is_run(folder: str | Path) -> bool:
 
 def find_newest_run(below: str | Path = "runs") -> Path:
     """The finished run that was started last; the twins inside a run do not count."""
-    found = [
-        (str(info.get("started", "")), str(folder), folder)
-        for folder in _runs(Path(below), DEEPEST)
-        if (info := _finished(folder)) is not None
-    ]
-    if not found:
+    patterns = ["/".join(["[!.]*"] * depth) + "/run.json" for depth in range(1, DEEPEST + 1)]
+    runs = {record.parent for pattern in patterns for record in Path(below).glob(pattern)}
+    finished = []
+    for folder in runs:
+        with suppress(UserError, AttributeError):  # a broken record
+            if runs.isdisjoint(folder.parents) and is_finished(folder):
+                finished.append((str(read_json(folder / "run.json").get("started")), str(folder)))
+    if not finished:
         raise UserError(
             f"there is no finished run below {below}; name the folder of one, or make one with "
             f"`wherefrom study --out {below}/study`."
         )
-    return max(found)[2]
-
-
-def _runs(folder: Path, deep: int) -> Iterator[Path]:
-    try:
-        inside = sorted(path for path in folder.iterdir() if path.is_dir())
-    except OSError:
-        return
-    for path in inside:
-        if is_run(path):
-            yield path
-        elif deep > 1 and not path.name.startswith("."):
-            yield from _runs(path, deep - 1)
-
-
-def _finished(folder: Path) -> dict[str, Any] | None:
-    """The record of a run that has all of its training behind it."""
-    try:
-        info = read_json(folder / "run.json")
-    except UserError:
-        return None
-    whole = isinstance(info, dict) and info.get("status") == "finished"
-    return info if whole and (folder / "model.safetensors").is_file() else None
+    return Path(max(finished)[1])
 
 
 MOST_PARENTS = 20  # runs that a run may go back to, one finetuned from the other
