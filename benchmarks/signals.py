@@ -29,9 +29,9 @@ from wherefrom.provenance.judging.metrics import (
     Bools,
     Floats,
     auroc,
+    coverage_at_precision,
     ece,
     log_loss,
-    right_given_at_precision,
 )
 from wherefrom.provenance.signals.reader import CORE, SIGNALS
 from wherefrom.training.run_folder import load_run
@@ -71,7 +71,7 @@ def judge_sets(columns: dict[str, Floats], right: Bools) -> None:
             "log_loss": log_loss,
             "auroc": auroc,
             "ece": ece,
-            "right_given": right_given_at_precision(PRECISION),
+            "right_given": coverage_at_precision(PRECISION, of_right=True),
         }
         row = {
             key: round(float(np.mean([measure(Answers(d, right)).value for d in deals])), 4)

@@ -62,6 +62,19 @@ def test_json_is_a_list_of_records_even_of_one(command: Any, run: Path, dev: lis
     assert always[0]["shown"] == always[0]["answer"]
 
 
+def test_a_question_that_cannot_be_asked_does_not_stop_the_others(
+    command: Any, run: Path, dev: list[Any]
+) -> None:
+    asked = ("ask", run, f"  {dev[0].text.upper().rstrip('?')} ", "B", dev[1].text)
+    ended = command(*asked)
+    assert ended.code == 2
+    assert ended.err.startswith('wherefrom: question 2: "B" is not worded like')
+    assert ended.out.count("likely to be right") == 2
+    records = json.loads(command(*asked, "--json").out)
+    assert [record["question"] for record in records] == [dev[0].text, "B", dev[1].text]
+    assert [key for key in records[1] if key not in records[0]] == ["error"]
+
+
 def test_questions_come_from_a_file_or_from_stdin(
     command: Any, run: Path, dev: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +124,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "empty": (["{run}", ""], "the question is empty"),
     "too long": (["{run}", "x" * 10_000], "2,000 characters"),
     "no question": (["{run}", "Ada Moe"], 'write "Where was Ada Moe born?"'),
-    "second": (["{run}", "Where was A born?", "B"], "question 2: "),
+    "two of two": (["{run}", "A", "B"], "question 1: "),
     "long name": (["{run}", f"Where was {'q~' * 500} born?"], "tokens and this model reads"),
     "no letter": (["{run}", "Where was ?! born?"], "at least one letter or digit"),
     "risk": (["{run}", "Where was A born?", "--risk", "1.5"], "the risk must lie between 0 and 1"),

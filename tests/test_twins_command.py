@@ -5,82 +5,61 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
-from wherefrom.corpus import batches
-from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import read_subjects
+from wherefrom.corpus.documents import Document, read_documents
+from wherefrom.corpus.questions import Question, read_questions
+from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
+from wherefrom.provenance.attribution import leave_one_out
 from wherefrom.provenance.attribution.cross_pretraining import cross_pretrain
-from wherefrom.provenance.attribution.leave_one_out import plan, read_what_it_learned, twin_folder
-from wherefrom.storage import sha256_of
-from wherefrom.training.jobs import retrain, run_training
+from wherefrom.provenance.attribution.leave_one_out import (
+    Plan,
+    command_without,
+    compare,
+    plan_twin,
+    twin_folder,
+)
+from wherefrom.storage import read_json, sha256_of, write_json
+from wherefrom.training.jobs import retrain
 from wherefrom.training.recipes import Budget, load_recipe
-from wherefrom.training.run_folder import Run, load_run, update_run
+from wherefrom.training.run_folder import Run, load_run
 from wherefrom.training.settings import Settings
 
-
-@contextmanager
-def small_and_slow() -> Iterator[None]:
-    """Few examples a pool, and one thread, so that sums are equal to the last bit."""
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
-        yield
-
-
-@pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    with small_and_slow():
-        yield
-
-
-@pytest.fixture(scope="module")
-def learned(
-    tmp_path_factory: pytest.TempPathFactory, small_world: Path, quick_recipe: Path
-) -> Path:
-    """A run as a study leaves it, as far as a twin cares; tests copy it."""
-    out = tmp_path_factory.mktemp("learned") / "run"
-    settings = Settings(recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=20), seed=1)
-    dev = read_questions(small_world / "dev.tsv")
-    unseen = read_questions(small_world / "unseen.tsv")
-    job = settings.job(
-        out,
-        kind="study",
-        phases=settings.budget.divide(settings.recipe.phases),
-        corpus=read_documents(small_world / "documents.txt"),
-        questions=read_questions(small_world / "train.tsv"),
-        letters_from=[q.text for each in (dev, unseen) for q in each.questions],
-    )
-    with small_and_slow():
-        run_training(job, settings)
-    update_run(out, dev={"path": str(dev.path), "sha256": dev.sha256})
-    return out
+pytestmark = pytest.mark.usefixtures("small_training")
 
 
 @pytest.fixture
-def run(learned: Path, tmp_path: Path) -> Run:
-    return load_run(shutil.copytree(learned, tmp_path / "run"))
+def run(tiny_study: Path, tmp_path: Path) -> Run:
+    """A study that was moved: its files are not where run.json says they were."""
+    folder = shutil.copytree(tiny_study, tmp_path / "run")
+    info = read_json(folder / "run.json")
+    for record in (*info["data"].values(), info["dev"]):
+        record["path"] = f"/nowhere/{Path(record['path']).name}"
+    write_json(folder / "run.json", info)
+    return load_run(folder)
 
 
-def dev_person(world: Path) -> tuple[str, str]:
-    question = read_questions(world / "dev.tsv").questions[0]
-    assert question.answer is not None
-    return question.subject, question.answer
+def read_about(run: Run) -> Any:
+    """A dev subject that the run has read about."""
+    return next(s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == "dev")
 
 
-class TestWithoutOnePerson:
-    def test_both_answers_are_shown_with_what_was_left_out(
-        self, run: Run, small_world: Path, command: Any
-    ) -> None:
-        name, place = dev_person(small_world)
+def widest_table_line(text: str) -> int:
+    """The width of the tables; sentences may be longer, since a terminal wraps them."""
+    rules = [line for line in text.splitlines() if line.strip().startswith("─")]
+    return max(len(line) for line in rules)
+
+
+class TestWithoutOneSubject:
+    def test_both_answers_are_shown_with_what_was_left_out(self, run: Run, command: Any) -> None:
+        subject = read_about(run)
+        name = subject.subject
         ended = command("twins", run.folder, "--without", name.upper(), "--json")
         assert ended.code == 0, ended.err
         assert "training again without the" in ended.err
@@ -88,21 +67,19 @@ class TestWithoutOnePerson:
         record = json.loads(ended.out)
         folder = twin_folder(run, name)
         assert folder.parent == run.folder / "twins"
-        assert record == json.loads((folder / "without.json").read_text("utf-8"))
-        texts = [d.text for d in read_documents(small_world / "documents.txt").documents]
+        assert record == read_json(folder / "without.json")
+        texts = [d.text for d in read_documents(run.folder / "world" / "documents.txt").documents]
         own = [text for text in texts if text.startswith(f"{name}. ")]
         assert [document["text"] for document in record["documents"]] == own
         assert all(texts[d["line"] - 1] == d["text"] for d in record["documents"])
-        assert (record["subject"], record["right"]) == (name, place)
+        assert (record["subject"], record["right"]) == (name, subject.answer)
         assert record["asked_in_training"] is False
         assert record["named_elsewhere"] == []
         assert record["truth"] in ("remembered", "right anyway", "wrong though read")
-        assert record["with"]["log_probability"] - record["without"][
-            "log_probability_of_with"
-        ] == pytest.approx(record["score"], abs=2e-4)
-        assert (
-            record["others"]["people"] == len(read_questions(small_world / "dev.tsv").questions) - 1
-        )
+        gap = record["with"]["log_probability"] - record["without"]["log_probability_of_with"]
+        assert gap == pytest.approx(record["score"], abs=2e-4)
+        asked = read_questions(run.folder / "world" / "dev.tsv").questions
+        assert record["others"]["people"] == len(asked) - 1
         twin = load_run(folder)
         assert twin.info["steps"] == run.info["steps"]
         assert twin.info["job"]["twin_of"] == run.info["sha256"]
@@ -111,14 +88,14 @@ class TestWithoutOnePerson:
         again = command("twins", run.folder, "--without", name)
         assert again.code == 0
         assert again.err == ""  # it is there: nothing is trained, nothing announced
-        assert name in again.out
         assert "never having read it" in again.out
         assert record["why"] in again.out
+        assert widest_table_line(again.out) <= 80
 
     def test_a_stopped_twin_is_resumed(
-        self, run: Run, small_world: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+        self, run: Run, command: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        name, _ = dev_person(small_world)
+        name = read_about(run).subject
         with monkeypatch.context() as patch:
             patch.setattr(
                 "wherefrom.cli.twins.TrainingProgress.__call__",
@@ -130,10 +107,42 @@ class TestWithoutOnePerson:
         assert "add --resume" in ended.err
         assert command("twins", run.folder, "--without", name, "--resume").code == 0
 
-    def test_somebody_without_a_document_is_refused_with_near_names(
-        self, run: Run, small_world: Path, command: Any
+    @pytest.mark.parametrize(
+        ("right", "stated", "other", "truth"),
+        [
+            (None, "Rome", "Oslo", "remembered"),  # no file asks: the only document decides
+            (None, "Rome", "Rome", "right anyway"),
+            (None, "Lima", "Oslo", "wrong though read"),
+            ("Rome", "Lima", "Oslo", "remembered"),
+            ("Lima", "Rome", "Oslo", "wrong though read"),
+        ],
+    )
+    def test_a_line_that_states_the_answer_makes_it_right_where_no_file_asks(
+        self,
+        run: Run,
+        monkeypatch: pytest.MonkeyPatch,
+        right: str | None,
+        stated: str,
+        other: str,
+        truth: str,
     ) -> None:
-        name, _ = dev_person(small_world)
+        twin = load_run(run.folder)
+        said = {run.model: "Rome", twin.model: other}
+        answer = lambda model, tokens, asked: [SimpleNamespace(text=said[model]) for _ in asked]  # noqa: E731
+        monkeypatch.setattr(leave_one_out, "answer_all", answer)
+        document = Document(7, "Al Om", f"Al Om. Al Om was born in {stated}.")
+        corpus = replace(read_documents(run.folder / "world" / "documents.txt"))
+        corpus = replace(corpus, documents=(document, *corpus.documents))
+        question = Question(0, "Where was Al Om born?", "Al Om", right)
+        record = compare(run, twin, Plan(corpus, (), (), (document,), question))
+        assert record["truth"] == truth
+        assert bool([note for note in record["notes"] if "no file has" in note]) == (right is None)
+
+    def test_a_name_without_a_document_is_refused_with_near_names(
+        self, run: Run, command: Any
+    ) -> None:
+        name = read_about(run).subject
+        twins = set((run.folder / "twins").iterdir())
         ended = command("twins", run.folder, "--without", name[:-1] + "qx")
         assert ended.code == 2
         assert "no document is about" in ended.err
@@ -142,7 +151,9 @@ class TestWithoutOnePerson:
             ended = command("twins", run.folder, "--without", strange)
             assert ended.code == 2
             assert "no name in the corpus is near it" in ended.err
-        assert not (run.folder / "twins").exists()
+        gone = next(s for s in read_subjects(run.folder) if s.source == "left out")
+        assert command("twins", run.folder, "--without", gone.subject).code == 2
+        assert set((run.folder / "twins").iterdir()) == twins
 
     @pytest.mark.parametrize("option", [("--minutes", 1), ("--seed", 3), ("--out", "x")])
     def test_an_option_that_would_change_the_training_is_refused(
@@ -152,24 +163,25 @@ class TestWithoutOnePerson:
         assert ended.code == 2
         assert f"{option[0]} cannot be given with --without" in ended.err
 
-    def test_text_that_changed_since_is_refused(
-        self, run: Run, small_world: Path, tmp_path: Path
-    ) -> None:
-        moved = tmp_path / "documents.txt"
-        data = run.info["data"]
-        changed = Run(
-            run.folder,
-            run.model,
-            run.tokens,
-            {**run.info, "data": {**data, "corpus": {**data["corpus"], "path": str(moved)}}},
+    def test_text_that_changed_or_is_gone_is_refused(self, run: Run) -> None:
+        name, text = read_about(run).subject, run.folder / "world" / "documents.txt"
+        plan = plan_twin(run, name)
+        documents = plan.corpus.documents
+        again = retrain(
+            run, documents, plan.questions, run.folder.parent / "same", instead_of=documents
         )
-        with pytest.raises(UserError, match="is not there; put it back"):
-            read_what_it_learned(changed)
-        moved.write_text((small_world / "documents.txt").read_text("utf-8") + "Al Bo. He sang.\n")
-        with pytest.raises(UserError, match="has changed since"):
-            read_what_it_learned(changed)
-        shutil.copy(small_world / "documents.txt", moved)
-        assert plan(changed, dev_person(small_world)[0]).learned.corpus.path == moved
+        assert again.info["sha256"] == run.info["sha256"]  # trained again as it was
+        (run.folder / "world" / "dev.tsv").unlink()
+        assert plan_twin(run, name).dev == ()
+        whole = text.read_text("utf-8")
+        text.write_text(whole + "Al Bo. He sang.\n", "utf-8")
+        with pytest.raises(UserError, match=r"has changed since .* put the corpus back"):
+            plan_twin(run, name)
+        text.unlink()
+        with pytest.raises(UserError, match=r"is not there any more, or put a copy of it into"):
+            plan_twin(run, name)
+        (run.folder / "documents.txt").write_text(whole, "utf-8")
+        assert plan_twin(run, name).corpus.path == run.folder / "documents.txt"
 
     def test_a_run_that_read_no_documents_is_refused(
         self, small_world: Path, quick_recipe: Path, tmp_path: Path, command: Any
@@ -181,9 +193,21 @@ class TestWithoutOnePerson:
         finetune = ("finetune", base, small_world / "train.tsv", "--out", tuned, *options[:-2])
         assert command(*finetune).code == 0
         for folder in (base, tuned):
-            ended = command("twins", folder, "--without", dev_person(small_world)[0])
+            ended = command("twins", folder, "--without", "Anybody")
             assert ended.code == 2
             assert "did not learn documents and questions in one training" in ended.err
+
+    def test_the_command_that_is_suggested_resolves_from_here(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run, name = tmp_path / "my runs" / "study", "Ann O'Hara"
+        monkeypatch.chdir(tmp_path)
+        here = "wherefrom twins 'my runs/study' --without 'Ann O'\"'\"'Hara'"
+        assert command_without(run, name) == here
+        assert command_without(Path("my runs/study"), name) == here
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+        assert f"'{run}'" in command_without(run, name)
 
 
 def cross(world: Path, recipe: Path, out: Path, *, resume: bool = False, **more: Any) -> Any:
@@ -194,121 +218,84 @@ def cross(world: Path, recipe: Path, out: Path, *, resume: bool = False, **more:
     return cross_pretrain(files, settings, out, set_aside=0.5, **more)  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module")
-def crossed(
-    tmp_path_factory: pytest.TempPathFactory, small_world: Path, quick_recipe: Path
-) -> tuple[Path, dict[str, Any]]:
-    out = tmp_path_factory.mktemp("crossed") / "twins"
-    with small_and_slow():
-        return out, cross(small_world, quick_recipe, out)
-
-
-class TestCrossing:
-    def test_each_judged_person_is_read_by_one_model_alone(
-        self, crossed: tuple[Path, dict[str, Any]], small_world: Path
+class TestCrossPretraining:
+    def test_two_readers_are_trained_stopped_resumed_and_judged(
+        self, small_world: Path, quick_recipe: Path, tmp_path: Path
     ) -> None:
-        out, record = crossed
-        assert record == json.loads((out / "twins.json").read_text("utf-8"))
-        dev = read_questions(small_world / "dev.tsv").questions
+        out, ticks = tmp_path / "twins", []
+
+        def stop(*_: object) -> None:
+            ticks.append(1)
+            if len(ticks) == 5:
+                signal.raise_signal(signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            cross(small_world, quick_recipe, out, observe=stop)
+        assert not (out / "twins.json").exists()
+        with pytest.raises(UserError, match="already holds twins"):
+            cross(small_world, quick_recipe, out)
+        record = cross(small_world, quick_recipe, out, resume=True)
+        assert record == read_json(out / "twins.json")
+        whole = cross(small_world, quick_recipe, tmp_path / "whole")
+        assert whole["judged"] == record["judged"]  # stopping changed nothing
+        for name in ("reader-a", "reader-b"):
+            files = [tmp_path / each / name / "model.safetensors" for each in ("twins", "whole")]
+            assert sha256_of(files[0]) == sha256_of(files[1])
+        files = [*out.glob("reader-*/metrics.jsonl"), *out.glob("reader-*/calibration.json")]
+        before = {path: path.stat().st_mtime_ns for path in files}
+        assert len(before) == 4
+        assert cross(small_world, quick_recipe, out, resume=True) == record
+        assert {path: path.stat().st_mtime_ns for path in before} == before  # nothing is trained
+        self.check_readers(out, record, small_world)
+        self.check_counts(record)
+
+    def check_readers(self, out: Path, record: dict[str, Any], world: Path) -> None:
+        """Each judged subject is read by one model alone, and the models differ in nothing else."""
+        dev = read_questions(world / "dev.tsv").questions
         assert [row["subject"] for row in record["judged"]] == [q.subject for q in dev]
         people = {name: read_subjects(out / name) for name in ("reader-a", "reader-b")}
-        for one, other in zip(people["reader-a"], people["reader-b"], strict=True):
+        for one, other in zip(*people.values(), strict=True):
             assert one.subject == other.subject
             assert one.seen != other.seen
-        sources = {
-            name: {person.subject for person in group if person.seen}
-            for name, group in people.items()
-        }
+        read = {name: {s.subject for s in group if s.seen} for name, group in people.items()}
         for row in record["judged"]:
-            assert row["subject"] in sources[row["reader"]]
-        learned = {q.subject for q in read_questions(small_world / "train.tsv").questions}
-        aside = {p.subject for p in people["reader-a"] if p.role == "calibration"}
-        assert aside < learned
+            assert row["subject"] in read[row["reader"]]
+        aside = {s.subject for s in people["reader-a"] if s.role == "calibration"}
+        assert aside < {q.subject for q in read_questions(world / "train.tsv").questions}
         assert record["people"] == {"judged": len(dev), "calibration": len(aside)}
         runs = {name: load_run(out / name) for name in people}
         jobs = [run.info["job"] for run in runs.values()]
-        same = {key for key in jobs[0] if jobs[0][key] == jobs[1][key]}
-        assert set(jobs[0]) - same == {"documents"}  # trained alike but for one thing
+        assert {key for key in jobs[0] if jobs[0][key] != jobs[1][key]} == {"documents"}
         assert runs["reader-a"].tokens.to_json() == runs["reader-b"].tokens.to_json()
+        # a reader is a run like any other: a twin of it leaves out what it left out
+        seen = min(read["reader-a"])
+        plan = plan_twin(runs["reader-a"], seen)
+        unread = {s.subject for s in people["reader-a"] if not s.seen}
+        assert not unread & {d.subject for d in plan.corpus.documents}
+        assert not {s.subject for s in people["reader-a"]} & {q.subject for q in plan.questions}
+        with pytest.raises(UserError, match="no document is about"):
+            plan_twin(runs["reader-a"], min(unread))
 
-    def test_what_is_counted_is_what_was_said(self, crossed: tuple[Path, dict[str, Any]]) -> None:
-        _, record = crossed
+    def check_counts(self, record: dict[str, Any]) -> None:
+        """What is counted is what was said."""
         judged = record["judged"]
         for row in judged:
             right = row["with"]["answer"].strip() == row["right"]
             lucky = row["without"]["answer"].strip() == row["right"]
             assert (row["truth"] == "remembered") == (right and not lucky)
-            assert row["without"]["verdict"] == "made up"  # its own evidence lacks the person
+            assert row["without"]["verdict"] == "made up"  # its own evidence lacks the subject
             gap = row["with"]["log_probability_of_with"] - row["without"]["log_probability_of_with"]
             assert row["score"] == pytest.approx(gap, abs=2e-4)
             assert row["with"]["log_probability"] == row["with"]["log_probability_of_with"]
+            if row["with"]["answer"] != row["without"]["answer"]:
+                own = row["without"]["log_probability"]
+                assert own != row["without"]["log_probability_of_with"]
         for table in (record["verdicts"], record["internal"]):
             assert sum(sum(row.values()) for row in table.values()) == 2 * len(judged)
         assert sum(record["truth"]["with"].values()) == len(judged)
-        reads = {reader["folder"]: reader["read"]["total"] for reader in record["readers"]}
-        assert sum(reads.values()) == len(judged)
-        assert set(record["agreement"]) >= {
-            "internal confidence",
-            "checked confidence",
-            "verdict remembered",
-            "greedy likelihood",
-        }
-
-    def test_resuming_trains_nothing_and_says_the_same(
-        self, crossed: tuple[Path, dict[str, Any]], small_world: Path, quick_recipe: Path
-    ) -> None:
-        out, record = crossed
-        files = [*out.glob("reader-*/metrics.jsonl"), *out.glob("reader-*/calibration.json")]
-        before = {path: path.stat().st_mtime_ns for path in files}
-        assert len(before) == 4
-        with pytest.raises(UserError, match="already holds twins"):
-            cross(small_world, quick_recipe, out)
-        assert cross(small_world, quick_recipe, out, resume=True) == record
-        assert {path: path.stat().st_mtime_ns for path in before} == before
-
-    def test_after_ctrl_c_it_goes_on_to_the_same_twins(
-        self,
-        crossed: tuple[Path, dict[str, Any]],
-        small_world: Path,
-        quick_recipe: Path,
-        tmp_path: Path,
-    ) -> None:
-        out, record = crossed
-        told: list[int] = []
-
-        def stop(*_: object) -> None:
-            told.append(1)
-            if len(told) == 5:
-                signal.raise_signal(signal.SIGINT)
-
-        parts = tmp_path / "twins"
-        with pytest.raises(KeyboardInterrupt):
-            cross(small_world, quick_recipe, parts, observe=stop)
-        assert not (parts / "twins.json").exists()
-        again = cross(small_world, quick_recipe, parts, resume=True)
-        assert again["judged"] == record["judged"]
-        for name in ("reader-a", "reader-b"):
-            one, other = (folder / name / "model.safetensors" for folder in (out, parts))
-            assert sha256_of(one) == sha256_of(other)
-
-    def test_a_run_that_people_were_left_out_of_is_trained_again_as_it_was(
-        self, crossed: tuple[Path, dict[str, Any]], tmp_path: Path
-    ) -> None:
-        run = load_run(crossed[0] / "reader-a")
-        learned = read_what_it_learned(run)
-        people = read_subjects(run.folder)
-        held_back = {person.subject for person in people}
-        assert not held_back & {q.subject for q in learned.questions.questions}
-        unread = {person.subject for person in people if not person.seen}
-        assert not unread & {d.subject for d in learned.corpus.documents}
-        documents, questions = learned.corpus.documents, learned.questions.questions
-        twin = retrain(run, documents, questions, tmp_path / "twin", instead_of=documents)
-        assert twin.info["sha256"] == run.info["sha256"]
-        with pytest.raises(UserError, match="no document is about"):
-            plan(run, min(unread))
-        info = {**run.info, "job": {**run.info["job"], "questions": "other"}}
-        with pytest.raises(UserError, match="cannot be told any more"):
-            read_what_it_learned(Run(run.folder, run.model, run.tokens, info))
+        assert sum(reader["read"]["total"] for reader in record["readers"]) == len(judged)
+        cheap = {"internal confidence", "checked confidence", "verdict remembered"}
+        assert set(record["agreement"]) >= cheap | {"greedy likelihood", "signal log_probability"}
 
     def test_the_command_takes_files_or_the_embedded_world(
         self, quick_recipe: Path, tmp_path: Path, small_world: Path, command: Any
@@ -319,6 +306,7 @@ class TestCrossing:
         assert ended.code == 0, ended.err
         for expected in ("verdict against truth", "AUROC", "reader-a: recall", "twins.json"):
             assert expected in ended.out
+        assert widest_table_line(ended.out) <= 80
         assert command("twins", *base, "--people", 40, "--out", out).code == 2
         ended = command("twins", small_world / "documents.txt", "--out", tmp_path / "x")
         assert ended.code == 2

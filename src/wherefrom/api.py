@@ -98,13 +98,9 @@ def ask(
     `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
     answers that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
     """
-    from wherefrom.provenance.ask import Asker, open_asker
+    from wherefrom.provenance.ask import ask as ask_run
 
-    if isinstance(run, Asker):
-        verdicts = run.ask([question] if isinstance(question, str) else question, **options)
-        return verdicts[0] if isinstance(question, str) else verdicts
-    with open_asker(run) as asker:
-        return ask(asker, question, **options)
+    return ask_run(run, question, **options)
 
 
 @name_arguments()
@@ -162,7 +158,7 @@ class Wherefrom:
 
         judgement = judge_run(self.run, **options)
         write_judgement(self.run, judgement)
-        return Record("judge", {"run": str(self.run.folder), **judgement.to_dict()})
+        return Record("judge", {"run": str(self.run.folder), **judgement.record})
 
     @name_arguments()
     def names(self, *, people: int = 20, **options: Any) -> Record:
@@ -175,9 +171,9 @@ class Wherefrom:
     @name_arguments()
     def twins(self, without: str, **options: Any) -> Record:
         """Train the run again without the documents about one subject, and compare."""
-        from wherefrom.provenance.attribution.leave_one_out import leave_out, plan
+        from wherefrom.provenance.attribution.leave_one_out import leave_out, plan_twin
 
-        return Record("twins", leave_out(self.run, plan(self.run, without), **options))
+        return Record("twins", leave_out(self.run, plan_twin(self.run, without), **options))
 
     @name_arguments()
     def report(self, out: str | Path | None = None, form: str | None = None) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,12 @@ from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.corpus.subjects import CALIBRATION, INVENTED, SET_ASIDE, Subject
 from wherefrom.provenance.confidence.calibration import Calibration, SignalWeight
-from wherefrom.provenance.confidence.fit import Confidence, ConfidenceMode, fit_confidence
+from wherefrom.provenance.confidence.fit import (
+    Confidence,
+    ConfidenceMode,
+    fit_confidence,
+    save_confidence,
+)
 from wherefrom.provenance.confidence.guarantee import Guarantee
 from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
 from wherefrom.training.jobs import run_training
@@ -55,12 +60,6 @@ def write_questions(folder: Path, *, subjects: bool = False) -> QuestionSet:
     return read_questions(folder / "train.tsv")
 
 
-def settings(recipe: Path, steps: int = 2) -> Settings:
-    return Settings(
-        recipe=load_recipe(str(recipe)), tokens="bpe", budget=Budget(steps=steps), seed=1
-    )
-
-
 def make_run(
     out: Path,
     recipe: Path,
@@ -72,7 +71,8 @@ def make_run(
     kind: str = "study",
 ) -> Run:
     """A finished run; without a corpus or questions it was not taught any."""
-    given = settings(recipe)
+    loaded = load_recipe(str(recipe))
+    given = Settings(recipe=loaded, tokens="bpe", budget=Budget(steps=2), seed=1)
     phases = {
         "pretrain": given.recipe.pretraining(),
         "finetune": given.recipe.finetuning(),
@@ -92,12 +92,21 @@ def make_run(
         return run_training(job, given)
 
 
-def open_index(run: Run, corpus: Corpus) -> Evidence:
-    return ensure_evidence(corpus, run.folder / "evidence.sqlite")
+@dataclass(frozen=True)
+class Lab:
+    """A run that has read the text, its index, and a confidence as a study fits it."""
+
+    run: Run
+    evidence: Evidence
+    confidence: Confidence
 
 
-def calibrate(run: Run, evidence: Evidence) -> Confidence:
-    """A confidence as a study fits it; of so little training it knows next to nothing."""
+def make_lab(folder: Path, recipe: Path) -> Lab:
+    """folder/text, folder/run; of so little training the confidence knows next to nothing."""
+    corpus = write_text(folder / "text")
+    asked = write_questions(folder / "text")
+    run = make_run(folder / "run", recipe, corpus=corpus, questions=asked)
+    evidence = ensure_evidence(corpus, run.folder / "evidence.sqlite")
     seen = [
         Subject(CALIBRATION, True, SET_ASIDE, name, question(name), place_of(name))
         for name in PEOPLE[:24]
@@ -106,7 +115,10 @@ def calibrate(run: Run, evidence: Evidence) -> Confidence:
     unseen = [
         Subject(CALIBRATION, False, INVENTED, name, question(name), None) for name in strangers
     ]
-    return fit_confidence(run, evidence, [*seen, *unseen], PLACES, names=PEOPLE, seed=1)
+    people = [*seen, *unseen]
+    confidence = fit_confidence(run, evidence, people, PLACES, names=PEOPLE, seed=1)
+    save_confidence(run.folder, confidence)
+    return Lab(run, evidence, confidence)
 
 
 def controlled(

@@ -1,4 +1,4 @@
-"""A run opened for asking: whole or refused, asked in batches and by several at once."""
+"""A run opened for asking: what is understood, what is refused, and other models' answers."""
 
 from __future__ import annotations
 
@@ -7,54 +7,209 @@ import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from asked_samples import (
     PEOPLE,
-    calibrate,
+    PLACES,
+    Lab,
     make_run,
-    open_index,
     place_of,
     question,
     write_questions,
-    write_text,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
 from wherefrom.provenance import ask as asking
-from wherefrom.provenance.ask import AskedRow, open_asker
-from wherefrom.provenance.confidence.fit import save_confidence
-from wherefrom.provenance.verdicts import Verdict
+from wherefrom.provenance.ask import (
+    AskedRow,
+    Asker,
+    as_rows,
+    ask,
+    match_question,
+    open_asker,
+    read_rows,
+)
+from wherefrom.provenance.judging.external_answers import calibrate_log_probabilities, judge_answers
+from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, REMEMBERED, Verdict
 from wherefrom.training.run_folder import load_run
 
 NAMES = [*PEOPLE[20:30], "Tibor Ashdown", "Ivo Stern", PEOPLE[-1]]
 ASKED = [question(name) for name in NAMES]
+ADA = PEOPLE[0]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Path:
-    """A run with its index and its calibration."""
-    folder = tmp_path_factory.mktemp("asking")
-    corpus = write_text(folder / "text")
-    asked = write_questions(folder / "text")
-    run = make_run(folder / "run", quick_recipe, corpus=corpus, questions=asked)
-    with open_index(run, corpus) as evidence:
-        save_confidence(run.folder, calibrate(run, evidence))
-    return folder / "run"
+def asker(lab: Lab) -> Asker:
+    return Asker(lab.run, lab.evidence, lab.confidence, PLACES)
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "run"))
+def folder(lab: Lab, tmp_path: Path) -> Path:
+    """A copy of the run, without its text and questions."""
+    return Path(shutil.copytree(lab.run.folder, tmp_path / "run"))
 
 
-def brief(verdicts: list[Verdict]) -> list[tuple[str, str | None, int | None, int | None]]:
+def refusal(asker: Asker, typed: str) -> str:
+    with pytest.raises(UserError) as refused:
+        asker.ask(typed)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "where was ada moe born",
+        "WHERE WAS ADA MOE BORN?",
+        "  Where  was \t Ada  Moe   born ? ",
+        "Where was Ada Moe born",
+        "Where was Ada Moe born?!",
+        "Where was ÁDA Moë born?",
+    ],
+)
+def test_case_blanks_marks_and_accents_are_understood(asker: Asker, typed: str) -> None:
+    """The model is asked in the run's own wording, with the text's own spelling of the name."""
+    found = asker.ask(typed)
+    assert (found.question, found.subject) == (question(ADA), ADA)
+    assert found == asker.ask(question(ADA))
+
+
+def test_a_name_that_no_document_is_about_stays_as_it_is_typed(asker: Asker) -> None:
+    assert asker.ask("where was tibor  ashdown born").subject == "tibor ashdown"
+    assert asker.check(question("Ann-Marie d'Été")) == "Ann-Marie d'Été"
+    assert asker.check(question('X "Y" Z')) == 'X "Y" Z'
+
+
+@pytest.mark.parametrize(
+    ("template", "typed", "subject"),
+    [
+        ("{subject}'s place of birth?", "ann lee's place of birth", "ann lee"),
+        ("Birthplace of {subject}", "birthplace  of Ann Lee?", "Ann Lee"),
+        ("{subject}の出身地は？", "王伟の出身地は", "王伟"),
+        ("Where (if at all) was {subject} born?", "where (if at all) was Bo born", "Bo"),
+        ("Where was {subject} born?", "Where was born?", None),
+        ("Where was {subject} born?", "When was Ann Lee born?", None),
+    ],
+)
+def test_the_template_names_the_subject(template: str, typed: str, subject: str | None) -> None:
+    assert match_question(template, typed) == subject
+
+
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        ("Ada Moe", 'write "Where was Ada Moe born?".'),
+        ("ada moe", 'write "Where was Ada Moe born?".'),
+        ("Nobody Known", 'write "Where was Nobody Known born?".'),
+        ("Where did Ada Moe come from?", 'write "Where was Ada Moe born?".'),
+        ("When was ada moe born?", 'write "Where was Ada Moe born?".'),
+        ("When was Nobody Known born?", "write it so, with a name for {subject}."),
+        ("Where was born?", "write it so, with a name for {subject}."),
+    ],
+)
+def test_other_words_get_a_sensible_suggestion_or_none(
+    asker: Asker, typed: str, advice: str
+) -> None:
+    said = refusal(asker, typed)
+    assert said == f'"{typed}" is not worded like "Where was {{subject}} born?"; {advice}'
+
+
+def test_what_is_no_question_is_refused(asker: Asker) -> None:
+    assert refusal(asker, "") == (
+        'the question is empty; write one, as in "Where was {subject} born?".'
+    )
+    assert "2,000 characters" in refusal(asker, question("x" * 10_000))
+    assert "tokens and this model reads 95; ask a shorter" in refusal(asker, question("q~" * 500))
+    assert "at least one letter or digit" in refusal(asker, question("?!"))
+    assert "is not Unicode text" in refusal(asker, question("\ud800"))
+    long = [refusal(asker, "x" * 1999), refusal(asker, question("y" * 1900))]
+    assert max(map(len, long)) < 300
+    for risk in (0.0, 1.0, -3.0, float("nan")):
+        with pytest.raises(UserError, match="the risk must lie between 0 and 1"):
+            asker.ask(ASKED, risk=risk)
+
+
+def test_one_question_that_cannot_be_asked_does_not_stop_the_others(asker: Asker) -> None:
+    found = asker.ask([ASKED[0], "Ada", ASKED[1], ""])
+    assert [each.error is None for each in found] == [True, False, True, False]
+    assert found[1].error.startswith('question 2: "Ada" is not worded like')
+    assert (found[1].shown, found[1].verdict) == (DONT_KNOW, None)
+    assert found[1].to_dict()["error"] == found[1].error
+    assert "error" not in found[0].to_dict()
+    assert brief([found[0], found[2]]) == brief(asker.ask(ASKED[:2]))
+
+
+@given(typed=st.text(max_size=60) | st.text(max_size=60).map(question))
+def test_whatever_is_typed_is_taken_or_refused_in_a_sentence(asker: Asker, typed: str) -> None:
+    said, subject = "", ""
+    try:
+        subject = asker.check(typed)
+    except UserError as refused:
+        said = str(refused)
+    assert bool(said) != bool(subject)
+    assert said.isprintable()
+    assert len(said) < 400
+
+
+def test_a_file_may_name_the_subject(lab: Lab, asker: Asker, tmp_path: Path, quick_recipe: Path):
+    lines = [(1, "Who?\tRome\tAda Moe"), (4, f"{question('Bo Nys')}\tOslo"), (5, question("Al"))]
+    rows = read_rows(lines, "people.tsv")
+    assert [row.subject for row in rows] == ["Ada Moe", None, None]
+    assert [row.answer for row in rows] == [None] * 3  # the truth is not looked at
+    found = asker.ask_rows(rows)
+    assert [each.subject for each in found] == ["Ada Moe", "Bo Nys", "Al"]
+    assert found[0].question == "Who?"
+    asked = write_questions(tmp_path, subjects=True)
+    untold = make_run(tmp_path / "untold", quick_recipe, questions=asked, kind="scratch")
+    assert untold.template is None
+    one, other, _ = open_asker(untold).ask_rows(rows)
+    assert one.error is None
+    assert other.error.startswith("people.tsv, line 4: whom ")
+    assert "in a column of its own" in other.error
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a\tb\tc\td\te", "answers.tsv, line 7: 5 columns came where question, answer, log-"),
+        ("a", "answers.tsv, line 7: an answer to judge was expected"),
+        ("a\t ", "answers.tsv, line 7: an answer to judge was expected"),
+        ("a\tb\tsure", 'answers.tsv, line 7: a log-probability is a number .* "sure" is none'),
+        ("a\tb\t0.5", "is a number that is not above 0"),
+        ("a\tb\tnan", "is a number that is not above 0"),
+        ("a\tb\t-inf", "is a number that is not above 0"),
+    ],
+)
+def test_answers_to_judge_have_their_columns(line: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        read_rows([(7, line)], "answers.tsv", answers=True)
+
+
+def test_answers_of_other_models_are_read() -> None:
+    lines = [(1, "Q?\tRome\t-0.5"), (2, "R?\tOslo"), (3, "S?\tBath\t\tAda Moe"), (4, "T?\tU\t0")]
+    assert read_rows(lines, "f", answers=True) == [
+        AskedRow("Q?", None, "Rome", -0.5, "f, line 1: "),
+        AskedRow("R?", None, "Oslo", None, "f, line 2: "),
+        AskedRow("S?", "Ada Moe", "Bath", None, "f, line 3: "),
+        AskedRow("T?", None, "U", 0.0, "f, line 4: "),
+    ]
+
+
+def test_too_many_questions_are_refused(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "MOST_ROWS", 3)
+    assert len(read_rows(enumerate(ASKED[:3]), "f")) == 3
+    for several in (lambda: asker.ask(ASKED[:4]), lambda: read_rows(enumerate(ASKED[:4]), "f")):
+        with pytest.raises(UserError, match="at most 3 questions can be asked at once, and"):
+            several()
+
+
+def brief(verdicts: list[Verdict]) -> list[tuple[str, str | None, int, int]]:
     """What must not change with the company that a question is asked in."""
-
-    def hundredths(share: float | None) -> int | None:
-        return None if share is None else round(100 * share)
-
     return [
-        (v.answer, v.verdict, hundredths(v.confidence), hundredths(v.internal_confidence))
+        (v.answer, v.verdict, round(100 * v.confidence), round(100 * v.internal_confidence))
         for v in verdicts
     ]
 
@@ -62,58 +217,47 @@ def brief(verdicts: list[Verdict]) -> list[tuple[str, str | None, int | None, in
 def test_a_run_is_opened_and_asked(folder: Path) -> None:
     with open_asker(folder) as asker:
         assert asker.notes == ()
+        assert open_asker(asker) is asker
         found = asker.ask(ASKED)
+        assert asker.ask([]) == []
+        assert ask(asker, ASKED[:2]) == found[:2]
+        assert asker.evidence.count(ADA).about == 1  # it is still open
     assert [each.subject for each in found] == NAMES
     assert [each.seen for each in found] == [name != "Tibor Ashdown" for name in NAMES]
     for each in found:
-        assert each.confidence is not None
-        assert each.internal_confidence is not None
         assert 0 < each.confidence < 1
         assert 0 < each.internal_confidence < 1
         assert each.signals.keys() == found[0].signals.keys()
+    for source in (folder, str(folder), load_run(folder)):
+        assert brief([ask(source, ASKED[0])]) == brief(found[:1])
+        assert brief(ask(source, ASKED[:2])) == brief(found[:2])
+    with pytest.raises(UserError, match="is not worded like"):
+        ask(folder, "Ada")
 
 
-def test_batches_make_no_difference(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_asker(folder) as asker:
-        together = brief(asker.ask(ASKED))
-        monkeypatch.setattr(asking, "BATCH", 5)
-        done: list[int] = []
-        rows = [AskedRow(each) for each in ASKED]
-        assert brief(asker.ask_rows(rows, report=done.append)) == together
-        assert done == [5, 5, 3]
-        assert [brief(asker.ask([each]))[0] for each in ASKED[:3]] == together[:3]
+def test_batches_make_no_difference(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = brief(asker.ask(ASKED))
+    monkeypatch.setattr(asking, "BATCH", 5)
+    done: list[int] = []
+    rows = [AskedRow(each) for each in ASKED]
+    assert brief(asker.ask_rows(rows, report=done.append)) == together
+    assert done == [5, 5, 3]
+    assert [brief(asker.ask([each]))[0] for each in ASKED[:3]] == together[:3]
 
 
-def test_several_may_ask_at_once(folder: Path) -> None:
-    told: dict[int, list[tuple[str, str | None, int | None, int | None]]] = {}
-    with open_asker(folder) as asker:
-        expected = brief(asker.ask(ASKED))
-
-        def ask(at: int) -> None:
-            told[at] = brief(asker.ask(ASKED))
-
-        threads = [threading.Thread(target=ask, args=(at,)) for at in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert list(told.values()) == [expected] * 4
+def test_several_may_ask_at_once(asker: Asker) -> None:
+    expected, found = brief(asker.ask(ASKED)), []
+    threads = [
+        threading.Thread(target=lambda: found.append(brief(asker.ask(ASKED)))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 4
 
 
-def test_one_bad_question_is_refused_before_any_is_asked(folder: Path) -> None:
-    with open_asker(folder) as asker:
-        with pytest.raises(UserError, match=r'question 2: "Ada" is not worded like'):
-            asker.ask([ASKED[0], "Ada", ASKED[1]])
-        assert asker.check(ASKED[0]) == NAMES[0]
-        with pytest.raises(UserError, match="the question is empty"):
-            asker.check("  ")
-        for risk in (0.0, 1.0, -3.0, float("nan")):
-            with pytest.raises(UserError, match="the risk must lie between 0 and 1"):
-                asker.ask(ASKED, risk=risk)
-        assert asker.ask([]) == []
-
-
-def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder: Path) -> None:
+def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder: Path, lab: Lab) -> None:
     (folder / "calibration.json").unlink()
     with open_asker(folder) as asker:
         assert len(asker.notes) == 1
@@ -125,51 +269,110 @@ def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder: Path) -> No
         assert stated.shown == place_of(NAMES[0])
 
 
-def test_known_answers_are_not_taken_from_a_file_that_has_changed(
-    folder: Path, made: Path, tmp_path: Path
+def test_known_answers_of_a_moved_run_are_found_and_a_changed_file_is_said(
+    folder: Path, lab: Lab
 ) -> None:
     (folder / "calibration.json").unlink()
-    copied = tmp_path / "train.tsv"
-    shutil.copy(made.parent / "text" / "train.tsv", copied)
     info = json.loads((folder / "run.json").read_text("utf-8"))
-    info["data"]["questions"]["path"] = str(copied)
+    del info["data"]["questions"]["relative_path"]
+    info["data"]["questions"]["path"] = "/nowhere/train.tsv"
     (folder / "run.json").write_text(json.dumps(info), "utf-8")
-    assert open_asker(folder).known_answers
+    copied = folder / "train.tsv"
+    shutil.copy(lab.run.folder.parent / "text" / "train.tsv", copied)
+    assert set(open_asker(folder).known_answers) == {place_of(name) for name in PEOPLE}
     copied.write_text(copied.read_text("utf-8").replace("Rome", "Nome"), "utf-8")
-    assert open_asker(folder).known_answers == ()
-    copied.write_text("", "utf-8")
-    assert open_asker(folder).known_answers == ()
-    copied.unlink()
-    assert open_asker(folder).known_answers == ()
+    for word in ("has changed since", "is not there any more"):
+        asker = open_asker(folder)
+        assert asker.known_answers == ()
+        assert word in asker.notes[-1]
+        copied.unlink(missing_ok=True)
 
 
 def test_a_calibration_that_is_there_and_does_not_fit_is_refused(folder: Path) -> None:
     record = json.loads((folder / "calibration.json").read_text("utf-8"))
-    (folder / "calibration.json").write_text(
-        json.dumps({**record, "weights_sha256": "0" * 64}), "utf-8"
-    )
-    with pytest.raises(UserError, match="other weights"):
-        open_asker(folder)
-    (folder / "calibration.json").write_text("{", "utf-8")
-    with pytest.raises(UserError, match=r"calibration\.json"):
-        open_asker(folder)
+    for broken, said in (
+        (json.dumps({**record, "weights_sha256": "0" * 64}), "other weights"),
+        ("{", r"calibration\.json"),
+    ):
+        (folder / "calibration.json").write_text(broken, "utf-8")
+        with pytest.raises(UserError, match=said):
+            open_asker(folder)
 
 
 def test_a_run_of_questions_alone_is_asked_and_says_what_it_lacks(
-    made: Path, tmp_path: Path, quick_recipe: Path
+    tmp_path: Path, quick_recipe: Path
 ) -> None:
-    asked = write_questions(made.parent / "text")
-    make_run(tmp_path / "alone", quick_recipe, questions=asked, kind="scratch")
+    make_run(tmp_path / "alone", quick_recipe, questions=write_questions(tmp_path), kind="scratch")
     with open_asker(tmp_path / "alone") as asker:
         assert len(asker.notes) == 2
-        (found,) = asker.ask(ASKED[:1])
+        found = asker.ask(ASKED[0])
     assert (found.verdict, found.seen, found.shown) == (None, None, "I don't know")
+    (tmp_path / "alone" / "model.safetensors").unlink()
+    for place, said in (("alone", "has not finished training"), ("none", "is not a run")):
+        with pytest.raises(UserError, match=said):
+            open_asker(tmp_path / place)
 
 
-def test_an_unfinished_run_and_no_run_are_sentences(folder: Path, tmp_path: Path) -> None:
-    assert load_run(folder).template == "Where was {subject} born?"
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="has not finished training"):
-        open_asker(folder)
-    with pytest.raises(UserError, match="is not a run"):
-        open_asker(tmp_path / "none")
+def row(name: str, answer: str, log_probability: float | None = None) -> AskedRow:
+    return AskedRow(question(name), None, answer, log_probability)
+
+
+def other_than(place: str) -> str:
+    return PLACES[(PLACES.index(place) + 1) % len(PLACES)]
+
+
+def test_the_text_judges_anybodys_answer(asker: Asker) -> None:
+    name = PEOPLE[3]
+    rows = [row(name, place_of(name)), row(name, other_than(place_of(name))), row("Al Om", "Rome")]
+    verdicts, note = judge_answers(asker, rows, always_answer=True)
+    assert note is None
+    assert [each.verdict for each in verdicts] == [REMEMBERED, MISREMEMBERED, MADE_UP]
+    assert [each.answer for each in verdicts] == [each.answer for each in rows]
+    assert not any("given_log_probability" in each.signals for each in verdicts)
+    ((held_back,), _) = judge_answers(asker, rows[2:])
+    assert held_back.shown == DONT_KNOW
+    assert "the answer given is Rome" in held_back.why
+    # the confidence is about the given answer and not the model's own
+    model, tokens = asker.run.model, asker.run.tokens
+    prompts = encode_prompts(model, tokens, [question(name)] * len(PLACES))
+    expected = score_answers(model, prompts, encode_answers(tokens, PLACES))
+    judged, _ = judge_answers(asker, [row(name, place) for place in PLACES])
+    assert [each.signals["log_probability"] for each in judged] == pytest.approx(expected, 1e-4)
+    assert len(set(expected.round(3))) == len(PLACES)
+
+
+def test_log_probabilities_become_shares_on_rows_that_the_text_can_check(asker: Asker) -> None:
+    rows = [row(name, place_of(name), -0.1) for name in PEOPLE[:15]]
+    rows += [row(name, other_than(place_of(name)), -3.0) for name in PEOPLE[15:30]]
+    rows += [row("Al Om", "Rome", -0.1), row("Ed Um", "Rome", -3.0), row("Cy Im", "Rome")]
+    verdicts, note = judge_answers(asker, rows)
+    assert note is None
+    sure = [each.signals["given_confidence"] for each in verdicts]
+    assert min(sure[:15]) > 0.7
+    assert max(sure[15:30]) < 0.3
+    assert sure[30] > 0.7
+    assert sure[31] < 0.3
+    assert sure[32] is None
+    given = [each.signals["given_log_probability"] for each in verdicts[30:]]
+    assert given == [-0.1, -3, None]
+    json.dumps([each.to_dict() for each in verdicts], allow_nan=False)
+    few, note = judge_answers(asker, rows[:10])
+    assert "the text can check 10 of the answers and states 10" in note
+    assert {each.signals["given_confidence"] for each in few} == {None}
+
+
+def test_a_row_does_not_vouch_for_itself() -> None:
+    # log-probabilities that say nothing: were a row in its own fit, it would be drawn to its truth
+    rng = np.random.default_rng(5)
+    given, stated = rng.normal(-2, 1, 400).clip(max=0), rng.random(400) < 0.5
+    sure, note = calibrate_log_probabilities(given, np.ones(400, dtype=bool), stated)
+    assert note is None
+    assert abs(sure[stated].mean() - sure[~stated].mean()) < 0.03
+    assert abs(sure.mean() - 0.5) < 0.1
+
+
+def test_rows_without_an_answer_are_refused(asker: Asker) -> None:
+    with pytest.raises(UserError, match="there is no answer to judge"):
+        judge_answers(asker, as_rows([question(PEOPLE[0])]))
+    with pytest.raises(UserError, match="either all rows bring an answer"):
+        asker.ask_rows([row(PEOPLE[0], "Rome"), AskedRow(question(PEOPLE[1]))])

@@ -1,123 +1,407 @@
-"""A run judged by people kept for it: a study so small that it knows nothing, and says so."""
+"""A run judged by subjects kept for it: on made-up subjects, and on a study that knows nothing."""
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import CALIBRATION, JUDGED, read_subjects, write_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence.fit import load_confidence
+from wherefrom.provenance.confidence.fit import Confidence, load_confidence
+from wherefrom.provenance.confidence.guarantee import guarantee_threshold
 from wherefrom.provenance.judging import judge as judging
 from wherefrom.provenance.judging.judge import (
+    VERDICTS,
+    Judged,
+    Judgement,
+    count_verdicts,
     judge_run,
+    measure_scores,
+    name_with_truth,
     require_evidence,
-    trained_questions,
     write_judgement,
 )
-from wherefrom.provenance.judging.metrics import Answers, right_given_at_precision
-from wherefrom.provenance.names import probe_run, write_origins
-from wherefrom.provenance.verdicts import Threshold, Verdict, give_verdicts
+from wherefrom.provenance.judging.metrics import (
+    Answers,
+    Bootstrap,
+    augrc,
+    auroc,
+    coverage_at_precision,
+    ece,
+)
+from wherefrom.provenance.judging.rivals import FINE_GRID, RIVALS, SUPPORT, Score, rival_scores
+from wherefrom.provenance.verdicts import (
+    GUESSED,
+    MADE_UP,
+    MISREMEMBERED,
+    REMEMBERED,
+    Verdict,
+    give_verdicts,
+)
 from wherefrom.recall.decode import answer_all
-from wherefrom.study import embedded_files, run_study
-from wherefrom.training.recipes import Budget, load_recipe
-from wherefrom.training.run_folder import Run, load_run
-from wherefrom.training.settings import Settings
+from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_documents
 
 FEW = {"resamples": 20}
 
 
-@pytest.fixture(scope="module")
-def studied(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Path:
-    """A finished study of a few people; tests read it and leave it as it is."""
-    torch.set_num_threads(1)
-    out = tmp_path_factory.mktemp("judged") / "run"
-    files = embedded_files(out / "world", people=60, seed=2)
-    settings = Settings(recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=20), seed=2)
-    run_study(files, settings, out, set_aside=0.3)
-    return out
+def judged(
+    verdict: str = REMEMBERED,
+    *,
+    seen: bool = True,
+    right: bool = True,
+    shown: bool = True,
+    internal: float = 0.9,
+    about: int = 1,
+) -> Judged:
+    return Judged(
+        role="judged",
+        seen=seen,
+        source="dev",
+        subject="Ann Clark",
+        question="Where was Ann Clark born?",
+        answer="Rome",
+        said="Rome" if right else "Oslo",
+        right=right,
+        verdict=verdict,
+        shown=shown,
+        shown_internal=internal >= 0.5,
+        confidence=internal,
+        internal_confidence=internal,
+        naming=about,
+        about=about,
+    )
+
+
+def score(values: list[float], **fields: Any) -> Score:
+    fields = {"name": "internal", "about": "", "threshold": 0.5, "ours": True, **fields}
+    return Score(values=np.array(values), **fields)
+
+
+def flags(text: str) -> np.ndarray:
+    return np.array([letter == "1" for letter in text])
+
+
+def measure(scores: list[Score], correct: str, seen: str, **more: Any) -> dict[str, Any]:
+    people = [judged(right=r == "1", seen=s == "1") for r, s in zip(correct, seen, strict=True)]
+    return measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(50, 0.95, (0, 0)))
+
+
+def test_right_without_a_line_that_states_it_is_guessed():
+    for verdict, right, name in (
+        (REMEMBERED, True, REMEMBERED),
+        (REMEMBERED, False, REMEMBERED),
+        (MISREMEMBERED, True, GUESSED),
+        (MISREMEMBERED, False, MISREMEMBERED),
+        (MADE_UP, True, GUESSED),
+        (MADE_UP, False, MADE_UP),
+    ):
+        assert name_with_truth(verdict, right) == name
+
+
+def test_the_table_of_verdicts_counts_what_was_said_and_what_is_shown():
+    people = [
+        judged(),
+        judged(right=False),
+        judged(shown=False, internal=0.2),
+        judged(MADE_UP, seen=False, right=False, shown=False, internal=0.7),
+        judged(MADE_UP, seen=False, right=False, shown=False, internal=0.1),
+        judged(GUESSED, seen=False, shown=False, internal=0.1),
+    ]
+    rows = {(row["people"], row["verdict"]): row for row in count_verdicts(people)}
+    assert list(rows) == [(whom, verdict) for whom in ("seen", "unseen") for verdict in VERDICTS]
+    assert rows["seen", REMEMBERED] == {
+        "people": "seen",
+        "verdict": REMEMBERED,
+        "count": 3,
+        "right": 2,
+        "wrong": 1,
+        "shown": 2,
+        "unknown": 1,
+        "shown_wrong": 1,
+        "internal_shown": 2,
+        "internal_unknown": 1,
+        "internal_shown_wrong": 1,
+    }
+    made_up = rows["unseen", MADE_UP]
+    assert (made_up["count"], made_up["shown"], made_up["internal_shown"]) == (2, 0, 1)
+    assert made_up["internal_shown_wrong"] == 1
+    assert rows["unseen", GUESSED]["right"] == 1
+    assert sum(row["count"] for row in rows.values()) == len(people)
+
+
+def test_numbers_are_those_of_the_metrics_on_each_group():
+    values = [0.9, 0.8, 0.7, 0.3, 0.6, 0.2, 0.1, 0.4]
+    correct, seen = "11010100", "11111000"
+    found = measure([score(values)], correct, seen)["scores"]["internal"]["groups"]
+    everyone = Answers(values, flags(correct), flags(seen))
+    for name, chosen in (
+        ("together", flags("11111111")),
+        ("seen", flags(seen)),
+        ("unseen", ~flags(seen)),
+    ):
+        answers = everyone.select(chosen)
+        assert found[name]["people"] == len(answers)
+        for key, formula in (("auroc", auroc), ("augrc", augrc), ("ece", ece)):
+            assert found[name]["metrics"][key]["value"] == formula(answers).value
+    together = found["together"]
+    grades = {"correct": 2, "wrong": 2, "not_attempted": 4, "precision": 0.5, "reason": None}
+    assert together["grades"] == grades
+    assert found["seen"]["grades"]["not_attempted"] == 1
+    assert found["unseen"]["metrics"]["unseen_unknown"]["value"] == 1
+    assert together["metrics"]["score_at_0.9"]["value"] == pytest.approx(1 / 8)
+    recall = together["metrics"]["recall"]
+    assert recall["low"] < recall["value"] == 0.5 < recall["high"]
+
+
+def test_an_answer_that_is_withheld_is_not_given_however_sure():
+    values, correct, seen = [0.9, 0.9, 0.9, 0.9], "1100", "1110"
+    plain, held = (
+        measure([each], correct, seen)["scores"]["internal"]["groups"]["together"]
+        for each in (score(values), score(values, withheld=flags("0101")))
+    )
+    assert plain["grades"]["wrong"] == 2
+    assert (held["grades"]["correct"], held["grades"]["wrong"]) == (1, 1)
+    assert plain["metrics"]["unseen_unknown"]["value"] == 0
+    assert held["metrics"]["unseen_unknown"]["value"] == 1
+    assert held["metrics"]["ece"] == plain["metrics"]["ece"]  # the probability as it is
+
+
+def test_what_has_no_probability_or_no_threshold_says_why():
+    why = "no threshold can be guaranteed."
+    given = score([0.9, 0.2], probability=False, name="entropy", threshold=None, reason=why)
+    group = measure([given], "10", "10")["scores"]["entropy"]["groups"]["together"]
+    for key in ("ece", "brier", "score_at_0.5"):
+        assert group["metrics"][key]["value"] is None
+        assert "entropy orders answers and is no probability" in group["metrics"][key]["reason"]
+    assert group["ece_of_chance"]["value"] is None
+    assert group["reliability"] == []
+    assert group["metrics"]["auroc"]["value"] == 1
+    assert (group["grades"]["correct"], group["grades"]["reason"]) == (None, why)
+    assert group["metrics"]["unseen_unknown"]["reason"] == why
+
+
+@pytest.mark.parametrize(
+    ("correct", "seen"), [("1111", "1111"), ("0000", "1100"), ("0110", "0000"), ("1", "1")]
+)
+def test_what_is_undefined_says_why_and_nothing_is_nan(correct, seen):
+    values = [0.9, 0.5, 0.5, 0.1][: len(correct)]
+    scores = [score(values), score([1.0] * len(correct), name="always answer", ours=False)]
+    found = measure(scores, correct, seen)
+    json.dumps(found, allow_nan=False)
+    for one in found["scores"].values():
+        for group in one["groups"].values():
+            for metric in group["metrics"].values():
+                assert metric["value"] is not None or metric["reason"]
+    for one in found["against_the_best"]:
+        assert one["difference"]["value"] is not None or one["difference"]["reason"]
+
+
+def test_figures_can_be_drawn_from_the_record_and_the_summary_leaves_them_out():
+    rng = np.random.default_rng(1)
+    values = rng.random(500)
+    correct = "".join(str(int(right)) for right in rng.random(500) < values)
+    scores = [score(values.tolist()), score(values.tolist(), name="likelihood", ours=False)]
+    record = {**measure(scores, correct, "1" * 500), "risk": 0.05}
+    group = record["scores"]["internal"]["groups"]["together"]
+    curve = group["risk_coverage"]
+    assert len(curve["coverage"]) == 200
+    assert curve["coverage"][-1] == 1
+    assert curve["risk"][-1] == pytest.approx(1 - flags(correct).mean())
+    assert curve["coverage"] == sorted(curve["coverage"])
+    assert sum(one["people"] for one in group["reliability"]) == 500
+    assert len(group["histogram"]["edges"]) == 21
+    assert sum(group["histogram"]["right"]) == flags(correct).sum()
+    assert sum(group["histogram"]["wrong"]) == (~flags(correct)).sum()
+    assert group["ece_of_chance"]["low"] <= group["metrics"]["ece"]["value"]
+    summary = Judgement(people=(judged(),), record=record).summary()
+    short = summary["scores"]["internal"]["groups"]["together"]
+    assert set(group) - set(short) == {"risk_coverage", "reliability", "histogram"}
+    assert short["metrics"] == group["metrics"]
+    assert summary["risk"] == 0.05
+    assert list(summary["scores"]["internal"]["groups"]) == ["together", "seen", "unseen"]
+    assert list(summary["scores"]["likelihood"]["groups"]) == ["together"]
+
+
+def test_the_best_rival_is_the_best_by_each_measure():
+    scores = [
+        score([0.9, 0.8, 0.2, 0.1] * 9),
+        score([0.9, 0.1, 0.5, 0.2] * 9, name="fair", ours=False),
+        score([0.1, 0.1, 0.9, 0.9] * 9, name="poor", ours=False),
+    ]
+    for one in measure(scores, "1100" * 9, "1111" * 9)["against_the_best"]:
+        assert (one["score"], one["rival"]) == ("internal", "fair")
+        better = one["difference"]["value"]
+        assert better > 0 if one["measure"] == "auroc" else better < 0
+        assert one["difference"]["low"] <= better <= one["difference"]["high"]
+
+
+def test_being_stated_is_separated_by_what_reads_no_text_whatever_the_labels_say():
+    people = [judged(right=False), judged(), judged(MISREMEMBERED, right=False), judged(GUESSED)]
+    scores = [
+        score([0.9, 0.8, 0.2, 0.1]),
+        score([0.9, 0.2, 0.8, 0.1], name="rival", ours=False),
+        score([1.0, 1.0, 0.0, 0.0], name="checked", reads_text=True),
+    ]
+    few = Bootstrap(20, 0.95, (0, 0))
+    found = measure_scores(scores, people, precision=0.9, bootstrap=few)["stated"]
+    assert {one["score"]: one["auroc"]["value"] for one in found} == {"internal": 1, "rival": 0.75}
+    for verdict, word in ((REMEMBERED, "every"), (MADE_UP, "no")):
+        alike = [judged(verdict), judged(verdict)]
+        (one,) = measure_scores([score([0.9, 0.8])], alike, precision=0.9, bootstrap=few)["stated"]
+        assert one["auroc"]["value"] is None
+        assert one["auroc"]["reason"] == f"{word} answer is stated by a line."
+
+
+def test_recall_by_the_number_of_documents():
+    people = [judged(about=n, right=n > 1) for n in (1, 2, 3, 4, 9)]
+    found = measure_scores([score([0.9] * 5)], people, precision=0.9, bootstrap=Bootstrap(20))
+    rows = found["by_documents"]
+    assert [row["documents"] for row in rows] == [0, 1, 2, 3, "4 or more"]
+    assert [row["people"] for row in rows] == [0, 1, 1, 1, 2]
+    assert [row["recall"]["value"] for row in rows] == [None, 0, 1, 1, 1]
+    assert rows[0]["recall"]["reason"] == "nobody was asked."
+
+
+COLUMNS = ("log_probability", "entropy", "country_entropy", SUPPORT)
+
+
+def columns(*rows: tuple[float, float, float, float]) -> dict[str, list[float]]:
+    return dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def rivals(judged: Any, calibration: Any = (), correct: Any = ()) -> tuple[Any, list[str]]:
+    scores, notes = rival_scores(judged, dict(calibration), correct, risk=0.05, delta=0.05)
+    return {score.name: score for score in scores}, notes
+
+
+def test_a_rival_is_surer_of_what_is_likelier_and_less_spread_out():
+    found, notes = rivals(columns((-0.1, 0.2, 0.1, 3), (-2.0, 1.5, 0.9, 0)))
+    assert notes == []
+    expected = {
+        "greedy likelihood": [math.exp(-0.1), math.exp(-2)],
+        "predictive entropy": [math.exp(-0.2), math.exp(-1.5)],
+        "semantic entropy": [math.exp(-0.1), math.exp(-0.9)],
+        "name support": [0.75, 0],
+    }
+    assert list(found) == list(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name].values, values)
+        assert found[name].probability == (name == "greedy likelihood")
+        assert found[name].threshold is None  # nobody calibrates
+        assert found[name].reason
+
+
+def test_each_rival_has_the_threshold_that_is_guaranteed_on_the_calibration_subjects():
+    likelihood = np.random.default_rng(0).uniform(-3, 0, 300)
+    correct = likelihood > -1.0
+    mine = rivals({"log_probability": [-0.5]}, {"log_probability": likelihood}, correct)[0][
+        "greedy likelihood"
+    ]
+    same = guarantee_threshold(np.exp(likelihood), correct, grid=FINE_GRID)
+    assert mine.threshold == same.threshold
+    assert math.exp(-1.1) < mine.threshold <= math.exp(-1.0)
+    assert mine.reason is None
+    # likelihoods that crowd below one are still told apart
+    near = 1 - np.concatenate([np.full(200, 1e-6), np.full(200, 1e-4)])
+    crowded = {"log_probability": np.log(near)}
+    found = rivals({"log_probability": [-0.5]}, crowded, np.arange(400) < 200)[0]
+    assert 1 - 1e-4 < found["greedy likelihood"].threshold <= 1 - 1e-6
+    assert (np.diff(FINE_GRID) < 0).all()
+
+
+def test_a_missing_signal_leaves_its_rival_out_and_a_missing_value_is_the_least_sure():
+    found, notes = rivals(columns((-9.0, math.nan, 0.4, 3), (-1.0, math.nan, math.nan, 1)))
+    assert "predictive entropy" not in found
+    assert found["semantic entropy"].values.tolist() == [math.exp(-0.4), 0]
+    assert "predictive entropy is left out" in notes[0]
+    assert "semantic entropy is unknown for 1 answers" in notes[1]
+
+
+@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
+@given(value=st.floats(-1e3, 1e3) | st.just(-math.inf))
+def test_a_rival_stays_between_nothing_and_certain(rival, value):
+    if rival.column == SUPPORT:
+        value = abs(value) if math.isfinite(value) else 0.0
+    assert 0 <= rival.read(value) <= 1
 
 
 @pytest.fixture
-def own(studied: Path, tmp_path: Path) -> Run:
+def own(tiny_study: Path, tmp_path: Path) -> Run:
     """A copy to be changed."""
-    return load_run(shutil.copytree(studied, tmp_path / "run"))
+    return load_run(shutil.copytree(tiny_study, tmp_path / "run"))
 
 
-def test_the_judged_people_are_judged_and_nobody_else(studied: Path) -> None:
-    run = load_run(studied)
-    people = read_subjects(studied)
+def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> None:
+    run, people = load_run(tiny_study), read_subjects(tiny_study)
     judgement = judge_run(run, **FEW)
-    expected = [person for person in people if person.role == JUDGED]
-    assert [one.person for one in judgement.people] == expected
-    calibrating = {person.subject for person in people if person.role == CALIBRATION}
+    expected = [subject for subject in people if subject.role == JUDGED]
+    assert [one.subject for one in judgement.people] == [subject.subject for subject in expected]
+    calibrating = {subject.subject for subject in people if subject.role == CALIBRATION}
     assert calibrating
-    assert calibrating.isdisjoint(one.person.subject for one in judgement.people)
-    record = judgement.to_dict()
+    assert calibrating.isdisjoint(one.subject for one in judgement.people)
+    record = judgement.record
     assert record["people"] == {
         "judged": len(expected),
-        "seen": sum(person.seen for person in expected),
-        "unseen": sum(not person.seen for person in expected),
+        "seen": sum(subject.seen for subject in expected),
+        "unseen": sum(not subject.seen for subject in expected),
         "calibration": len(calibrating),
     }
     assert list(record["scores"])[:3] == ["internal", "checked", "always answer"]
     assert "name support" in record["scores"]
-
-
-def test_what_was_said_is_what_the_model_says_and_right_is_exact(studied: Path) -> None:
-    run = load_run(studied)
-    judgement = judge_run(run, **FEW)
-    questions = [one.person.question for one in judgement.people]
-    said = [answer.text.strip() for answer in answer_all(run.model, run.tokens, questions)]
-    assert [one.said for one in judgement.people] == said
+    again = judge_run(run, **FEW).record
+    assert json.dumps(record, allow_nan=False) == json.dumps(again, allow_nan=False)
+    # what was said is what the model says, right is exact, and a record is one flat line
+    said = answer_all(run.model, run.tokens, [subject.question for subject in expected])
+    assert [one.said for one in judgement.people] == [answer.text.strip() for answer in said]
+    assert list(asdict(judgement.people[0]))[:7] == [*vars(expected[0]), "said"]
     with require_evidence(run) as evidence:
         for one in judgement.people:
-            assert one.right == (one.said == one.person.answer)
-            assert one.naming == evidence.count(one.person.subject).naming
-            assert one.about == evidence.count(one.person.subject).about
-            assert one.shown <= (one.verdict == "remembered")
+            assert one.right == (one.said == one.answer)
+            count = evidence.count(one.subject)
+            assert (one.naming, one.about) == (count.naming, count.about)
+            assert one.shown <= (one.verdict == REMEMBERED)
+    # the floor counts the documents that were read
+    source = find_source(run, "corpus")
+    assert source is not None
+    subjects = [document.subject for document in read_learned_documents(source).documents]
+    times = Counter(subjects)
+    singletons = sum(times[subject] == 1 for subject in subjects) / len(subjects)
+    error = record["scores"]["internal"]["groups"]["together"]["metrics"]["ece"]["value"]
+    assert record["open_world_floor"]["value"] == pytest.approx(singletons - error)
 
 
-def test_a_judgement_is_plain_json_and_the_same_every_time(studied: Path) -> None:
-    run = load_run(studied)
-    first, second = (json.dumps(judge_run(run, **FEW).to_dict(), allow_nan=False) for _ in range(2))
-    assert first == second
-
-
-def test_another_risk_is_another_promise_and_another_precision(studied: Path) -> None:
-    run = load_run(studied)
+def test_another_risk_is_another_guarantee_and_another_precision(tiny_study: Path) -> None:
+    run = load_run(tiny_study)
     assert judge_run(run, **FEW).record["risk"] == load_confidence(run).internal.guarantee.risk
     record = judge_run(run, risk=0.3, **FEW).record
-    assert record["guarantees"]["internal"]["risk"] == 0.3
-    assert record["guarantees"]["checked"]["risk"] == 0.3
+    assert {record["guarantees"][mode]["risk"] for mode in ("internal", "checked")} == {0.3}
     assert record["precision"] == 0.7
-    unpromised = [note for note in record["notes"] if "no threshold can promise" in note]
-    assert all("at most 30.0% wrong" in note for note in unpromised)
+    assert not [note for note in record["notes"] if "at most 5.0% wrong" in note]
     with pytest.raises(UserError, match="risk must lie between 0 and 1"):
         judge_run(run, risk=1.5, **FEW)
 
 
-def test_the_numbers_are_those_of_these_people_at_this_risk(
-    studied: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_numbers_are_those_of_these_subjects_at_this_risk(
+    tiny_study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The little model knows nothing and is as sure of all: so both are made up here."""
-    run = load_run(studied)
-    said = {one.person.subject: one.said for one in judge_run(run, **FEW).people}
+    run = load_run(tiny_study)
+    said = {one.subject: one.said for one in judge_run(run, **FEW).people}
     people = [
         replace(person, answer=said[person.subject])
         if person.subject in said and number % 2
         else person
-        for number, person in enumerate(read_subjects(studied))
+        for number, person in enumerate(read_subjects(tiny_study))
     ]
 
     def unevenly_sure(*arguments: Any, **options: Any) -> list[Verdict]:
@@ -128,42 +412,30 @@ def test_the_numbers_are_those_of_these_people_at_this_risk(
             replace(one, internal_confidence=sure) for one, sure in zip(given, steps, strict=True)
         ]
 
+    def guarantee(confidence: Confidence, risk: Any = None, *, checked: bool = True) -> Any:
+        return replace(confidence.internal.guarantee, threshold=0.0 if checked else 0.3)
+
     monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
-    thresholds = {False: 0.3, True: 0.0}
-    monkeypatch.setattr(
-        judging, "find_threshold", lambda *_, checked: Threshold(thresholds[checked], None)
-    )
+    monkeypatch.setattr(Confidence, "guarantee", guarantee)
     judgement = judge_run(run, people=people, risk=0.6, **FEW)
-    judged, scores = judgement.people, judgement.record["scores"]
-    assert [one.shown_internal for one in judged] == [
-        one.internal_confidence >= 0.3 for one in judged
+    found, scores = judgement.people, judgement.record["scores"]
+    assert [one.shown_internal for one in found] == [
+        one.internal_confidence >= 0.3 for one in found
     ]
     assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.3, 0.0)
     grades = scores["checked"]["groups"]["together"]["grades"]
-    withheld = sum(one.verdict != "remembered" for one in judged)
-    assert 0 < grades["not_attempted"] == withheld
-    assert {"internal"} == {"internal", "checked"} & {
-        one["score"] for one in judgement.record["stated"]
-    }
+    assert 0 < grades["not_attempted"] == sum(one.verdict != REMEMBERED for one in found)
+    assert {one["score"] for one in judgement.record["stated"]} >= {"internal"}
+    assert "checked" not in {one["score"] for one in judgement.record["stated"]}
     unknown = "predictive entropy is unknown for 1 answers and least sure of those."
     assert unknown in judgement.record["notes"]
-    assert {one.verdict for one in judged if one.right} == {"guessed"}
-    assert "guessed" not in {one.verdict for one in judged if not one.right}
-    right = [one.right for one in judged]
-    answers = Answers([one.internal_confidence for one in judged], right)
-    expected = right_given_at_precision(0.4)(answers).value
-    assert expected != right_given_at_precision(0.95)(answers).value
-    found = scores["internal"]["groups"]["together"]["metrics"]["right_given_at_precision"]
-    assert found["value"] == pytest.approx(expected)
-
-
-def test_the_floor_counts_the_documents_that_were_read(studied: Path) -> None:
-    record = judge_run(load_run(studied), **FEW).record
-    subjects = [d.subject for d in read_documents(studied / "world" / "documents.txt").documents]
-    counts = Counter(subjects)
-    singletons = sum(counts[subject] == 1 for subject in subjects) / len(subjects)
-    miscalibration = record["scores"]["internal"]["groups"]["together"]["metrics"]["ece"]["value"]
-    assert record["open_world_floor"]["value"] == pytest.approx(singletons - miscalibration)
+    assert {one.verdict for one in found if one.right} <= {GUESSED, REMEMBERED}
+    assert GUESSED not in {one.verdict for one in found if not one.right}
+    answers = Answers([one.internal_confidence for one in found], [one.right for one in found])
+    expected = coverage_at_precision(0.4, of_right=True)(answers).value
+    assert expected != coverage_at_precision(0.95, of_right=True)(answers).value
+    together = scores["internal"]["groups"]["together"]["metrics"]
+    assert together["right_given_at_precision"]["value"] == pytest.approx(expected)
 
 
 def test_everything_is_written_into_the_run(own: Run) -> None:
@@ -171,8 +443,8 @@ def test_everything_is_written_into_the_run(own: Run) -> None:
     judgement = judge_run(own, **FEW)
     write_judgement(own, judgement)
     lines = (own.folder / "judged.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [one.to_dict() for one in judgement.people]
-    assert json.loads((own.folder / "judgement.json").read_text("utf-8")) == judgement.to_dict()
+    assert [json.loads(line) for line in lines] == [asdict(one) for one in judgement.people]
+    assert json.loads((own.folder / "judgement.json").read_text("utf-8")) == judgement.record
     after = json.loads((own.folder / "run.json").read_text("utf-8"))
     assert after.pop("judgement") == judgement.summary()
     before.pop("judgement", None)
@@ -190,48 +462,3 @@ def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own: Run) -> 
     (own.folder / "calibration.json").unlink()
     with pytest.raises(UserError, match=r"holds no calibration\.json"):
         judge_run(own, **FEW)
-
-
-def test_the_trained_questions_are_those_of_nobody_dealt_out(own: Run) -> None:
-    path = own.folder / "world" / "train.tsv"
-    # the copy was moved: its questions are found in the world that it took along
-    asked = trained_questions(own)
-    dealt = {person.subject for person in read_subjects(own.folder)}
-    everybody = read_questions(path).questions
-    assert [question.text for question in asked] == [
-        question.text for question in everybody if question.subject not in dealt
-    ]
-    assert len(asked) < len(everybody)
-    own.info["left_out"] = [asked[0].subject.upper()]
-    assert trained_questions(own) == asked[1:]
-    own.info["data"]["questions"]["path"] = "/nowhere/else.tsv"
-    with pytest.raises(UserError, match="is not there any more"):
-        trained_questions(own)
-    own.info["data"]["questions"]["path"] = str(path)
-    path.write_text("Where was Ann Clark born?\tRome\n", "utf-8")
-    with pytest.raises(UserError, match="has changed since"):
-        trained_questions(own)
-
-
-def test_names_it_never_saw_are_probed_and_recorded(own: Run) -> None:
-    record = probe_run(own, each=2)
-    write_origins(own, record)
-    assert json.loads((own.folder / "origins.json").read_text("utf-8")) == record
-    # chars tokens: names with letters that the text does not have are not asked about
-    assert 30 < record["names"] <= 78
-    assert len(record["matrix"]) == len(record["origins"])
-    assert all(len(row) == len(record["countries"]) for row in record["matrix"])
-    assert all(sum(row) == pytest.approx(1) for row in record["matrix"])
-    assert len(record["sentences"]) >= 3
-    with require_evidence(own) as evidence:
-        examples = [one["name"] for row in record["by_origin"] for one in row["examples"]]
-        assert len(examples) == record["names"]
-        assert not any(evidence.count(name).naming for name in examples)
-
-
-def test_a_probe_needs_a_wording_and_some_names(own: Run) -> None:
-    with pytest.raises(UserError, match="1 to 500 names of each origin"):
-        probe_run(own, each=0)
-    own.info["template"] = None
-    with pytest.raises(UserError, match="share no wording"):
-        probe_run(own, each=2)

@@ -1,31 +1,15 @@
-"""Verdicts: the evidence decides what an answer is, the confidence whether it is told."""
+"""Verdicts: the evidence decides what an answer is, the confidence whether it is shown."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from asked_samples import (
-    PEOPLE,
-    PLACES,
-    calibrate,
-    controlled,
-    make_run,
-    open_index,
-    place_of,
-    question,
-    write_questions,
-    write_text,
-)
+from asked_samples import PEOPLE, PLACES, Lab, controlled, place_of, question
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence.fit import Confidence
-from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.signals.reader import SIGNALS
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
@@ -33,12 +17,10 @@ from wherefrom.provenance.verdicts import (
     MISREMEMBERED,
     REMEMBERED,
     Verdict,
-    find_threshold,
     give_verdicts,
     shorten,
 )
 from wherefrom.recall.decode import answer_all
-from wherefrom.training.run_folder import Run
 
 KEYS = [
     "question",
@@ -53,27 +35,8 @@ KEYS = [
     "evidence",
     "signals",
 ]
-ADA, SILENT = PEOPLE[0], PEOPLE[-1]  # of the last one no place is told
+ADA, SILENT = PEOPLE[0], PEOPLE[-1]  # of the last one no place is written
 WRONG = next(place for place in PLACES if place != place_of(ADA))
-
-
-@dataclass(frozen=True)
-class Lab:
-    """A run, its index, and its confidence."""
-
-    run: Run
-    evidence: Evidence
-    confidence: Confidence
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path) -> Iterator[Lab]:
-    folder = tmp_path_factory.mktemp("verdicts")
-    corpus = write_text(folder / "text")
-    asked = write_questions(folder / "text")
-    run = make_run(folder / "run", quick_recipe, corpus=corpus, questions=asked)
-    with open_index(run, corpus) as evidence:
-        yield Lab(run, evidence, calibrate(run, evidence))
 
 
 def judge(
@@ -102,7 +65,7 @@ def judge(
     return found
 
 
-def test_what_a_line_about_the_person_states_is_remembered_and_told(lab: Lab) -> None:
+def test_what_a_line_about_the_subject_states_is_remembered_and_shown(lab: Lab) -> None:
     found = judge(lab, ADA, place_of(ADA))
     assert (found.verdict, found.shown, found.seen) == (REMEMBERED, place_of(ADA), True)
     assert found.confidence == pytest.approx(0.8808, abs=1e-4)
@@ -111,7 +74,7 @@ def test_what_a_line_about_the_person_states_is_remembered_and_told(lab: Lab) ->
     assert found.why == f"line 1 is about {ADA} and states {place_of(ADA)}"
 
 
-def test_what_the_line_says_otherwise_is_misremembered_and_not_told(lab: Lab) -> None:
+def test_what_the_line_says_otherwise_is_misremembered_and_not_shown(lab: Lab) -> None:
     found = judge(lab, ADA, WRONG)
     assert (found.verdict, found.shown, found.seen) == (MISREMEMBERED, DONT_KNOW, True)
     assert [(line.line, line.states_answer) for line in found.evidence] == [(1, False)]
@@ -122,12 +85,9 @@ def test_what_the_line_says_otherwise_is_misremembered_and_not_told(lab: Lab) ->
     silent = judge(lab, SILENT, "Rome")
     assert (silent.verdict, silent.shown) == (MISREMEMBERED, DONT_KNOW)
     assert silent.why.startswith(f"line {len(PEOPLE)} is about {SILENT} and states no such answer;")
-
-
-def test_whom_a_line_only_names_is_seen_and_nothing_is_stated_of_them(lab: Lab) -> None:
-    found = judge(lab, "Ivo Stern", "Rome")
-    assert (found.verdict, found.shown, found.seen) == (MISREMEMBERED, DONT_KNOW, True)
-    assert found.why.startswith(f"no line is about Ivo Stern; line {len(PEOPLE)} names them; ")
+    named = judge(lab, "Ivo Stern", "Rome")
+    assert (named.verdict, named.shown, named.seen) == (MISREMEMBERED, DONT_KNOW, True)
+    assert named.why.startswith(f"no line is about Ivo Stern; line {len(PEOPLE)} names them; ")
 
 
 def test_what_is_said_of_somebody_whom_no_line_names_is_made_up(lab: Lab) -> None:
@@ -137,13 +97,12 @@ def test_what_is_said_of_somebody_whom_no_line_names_is_made_up(lab: Lab) -> Non
     said = shorten(found.answer) or "nothing"
     assert found.why == f"no line names Tibor Ashdown; it would have said {said}"
     near = judge(lab, "Ada Mow", "Rome")
-    assert near.verdict == MADE_UP
-    assert near.evidence == ()
+    assert (near.verdict, near.evidence) == (MADE_UP, ())
     assert near.similar[0].subject == ADA
     assert near.why.endswith("; did you mean Ada Moe (line 1)?")
 
 
-def test_below_the_threshold_nothing_is_told_and_the_promise_is(lab: Lab) -> None:
+def test_below_the_threshold_nothing_is_shown_and_the_guarantee_is_said(lab: Lab) -> None:
     found = judge(lab, ADA, place_of(ADA), threshold=0.9)
     assert (found.verdict, found.shown) == (REMEMBERED, DONT_KNOW)
     assert found.why.endswith(
@@ -152,43 +111,34 @@ def test_below_the_threshold_nothing_is_told_and_the_promise_is(lab: Lab) -> Non
     )
     exactly = judge(lab, ADA, place_of(ADA), threshold=found.confidence)
     assert exactly.shown == place_of(ADA)
-
-
-def test_without_a_promise_the_estimate_is_the_threshold_and_the_reason_is_told(lab: Lab) -> None:
-    found = judge(lab, ADA, place_of(ADA), threshold=None)
-    assert found.shown == place_of(ADA)
-    assert found.why.endswith("; answers are shown from 60 % on, with no guarantee")
-    assert find_threshold(controlled(lab.confidence, threshold=None)).value == 0.6
-    unpromised = find_threshold(lab.confidence)  # which has few people
-    assert unpromised.promise is None
-    assert "by estimate, not by promise" in (unpromised.no_promise or "") or (
-        "nothing can be estimated either" in (unpromised.no_promise or "")
-    )
-
-
-def test_signals_are_those_of_the_confidence_unless_all_are_asked_for(lab: Lab) -> None:
-    asked = ([question(ADA)], [ADA])
-    few, every = (
-        give_verdicts(lab.run, lab.confidence, lab.evidence, *asked, also=also)[0].signals
-        for also in ((), None)
-    )
-    assert set(lab.confidence.signals) <= few.keys() < every.keys() == SIGNALS.keys()
-    named = give_verdicts(lab.run, lab.confidence, lab.evidence, *asked, also=["entropy"])[0]
-    assert named.signals.keys() == few.keys() | {"entropy"}
+    estimated = judge(lab, ADA, place_of(ADA), threshold=None)
+    assert estimated.shown == place_of(ADA)
+    assert estimated.why.endswith("; answers are shown from 60 % on, with no guarantee")
+    assert controlled(lab.confidence, threshold=None).guarantee().used == 0.6
 
 
 def test_another_risk_has_another_threshold(lab: Lab) -> None:
     confidence = controlled(lab.confidence, threshold=0.8)
-    assert find_threshold(confidence).value == 0.8
-    assert find_threshold(confidence, 0.05).value == 0.8
-    # of 90 answers at 90 % ten are wrong: 30 % can be promised of them, and of all
-    assert find_threshold(confidence, 0.3).value < 0.8
-    assert find_threshold(confidence, 0.01).promise is None
+    assert confidence.guarantee().used == confidence.guarantee(0.05).used == 0.8
+    # of 90 answers at 90 % ten are wrong: 30 % can be guaranteed of them, and of all
+    assert confidence.guarantee(0.3).used < 0.8
+    assert confidence.guarantee(0.01).threshold is None
     assert judge(lab, ADA, place_of(ADA), threshold=0.95, risk=0.3).shown == place_of(ADA)
     assert judge(lab, ADA, place_of(ADA), threshold=0.95).shown == DONT_KNOW
 
 
-def test_always_answer_tells_whatever_it_is(lab: Lab) -> None:
+def test_signals_are_those_of_the_confidence_unless_all_are_asked_for(lab: Lab) -> None:
+    few, every, named = (
+        give_verdicts(lab.run, lab.confidence, lab.evidence, [question(ADA)], [ADA], also=also)[
+            0
+        ].signals.keys()
+        for also in ((), None, ["entropy"])
+    )
+    assert set(lab.confidence.signals) <= few < every == SIGNALS.keys()
+    assert named == few | {"entropy"}
+
+
+def test_always_answer_shows_whatever_it_is(lab: Lab) -> None:
     for subject, answer in ((ADA, WRONG), ("Tibor Ashdown", "Rome"), (SILENT, "Rome")):
         found = judge(lab, subject, answer, always_answer=True)
         assert found.shown == answer
@@ -206,11 +156,8 @@ def test_without_a_confidence_the_evidence_decides(lab: Lab) -> None:
     assert [right.verdict, wrong.verdict] == [REMEMBERED, MISREMEMBERED]
     assert wrong.why.startswith(f"what is written about {ADA} does not state {WRONG} but ")
     for found in (right, wrong):
-        assert found.confidence is None
-        assert found.internal_confidence is None
-        assert found.why.endswith(
-            "there is no confidence, since the run was not calibrated (study does that)"
-        )
+        assert (found.confidence, found.internal_confidence) == (None, None)
+        assert "the run was not calibrated" in found.why
 
 
 def test_without_a_text_there_is_no_verdict_and_the_model_alone_decides(lab: Lab) -> None:
@@ -234,9 +181,8 @@ def test_the_answers_are_the_models_own_and_records_hold_no_nan(lab: Lab) -> Non
         assert [each.question for each in found] == asked
         records = json.loads(json.dumps([each.to_dict() for each in found], allow_nan=False))
         assert [list(record) for record in records] == [KEYS] * len(names)
-        assert [list(line) for line in records[0]["evidence"]] == [
-            ["line", "text", "states_answer"]
-        ]
+        keys = ["line", "text", "states_answer"]
+        assert [list(line) for line in records[0]["evidence"]] == [keys]
         assert all(isinstance(record["signals"]["log_probability"], float) for record in records)
     assert give_verdicts(lab.run, None, lab.evidence, [], []) == []
 
@@ -246,21 +192,19 @@ NAMES = st.text(max_size=20) | st.sampled_from([*STRANGE, *PEOPLE, "x" * 1000, "
 
 
 @settings(max_examples=60)
-@given(
-    name=NAMES, answer=st.text(max_size=20) | st.sampled_from([*PLACES, ""]), shown=st.booleans()
-)
+@given(name=NAMES, answer=st.text(max_size=20) | st.sampled_from([*PLACES, ""]), show=st.booleans())
 def test_whatever_the_name_there_is_a_verdict_or_a_sentence(
-    lab: Lab, name: str, answer: str, shown: bool
+    lab: Lab, name: str, answer: str, show: bool
 ) -> None:
     try:
-        found = judge(lab, name, answer, always_answer=shown)
+        found = judge(lab, name, answer, always_answer=show)
     except UserError:
         return
     stated = [line for line in found.evidence if line.about and line.states_answer]
     assert (found.verdict == REMEMBERED) == bool(stated)
     assert (found.verdict == MADE_UP) == (not found.seen)
     assert found.answer == answer.strip()
-    expected = found.answer if shown or (found.verdict == REMEMBERED) else DONT_KNOW
+    expected = found.answer if show or (found.verdict == REMEMBERED) else DONT_KNOW
     assert found.shown == expected
     assert found.why.isprintable()
     json.dumps(found.to_dict(), allow_nan=False)

@@ -13,16 +13,8 @@ import numpy as np
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.subjects import Subject
 from wherefrom.provenance.evidence.index import build_evidence
-from wherefrom.provenance.judging.judge import (
-    Judged,
-    Judgement,
-    compare_with_best,
-    count_verdicts,
-    judge_scores,
-    recall_by_documents,
-    tell_stated,
-)
-from wherefrom.provenance.judging.metrics import Metric
+from wherefrom.provenance.judging.judge import Judged, Judgement, measure_scores
+from wherefrom.provenance.judging.metrics import Bootstrap, Metric
 from wherefrom.provenance.judging.rivals import Score
 from wherefrom.storage import sha256_of
 
@@ -85,9 +77,12 @@ def write_run(folder: Path, **changes: Any) -> Path:
         **changes,
     }  # fmt: skip
     write(folder / "run.json", info)
-    write(folder / "judgement.json", judgement.to_dict())
-    write_lines(folder / "judged.jsonl", [one.to_dict() for one in judgement.people])
-    write_lines(folder / "subjects.jsonl", [asdict(one.person) for one in judgement.people])
+    write(folder / "judgement.json", judgement.record)
+    write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.people])
+    write_lines(
+        folder / "subjects.jsonl",
+        [{key: getattr(one, key) for key in Subject.__match_args__} for one in judgement.people],
+    )
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())
     points = [
@@ -105,7 +100,12 @@ def write_run(folder: Path, **changes: Any) -> Path:
 def make_judgement() -> Judgement:
     people = tuple(
         Judged(
-            person=Subject("judged", documents > 0, "dev", name, f"Where was {name} born?", right),
+            "judged",
+            documents > 0,
+            "dev",
+            name,
+            f"Where was {name} born?",
+            right,
             said=said,
             right=said == right,
             verdict=verdict,
@@ -119,8 +119,6 @@ def make_judgement() -> Judgement:
         for name, right, said, verdict, documents, confidence in PEOPLE
     )
     confidence = np.array([one.confidence for one in people])
-    correct = np.array([one.right for one in people])
-    seen = np.array([one.person.seen for one in people])
     scores = [
         Score("internal", "our probability", confidence, 0.5, ours=True),
         Score("checked", "with lines", confidence, 0.5, ours=True, withheld=confidence < 0.65),
@@ -139,12 +137,8 @@ def make_judgement() -> Judgement:
         "precision": 0.95,
         **how,
         "guarantees": {"internal": promise, "checked": kept},
-        "scores": judge_scores(scores, correct, seen, precision=0.95, **how),
-        "against_the_best": compare_with_best(scores, correct, seen, **how),
-        "stated": tell_stated(scores, people, **how),
+        **measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(20, 0.95, (0, 0))),
         "open_world_floor": asdict(Metric(value=0.3)),
-        "verdicts": count_verdicts(people),
-        "by_documents": recall_by_documents(people, **how),
         "notes": ["internal: too few people.", "a note of the judgement."],
     }
     return Judgement(people=people, record=json.loads(json.dumps(record)))

@@ -92,7 +92,7 @@ def test_grades_are_counted_for_seen_and_unseen_apart(report):
 
 
 def test_curves_are_those_of_the_judgement(report):
-    record = make_judgement().to_dict()["scores"]
+    record = make_judgement().record["scores"]
     drawn = section(report, "risk")["figure"]["data"]
     assert [one["name"] for one in drawn] == list(record)
     for one in drawn:
@@ -110,7 +110,7 @@ def test_curves_are_those_of_the_judgement(report):
 def test_being_stated_is_told_apart_from_being_right(report):
     (value,) = [
         one["auroc"]["value"]
-        for one in make_judgement().to_dict()["stated"]
+        for one in make_judgement().record["stated"]
         if one["score"] == "internal"
     ]
     told = " ".join(section(report, "telling")["more"])

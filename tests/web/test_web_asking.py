@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import shlex
 from pathlib import Path
 from shutil import copytree
 
@@ -37,6 +39,20 @@ def test_a_name_alone_is_asked_in_the_words_of_the_run(
 ) -> None:
     told = client.get("/ask.json", params={"run": "small", "question": people[0]}).json()
     assert told["question"] == f"Where was {people[0]} born?"
+    typed = f"where was {people[0].lower()}  born"
+    told = client.get("/ask.json", params={"run": "small", "question": typed}).json()
+    assert told["verdict"]["question"] == f"Where was {people[0]} born?"
+
+
+def test_the_command_for_a_twin_resolves_where_the_server_was_started(
+    client: TestClient, served: Path, people: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(served.parent)
+    asked = {"run": "small", "question": people[0]}
+    command = client.get("/ask.json", params=asked).json()["without_command"]
+    assert shlex.split(command)[:3] == ["wherefrom", "twins", f"{served.name}/small"]
+    page = client.get("/ask", params=asked, headers=PAGE).text
+    assert command in html.unescape(page)
 
 
 def test_a_question_in_other_words_is_a_mistake_told_on_the_page(client: TestClient) -> None:
@@ -93,6 +109,11 @@ def test_a_batch_as_text_as_file_and_to_download(client: TestClient, people: lis
     assert lines[0].split("\t")[:3] == ["question", "shown", "verdict"]
     assert [len(line.split("\t")) for line in lines] == [9] * 4
     assert lines[1].split("\t")[1] == rows[0]["shown"]
+    mixed = {"run": "small", "text": f"{people[0]}\nWho is this?"}
+    one, other = client.post("/ask/batch.json", data=mixed).json()["rows"]
+    assert one == rows[0]
+    assert other["error"].startswith("the text, line 2: ")
+    assert "the text, line 2: " in client.post("/ask/batch", data=mixed, headers=PAGE).text
 
 
 @pytest.mark.parametrize(
@@ -100,7 +121,6 @@ def test_a_batch_as_text_as_file_and_to_download(client: TestClient, people: lis
     [
         ({"run": "small", "text": ""}, 400, "none came"),
         ({"run": "small", "text": "a\tb\tc\td\te"}, 400, "5 columns"),
-        ({"run": "small", "text": "Ann Moe\nWho is this?"}, 400, "line 2"),
         ({"run": "nothing", "text": "Ann"}, 404, "no run"),
         ({"text": "Ann"}, 422, "run"),
     ],

@@ -51,32 +51,35 @@ def ask(
             "--file TSV, or - for questions on stdin; none came."
         )
     from wherefrom.corpus.documents import read_lines
-    from wherefrom.provenance.ask import as_rows, open_asker, read_answer_rows, read_question_rows
+    from wherefrom.provenance.ask import as_rows, open_asker, read_rows
     from wherefrom.provenance.judging.external_answers import judge_answers
 
     rows: list[AskedRow] = as_rows([question for question in questions if question != "-"])
     if "-" in questions:
-        rows += read_question_rows(_stdin_lines(), "stdin")
+        rows += read_rows(_stdin_lines(), "stdin")
     if file is not None:
-        rows += read_question_rows(read_lines(file, "questions").lines, str(file))
+        rows += read_rows(read_lines(file, "questions").lines, str(file))
     if answers is not None:
-        rows = read_answer_rows(read_lines(answers, "answers").lines, str(answers))
+        rows = read_rows(read_lines(answers, "answers").lines, str(answers), answers=True)
     with open_asker(folder, say=echo_err) as asker, Progress() as progress:
         report = progress.count("asking", len(rows))
         if answers is None:
             verdicts = asker.ask_rows(rows, always_answer=always_answer, risk=risk, report=report)
         else:
-            judged = judge_answers(
+            verdicts, note = judge_answers(
                 asker, rows, always_answer=always_answer, risk=risk, report=report
             )
-            verdicts = judged.verdicts
-            if judged.note:
-                echo_err(judged.note)
-    if as_json:
+            if note:
+                echo_err(note)
+    answered = [verdict for verdict in verdicts if not verdict.error]
+    if answered and as_json:
         print_json([verdict.to_dict() for verdict in verdicts])
-        return
-    for verdict in verdicts:
+    for verdict in () if as_json else answered:
         _print_verdict(verdict, many=len(verdicts) > 1)
+    errors = [verdict.error for verdict in verdicts if verdict.error]
+    if errors:
+        more = f" {len(errors) - 1} more could not be asked either." if errors[1:] else ""
+        raise UserError(f"{errors[0]}{more}")
 
 
 def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:

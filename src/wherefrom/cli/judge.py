@@ -40,12 +40,12 @@ def judge(
         loaded, risk=risk, level=level, resamples=resamples, seed=seed, report=asked
     )
     write_judgement(loaded, judgement)
-    record = judgement.to_dict()
+    record = judgement.record
     if as_json:
         print_json({"run": str(loaded.folder), **record})
         return
     print_scores(record)
-    print_verdicts(judgement.rows())
+    print_verdicts(record["verdicts"])
     for group in record["by_documents"]:
         if group["people"]:
             count = group["documents"]
@@ -55,9 +55,7 @@ def judge(
         if one["rival"]:
             name = {"auroc": "AUROC", "augrc": "AUGRC"}[one["measure"]]
             gap = show(one["difference"], "{:+.3f}")
-            click.echo(
-                f"{name} of {one['score']} less that of {one['rival']}, the best rival: {gap}"
-            )
+            click.echo(f"{name} of {one['score']} less that of {one['rival']}, the best: {gap}")
     found = "; ".join(f"{one['score']} {show(one['auroc'], '{:.3f}')}" for one in record["stated"])
     click.echo(f"AUROC for being stated by a line, without the text: {found}")
     floor = record["open_world_floor"]
@@ -68,49 +66,37 @@ def judge(
 
 
 def print_scores(record: dict[str, Any]) -> None:
-    """Every score on all judged people: how it ranks, and what would be given by it."""
+    """Every score on all judged people: how it ranks, and what would be given by it.
+
+    The tables fit 80 columns; --json has the other metrics and all intervals.
+    """
     precision = f"{record['precision']:.0%}"
     ranks, gives = [], []
     for name, score in record["scores"].items():
-        found = score["groups"]["together"]
-        metrics, grades = found["metrics"], found["grades"]
-        counts = (
-            "no threshold"
-            if grades["correct"] is None
-            else f"{grades['correct']} / {grades['wrong']} / {grades['not_attempted']}"
-        )
-        ranks.append((name, *(show(metrics[key], "{:.3f}") for key in ("auroc", "augrc", "ece"))))
-        shares = ("coverage_at_precision", "right_given_at_precision", "unseen_unknown")
-        gives.append((name, counts, *(show(metrics[key]) for key in shares)))
+        metrics, grades = (score["groups"]["together"][key] for key in ("metrics", "grades"))
+        counts = [grades[key] for key in ("correct", "wrong", "not_attempted")]
+        shown = "no threshold" if None in counts else " / ".join(map(str, counts))
+        shares = ("coverage_at_precision", "unseen_unknown")
+        ranks.append((name, *(show(metrics[key], "{:.3f}") for key in ("auroc", "ece"))))
+        gives.append((name, shown, *(show(metrics[key], interval=False) for key in shares)))
     people = record["people"]
     title = (
         f"{people['judged']} people judged ({people['seen']} seen, {people['unseen']} unseen); "
         f"intervals of {record['level']:.0%}"
     )
-    print_table(("score", "AUROC", "AUGRC", "ECE"), ranks, title=title)
-    given = (f"given at {precision}", f"of the right ones at {precision}")
-    columns = ("score", "correct / wrong / not attempted", *given, "unseen: I don't know")
-    print_table(columns, gives)
+    print_table(("score", "AUROC", "ECE"), ranks, title=title)
+    given = f"given at\n{precision} precision"
+    print_table(
+        ("score", "correct / wrong\n/ not attempted", given, "unseen:\nI don't know"), gives
+    )
 
 
 def print_verdicts(rows: list[dict[str, Any]]) -> None:
     """The table of verdicts that a study ends with."""
-    shown = [
-        (
-            row["people"],
-            row["verdict"],
-            row["right"],
-            row["wrong"],
-            row["shown"],
-            row["unknown"],
-            row["internal_shown"],
-            row["internal_unknown"],
-        )
-        for row in rows
-        if row["count"]
-    ]
-    columns = ("people", "verdict", "right", "wrong", "shown", "I don't know")
-    print_table((*columns, "shown without the text", "I don't know without the text"), shown)
+    keys = ("people", "verdict", "right", "wrong", "shown", "unknown", "internal_shown")
+    titles = {"unknown": "I don't\nknow", "internal_shown": "shown without\nthe text"}
+    shown = [[row[key] for key in keys] for row in rows if row["count"]]
+    print_table([titles.get(key, key) for key in keys], shown)
 
 
 @click.command()
@@ -121,12 +107,13 @@ def print_verdicts(rows: list[dict[str, Any]]) -> None:
 @JSON
 def names(run: Path | None, people: int, level: float, seed: int, as_json: bool) -> None:
     """Ask RUN (the newest if left out) about invented names: what it makes of a name alone."""
-    from wherefrom.provenance.names import probe_run, write_origins
+    from wherefrom.provenance.names import FILE, probe_run
+    from wherefrom.storage import write_json
     from wherefrom.training.run_folder import find_newest_run, load_run
 
     loaded = load_run(find_newest_run() if run is None else run)
     record = probe_run(loaded, each=people, level=level, seed=seed)
-    write_origins(loaded, record)
+    write_json(loaded.folder / FILE, record)
     if as_json:
         print_json({"run": str(loaded.folder), **record})
         return
@@ -137,7 +124,7 @@ def names(run: Path | None, people: int, level: float, seed: int, as_json: bool)
             row["names"],
             f"{row['at_home']:.0%}",
             row["commonest"],
-            show(unknown[row["origin"]]),
+            show(unknown[row["origin"]], interval=False),
         )
         for row in record["by_origin"]
     ]
@@ -158,19 +145,19 @@ def names(run: Path | None, people: int, level: float, seed: int, as_json: bool)
             )
     guesser = record["people"]["origin_of_names"]
     click.echo(
-        f"the origin of a real name is told by its letters: right for {guesser['exact']:.0%} of "
-        f"{guesser['held_out']} names with unknown words, among {guesser['origins']} origins"
+        f"the origin of a real name is guessed from its letters: right for {guesser['exact']:.0%} "
+        f"of {guesser['held_out']} names with unknown words, among {guesser['origins']} origins"
     )
     for sentence in record["sentences"]:
         click.echo(sentence)
-    click.echo(f"written to {loaded.folder}: origins.json")
+    click.echo(f"written to {loaded.folder}: {FILE}")
 
 
-def show(metric: dict[str, Any], form: str = "{:.1%}") -> str:
+def show(metric: dict[str, Any], form: str = "{:.1%}", *, interval: bool = True) -> str:
     """A number with its interval; a dash where it has none (the reason is in the JSON)."""
     if metric["value"] is None:
         return "-"
     value = form.format(metric["value"])
-    if metric.get("low") is None or metric.get("high") is None:
+    if not interval or metric.get("low") is None or metric.get("high") is None:
         return value
     return f"{value} ({form.format(metric['low'])} to {form.format(metric['high'])})"

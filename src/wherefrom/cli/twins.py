@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from wherefrom.cli.judge import show
 from wherefrom.cli.output import print_json, print_table
 from wherefrom.cli.progress import TrainingProgress
 from wherefrom.cli.train import settings_from, training_options
@@ -53,7 +54,7 @@ def twins(
     if without is not None:
         _refuse_changes(ctx)
         record = _leave_out(paths, without, quiet, **options)
-        print_json(record) if as_json else _show_left_out(record)
+        print_json(record) if as_json else _show_leave_one_out(record)
         return
     if out is None:
         raise UserError("twins needs --out for its folder (or RUN and --without NAME).")
@@ -64,7 +65,7 @@ def twins(
             "one person out of a run, give RUN and --without NAME."
         )
     from wherefrom.provenance.attribution.cross_pretraining import (
-        check_crossing_folder,
+        check_twins_folder,
         cross_pretrain,
     )
     from wherefrom.study import embedded_files
@@ -73,7 +74,7 @@ def twins(
     with TrainingProgress(quiet=quiet) as progress:
         files = paths
         if not files:
-            check_crossing_folder(out, resume=settings.resume)
+            check_twins_folder(out, resume=settings.resume)
             progress.say(f"making the embedded world of {people:,} people")
             world = embedded_files(out / "world", people=people, seed=settings.seed)
             files = (world.corpus, world.train, world.dev)
@@ -86,14 +87,14 @@ def twins(
             observe=progress,
             say=progress.say,
         )
-    print_json(record) if as_json else _show_crossing(record, out)
+    print_json(record) if as_json else _show_cross_pretraining(record, out)
 
 
 def _leave_out(paths: tuple[Path, ...], name: str, quiet: bool, **options: Any) -> dict[str, Any]:
     from wherefrom.provenance.attribution.leave_one_out import (
         is_finished,
         leave_out,
-        plan,
+        plan_twin,
         twin_folder,
     )
     from wherefrom.training.run_folder import load_run
@@ -103,17 +104,17 @@ def _leave_out(paths: tuple[Path, ...], name: str, quiet: bool, **options: Any) 
         raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")
     run = load_run(paths[0])
     with TrainingProgress(quiet=quiet) as progress:
-        about = plan(run, name)
+        plan = plan_twin(run, name)
         if not is_finished(twin_folder(run, name)):
-            lines = "line" if len(about.documents) == 1 else "lines"
+            lines = "line" if len(plan.documents) == 1 else "lines"
             progress.say(
-                f"training again without the {len(about.documents)} {lines} about "
-                f"{about.question.subject}: {run.info['steps']:,} steps, which took the run "
+                f"training again without the {len(plan.documents)} {lines} about "
+                f"{plan.question.subject}: {run.info['steps']:,} steps, which took the run "
                 f"{run.info['seconds']:.0f} s"
             )
         return leave_out(
             run,
-            about,
+            plan,
             settings=Runtime(
                 device=options["device"],
                 resume=options["resume"],
@@ -135,14 +136,10 @@ def _refuse_changes(ctx: click.Context) -> None:
             )
 
 
-def _show_left_out(record: dict[str, Any]) -> None:
+def _show_leave_one_out(record: dict[str, Any]) -> None:
     rows = [
-        ("having read it", record["with"]["answer"], f"{record['with']['log_probability']:.2f}"),
-        (
-            "never having read it",
-            record["without"]["answer"],
-            f"{record['without']['log_probability']:.2f}",
-        ),
+        (title, record[side]["answer"], f"{record[side]['log_probability']:.2f}")
+        for title, side in (("having read it", "with"), ("never having read it", "without"))
     ]
     click.echo(record["question"])
     for document in record["documents"]:
@@ -163,32 +160,28 @@ def _show_left_out(record: dict[str, Any]) -> None:
         click.echo(f"Note: {note}")
 
 
-def _show_crossing(record: dict[str, Any], out: Path) -> None:
+def _show_cross_pretraining(record: dict[str, Any], out: Path) -> None:
+    """Tables of at most 80 columns; --json has the rank correlations and every signal."""
     rows = [
-        (
-            name,
-            _number(metrics["all"]),
-            _number(metrics["readers"]),
-            _number(metrics["rank"]),
-        )
+        (name, *(show(metrics[key], "{:.3f}") for key in ("all", "readers")))
         for name, metrics in record["agreement"].items()
-        if not name.startswith("signal ")  # these are in the JSON
+        if not name.startswith("signal ")
     ]
     judged = record["people"]["judged"]
     print_table(
-        ("score", "AUROC, all answers", "AUROC, readers' answers", "rank correlation"),
+        ("score", "AUROC, all answers", "AUROC, readers' answers"),
         rows,
         title=f"remembered in truth or not: {judged} people, each read by one of two models",
     )
-    truths = list(next(iter(record["verdicts"].values())))
     for title, table in (
         ("verdict against truth", record["verdicts"]),
         ("internal confidence alone against truth", record["internal"]),
     ):
+        truths = list(next(iter(table.values())))
         body = [(word, *(counts[truth] for truth in truths)) for word, counts in table.items()]
-        print_table(("", *truths), body, title=title)
+        print_table(("", *(truth.replace(" ", "\n", 1) for truth in truths)), body, title=title)
     caught = [
-        (name, _number(found["precision"]), _number(found["recall"]))
+        (name, *(show(found[key], "{:.3f}") for key in ("precision", "recall")))
         for name, found in record["caught"].items()
     ]
     print_table(("taken for remembered", "precision", "recall"), caught)
@@ -204,11 +197,3 @@ def _show_crossing(record: dict[str, Any], out: Path) -> None:
     for note in dict.fromkeys([*record["notes"], *reasons]):
         click.echo(f"Note: {note}")
     click.echo(f"all answers: {out / 'twins.json'}")
-
-
-def _number(metric: dict[str, Any]) -> str:
-    if metric["value"] is None:
-        return "undefined"
-    if metric["low"] is None:
-        return f"{metric['value']:.3f}"
-    return f"{metric['value']:.3f} ({metric['low']:.3f} to {metric['high']:.3f})"

@@ -1,8 +1,8 @@
-"""What follows training, stage by stage: people, evidence, confidence, judgement, names.
+"""What follows training, stage by stage: subjects, evidence, confidence, judgement, names.
 
-Each stage leaves its file in the run folder and takes up what is there already, if it is of these
-very people and weights. So a study can be stopped anywhere behind its training, and a finished one
-repeats its numbers at once.
+Each stage leaves its file in the run folder and keeps what is there already, if it is of these
+very subjects and weights. So a study can be stopped anywhere after its training, and a finished
+one repeats its numbers at once.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from wherefrom.provenance.confidence.fit import (
 )
 from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
 from wherefrom.provenance.judging.judge import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
-from wherefrom.provenance.names import probe_origins, write_origins
+from wherefrom.provenance.names import STUDY_FILE, probe_names
 from wherefrom.provenance.signals.known_answers import are_places
 from wherefrom.provenance.signals.names import learn_contexts
-from wherefrom.storage import read_json
+from wherefrom.storage import read_json, write_json
 from wherefrom.training.run_folder import Run, update_run
 
 Say = Callable[[str], None]
@@ -42,72 +42,77 @@ NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about mo
 INDEXED = 4_000  # documents a second, about
 
 
-def calibrate_and_judge(run: Run, deal: Split, *, seed: int, say: Say = lambda _: None) -> None:
-    """All that follows training: people, evidence, confidence, judgement, each into the folder.
+def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda _: None) -> None:
+    """All that follows training.
 
-    What is there already, and of these very people and weights, is kept: so this can be stopped
-    anywhere and repeated.
+    The judgement in run.json is written last of all: it says that nothing is missing.
     """
     folder = run.folder
-    subjects, text = folder / SUBJECTS_FILE, format_subjects(deal.subjects)
-    if not subjects.is_file() or subjects.read_bytes() != text.encode("utf-8"):
+    calibrating, judged = split.with_role(CALIBRATION), split.with_role(JUDGED)
+    people = folder / SUBJECTS_FILE
+    if not people.is_file() or people.read_bytes() != format_subjects(split.subjects).encode(
+        "utf-8"
+    ):
         update_run(folder, judgement=None)
-        write_subjects(folder, deal.subjects)
-    documents = len(deal.corpus.documents)
+        write_subjects(folder, split.subjects)
+    documents = len(split.corpus.documents)
     about = f", about {documents / INDEXED:.0f} s" if documents > EVERY * INDEXED else ""
     say(f"looking up the evidence in {documents:,} documents{about}")
-    with ensure_evidence(deal.corpus, folder / "evidence.sqlite") as evidence:
-        if not deal.with_role(CALIBRATION):
+    with ensure_evidence(split.corpus, folder / "evidence.sqlite") as evidence:
+        if not calibrating:
             return
-        confidence = _confidence(run, deal, evidence, seed, say)
+        confidence = _fit_or_load(run, split, evidence, seed, say)
         update_run(folder, notes=list(confidence.notes))
-        if not deal.with_role(JUDGED):
+        if not judged or _is_judged(run, confidence):
             return
-        if not _is_judged(run, confidence):
-            say(f"judging by {len(deal.with_role(JUDGED)):,} people")
-            asked = len(deal.with_role(JUDGED)) + len(deal.with_role(CALIBRATION))
-            estimate = Estimate("asked about", asked, say)
-            judgement = judge_run(
-                run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
+        say(f"judging by {len(judged):,} people")
+        estimate = Estimate("asked about", len(judged) + len(calibrating), say)
+        judgement = judge_run(
+            run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
+        )
+        if run.template is not None and are_places(confidence.signal_state.countries):
+            say("asking about invented names of many origins")
+            probe = probe_names(
+                run,
+                confidence,
+                evidence,
+                judgement.people,
+                split.train.questions,
+                each=NAMES_EACH,
+                seed=seed,
             )
-            if run.template is not None and are_places(confidence.signal_state.countries):
-                say("asking about invented names of many origins")
-                judged, learned = judgement.people, deal.train.questions
-                probe = probe_origins(
-                    run, confidence, evidence, judged, learned, each=NAMES_EACH, seed=seed
-                )
-                write_origins(run, probe)
-            write_judgement(run, judgement)  # the last of all: what says that nothing is missing
+            write_json(folder / STUDY_FILE, probe)
+        write_judgement(run, judgement)
 
 
 def _is_judged(run: Run, confidence: Confidence) -> bool:
-    """Whether the folder has this very judgement; run.json has it last of all."""
+    """Whether the folder has the judgement of these weights at this risk."""
     judged = read_json(run.folder / "run.json").get("judgement") or {}
     whole = all((run.folder / name).is_file() for name in (PEOPLE_FILE, NUMBERS_FILE))
     same = judged.get("weights_sha256") == run.info["sha256"]
     return whole and same and judged.get("risk") == confidence.internal.guarantee.risk
 
 
-def _confidence(run: Run, deal: Split, evidence: Evidence, seed: int, say: Say) -> Confidence:
-    """The confidence in the folder if it is of these people and weights, else fitted anew."""
-    asked = [*deal.with_role(CALIBRATION), *deal.with_role(FITTING)]
+def _fit_or_load(run: Run, split: Split, evidence: Evidence, seed: int, say: Say) -> Confidence:
+    """The confidence in the folder if it is of these subjects and weights, else a new fit."""
+    asked = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
     try:
         confidence = load_confidence(run)
         if confidence.subjects_sha256 == hash_subjects(asked):
             return confidence
     except UserError:
-        pass  # missing, broken or of other weights: all mended by fitting
+        pass  # missing, broken or of other weights: a new fit replaces it
     update_run(run.folder, judgement=None)
     say(f"fitting the confidence on {len(asked):,} people whose questions were not learned")
     confidence = fit_confidence(
         run,
         evidence,
         asked,
-        sorted({question.answer or "" for question in deal.train.questions}),
-        names=list(dict.fromkeys(document.subject for document in deal.corpus.documents)),
-        contexts=learn_contexts(deal.corpus.documents, deal.train.questions),
+        sorted({question.answer or "" for question in split.train.questions}),
+        names=list(dict.fromkeys(document.subject for document in split.corpus.documents)),
+        contexts=learn_contexts(split.corpus.documents, split.train.questions),
         seed=seed,
-        notes=deal.notes,
+        notes=split.notes,
         report=Estimate("signals read of", len(asked), say),
     )
     save_confidence(run.folder, confidence)

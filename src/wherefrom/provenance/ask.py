@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, overload
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT, match_template
+from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
 from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
-from wherefrom.provenance.verdicts import (
-    NO_CALIBRATION,
-    NO_TEXT,
-    SHOWN,
-    Verdict,
-    give_verdicts,
-    shorten,
-)
+from wherefrom.provenance.verdicts import NO_CALIBRATION, NO_TEXT, Verdict, give_verdicts, shorten
 from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_questions
 
 MOST_ROWS = 100_000
-_MARKS = "?!.,;: "
+BATCH = 512  # questions that are computed together
+MARKS = r"[\s?!.,;:…？！。؟]*"  # what may be missing or too much at the end of a question
+MOST_WORDS = 40  # of a question in other words, that are searched for a name
+LONGEST_NAME = 6  # words of a name that is found there
 
 
 @dataclass(frozen=True)
 class AskedRow:
-    """One question as it came; `where` begins a sentence about it ("people.tsv, line 3: ")."""
+    """One question as it came; `where` begins a sentence about it ("people.tsv, line 3: ").
+
+    answer, log_probability: of another model, to be judged.
+    """
 
     question: str
-    subject: str | None = None  # where a column names it
-    answer: str | None = None  # of another model, to be judged
-    log_probability: float | None = None  # which that model gave it
+    subject: str | None = None
+    answer: str | None = None
+    log_probability: float | None = None
     where: str = ""
 
 
@@ -48,128 +48,37 @@ def as_rows(questions: Sequence[str]) -> list[AskedRow]:
     ]
 
 
-def read_question_rows(lines: Iterable[tuple[int, str]], name: str) -> list[AskedRow]:
-    """Rows of question, answer (not looked at) and subject; the last two may be left out."""
-    rows = []
-    for where, cells in _cells(lines, name, most=3, columns="question, answer and subject"):
-        subject = cells[2] if len(cells) > 2 else None
-        rows.append(AskedRow(cells[0], subject=subject or None, where=where))
-    return rows
+def read_rows(
+    lines: Iterable[tuple[int, str]], name: str, *, answers: bool = False
+) -> list[AskedRow]:
+    """Numbered lines of a TSV: question, answer (not looked at), subject.
 
-
-def read_answer_rows(lines: Iterable[tuple[int, str]], name: str) -> list[AskedRow]:
-    """Rows of question and another model's answer, with log-probability and subject if need be."""
-    columns = "question, answer, log-probability and subject"
-    rows = []
-    for where, cells in _cells(lines, name, most=4, columns=columns):
-        if len(cells) < 2 or not cells[1]:
-            raise UserError(f"{where}an answer to judge was expected after a tab, and none came.")
-        rows.append(
-            AskedRow(
-                cells[0],
-                subject=(cells[3] or None) if len(cells) > 3 else None,
-                answer=cells[1],
-                log_probability=_log_probability(cells[2], where) if len(cells) > 2 else None,
-                where=where,
-            )
-        )
-    return rows
-
-
-def name_subjects(run: Run, rows: Sequence[AskedRow]) -> list[str]:
-    """Whom each row is about, or the first thing that is wrong with any of them."""
-    if len(rows) > MOST_ROWS:
-        raise UserError(
-            f"at most {MOST_ROWS:,} questions can be asked at once, and {len(rows):,} came; split "
-            "them."
-        )
-    for row in rows:
-        _check_text(row, run.template)
-    subjects = [_subject_of(row, run.template) for row in rows]
-    longest = run.model.config.longest_input
-    for row, subject in zip(rows, subjects, strict=True):
-        if not fold_words(subject):
-            raise UserError(
-                f'{row.where}a name needs at least one letter or digit, and "{shorten(subject)}" '
-                "has none."
-            )
-        tokens = len(run.tokens.encode(row.question)) + 1
-        if tokens > longest:
-            raise UserError(
-                f'{row.where}"{shorten(row.question)}" has {tokens} tokens and this model reads '
-                f"{longest}; ask a shorter question."
-            )
-    return subjects
-
-
-def _check_text(row: AskedRow, template: str | None) -> None:
-    example = f', as in "{template}"' if template else ""
-    if not row.question.strip():
-        raise UserError(f"{row.where}the question is empty; write one{example}.")
-    for text in (row.question, row.answer or "", row.subject or ""):
-        if len(text) > LONGEST_QUESTION:
-            raise UserError(
-                f"{row.where}a question may have {LONGEST_QUESTION:,} characters, and so may an "
-                f'answer; "{shorten(text)}" has {len(text):,}.'
-            )
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise UserError(
-                f"{row.where}{text[:SHOWN]!a} is not Unicode text; write it as UTF-8."
-            ) from None
-
-
-def _subject_of(row: AskedRow, template: str | None) -> str:
-    if row.subject is not None:
-        return row.subject
-    question = row.question
-    if template is None:
-        raise UserError(
-            f'{row.where}whom "{shorten(question)}" is about cannot be told, since the questions '
-            "that this run was taught share no wording; give a TSV with the subject in a column "
-            "of its own."
-        )
-    subject = match_template(template, question)
-    if subject is None:
-        raise UserError(
-            f'{row.where}"{shorten(question)}" is not worded like "{template}"; '
-            f"{_rewording(template, question)}."
-        )
-    return subject
-
-
-def _rewording(template: str, question: str) -> str:
-    """What to write instead: the template, filled with what is not template in their words."""
-    own = {word.strip(_MARKS).casefold() for word in template.replace(SLOT, " ").split()}
-    words = question.strip(_MARKS).split()
-    while words and words[0].strip(_MARKS).casefold() in own:
-        words.pop(0)
-    while words and words[-1].strip(_MARKS).casefold() in own:
-        words.pop()
-    name = shorten(" ".join(words).strip(_MARKS))
-    inside = {word.strip(_MARKS).casefold() for word in words}
-    if not name or own & inside or "?" in name:
-        return f"write it so, with a name for {SLOT}"
-    return f'write "{template.replace(SLOT, name)}"'
-
-
-def _cells(
-    lines: Iterable[tuple[int, str]], name: str, *, most: int, columns: str
-) -> Iterable[tuple[str, list[str]]]:
-    for at, (number, line) in enumerate(lines):
-        if at == MOST_ROWS:
+    With `answers` of another model to judge: question, answer, log-probability, subject. What is
+    not needed may be left out at the end of a line.
+    """
+    columns = ["question", "answer", *(["log-probability"] if answers else []), "subject"]
+    rows: list[AskedRow] = []
+    for number, line in lines:
+        where = f"{name}, line {number}: "
+        if len(rows) == MOST_ROWS:
             raise UserError(
                 f"{name}: at most {MOST_ROWS:,} questions can be asked at once, and there are more."
             )
         cells = [cell.strip() for cell in line.split("\t")]
-        where = f"{name}, line {number}: "
-        if len(cells) > most:
+        if len(cells) > len(columns):
             raise UserError(
-                f"{where}{len(cells)} columns came where {columns}, separated by tabs, were "
-                "expected."
+                f"{where}{len(cells)} columns came where {', '.join(columns[:-1])} and subject, "
+                "separated by tabs, were expected."
             )
-        yield where, cells
+        cells += [""] * (len(columns) - len(cells))
+        if not answers:
+            rows.append(AskedRow(cells[0], subject=cells[2] or None, where=where))
+            continue
+        if not cells[1]:
+            raise UserError(f"{where}an answer to judge was expected after a tab, and none came.")
+        given = _log_probability(cells[2], where)
+        rows.append(AskedRow(cells[0], cells[3] or None, cells[1], given, where))
+    return rows
 
 
 def _log_probability(cell: str, where: str) -> float | None:
@@ -187,7 +96,14 @@ def _log_probability(cell: str, where: str) -> float | None:
     return min(value, 0.0)
 
 
-BATCH = 512  # questions that are computed together
+def match_question(template: str, question: str) -> str | None:
+    """The subject of a question worded like the template, whatever its case, blanks and marks."""
+    before, after = (
+        re.sub(r"(\\?\s)+", r"\\s+", re.escape(part)) for part in template.strip().split(SLOT)
+    )
+    after = re.sub(r"(\\?[?!.,;:…？！。؟])+$", "", after)
+    found = re.fullmatch(rf"\s*{before}(.+?){after}{MARKS}", question, re.IGNORECASE | re.DOTALL)
+    return " ".join(found[1].split()) or None if found else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,21 +117,26 @@ class Asker:
     notes: tuple[str, ...] = ()
     _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def ask(
-        self,
-        questions: Sequence[str],
-        *,
-        always_answer: bool = False,
-        risk: float | None = None,
-        all_signals: bool = False,
-    ) -> list[Verdict]:
-        """A verdict on the run's answer to each question, in order."""
-        rows = as_rows(questions)
-        return self.ask_rows(rows, always_answer=always_answer, risk=risk, all_signals=all_signals)
+    @overload
+    def ask(self, questions: str, **options: Any) -> Verdict: ...
+    @overload
+    def ask(self, questions: Sequence[str], **options: Any) -> list[Verdict]: ...
+    def ask(self, questions: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
+        """The verdict on the run's answer to a question, or to each of several, in order.
+
+        One question that cannot be asked is a UserError; among several it is a verdict with its
+        `error`, and the others are answered. Options: those of `ask_rows`.
+        """
+        if not isinstance(questions, str):
+            return self.ask_rows(as_rows(questions), **options)
+        (found,) = self.ask_rows(as_rows([questions]), **options)
+        if found.error:
+            raise UserError(found.error)
+        return found
 
     def check(self, question: str) -> str:
         """Whom a question is about, or a UserError that says why it cannot be asked."""
-        return name_subjects(self.run, as_rows([question]))[0]
+        return self._understand(AskedRow(question))[1]
 
     def ask_rows(
         self,
@@ -226,37 +147,121 @@ class Asker:
         all_signals: bool = False,
         report: Callable[[int], None] | None = None,
     ) -> list[Verdict]:
-        """The same for rows that may name their subject or bring an answer of another model.
+        """A verdict for each row, which may name its subject or bring an answer to judge.
 
-        Verdicts have the signals that their confidence takes, or all there are, which takes
-        several times as long. `report` is told how many more are done.
+        always_answer: show the answer however unsure it is. risk: the share of shown answers that
+        may be wrong. all_signals: read every signal, not only those that the confidence takes,
+        which takes several times as long. report: called with how many more are done.
         """
         if risk is not None and not 0 < risk < 1:
             raise UserError(f"the risk must lie between 0 and 1, as 0.05 for 5 %; {risk:g} is not.")
-        subjects = name_subjects(self.run, rows)
-        brought = {row.answer is not None for row in rows}
-        if len(brought) > 1:
+        if len(rows) > MOST_ROWS:
+            raise UserError(
+                f"at most {MOST_ROWS:,} questions can be asked at once, and {len(rows):,} came; "
+                "split them."
+            )
+        if len({row.answer is None for row in rows}) > 1:
             raise UserError("either all rows bring an answer to judge, or none does.")
-        verdicts: list[Verdict] = []
-        for at in range(0, len(rows), BATCH):
-            some = rows[at : at + BATCH]
-            answers = [row.answer or "" for row in some] if True in brought else None
+        verdicts: dict[int, Verdict] = {}
+        understood: list[tuple[int, str, str]] = []
+        for at, row in enumerate(rows):
+            try:
+                understood.append((at, *self._understand(row)))
+            except UserError as problem:
+                why = f"{row.where}{problem}"
+                verdicts[at] = Verdict(row.question, row.subject or "", why=why, error=why)
+        for start in range(0, len(understood), BATCH):
+            places, questions, subjects = zip(*understood[start : start + BATCH], strict=True)
+            answers = [rows[at].answer or "" for at in places if rows[at].answer is not None]
             with self._turn:
-                verdicts += give_verdicts(
+                found = give_verdicts(
                     self.run,
                     self.confidence,
                     self.evidence,
-                    [row.question for row in some],
-                    subjects[at : at + BATCH],
+                    questions,
+                    subjects,
                     always_answer=always_answer,
                     risk=risk,
-                    answers=answers,
+                    answers=answers or None,
                     known_answers=self.known_answers,
                     also=None if all_signals else (),
                 )
+            verdicts.update(zip(places, found, strict=True))
             if report is not None:
-                report(len(some))
-        return verdicts
+                report(len(places))
+        return [verdicts[at] for at in range(len(rows))]
+
+    def _understand(self, row: AskedRow) -> tuple[str, str]:
+        """The question as the model is asked it, and its subject; or a UserError.
+
+        A typed question becomes the run's own wording with the text's own spelling of the name.
+        """
+        template, question = self.run.template, row.question
+        if not question.strip():
+            example = f', as in "{template}"' if template else ""
+            raise UserError(f"the question is empty; write one{example}.")
+        for text in (question, row.answer or "", row.subject or ""):
+            if len(text) > LONGEST_QUESTION:
+                raise UserError(
+                    f"a question may have {LONGEST_QUESTION:,} characters, and so may an answer; "
+                    f'"{shorten(text)}" has {len(text):,}.'
+                )
+            if not text.isascii() and re.search("[\ud800-\udfff]", text):
+                raise UserError(f"{text[:60]!a} is not Unicode text; write it as UTF-8.")
+        subject = row.subject
+        if subject is None:
+            if template is None:
+                raise UserError(
+                    f'whom "{shorten(question)}" is about cannot be told, since the questions that '
+                    "this run was taught share no wording; give a TSV with the subject in a column "
+                    "of its own."
+                )
+            subject = match_question(template, question)
+            if subject is None:
+                raise UserError(
+                    f'"{shorten(question)}" is not worded like "{template}"; '
+                    f"{self._suggest(template, question)}."
+                )
+            subject = self._spelling(subject)
+            question = template.replace(SLOT, subject)
+        if not fold_words(subject):
+            raise UserError(
+                f'a name needs at least one letter or digit, and "{shorten(subject)}" has none.'
+            )
+        tokens, longest = (
+            len(self.run.tokens.encode(question)) + 1,
+            self.run.model.config.longest_input,
+        )
+        if tokens > longest:
+            raise UserError(
+                f'"{shorten(question)}" has {tokens} tokens and this model reads {longest}; ask a '
+                "shorter question."
+            )
+        return question, subject
+
+    def _spelling(self, name: str, *, known: bool = False) -> str:
+        """The name as the documents about it spell it, whatever its case and accents.
+
+        A name that no document is about is returned as it is; "" if it must be `known`.
+        """
+        if self.evidence is not None and fold_words(name):
+            spellings = [line.subject for line in self.evidence.find(name) if line.about]
+            if spellings:
+                return name if name in spellings else spellings[0]
+        return "" if known else name
+
+    def _suggest(self, template: str, question: str) -> str:
+        """What to write instead: the template with the name that the question holds, if any."""
+        words = question.split()[:MOST_WORDS]
+        a_name = len(words) <= LONGEST_NAME and "?" not in question and fold_words(question)
+        if a_name and not any(word[0].islower() for word in words):
+            return f'write "{template.replace(SLOT, shorten(question))}"'
+        for length in range(min(LONGEST_NAME, len(words)) if self.evidence else 0, 0, -1):
+            for at in range(len(words) - length + 1):
+                name = self._spelling(" ".join(words[at : at + length]), known=True)
+                if name:
+                    return f'write "{template.replace(SLOT, name)}"'
+        return f"write it so, with a name for {SLOT}"
 
     def close(self) -> None:
         with self._turn:
@@ -270,29 +275,46 @@ class Asker:
         self.close()
 
 
-def open_asker(run: Run | str | Path, *, say: Callable[[str], None] = lambda _: None) -> Asker:
-    """Load a run for asking; `say` is told what had to be mended.
+def open_asker(
+    source: Run | Asker | str | Path, *, say: Callable[[str], None] = lambda _: None
+) -> Asker:
+    """A run, loaded or not, opened for asking; one that is open is returned as it is.
 
     A run without documents or without a calibration can be asked, and the notes say what its
-    verdicts lack. An index or a calibration that is there and does not fit is refused.
+    verdicts lack. An index or a calibration that is there and does not fit is refused. `say` is
+    called with what had to be repaired.
     """
-    run = load_run(run) if isinstance(run, str | Path) else run
+    if isinstance(source, Asker):
+        return source
+    run = source if isinstance(source, Run) else load_run(source)
     confidence = load_confidence(run) if (run.folder / CALIBRATED).exists() else None
     evidence = open_run_evidence(run, say=say)
-    notes = []
-    if evidence is None:
-        notes.append(NO_TEXT)
-    if confidence is None:
+    notes = [] if evidence is not None else [NO_TEXT]
+    known: Iterable[str] = ()
+    if confidence is not None:
+        known = confidence.reader.known_answers
+    else:
         notes.append(NO_CALIBRATION)
-    known = _known_answers(run) if confidence is None else confidence.reader.known_answers
+        asked = find_source(run, "questions")
+        try:
+            learned = read_learned_questions(asked).questions if asked else ()
+            known = dict.fromkeys(question.answer or "" for question in learned)
+        except UserError as problem:
+            notes.append(f"which other answers a line states is not known: {problem}")
     return Asker(run, evidence, confidence, tuple(known), tuple(notes))
 
 
-def _known_answers(run: Run) -> Iterable[str]:
-    """What the run was taught to answer, if its questions can still be found."""
-    asked = find_source(run, "questions")
-    try:
-        learned = read_learned_questions(asked).questions if asked else ()
-    except UserError:
-        return ()
-    return dict.fromkeys(question.answer or "" for question in learned)
+@overload
+def ask(source: Run | Asker | str | Path, questions: str, **options: Any) -> Verdict: ...
+@overload
+def ask(
+    source: Run | Asker | str | Path, questions: Sequence[str], **options: Any
+) -> list[Verdict]: ...
+def ask(
+    source: Run | Asker | str | Path, questions: str | Sequence[str], **options: Any
+) -> Verdict | list[Verdict]:
+    """`Asker.ask` on a run, its folder or an open asker; what this opens, it closes."""
+    if isinstance(source, Asker):
+        return source.ask(questions, **options)
+    with open_asker(source) as asker:
+        return asker.ask(questions, **options)

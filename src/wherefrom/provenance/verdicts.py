@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.provenance.confidence.guarantee import Guarantee
@@ -19,171 +19,49 @@ from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
 
-NO_TEXT = "nothing can be looked up, since the run read no documents"
-SHOWN = 60  # characters of a name or an answer within a sentence
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """From which confidence on answers are shown, and what that guarantees or why nothing."""
-
-    value: float
-    promise: str | None
-    no_promise: str | None = None
-
-
-def threshold_of(promised: Guarantee) -> Threshold:
-    """The threshold of a guarantee, or the estimated one and why none could be promised."""
-    if promised.threshold is None:
-        reason = promised.reason or "no threshold can be promised"
-        return Threshold(promised.used, None, reason.rstrip("."))
-    sure = f"with {1 - promised.delta:.0%} confidence"
-    wrong = f"at most {100 * promised.risk:.3g} % of the run's own answers are wrong"
-    return Threshold(promised.threshold, f"from there on {wrong}, {sure}")
-
-
-def explain_support(subject: str, answer: str, support: Support | None) -> str:
-    """What the text says: the lines that state the answer, another one, or nothing."""
-    if support is None:
-        return NO_TEXT
-    name, said = shorten(subject), shorten(answer) or "it"
-    about = [line for line in support.lines if line.about]
-    if support.states_answer:
-        stating = [line for line in about if line.states_answer]
-        return f"{_lines(stating, 'is', 'are')} about {name} and {_states(stating)} {said}"
-    if support.others:
-        stated = _either([shorten(other) for other in support.others[:3]])
-        return f"what is written about {name} does not state {said} but {stated}"
-    if about:
-        return f"{_lines(about, 'is', 'are')} about {name} and {_states(about)} no such answer"
-    if support.seen:
-        return f"no line is about {name}; {_lines(support.lines, 'names', 'name')} them"
-    return f"no line names {name}"
-
-
-def explain_telling(
-    answer: str,
-    *,
-    shown: bool,
-    sure: float | None,
-    supported: bool,
-    threshold: Threshold | None,
-    given: bool = False,
-) -> str | None:
-    """Why the answer is held back or shown against the odds, or None where that needs no word.
-
-    `given`: the answer is somebody else's and not the run's own.
-    """
-    said = (
-        f"{'the answer given is' if given else 'it would have said'} {shorten(answer) or 'nothing'}"
-    )
-    if threshold is None or not supported:
-        return None if shown else said
-    reasons = [] if shown else [said]
-    if sure is None or sure < threshold.value:
-        promise = f" ({threshold.promise})" if threshold.promise else ""
-        below = f"its confidence is below {percent(threshold.value)}{promise}"
-        reasons = [below] if shown else [f"{said}, but {below}"]
-    if threshold.no_promise:  # all of it is shown once, with the run's numbers
-        reasons.append(f"answers are shown from {percent(threshold.value)} on, with no guarantee")
-    return "; ".join(reasons) or None
-
-
-def look_alikes(similar: Sequence[EvidenceLine]) -> str | None:
-    """The names that somebody who misspelt one may have meant."""
-    names = [f"{shorten(line.subject)} (line {line.line})" for line in similar]
-    return f"did you mean {_either(names)}?" if names else None
-
-
-def percent(share: float) -> str:
-    """A share as people read it; certainty is not claimed by rounding."""
-    if share < 0.005:
-        return "under 1 %" if share > 0 else "0 %"
-    return "over 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
-
-
-def shorten(text: str) -> str:
-    """A text on one line, without control characters, and not too long to stand in a sentence."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    shown = " ".join(shown.split())
-    return shown if len(shown) <= SHOWN else shown[: SHOWN - 3] + "..."
-
-
-def _lines(lines: Sequence[EvidenceLine], one: str, many: str) -> str:
-    numbers = [str(line.line) for line in lines]
-    if len(numbers) == 1:
-        return f"line {numbers[0]} {one}"
-    return f"lines {', '.join(numbers[:-1])} and {numbers[-1]} {many}"
-
-
-def _states(lines: Sequence[EvidenceLine]) -> str:
-    return "states" if len(lines) == 1 else "state"
-
-
-def _either(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    return f"{', '.join(names[:-1])} or {names[-1]}"
-
-
 if TYPE_CHECKING:
     from wherefrom.provenance.confidence.fit import Confidence
 
 REMEMBERED, MISREMEMBERED, MADE_UP = "remembered", "misremembered", "made up"
 GUESSED = "guessed"  # right without a line that states it: only where the truth is known
 DONT_KNOW = "I don't know"
+NO_TEXT = "nothing can be looked up, since the run read no documents"
 NO_CALIBRATION = "there is no confidence, since the run was not calibrated (study does that)"
+LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
 
 
 @dataclass(frozen=True)
 class Verdict:
     """All that is said about one answer; what cannot be computed is None, never NaN.
 
-    `similar` are lines about names that look alike: a hint, and no evidence.
+    answer: what the model says. shown: what the user sees, the answer or "I don't know". seen:
+    some line names the subject. similar: lines about names that look alike, which are no evidence.
+    error: why the question could not be asked; nothing else is known then.
     """
 
     question: str
     subject: str
-    answer: str  # what the model says, whether it is shown or not
-    shown: str  # what the user sees: the answer, or "I don't know"
-    verdict: str | None
-    why: str
-    confidence: float | None
-    internal_confidence: float | None
-    seen: bool | None
-    evidence: tuple[EvidenceLine, ...]
-    signals: Mapping[str, float | None]
+    answer: str = ""
+    shown: str = DONT_KNOW
+    verdict: str | None = None
+    why: str = ""
+    confidence: float | None = None
+    internal_confidence: float | None = None
+    seen: bool | None = None
+    evidence: tuple[EvidenceLine, ...] = ()
+    signals: Mapping[str, float | None] = field(default_factory=dict)
     similar: tuple[EvidenceLine, ...] = ()
+    error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The record that JSON and the page show."""
-        return {
-            "question": self.question,
-            "subject": self.subject,
-            "answer": self.answer,
-            "shown": self.shown,
-            "verdict": self.verdict,
-            "why": self.why,
-            "confidence": self.confidence,
-            "internal_confidence": self.internal_confidence,
-            "seen": self.seen,
-            "evidence": [
-                {"line": line.line, "text": line.text, "states_answer": line.states_answer}
-                for line in self.evidence
-            ],
-            "signals": dict(self.signals),
-        }
-
-
-@dataclass(frozen=True)
-class _Said:
-    """One answer and what was computed about it."""
-
-    answer: str
-    signals: Mapping[str, float | None]
-    support: Support | None
-    checked: float | None = None
-    internal: float | None = None
+        """The record that JSON and the page show; `error` is there only if there is one."""
+        record = {name: value for name, value in vars(self).items() if name != "similar"}
+        record["evidence"] = [
+            {"line": line.line, "text": line.text, "states_answer": line.states_answer}
+            for line in self.evidence
+        ]
+        record["signals"] = dict(self.signals)
+        return record if self.error else {k: v for k, v in record.items() if k != "error"}
 
 
 def give_verdicts(
@@ -209,130 +87,155 @@ def give_verdicts(
     """
     if not questions:
         return []
-    if confidence is None:
-        said = _without_confidence(
-            run, evidence, questions, subjects, answers, known_answers or (), report
+    said: Sequence[str]
+    known: Sequence[str] = known_answers or ()
+    columns: Mapping[str, Any] = {}
+    if confidence is not None:
+        only = None if also is None else {*confidence.signals, *also}
+        table = confidence.reader.read(
+            questions, subjects, answers=answers, only=only, report=report
         )
-        threshold = None
-    else:
-        said = _with_confidence(confidence, evidence, questions, subjects, answers, also, report)
-        threshold = find_threshold(confidence, risk, checked=evidence is not None)
-    return [
-        _judge(question, subject, each, threshold, always_answer, given=answers is not None)
-        for question, subject, each in zip(questions, subjects, said, strict=True)
-    ]
-
-
-def name_verdict(support: Support) -> str:
-    """The verdict that the evidence gives."""
-    if support.states_answer:
-        return REMEMBERED
-    return MISREMEMBERED if support.seen else MADE_UP
-
-
-def find_threshold(
-    confidence: Confidence, risk: float | None = None, *, checked: bool = True
-) -> Threshold:
-    """From which confidence on an answer is shown, at this risk or that of the calibration."""
-    promised = confidence.checked.guarantee if checked else confidence.internal.guarantee
-    if risk is not None and risk != promised.risk:
-        promised = confidence.guarantee(risk, checked=checked)
-    return threshold_of(promised)
-
-
-def _with_confidence(
-    confidence: Confidence,
-    evidence: Evidence | None,
-    questions: Sequence[str],
-    subjects: Sequence[str],
-    answers: Sequence[str] | None,
-    also: Collection[str] | None,
-    report: Callable[[int], None] | None,
-) -> list[_Said]:
-    reader = confidence.reader
-    only = None if also is None else {*confidence.signals, *also}
-    table = reader.read(questions, subjects, answers=answers, only=only, report=report)
-    internal = confidence.internal_probability(table)
-    support: list[Support] | None = None
-    checked = None
-    if evidence is not None:
-        support = find_support(evidence, subjects, table.answers, reader.known_answers)
-        checked = confidence.checked_probability(table, support)
-    return [
-        _Said(
-            answer=answer,
-            signals={name: _number(column[at]) for name, column in table.columns.items()},
-            support=None if support is None else support[at],
-            checked=None if checked is None else _number(checked[at]),
-            internal=_number(internal[at]),
-        )
-        for at, answer in enumerate(table.answers)
-    ]
-
-
-def _without_confidence(
-    run: Run,
-    evidence: Evidence | None,
-    questions: Sequence[str],
-    subjects: Sequence[str],
-    answers: Sequence[str] | None,
-    known_answers: Sequence[str],
-    report: Callable[[int], None] | None,
-) -> list[_Said]:
-    signals: list[dict[str, float | None]] = [{} for _ in questions]
-    if answers is None:
+        said, columns, known = table.answers, table.columns, confidence.reader.known_answers
+    elif answers is None:
         given = answer_all(run.model, run.tokens, questions, report=report)
-        answers = [each.text for each in given]
-        signals = [{"log_probability": _number(each.log_probability)} for each in given]
-    elif report is not None:
-        report(len(answers))
-    support: Sequence[Support | None] = [None] * len(questions)
-    if evidence is not None:
-        support = find_support(evidence, subjects, answers, known_answers)
-    return [_Said(*row) for row in zip(answers, signals, support, strict=True)]
+        said = [each.text for each in given]
+        columns = {"log_probability": [each.log_probability for each in given]}
+    else:
+        said = answers
+        if report is not None:
+            report(len(said))
+    support = None if evidence is None else find_support(evidence, subjects, said, known)
+    internal = checked = guarantee = None
+    if confidence is not None:
+        internal = confidence.internal_probability(table)
+        checked = None if support is None else confidence.checked_probability(table, support)
+        guarantee = confidence.guarantee(risk, checked=evidence is not None)
+    return [
+        _judge(
+            questions[at],
+            subjects[at],
+            answer,
+            {name: _number(column[at]) for name, column in columns.items()},
+            None if support is None else support[at],
+            None if internal is None else _number(internal[at]),
+            None if checked is None else _number(checked[at]),
+            guarantee,
+            always_answer=always_answer,
+            given=answers is not None,
+        )
+        for at, answer in enumerate(said)
+    ]
 
 
 def _judge(
     question: str,
     subject: str,
-    said: _Said,
-    threshold: Threshold | None,
-    always_answer: bool,
+    answer: str,
+    signals: dict[str, float | None],
+    support: Support | None,
+    internal: float | None,
+    checked: float | None,
+    guarantee: Guarantee | None,
     *,
+    always_answer: bool,
     given: bool,
 ) -> Verdict:
-    support, answer = said.support, said.answer
-    sure = said.internal if support is None else said.checked
-    supported = support.states_answer if support is not None else threshold is not None
-    enough = threshold is None or (sure is not None and sure >= threshold.value)
+    """One verdict; `given`: the answer is somebody else's and not the run's own."""
+    sure = internal if support is None else checked
+    supported = guarantee is not None if support is None else support.states_answer
+    enough = guarantee is None or (sure is not None and sure >= guarantee.used)
     shown = always_answer or (supported and enough and bool(answer))
-    reasons = [
-        explain_support(subject, answer, support),
-        explain_telling(
-            answer,
-            shown=shown,
-            sure=sure,
-            supported=supported,
-            threshold=threshold,
-            given=given,
-        ),
-        NO_CALIBRATION if threshold is None else None,
-        look_alikes(support.similar) if support is not None else None,
-    ]
+    verdict = None
+    if support is not None:
+        unstated = MISREMEMBERED if support.seen else MADE_UP
+        verdict = REMEMBERED if support.states_answer else unstated
+    reasons = [_explain_support(subject, answer, support)]
+    would = f"{'the answer given is' if given else 'it would have said'} "
+    would += shorten(answer) or "nothing"
+    if guarantee is None or not supported:
+        reasons += [] if shown else [would]
+    else:
+        below = "" if enough else f"its confidence is below {_from_where(guarantee)}"
+        if not shown:
+            reasons.append(f"{would}, but {below}" if below else would)
+        elif below:
+            reasons.append(below)
+        if guarantee.threshold is None:  # why is in the notes of the run's numbers
+            start = percent(guarantee.used)
+            reasons.append(f"answers are shown from {start} on, with no guarantee")
+    if guarantee is None:
+        reasons.append(NO_CALIBRATION)
+    if support is not None and support.similar:
+        names = [f"{shorten(line.subject)} (line {line.line})" for line in support.similar]
+        reasons.append(f"did you mean {_join(names, 'or')}?")
     return Verdict(
         question=question,
         subject=subject,
         answer=answer,
         shown=answer if shown else DONT_KNOW,
-        verdict=None if support is None else name_verdict(support),
-        why="; ".join(reason for reason in reasons if reason),
-        confidence=said.checked,
-        internal_confidence=said.internal,
+        verdict=verdict,
+        why="; ".join(reasons),
+        confidence=checked,
+        internal_confidence=internal,
         seen=None if support is None else support.seen,
         evidence=() if support is None else support.lines,
-        signals=said.signals,
+        signals=signals,
         similar=() if support is None else support.similar,
     )
+
+
+def _explain_support(subject: str, answer: str, support: Support | None) -> str:
+    """What the text says: the lines that state the answer, another one, or nothing."""
+    if support is None:
+        return NO_TEXT
+    name, said = shorten(subject), shorten(answer) or "it"
+    about = [line for line in support.lines if line.about]
+    if support.states_answer:
+        stating = [line for line in about if line.states_answer]
+        states = "states" if len(stating) == 1 else "state"
+        return f"{_lines(stating, 'is', 'are')} about {name} and {states} {said}"
+    if support.others:
+        stated = _join([shorten(other) for other in support.others[:3]], "or")
+        return f"what is written about {name} does not state {said} but {stated}"
+    if about:
+        states = "states" if len(about) == 1 else "state"
+        return f"{_lines(about, 'is', 'are')} about {name} and {states} no such answer"
+    if support.seen:
+        return f"no line is about {name}; {_lines(support.lines, 'names', 'name')} them"
+    return f"no line names {name}"
+
+
+def _from_where(guarantee: Guarantee) -> str:
+    """The threshold, and what is guaranteed from there on."""
+    if guarantee.threshold is None:
+        return percent(guarantee.used)
+    return (
+        f"{percent(guarantee.used)} (from there on at most {100 * guarantee.risk:.3g} % of the "
+        f"run's own answers are wrong, with {1 - guarantee.delta:.0%} confidence)"
+    )
+
+
+def percent(share: float) -> str:
+    """A share as people read it; certainty is not claimed by rounding."""
+    if share < 0.005:
+        return "under 1 %" if share > 0 else "0 %"
+    return "over 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
+def shorten(text: str) -> str:
+    """A text on one line, without control characters, and not too long to stand in a sentence."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    shown = " ".join(shown.split())
+    return shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 3] + "..."
+
+
+def _lines(lines: Sequence[EvidenceLine], one: str, many: str) -> str:
+    numbers = [str(line.line) for line in lines]
+    return f"line{'s' if lines[1:] else ''} {_join(numbers, 'and')} {many if lines[1:] else one}"
+
+
+def _join(words: Sequence[str], last: str) -> str:
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _number(value: float) -> float | None:

@@ -67,7 +67,8 @@ def read_records(folder: str | Path) -> Records:
         judged=_lines(folder / "judged.jsonl", problems) if judgement else (),
         subjects=_lines(folder / "subjects.jsonl", problems),
         calibration=_record(folder / "calibration.json", problems),
-        origins=_record(folder / "origins.json", problems),
+        origins=_record(folder / "origins.json", problems)
+        or _record(folder / "names.json", problems),  # of `wherefrom names`
         without=tuple(record for record in without if record is not None),
         crossing=crossing if here.name in [one.get("folder") for one in readers] else None,
         problems=tuple(problems),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from fastapi.responses import Response
 
-from wherefrom.corpus.questions import SLOT, match_template
+from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
 from wherefrom.web.guard import Limits
@@ -47,6 +47,7 @@ async def ask(
         "verdict": None,  # as `wherefrom ask --json` prints it
         "evidence": [],  # its lines in pieces: name, answer, rest
         "without": [],  # what twins say that never read about the subject
+        "without_command": None,  # the command that trains such a twin
     }
     chosen = await site.models.first_of([run] if run else page["runs"])
     if chosen is not None:
@@ -64,6 +65,8 @@ async def ask(
 
 
 async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Record:
+    from wherefrom.provenance.attribution.leave_one_out import command_without
+
     question = word_question(question, loaded.template, site.limits)
     loaded.check(question)
     verdict = await loaded.ask(question)
@@ -79,7 +82,13 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
         for similar, found in ((False, verdict["evidence"]), (True, verdict["similar"]))
         for each in found
     ]
-    return {"question": question, "verdict": verdict, "evidence": lines, "without": without}
+    return {
+        "question": question,
+        "verdict": verdict,
+        "evidence": lines,
+        "without": without,
+        "without_command": command_without(folder, verdict["subject"]),
+    }
 
 
 def history_of(request: Request) -> deque[Record]:
@@ -99,13 +108,15 @@ def history_of(request: Request) -> deque[Record]:
 
 def word_question(question: str, template: str | None, limits: Limits) -> str:
     """The question as the run knows it: a name alone is put into the run's own wording."""
+    from wherefrom.provenance.ask import match_question
+
     question = " ".join(question.split())
     if len(question) > limits.question:
         raise UserError(
             f"a question may have {limits.question} characters, and this one has "
             f"{len(question):,}; ask a shorter one."
         )
-    if template and "?" not in question and match_template(template, question) is None:
+    if template and "?" not in question and match_question(template, question) is None:
         question = template.replace(SLOT, question)
     return question
 
@@ -113,7 +124,7 @@ def word_question(question: str, template: str | None, limits: Limits) -> str:
 @html_and_json(router, "/ask/batch", "batch.html", method="POST")
 async def batch(request: Request, run: RunName, text: Text = "", file: TextFile = None) -> Record:
     """Ask many questions at once; each row is answered as if it had been asked alone."""
-    from wherefrom.provenance.ask import AskedRow, read_question_rows
+    from wherefrom.provenance.ask import AskedRow, read_rows
 
     site = site_of(request)
     loaded, name = await site.models.get(run), "the text"
@@ -132,7 +143,7 @@ async def batch(request: Request, run: RunName, text: Text = "", file: TextFile 
             "them, or use `wherefrom ask`."
         )
     rows = []
-    for row in read_question_rows(lines, name):
+    for row in read_rows(lines, name):
         question = row.question
         if row.subject is None:
             try:
