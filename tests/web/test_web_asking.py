@@ -9,39 +9,54 @@ from shutil import copytree
 
 import pytest
 from starlette.testclient import TestClient
+from web_samples import LOCAL, PAGE
 
 from wherefrom.provenance.ask import open_asker
+from wherefrom.report.sections import mark
 from wherefrom.storage import write_json
 from wherefrom.web.app import create_app
 from wherefrom.web.guard import Limits
 from wherefrom.web.runs import RunIndex
-
-PAGE = {"Accept": "text/html"}
 
 
 def test_the_page_says_what_the_library_says(
     client: TestClient, served: Path, people: list[str]
 ) -> None:
     question = f"Where was {people[0]} born?"
-    told = client.get("/ask.json", params={"run": "small", "question": question}).json()
+    found = client.get("/ask.json", params={"run": "small", "question": question}).json()
     with open_asker(served / "small") as asker:
         (verdict,) = asker.ask([question])
-    assert told["verdict"]["answer"] == verdict.answer
-    assert told["verdict"]["shown"] == verdict.shown
-    assert told["verdict"]["verdict"] == verdict.verdict
-    assert [line["line"] for line in told["evidence"]] == [line.line for line in verdict.evidence]
+    assert found["verdict"]["answer"] == verdict.answer
+    assert found["verdict"]["shown"] == verdict.shown
+    assert found["verdict"]["verdict"] == verdict.verdict
+    assert [line["line"] for line in found["evidence"]] == [line.line for line in verdict.evidence]
     page = client.get("/ask", params={"run": "small", "question": question}, headers=PAGE).text
     assert '<mark class="name">' in page
+    alone = client.get("/ask.json", params={"run": "small", "question": people[0]}).json()
+    assert alone["question"] == question
+    assert 0 < len(alone["people"]) <= 200
+    assert "<datalist" in page
+    assert alone["history"] == []
+    typed = {"run": "small", "question": f"where was {people[0].lower()}  born"}
+    assert client.get("/ask.json", params=typed).json()["verdict"]["question"] == question
 
 
-def test_a_name_alone_is_asked_in_the_words_of_the_run(
-    client: TestClient, people: list[str]
+@pytest.mark.parametrize(
+    ("text", "subject", "answer", "marked"),
+    [
+        (
+            "Ann Moe. Moe was born in New  York, as moe is not.", "Ann Moe", "New York",
+            [("name", "Ann Moe"), ("name", "Moe"), ("place", "New  York")],
+        ),
+        ("LÉON Ødegård, Łó", "Leon Odegard", "lo", [("name", "LÉON Ødegård"), ("place", "Łó")]),
+        ("Romeo and Parisian", "Ann Rome", "Paris", []),
+    ],
+)  # fmt: skip
+def test_names_and_answers_are_marked_as_whole_words(
+    text: str, subject: str, answer: str, marked: list[tuple[str, str]]
 ) -> None:
-    told = client.get("/ask.json", params={"run": "small", "question": people[0]}).json()
-    assert told["question"] == f"Where was {people[0]} born?"
-    typed = f"where was {people[0].lower()}  born"
-    told = client.get("/ask.json", params={"run": "small", "question": typed}).json()
-    assert told["verdict"]["question"] == f"Where was {people[0]} born?"
+    pieces = mark(text, subject, answer)
+    assert [(piece["kind"], piece["text"]) for piece in pieces if piece["kind"]] == marked
 
 
 def test_the_command_for_a_twin_resolves_where_the_server_was_started(
@@ -55,7 +70,7 @@ def test_the_command_for_a_twin_resolves_where_the_server_was_started(
     assert command in html.unescape(page)
 
 
-def test_a_question_in_other_words_is_a_mistake_told_on_the_page(client: TestClient) -> None:
+def test_a_question_in_other_words_is_a_mistake_found_on_the_page(client: TestClient) -> None:
     asked = {"run": "small", "question": "Who is Ann Moe?"}
     reply = client.get("/ask.json", params=asked)
     assert reply.status_code == 400
@@ -64,22 +79,13 @@ def test_a_question_in_other_words_is_a_mistake_told_on_the_page(client: TestCli
     assert page.status_code == 400
     assert "not worded like" in page.text
     assert 'value="Who is Ann Moe?"' in page.text
-
-
-def test_a_long_question_is_refused(client: TestClient) -> None:
-    asked = {"run": "small", "question": "x" * 301}
-    assert "300 characters" in client.get("/ask.json", params=asked).json()["error"]
-
-
-def test_names_are_suggested(client: TestClient, people: list[str]) -> None:
-    offered = client.get("/ask.json", params={"run": "small"}).json()["people"]
-    assert 0 < len(offered) <= 200
-    assert "<datalist" in client.get("/ask?run=small", headers=PAGE).text
+    long = client.get("/ask.json", params={"run": "small", "question": "x" * 301})
+    assert "300 characters" in long.json()["error"]
 
 
 def test_history_is_each_visitors_own_and_latest_first(served: Path, people: list[str]) -> None:
     app = create_app(served)
-    first, second = (TestClient(app, base_url="http://127.0.0.1") for _ in range(2))
+    first, second = (TestClient(app, base_url=LOCAL) for _ in range(2))
     for client, names in ((first, people[1:3]), (second, people[3:4])):
         for name in names:
             client.get("/ask", params={"run": "small", "question": name}, headers=PAGE)
@@ -140,24 +146,19 @@ def test_a_file_that_is_no_text_is_refused(client: TestClient) -> None:
     assert "UTF-8" in reply.json()["error"]
 
 
-def test_a_batch_has_a_limit(served: Path) -> None:
-    app = create_app(served, limits=Limits(batch=2))
-    client = TestClient(app, base_url="http://127.0.0.1")
+def test_batches_and_waiting_questions_have_limits(served: Path, people: list[str]) -> None:
+    app = create_app(served, limits=Limits(batch=2, waiting=0))
+    client = TestClient(app, base_url=LOCAL, raise_server_exceptions=False)
     reply = client.post("/ask/batch.json", data={"run": "small", "text": "a\nb\nc"})
     assert reply.status_code == 400
     assert "2 questions" in reply.json()["error"]
-
-
-def test_when_too_many_wait_the_page_says_so(served: Path, people: list[str]) -> None:
-    app = create_app(served, limits=Limits(waiting=0))
-    client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
     reply = client.get("/ask.json", params={"run": "small", "question": people[0]})
     assert reply.status_code == 503
     assert reply.headers["retry-after"] == "1"
     assert set(reply.json()) == {"error"}
 
 
-def test_twins_that_never_read_of_somebody_are_told_of(tmp_path: Path) -> None:
+def test_twins_that_never_read_of_somebody_are_found_of(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "twins" / "without-ann-moe"
     folder.mkdir(parents=True)
     record = {
@@ -166,8 +167,12 @@ def test_twins_that_never_read_of_somebody_are_told_of(tmp_path: Path) -> None:
         "documents": [{"line": 3, "text": "Ann Moe. Moe was born in Paris."}], "notes": [],
     }  # fmt: skip
     write_json(folder / "without.json", record)
-    (told,) = RunIndex(tmp_path).twins_without((tmp_path / "run").resolve(), "ann MOE")
-    assert (told["with"], told["without"], told["documents"][0]["line"]) == ("Paris", "London", 3)
+    (found,) = RunIndex(tmp_path).twins_without((tmp_path / "run").resolve(), "ann MOE")
+    assert (found["with"], found["without"], found["documents"][0]["line"]) == (
+        "Paris",
+        "London",
+        3,
+    )
     assert RunIndex(tmp_path).twins_without((tmp_path / "run").resolve(), "Bob Moe") == []
     (folder / "without.json").write_text('{"subject": "Ann Moe"}')
     assert RunIndex(tmp_path).twins_without((tmp_path / "run").resolve(), "Ann Moe") == []
@@ -204,12 +209,12 @@ def test_a_run_that_cannot_be_loaded_does_not_hide_the_others(served: Path, tmp_
     write_json(broken / "run.json", {"kind": "study", "status": "finished"})
     for file in ("model.safetensors", "calibration.json"):
         (broken / file).write_bytes(b"nothing")
-    client = TestClient(create_app(folder), base_url="http://127.0.0.1")
+    client = TestClient(create_app(folder), base_url=LOCAL)
     for path in ("/ask", "/inside"):
         assert client.get(f"{path}.json").status_code == 400  # a link out of the folder is no run
     (folder / "small").unlink()
     copytree(served / "small", folder / "small")
-    client = TestClient(create_app(folder), base_url="http://127.0.0.1")
+    client = TestClient(create_app(folder), base_url=LOCAL)
     for path in ("/ask", "/inside"):
         assert client.get(f"{path}.json").json()["run"] == "small"
         reply = client.get(f"{path}.json", params={"run": "a-broken-one"})

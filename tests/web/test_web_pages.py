@@ -10,12 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from web_samples import HOSTILE, write_record
+from web_samples import HOSTILE, LOCAL, PAGE, write_record
 
 from wherefrom.web.app import create_app
 from wherefrom.web.replies import as_data, maths
 
-PAGE = {"Accept": "text/html"}
 PAGES = [
     "/ask",
     "/workbench",
@@ -29,25 +28,20 @@ PAGES = [
 ]
 
 
-def twin_of(address: str) -> str:
+def json_of(address: str) -> str:
     path, mark, query = address.partition("?")
     return f"{path}.json{mark}{query}"
 
 
 @pytest.mark.parametrize("address", PAGES)
-def test_every_page_has_its_twin(client: TestClient, address: str) -> None:
-    page, record = client.get(address, headers=PAGE), client.get(twin_of(address))
-    assert (page.status_code, record.status_code) == (200, 200), page.text + record.text
-    assert page.headers["content-type"].startswith("text/html")
+def test_every_page_has_its_json_and_can_be_read_aloud(client: TestClient, address: str) -> None:
+    reply, record = client.get(address, headers=PAGE), client.get(json_of(address))
+    assert (reply.status_code, record.status_code) == (200, 200), reply.text + record.text
+    assert reply.headers["content-type"].startswith("text/html")
     assert isinstance(record.json(), dict)
-    described = client.get("/openapi.json").json()["paths"]
-    path = re.sub("/workbench/copy", "/workbench/{name}", twin_of(address).partition("?")[0])
-    assert path in described
-
-
-@pytest.mark.parametrize("address", PAGES)
-def test_pages_can_be_walked_by_keyboard_and_read_aloud(client: TestClient, address: str) -> None:
-    page = client.get(address, headers=PAGE).text
+    path = json_of(address).partition("?")[0].replace("/copy", "/{name}")
+    assert path in client.get("/openapi.json").json()["paths"]
+    page = reply.text
     assert '<html lang="en">' in page
     assert page.count("<h1>") == 1
     assert '<a class="skip" href="#main">' in page
@@ -71,12 +65,15 @@ def test_a_folder_without_runs_says_what_to_do(empty_client: TestClient, address
     reply = empty_client.get(address, headers=PAGE)
     assert reply.status_code == 200
     assert 'href="/runs' in reply.text
-    assert empty_client.get(twin_of(address)).status_code == 200
+    assert empty_client.get(json_of(address)).status_code == 200
 
 
-def test_the_start_leads_to_ask(client: TestClient) -> None:
+def test_the_start_leads_to_ask_and_other_methods_nowhere(client: TestClient) -> None:
     reply = client.get("/", follow_redirects=False)
     assert (reply.status_code, reply.headers["location"]) == (307, "/ask")
+    reply = client.delete("/runs.json")
+    assert reply.status_code == 405
+    assert set(reply.json()) == {"error"}
 
 
 @pytest.mark.parametrize(
@@ -126,12 +123,6 @@ def test_what_is_wrong_with_a_request_is_a_sentence(
     assert reply.json() == {"error": sentence}
 
 
-def test_a_method_that_is_not_taken(client: TestClient) -> None:
-    reply = client.delete("/runs.json")
-    assert reply.status_code == 405
-    assert set(reply.json()) == {"error"}
-
-
 def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path: Path) -> None:
     name = "x'\"><img src=x onerror=alert(1)>&amp;"
     row = {"name": HOSTILE, "about": HOSTILE, "recall": 0.5, "correct": 1, "total": 2}
@@ -144,9 +135,7 @@ def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path: Path) -> None
     point = {"phase": HOSTILE, "step": 1, "loss": 1.0, "seconds": 1.0, "progress": 0.1}
     (folder / "metrics.jsonl").write_text(json.dumps(point) + "\n")
     (folder / "model.safetensors").write_bytes(b"no weights")
-    client = TestClient(
-        create_app(tmp_path), base_url="http://127.0.0.1", raise_server_exceptions=False
-    )
+    client = TestClient(create_app(tmp_path), base_url=LOCAL, raise_server_exceptions=False)
     for path, key in (("/runs", None), ("/run", "name"), ("/compare", "run"), ("/report", "run"),
                       ("/ask", "run"), ("/inside", "run")):  # fmt: skip
         page = client.get(path, params={key: name} if key else None, headers=PAGE)

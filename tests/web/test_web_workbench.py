@@ -6,13 +6,12 @@ from statistics import mean, stdev
 
 import pytest
 from starlette.testclient import TestClient
+from web_samples import PAGE
 
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.web.bench import Setting, draw_length, work_out
 from wherefrom.web.chapters import CHAPTERS, Chapter
-
-PAGE = {"Accept": "text/html"}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.problem)

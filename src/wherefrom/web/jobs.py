@@ -79,7 +79,7 @@ class Trainings:
             os.kill(known["pid"], signal.SIGINT)
             record = self.index.read_object(self._file(name))
             write_json(self._file(name), {**record, "stopping": True})
-            return self._state(name)
+            return self.state(name) or record
 
     def state(self, name: str) -> Record | None:
         """The state of the training of this run, or None if the page did not start it."""
@@ -109,19 +109,17 @@ class Trainings:
         found = [state for name in names if (state := self.state(name))]
         return sorted(found, key=lambda state: (not state["running"], -state["since"]))
 
-    def running(self) -> list[str]:
-        """Names of trainings in progress, once none is halfway started."""
+    def close(self) -> list[str]:
+        """The names of trainings that go on, once none is halfway started."""
         with self._lock:
-            return self._running()
-
-    def _running(self) -> list[str]:
-        return [state["name"] for state in self.all() if state["running"]]
+            return [state["name"] for state in self.all() if state["running"]]
 
     def _launch(self, request: TrainingRequest, *, resume: bool) -> Record:
-        if running := self._running():
+        running = next((state for state in self.all() if state["running"]), None)
+        if running is not None:
             raise UserError(
-                f'"{running[0]}" is training; one training at a time is enough for one machine: '
-                "wait for it, or stop it first."
+                f'"{running["name"]}" is training; one training at a time is enough for one '
+                "machine: wait for it, or stop it first."
             )
         command = self.compose(request) + ["--resume"] * resume
         make_folder(self._folder)
@@ -147,7 +145,7 @@ class Trainings:
         }
         write_json(self._file(request.name), record)
         self.index.refresh()
-        return self._state(request.name)
+        return self.state(request.name) or record
 
     def compose(self, request: TrainingRequest) -> list[str]:
         """The words of `wherefrom study` for a request, or UserError for what it does not take."""
@@ -188,11 +186,6 @@ class Trainings:
             }
         except (KeyError, TypeError, ValueError, ValidationError):
             return None
-
-    def _state(self, name: str) -> Record:
-        state = self.state(name)
-        assert state is not None
-        return state
 
     def _file(self, name: str) -> Path:
         return self._folder / f"{name}.json"

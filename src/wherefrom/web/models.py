@@ -88,10 +88,9 @@ class BatchQueue(Generic[Q, A]):
         self._threads = threads
         self._most_waiting = waiting
         self._together = together
-        self._free = lanes
+        self._lanes = self._free = lanes
         self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
-        self._scheduled = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None] | None] = set()
 
     async def ask(self, question: Q) -> A:
         """The answer to one question, or BusyError."""
@@ -99,34 +98,27 @@ class BatchQueue(Generic[Q, A]):
             raise BusyError
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
-        self._schedule(LINGER)
+        if len(self._tasks) < self._lanes:
+            self._tasks.add(asyncio.create_task(self._answer_waiting()))
         return await future
 
-    def _schedule(self, delay: float) -> None:
-        if self._free and self._waiting and not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_later(delay, self._send_batches)
-
-    def _send_batches(self) -> None:
-        self._scheduled = False
-        while self._free and self._waiting:
-            size = min(self._together, -(-len(self._waiting) // self._free))
-            batch, self._waiting = self._waiting[:size], self._waiting[size:]
-            self._free -= 1
-            task = asyncio.create_task(self._work(batch))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _work(self, batch: list[tuple[Q, asyncio.Future[A]]]) -> None:
+    async def _answer_waiting(self) -> None:
+        """One lane, until nobody waits."""
         try:
-            await self._answer_batch([pair for pair in batch if not pair[1].done()])
+            await asyncio.sleep(LINGER)
+            while self._waiting:
+                size = min(self._together, -(-len(self._waiting) // self._free))
+                batch, self._waiting = self._waiting[:size], self._waiting[size:]
+                self._free -= 1
+                try:
+                    if asking := [pair for pair in batch if not pair[1].done()]:
+                        await self._answer_batch(asking)
+                finally:
+                    self._free += 1
         finally:
-            self._free += 1
-            self._schedule(0.0 if len(self._waiting) >= self._together else LINGER)
+            self._tasks.discard(asyncio.current_task())
 
     async def _answer_batch(self, batch: list[tuple[Q, asyncio.Future[A]]]) -> None:
-        if not batch:
-            return
         loop, questions = asyncio.get_running_loop(), [question for question, _ in batch]
         try:
             answers = await loop.run_in_executor(self._threads, self._answer, questions)

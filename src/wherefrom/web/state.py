@@ -28,7 +28,7 @@ class Site:
         """Take no more work; the names of trainings that go on without this server."""
         for pool in (self.models, self.computing, self.reading):
             pool.close()
-        return self.trainings.running()
+        return self.trainings.close()
 
 
 def site_of(request: Request) -> Site:

@@ -97,7 +97,7 @@ def history_of(request: Request) -> deque[Record]:
     visitor = getattr(request.state, "visitor", None) or request.cookies.get("visitor") or ""
     if visitor not in histories:
         if request.url.path.endswith(".json"):
-            return deque()
+            return deque(maxlen=0)  # a program is no visitor: nothing is kept
         visitor = request.state.visitor = secrets.token_urlsafe(16)
         histories[visitor] = deque(maxlen=MOST_REMEMBERED)
         while len(histories) > MOST_VISITORS:
