@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from unittest import mock
 
@@ -58,6 +59,8 @@ def test_under_a_tenth_of_the_tokens_is_padding_and_padding_weighs_nothing(size)
     real = sum(int((part.ids != PAD).sum()) for batch in made for part in batch.parts)
     assert sum(batch.tokens for batch in made) == real
     assert 1 - real / sum(batch.padded for batch in made) < 0.1
+    longest = [max(part.ids.shape[1] for part in batch.parts) for batch in made]
+    assert longest not in (sorted(longest), sorted(longest, reverse=True))
     for batch in made[:3]:
         total = 0.0
         for part in batch.parts:
@@ -111,6 +114,8 @@ def test_every_record_is_seen_once_before_any_is_seen_twice(size):
             seen += np.bincount(visits(pool, tag), minlength=count)
             assert seen.max() - seen.min() <= 1
         assert seen.min() >= 1
+        twice, other = (Counter(visits(s.pool(0), tag)) for s in (the_stream, stream(size, (8,))))
+        assert twice != other  # which ones come first is drawn
 
 
 def test_an_epoch_is_as_many_examples_as_show_every_record_of_the_largest_source():

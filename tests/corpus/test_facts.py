@@ -15,8 +15,9 @@ from wherefrom.corpus.facts import FEWEST, Spelling, facts_of, find_facts, learn
 from wherefrom.corpus.facts import weigh_facts as weigh
 from wherefrom.corpus.questions import Question
 
+COUNTS = {"he": 50, "born": 50, "the": 90, "in": 90, "she": 40, "He": 9, "Oslo": 3}
 USUAL = Spelling(
-    counts=Counter({"he": 50, "born": 50, "the": 90, "in": 90, "she": 40, "He": 9, "Oslo": 3}),
+    counts=Counter(COUNTS | {"Music": 8, "music": 2, "Spring": 8, "spring": 1}),
     connectors=frozenset({"of", "de", "and"}),
 )
 
@@ -32,6 +33,7 @@ USUAL = Spelling(
         ("Ann Lee. He met Bo, then Cy.", ["Bo", "Cy"]),
         ("Ann Lee. Born in Oslo.", ["Oslo"]),
         ("Ann Lee. Oslo was home.", ["Oslo"]),
+        ("Ann Lee. Music was hers. Spring came.", ["Spring"]),  # in lower case more than 1 in 8
         ("Ann Lee. Ann met Lee and Ann Lee in Łódź.", ["Łódź"]),
         ("Ann Lee. Ann Berg was another.", ["Ann Berg"]),
         ("Ann Lee. He met O'Brien-Smith there.", ["O'Brien-Smith"]),

@@ -11,6 +11,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 from statistics import mean
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -159,47 +160,58 @@ def test_the_files_load_and_agree_with_the_facts(tmp_path: Path) -> None:
         assert [(q.subject, q.answer) for q in asked.questions] == true
 
 
-def test_a_world_replaces_a_world_and_nothing_else(tmp_path: Path) -> None:
+def test_a_world_replaces_a_world_and_leaves_the_rest(tmp_path: Path) -> None:
     write_world(make_world(20, 0), tmp_path / "w")
     (tmp_path / "w" / "notes").write_text("mine")
     write_world(make_world(25, 0), tmp_path / "w")
     assert len((tmp_path / "w" / "facts.jsonl").read_text("utf-8").splitlines()) == 25
     assert sorted(p.name for p in (tmp_path / "w").iterdir()) == sorted([*FILES, "notes"])
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "documents.txt").write_text("Ann. My own corpus.")
-    with pytest.raises(UserError, match="holds no world"):
-        write_world(make_world(20, 0), mine)
-    assert [path.name for path in mine.iterdir()] == ["documents.txt"]
-    assert (mine / "documents.txt").read_text() == "Ann. My own corpus."
     crashed = tmp_path / "crashed"
     crashed.mkdir()
     (crashed / ".facts.jsonl.0a1b2c").write_text("left by a kill before any file was whole")
     assert write_world(make_world(20, 0), crashed) == crashed
 
 
-@pytest.mark.parametrize("full_at", [1, 3, 5])
 def test_a_failed_write_keeps_the_old_world(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full_at: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_world(make_world(20, 0), tmp_path / "w")
-    before, calls = digest(folder), []
-
-    def full(handle: int) -> None:
-        calls.append(handle)
-        if len(calls) == full_at:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    before = digest(folder)
+    failing = mock.Mock(side_effect=[None, None, OSError(28, "No space left on device")])
+    monkeypatch.setattr(os, "fsync", failing)  # at the third of five files
     with pytest.raises(UserError, match="No space left on device"):
         write_world(make_world(30, 1), folder)
     assert digest(folder) == before
 
 
-@pytest.mark.parametrize("people", [-1, 0, 19, 1_000_001])
-def test_too_few_or_too_many_people_are_refused(people: int) -> None:
-    with pytest.raises(UserError, match="20 to 1,000,000 people"):
-        make_world(people, 0)
+def test_the_command_writes_a_world_and_shows_its_summary(tmp_path: Path, command) -> None:
+    out = tmp_path / "world"
+    done = command("world", "--people", 100, "--seed", 3, "--out", out, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == summarize_world(make_world(100, 3)) | {"out": str(out)}
+    table = command("world", "--people", 100, "--seed", 3, "--out", out)
+    assert "68 / 17 / 15" in table.out
+    assert "written to" in table.err
+
+
+@pytest.mark.parametrize(
+    ("people", "out", "sentence"),
+    [
+        *((people, "new", "20 to 1,000,000 people") for people in (-1, 19, 1_000_001)),
+        (20, ".", "holds no world (it holds file)"),
+        (20, "file", "is a file; a folder"),
+        (20, "file/deeper", "cannot be made"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    tmp_path: Path, command, people: int, out: str, sentence: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    done = command("world", "--people", people, "--out", tmp_path / out)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert done.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(
