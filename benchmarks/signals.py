@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subjects
-from wherefrom.provenance.confidence.calibration import out_of_fold
+from wherefrom.provenance.confidence.calibration import fit_calibration
 from wherefrom.provenance.confidence.fit import (
     Confidence,
     is_right,
@@ -66,7 +66,11 @@ def judge_sets(columns: dict[str, Floats], right: Bools) -> None:
     for name, signals in {**SETS, "all": tuple(columns)}.items():
         used = {each: columns[each] for each in signals if np.isfinite(columns[each]).any()}
         signs = {each: SIGNALS[each].sign for each in used}
-        deals = [out_of_fold(used, right, signs=signs, seed=seed) for seed in range(DEALS)]
+        fits = [
+            fit_calibration(used, right, signs=signs, bend=False, seed=seed)
+            for seed in range(DEALS)
+        ]
+        deals = [fitted.held_out for fitted in fits]
         measures = {
             "log_loss": log_loss,
             "auroc": auroc,

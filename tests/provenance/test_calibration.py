@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -21,7 +19,6 @@ from wherefrom.provenance.confidence.calibration import (
     Calibration,
     Curve,
     fit_calibration,
-    out_of_fold,
     sigmoid,
 )
 from wherefrom.provenance.judging import metrics
@@ -65,7 +62,7 @@ def test_weights_agree_with_scikit_learn_also_where_rows_count_for_more(strength
     table = rng.normal(size=(211, 5))
     right = rng.random(211) < sigmoid(table[:, 0] - table[:, 1])
     for counts in (np.ones(211), rng.uniform(0.2, 3, 211)):
-        ours = logistic.fit_logistic(table, right, strength=strength, counts=counts)
+        ours = logistic.fit_logistic(table, right, np.zeros(5, dtype=int), counts, strength)
         theirs = LogisticRegression(C=1 / strength, tol=1e-10, max_iter=10_000)
         theirs.fit(table, right, sample_weight=counts)
         assert ours == pytest.approx([*theirs.coef_[0], theirs.intercept_[0]], abs=1e-4)
@@ -159,14 +156,6 @@ def test_a_record_that_was_tampered_with_is_refused(fitted, change, word):
         TypeAdapter(Calibration).validate_python(asdict(fitted) | change)
 
 
-def test_asking_needs_numpy_alone():
-    code = (
-        "import sys, wherefrom.provenance.confidence.calibration;"
-        "assert not {'scipy', 'sklearn', 'torch'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_a_missing_value_counts_as_the_mean_and_one_beyond_as_the_strongest_seen(fitted):
     signals, _, _ = logistic_subjects(7, 10)
     first = next(s for s in fitted.signals if s.name == "signal0")
@@ -183,17 +172,6 @@ def test_a_missing_value_counts_as_the_mean_and_one_beyond_as_the_strongest_seen
     assert (unknown == fitted.probability(signals)).all()
 
 
-def test_missing_often_has_a_weight_of_its_own():
-    signals, right, _ = logistic_subjects(400, 11)
-    hidden = np.where(right, signals["signal3"], np.nan)  # missing only for the wrong
-    calibration = fit(signals | {"signal3": hidden}, right)
-    numbers = next(signal for signal in calibration.signals if signal.name == "signal3")
-    assert numbers.missing_weight < -1
-    without = calibration.probability(signals | {"signal3": np.full(400, np.nan)})
-    average = calibration.probability(signals | {"signal3": np.full(400, numbers.mean)})
-    assert without.mean() < average.mean() - 0.1
-
-
 @settings(max_examples=25)
 @given(st.lists(st.floats(), min_size=1, max_size=5))
 def test_any_number_gets_a_probability(fitted, values):
@@ -207,7 +185,6 @@ def test_a_signal_that_says_nothing_is_left_out():
         "constant": np.ones(100),
         "absent": np.full(100, np.nan),
         "rounding": 0.1 + 1e-17 * np.arange(100),
-        "beyond": np.where(right, 1e300, -1e300),
     }
     assert {s.name for s in fit(signals | idle, right).signals} == set(signals)
     assert "no signal that varies" in fit(idle, right).note
@@ -220,7 +197,6 @@ def test_one_kind_of_answers_gives_one_probability_and_a_note(all_right):
     calibration = fit(signals, right)
     assert calibration.probability(signals) == pytest.approx(np.full(60, share))
     assert "too few" in calibration.note
-    assert out_of_fold(signals, right, seed=0) == pytest.approx(np.full(60, share), abs=0.01)
 
 
 def test_held_out_is_blind_to_the_own_grade():
@@ -230,55 +206,41 @@ def test_held_out_is_blind_to_the_own_grade():
     right = rng.random(200) < 0.5
     found = fit_calibration(signals, right, seed=0)
     inside = found.calibration.probability(signals)
+    assert metrics.auroc(Answers(found.held_out, right)).value < 0.58
     assert metrics.auroc(Answers(inside, right)).value > 0.58
-    for honest in (out_of_fold(signals, right, seed=0), found.held_out):
-        assert metrics.auroc(Answers(honest, right)).value < 0.58
-
-
-def test_held_out_confidences_are_near_those_that_will_be_asked_for():
+    # and yet near what will be said when asked
     signals, right = remembering_subjects(400, 19)
     found = fit_calibration(signals, right, seed=0)
     difference = np.abs(found.held_out - found.calibration.probability(signals))
     assert 0 < difference.mean() < 0.02
 
 
-def test_folds_spread_the_right_evenly():
-    rng = np.random.default_rng(16)
-    right = rng.random(151) < 0.3
-    folds = logistic.assign_folds(right, rng)
+def test_folds_spread_the_right_evenly_and_a_penalty_is_chosen_by_all_that_rows_stand_for():
+    rng = np.random.default_rng(3)
+    table, right = rng.normal(size=(151, 3)), rng.random(151) < 0.3
+    folds, free = logistic.assign_folds(right, rng), np.zeros(3, dtype=int)
     for rows in (right, ~right):
         sizes = np.bincount(folds[rows], minlength=5)
         assert sizes.max() - sizes.min() <= 1
-
-
-def test_a_row_that_counts_twice_acts_as_two_rows_and_moves_the_mix():
-    rng = np.random.default_rng(1)
-    signals, right = remembering_subjects(80, 1)
-    signals["signal1"][::7] = np.nan
-    counts = rng.integers(1, 4, size=80)
-    again = np.repeat(np.arange(80), counts)
-    weighed = fit(signals, right, counts=counts)
-    repeated = fit({name: column[again] for name, column in signals.items()}, right[again])
-    for one, other in zip(weighed.signals, repeated.signals, strict=True):
-        assert (one.mean, one.scale) == pytest.approx((other.mean, other.scale))
-    fewer_right = np.where(right, 0.1, 1.0)
-    mixed = fit(signals, right, counts=fewer_right)
-    mean = np.average(mixed.probability(signals), weights=fewer_right)
-    assert mean == pytest.approx((fewer_right @ right) / fewer_right.sum(), abs=0.05)
-    assert mixed.probability(signals).mean() < fit(signals, right).probability(signals).mean() - 0.1
-
-
-def test_choosing_a_penalty_counts_rows_as_often_as_they_stand():
-    rng = np.random.default_rng(3)
-    table, right = rng.normal(size=(80, 3)), rng.random(80) < 0.6
-    counts, folds, free = rng.integers(1, 4, size=80), np.arange(80) % 5, np.zeros(3, dtype=int)
-    again = np.repeat(np.arange(80), counts)
+    counts = rng.integers(1, 4, size=151)
+    again = np.repeat(np.arange(151), counts)
     strength, logits = logistic.choose_strength(table, right, folds, free, counts.astype(float))
     same, others = logistic.choose_strength(
         table[again], right[again], folds[again], free, np.ones(again.size)
     )
     assert strength == same
-    assert logits[again] == pytest.approx(others, abs=1e-2)
+    assert logits[again] == pytest.approx(others, abs=1e-3)
+
+
+def test_counts_move_the_mix():
+    signals, right = remembering_subjects(80, 1)
+    fewer_right = np.where(right, 0.1, 1.0)
+    mixed = fit(signals, right, counts=fewer_right)
+    mean = np.average(mixed.probability(signals), weights=fewer_right)
+    assert mean == pytest.approx((fewer_right @ right) / fewer_right.sum(), abs=0.05)
+    assert mixed.probability(signals).mean() < fit(signals, right).probability(signals).mean() - 0.1
+    average = np.average(signals["signal0"], weights=fewer_right)
+    assert mixed.signals[0].mean == pytest.approx(average)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,6 @@ def test_the_judged_take_no_part_and_invented_subjects_are_always_wrong(fitted: 
     confidence, asked = fitted.confidence, fitted.subjects[:-1]
     correct = np.array(confidence.correct)
     assert correct.size == len(asked) == len(NAMES) + len(UNSEEN)
-    assert confidence.assumed_unseen == len(UNSEEN) / len(asked)
     assert not correct[len(NAMES) :].any()
     assert correct[: len(NAMES)].mean() > 0.8  # else the rest shows nothing
     without = fit(fitted.run, fitted.evidence, asked)
@@ -158,7 +157,7 @@ def test_what_is_stored_gives_the_same_numbers_to_the_bit(fitted: Fitted, tmp_pa
     record = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in the file"))
     assert record["weights_sha256"] == fitted.run.info["sha256"]
     loaded = load_confidence(load_run(fitted.run.folder))
-    for name in ("internal", "checked", "correct", "notes", "signal_state", "assumed_unseen"):
+    for name in ("internal", "checked", "correct", "notes", "signal_state"):
         assert getattr(loaded, name) == getattr(fitted.confidence, name), name
     questions, subjects = ["Where was Ada Moe born?", "Where was Hal Moe born?"], ["Ada Moe", "x"]
     before = fitted.confidence.reader.read(questions, subjects)
@@ -224,17 +223,14 @@ def test_few_subjects_all_get_one_probability_and_a_sentence(
         fit(fitted.run, fitted.evidence, fitted.subjects[-1:])
 
 
-def test_right_is_the_exact_answer_blanks_aside() -> None:
-    known = ask("Ada Moe", JUDGED, "dev", "Rome", seen=True)
-    invented = ask("Hal Moe", CALIBRATION, INVENTED, None, seen=False)
-    assert is_right(" Rome ", known)
-    assert not is_right("rome", known)
+def test_grades_and_evidence_as_numbers(fitted: Fitted) -> None:
+    known, invented = fitted.subjects[0], fitted.subjects[-2]
+    right = place_of("Ada Moe")
+    assert is_right(f" {right} ", known)
+    assert not is_right(right.lower(), known)
     assert not is_right("", invented)
-
-
-def test_evidence_as_numbers(fitted: Fitted) -> None:
-    wrong = next(place for place in PLACES if place != place_of("Ada Moe"))
-    names, said = ["Ada Moe", "Ada Moe", "Hal Moe"], [place_of("Ada Moe"), wrong, wrong]
+    wrong = next(place for place in PLACES if place != right)
+    names, said = ["Ada Moe", "Ada Moe", "Hal Moe"], [right, wrong, wrong]
     support = find_support(fitted.evidence, names, said, PLACES)
     columns = {name: column.tolist() for name, column in evidence_columns(support).items()}
     assert columns == {"seen": [1, 1, 0], "states_answer": [1, 0, 0], "states_other": [0, 1, 0]}
@@ -247,18 +243,12 @@ def refusal(folder: Path) -> str:
     return str(caught.value)
 
 
-def test_a_file_that_is_missing_or_of_other_weights_is_refused(folder: Path) -> None:
-    record = json.loads((folder / CALIBRATED).read_text("utf-8"))
-    write_json(folder / CALIBRATED, {**record, "weights_sha256": "0" * 64})
-    assert "fitted for other weights than the run has" in refusal(folder)
-    (folder / CALIBRATED).unlink()
-    assert "was not made by `wherefrom study`" in refusal(folder)
-
-
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"version": 7}'])
 def test_what_is_no_calibration_is_refused(folder: Path, content: str) -> None:
     (folder / CALIBRATED).write_text(content)
     assert CALIBRATED in refusal(folder)
+    (folder / CALIBRATED).unlink()
+    assert "was not made by `wherefrom study`" in refusal(folder)
 
 
 @pytest.mark.parametrize("part", ["reader", "internal", "checked", "correct", "notes"])
@@ -272,8 +262,9 @@ def test_a_broken_part_is_refused(folder: Path, part: str, value: object) -> Non
         assert f"{CALIBRATED} is broken" in refusal(folder)
 
 
-def test_known_answers_of_another_run_are_refused(folder: Path) -> None:
+def test_what_is_of_another_run_is_refused(folder: Path) -> None:
     record = json.loads((folder / CALIBRATED).read_text("utf-8"))
-    record["reader"]["countries"] = []
-    write_json(folder / CALIBRATED, record)
-    assert "is broken" in refusal(folder)
+    write_json(folder / CALIBRATED, record | {"reader": record["reader"] | {"countries": []}})
+    assert "known answers are not those of the run" in refusal(folder)
+    write_json(folder / CALIBRATED, record | {"weights_sha256": "0" * 64})
+    assert "fitted for other weights than the run has" in refusal(folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -71,11 +69,7 @@ def test_the_guarantee_fails_no_more_often_than_it_says(always_false):
 
 
 def test_the_choice_agrees_with_mapie():
-    """Same grid, same order, same exact tails; mapie's controller may count one wrong too many.
-
-    It finds the wrong answers again as ceil(given * share), which in floating point is at times
-    one more than there are: so its own choice is ours or a little more careful.
-    """
+    """Same grid, same order, same exact tails."""
     control = pytest.importorskip("mapie.risk_control")
     methods = pytest.importorskip("mapie.risk_control.methods")
     guaranteed = 0
@@ -84,31 +78,13 @@ def test_the_choice_agrees_with_mapie():
         some, bad = guarantee.counts_at(Answers(confidence, right), guarantee.GRID)
         tested = some >= guarantee.starting_count(500, 0.05, 0.05)  # mapie starts where it is told
         grid, some, bad = guarantee.GRID[tested], some[tested], bad[tested]
-        found = guarantee_threshold(confidence, right).threshold
-
-        share = np.maximum(bad / some - 1e-12, 0)  # so that the ceiling finds the count again
+        share = np.maximum(bad / some - 1e-12, 0)  # so that its ceiling finds the count again
         theirs = methods.compute_hoeffding_bentkus_p_value(share, some, np.array([0.05]), True)
         assert theirs[:, 0] == pytest.approx(guarantee.tail(bad, some, 0.05), abs=1e-6)
         passed = control.control_fwer(theirs[:, 0], 0.05, "fixed_sequence")
+        found = guarantee_threshold(confidence, right).threshold
         assert found == (grid[passed].min() if len(passed) else None)
-
-        controller = control.BinaryClassificationController(
-            predict_function=lambda column: np.stack([1 - column[:, 0], column[:, 0]], axis=1),
-            risk="precision",
-            target_level=0.95,
-            confidence_level=0.95,
-            list_predict_params=grid,
-            fwer_method="fixed_sequence",
-        )
-        with warnings.catch_warnings():
-            # it warns that the share wrong does not fall steadily here, which costs power alone
-            warnings.filterwarnings("ignore", "Fixed sequence testing requires", UserWarning)
-            warnings.filterwarnings("ignore", "No predict parameters were found", UserWarning)
-            controller.calibrate(confidence[:, None], right.astype(int))
-        valid = np.asarray(controller.valid_predict_params, dtype=float)
-        if valid.size:
-            guaranteed += 1
-            assert found <= valid.min()
+        guaranteed += found is not None
     assert guaranteed >= 2
 
 

@@ -22,7 +22,7 @@ from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
 from wherefrom.provenance.signals.names import encode_names, encode_words, learn_contexts
-from wherefrom.provenance.signals.reader import LEAST, SIGNALS, SignalReader, choose_signals
+from wherefrom.provenance.signals.reader import LEAST, SIGNALS, SignalReader
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
 
@@ -133,7 +133,7 @@ def test_given_answers_are_scored_instead_of_the_greedy_ones():
     odd = reader.read(QUESTIONS, NAMES, answers=["Žilina"] * 6)  # letters that it cannot say
     assert (odd.columns["log_probability"] < -100).all()
     with pytest.raises(UserError, match=r"entropi.*entropy"):
-        choose_signals(["entropi"])
+        reader.read(QUESTIONS, NAMES, only=["entropi"])
 
 
 @KINDS
@@ -261,11 +261,15 @@ def test_names_and_words_are_cut_as_the_documents_are():
         [name] = encode_names(tokens, ["Ada Moe"])
         whole = tokens.encode(line)
         assert [*name, *words[:-2]] == whole[: len(name) + len(words) - 2]
-        assert encode_words(tokens, "") == [MASK, MASK]
+        assert encode_words(tokens, "") == [
+            *whole[len(name) :][: tokens.kind == "chars"],
+            MASK,
+            MASK,
+        ]
     letters = Tokenizer.of_characters([line])
     assert [bool(ids) for ids in encode_names(letters, ["Ž", "Ada Moe", ""])] == [
         False,
         True,
         False,
     ]
-    assert encode_words(letters, "Žijící v") == [MASK, MASK]
+    assert encode_words(letters, "Žijící v") == encode_words(letters, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,6 @@ from wherefrom.provenance.judging.metrics import Answers, Bools, Floats, as_flag
 RANKING = 0.05  # share of the sigmoid in a bent probability, which keeps the order of equals
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss
 FOLDS = 5
-OFTEN = 0.05  # a signal missing for at least this share gets a weight for being missing
 KNOTS = 50
 FEWEST = 20  # fewer subjects, or fewer than FEWEST_EACH right or wrong: no weights are fitted
 FEWEST_EACH = 5
@@ -54,7 +53,7 @@ class Curve:
 class SignalWeight:
     """One signal's numbers: value -> within [low, high] -> (value - mean) / scale -> * weight.
 
-    A missing value counts as the mean, plus `missing_weight`.
+    A missing value counts as the mean.
     """
 
     name: str
@@ -63,7 +62,6 @@ class SignalWeight:
     low: Number
     high: Number
     weight: Number = 0.0
-    missing_weight: Number = 0.0
 
     def scaled(self, values: Floats) -> Floats:
         kept = np.clip(np.where(np.isnan(values), self.mean, values), self.low, self.high)
@@ -92,8 +90,7 @@ class Calibration:
         logits = np.full(rows, self.intercept)
         for signal in self.signals:
             values = columns.get(signal.name, np.full(rows, np.nan))
-            scaled = signal.scaled(values) * signal.weight
-            logits = logits + np.where(np.isnan(values), signal.missing_weight, scaled)
+            logits = logits + signal.scaled(values) * signal.weight
         return self.curve.bend(logits)
 
 
@@ -123,57 +120,43 @@ def fit_calibration(
     `counts` is how many subjects each row stands for: a row that counts 2 acts as two rows would.
     Without `bend` there is no curve.
     """
-    columns, right, many = _check(signals, correct, counts)
-    usable = {name: column for name, column in columns.items() if _tells_something(column)}
-    fewer = min(int(right.sum()), int((~right).sum()))
+    columns, right = _columns(signals), as_flags(correct, "correct")
+    rows = next(iter(columns.values())).shape
+    many = np.ones(rows) if counts is None else np.asarray(counts, dtype=np.float64)
+    if not (right.shape == many.shape == rows and (many > 0).all()):
+        raise UserError(f"each of {rows[0]} subjects needs a grade and a count above 0.")
+    total, fewer = int(right.sum()), min(int(right.sum()), int((~right).sum()))
+    usable = {name: column for name, column in columns.items() if _varies(column)}
     if right.size < FEWEST or fewer < FEWEST_EACH or not usable:
+        share = (float(many @ right) + 1) / (float(many.sum()) + 2)
         why = "too few right or wrong answers" if usable else "no signal that varies"
-        same = _constant(right, many, why)
+        same = Calibration(
+            signals=(),
+            intercept=float(np.log(share / (1 - share))),
+            strength=0.0,
+            subjects=right.size,
+            right=total,
+            note=f"{total} of {right.size} calibration answers are right: {why} to fit weights on, "
+            "so that all get the same probability.",
+        )
         return FittedCalibration(same, same.probability(columns))
 
     weights = [_measure(name, values, many) for name, values in usable.items()]
-    often = {
-        name: np.isnan(values).astype(np.float64)
-        for name, values in usable.items()
-        if OFTEN <= np.average(np.isnan(values), weights=many) <= 1 - OFTEN
-    }
-    scaled = [each.scaled(usable[each.name]) for each in weights]
-    table = np.stack([*scaled, *often.values()], axis=1)
-    held = np.array([(signs or {}).get(name, 0) for name in usable] + [0] * len(often))
+    table = np.stack([each.scaled(usable[each.name]) for each in weights], axis=1)
+    held = np.array([(signs or {}).get(name, 0) for name in usable])
     folds = assign_folds(right, np.random.default_rng(seed))
     strength, held_out = choose_strength(table, right, folds, held, many)
-    beta = fit_logistic(table, right, strength=strength, signs=held, counts=many)
-    missing = dict(zip(often, beta[len(weights) :], strict=False))
-    fitted = tuple(
-        replace(each, weight=float(value), missing_weight=float(missing.get(each.name, 0.0)))
-        for each, value in zip(weights, beta, strict=False)
-    )
+    *fitted, intercept = fit_logistic(table, right, held, many, strength).tolist()
+    pairs = zip(weights, fitted, strict=True)
     calibration = Calibration(
-        signals=fitted,
-        intercept=float(beta[-1]),
+        signals=tuple(replace(each, weight=value) for each, value in pairs),
+        intercept=intercept,
         curve=choose_curve(held_out, right, folds, many) if bend else Curve(),
         strength=strength,
         subjects=right.size,
-        right=int(right.sum()),
+        right=total,
     )
     return FittedCalibration(calibration, calibration.curve.bend(held_out))
-
-
-def out_of_fold(
-    signals: Mapping[str, ArrayLike], correct: ArrayLike, *, signs: Signs | None = None, seed: int
-) -> Floats:
-    """Each subject's probability by a calibration fitted, all steps of it, without that subject.
-
-    For judging the calibration on its own subjects; for a threshold take `held_out`.
-    """
-    columns, right, _ = _check(signals, correct, None)
-    folds = assign_folds(right, np.random.default_rng([seed, 1]))
-    probability = np.empty(right.size)
-    for out in (folds == fold for fold in np.unique(folds)):
-        kept = {name: column[~out] for name, column in columns.items()}
-        fitted = fit_calibration(kept, right[~out], signs=signs, seed=seed).calibration
-        probability[out] = fitted.probability({n: column[out] for n, column in columns.items()})
-    return probability
 
 
 def sigmoid(logits: Floats) -> Floats:
@@ -183,45 +166,29 @@ def sigmoid(logits: Floats) -> Floats:
 
 
 def fit_logistic(
-    columns: Floats,
-    targets: ArrayLike,
-    *,
-    strength: float,
-    signs: NDArray[np.int_] | None = None,
-    start: Floats | None = None,
-    exact: bool = True,
-    counts: Floats | None = None,
+    columns: Floats, targets: ArrayLike, signs: NDArray[np.int_], counts: Floats, strength: float
 ) -> Floats:
     """Weights and, last, the intercept: minimise summed log loss + strength / 2 * |weights|^2.
 
-    columns (n, d), targets (n); a sign of +1 or -1 holds the weight on that side of zero, which
-    scikit-learn's LogisticRegression cannot: with few subjects, alike signals else get weights of
-    the wrong sign. The intercept is free and not penalised. Not exact is good enough to compare
-    penalties.
+    columns (n, d), targets (n), signs (d): +1 or -1 holds the weight on that side of zero, which
+    scikit-learn's LogisticRegression cannot: with few subjects, signals that resemble each other
+    would get weights of the wrong sign. The intercept is free and not penalised.
     """
     from scipy.optimize import minimize
 
-    held = np.zeros(columns.shape[1], dtype=int) if signs is None else signs
     goal = np.asarray(targets, dtype=np.float64)
-    many = np.ones(goal.size) if counts is None else counts
-    bounds = [(0.0 if s > 0 else None, 0.0 if s < 0 else None) for s in held] + [(None, None)]
+    bounds = [(0.0 if s > 0 else None, 0.0 if s < 0 else None) for s in signs] + [(None, None)]
 
     def objective(beta: Floats) -> tuple[float, Floats]:
         logits = columns @ beta[:-1] + beta[-1]
-        loss = many @ (np.logaddexp(0.0, logits) - goal * logits)
-        error = many * (sigmoid(logits) - goal)
+        loss = counts @ (np.logaddexp(0.0, logits) - goal * logits)
+        error = counts * (sigmoid(logits) - goal)
         slope = np.append(columns.T @ error + strength * beta[:-1], error.sum())
         return float(loss + strength / 2 * beta[:-1] @ beta[:-1]), slope
 
-    begin = np.zeros(held.size + 1) if start is None else start
-    found = minimize(
-        objective,
-        begin,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": 500, **({"ftol": 1e-12, "gtol": 1e-7} if exact else {"ftol": 1e-8})},
-    )
+    start = np.zeros(signs.size + 1)
+    options: Any = {"maxiter": 500, "ftol": 1e-12, "gtol": 1e-7}
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return np.asarray(found.x, dtype=np.float64)
 
 
@@ -238,18 +205,9 @@ def choose_strength(
 ) -> tuple[float, Floats]:
     """The penalty with the least held-out log loss, and every row's held-out logit under it."""
     logits = np.empty((STRENGTHS.size, correct.size))
-    for out in (folds == fold for fold in np.unique(folds)):
-        beta = None
-        for at in reversed(range(STRENGTHS.size)):  # from the strongest, each starts the next
-            beta = fit_logistic(
-                columns[~out],
-                correct[~out],
-                strength=float(STRENGTHS[at]),
-                signs=signs,
-                start=beta,
-                exact=False,
-                counts=many[~out],
-            )
+    for out in (folds == fold for fold in range(FOLDS)):
+        for at, strength in enumerate(STRENGTHS):
+            beta = fit_logistic(columns[~out], correct[~out], signs, many[~out], strength)
             logits[at, out] = columns[out] @ beta[:-1] + beta[-1]
     losses = np.logaddexp(0.0, np.where(correct, -logits, logits)) @ many
     best = int(np.argmin(losses))
@@ -263,7 +221,7 @@ def choose_curve(logits: Floats, correct: Bools, folds: NDArray[np.int_], many: 
     calibration error does not rise.
     """
     curved = np.empty_like(logits)
-    for out in (folds == fold for fold in np.unique(folds)):
+    for out in (folds == fold for fold in range(FOLDS)):
         curved[out] = fit_curve(logits[~out], correct[~out], many[~out]).bend(logits[out])
     plain, bent = Answers(sigmoid(logits), correct), Answers(curved, correct)
     loss_falls = log_loss.values(bent, many[None]) < log_loss.values(plain, many[None])
@@ -301,28 +259,10 @@ def _columns(signals: Mapping[str, ArrayLike]) -> dict[str, Floats]:
     return columns
 
 
-def _check(
-    signals: Mapping[str, ArrayLike], correct: ArrayLike, counts: ArrayLike | None
-) -> tuple[dict[str, Floats], Bools, Floats]:
-    columns, right = _columns(signals), as_flags(correct, "correct")
-    rows = next(iter(columns.values())).shape
-    many = np.ones(rows) if counts is None else np.asarray(counts, dtype=np.float64)
-    if right.shape != rows:
-        raise UserError(f"there are signals for {rows[0]} subjects and grades for {right.size}.")
-    if many.shape != rows or not (np.isfinite(many) & (many > 0)).all():
-        raise UserError(f"each of {rows[0]} subjects must count for a number above 0.")
-    return columns, right, many
-
-
-def _tells_something(column: Floats) -> bool:
-    """A signal that is missing for all or the same for all can have no weight."""
+def _varies(column: Floats) -> bool:
+    """A signal that is missing for all or the same for all, but for rounding, has no weight."""
     finite = column[np.isfinite(column)]
-    if not finite.size:
-        return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = float(finite.std())
-    # a spread of rounding errors is none, and one beyond floating point cannot be divided by
-    return bool(1e-12 * np.abs(finite).max() < spread < np.inf) and spread > 1e-150
+    return finite.size > 0 and bool(np.ptp(finite) > 1e-12 * np.abs(finite).max())
 
 
 def _measure(name: str, values: Floats, counts: Floats) -> SignalWeight:
@@ -337,18 +277,3 @@ def _measure(name: str, values: Floats, counts: Floats) -> SignalWeight:
     scale = float(np.sqrt(np.average((finite - mean) ** 2, weights=many)))
     low, high = float(finite.min()), float(finite.max())
     return SignalWeight(name=name, mean=mean, scale=scale, low=low, high=high)
-
-
-def _constant(correct: Bools, counts: Floats, why: str) -> Calibration:
-    """One probability for all, (right + 1) / (subjects + 2), where no weights can be fitted."""
-    share = (float(counts @ correct) + 1) / (float(counts.sum()) + 2)
-    right, rows = int(correct.sum()), correct.size
-    return Calibration(
-        signals=(),
-        intercept=float(np.log(share / (1 - share))),
-        strength=0.0,
-        subjects=rows,
-        right=right,
-        note=f"{right} of {rows} calibration answers are right: {why} to fit weights on, so that"
-        " all get the same probability.",
-    )

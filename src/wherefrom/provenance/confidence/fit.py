@@ -56,15 +56,13 @@ class ConfidenceMode:
 class Confidence:
     """All that turns an answer of this run into a probability; calibration.json but for the run.
 
-    correct: whether the answer about each calibration subject is right. assumed_unseen: the share
-    of them that no document is about.
+    correct: whether the answer about each calibration subject is right.
     """
 
     run: InstanceOf[Run]
     internal: ConfidenceMode
     checked: ConfidenceMode
     correct: tuple[Annotated[bool, Field(strict=True)], ...]
-    assumed_unseen: Number
     notes: tuple[str, ...]
     weights_sha256: str
     subjects_sha256: str
@@ -109,7 +107,7 @@ def fit_confidence(
     subjects: Sequence[Subject],
     known_answers: Sequence[str],
     *,
-    names: Sequence[str] = (),
+    names: Sequence[str],
     contexts: Sequence[str] = (),
     seed: int,
     risk: float = 0.05,
@@ -119,11 +117,10 @@ def fit_confidence(
 ) -> Confidence:
     """Read the signals of the calibration subjects, and fit both modes on them.
 
-    `names` are those of the data, from which other first words are taken; the subjects' own if
-    not given. `contexts` are the words that lead to an answer in the text. Subjects for fitting
-    alone help to fit the weights, and count as many as there are of their kind in the
-    calibration, so that its mix stays; thresholds are guaranteed without them. `report` is called
-    with the number of subjects just done.
+    `names` are those of the data, from which other first words are taken; `contexts` the words
+    that lead to an answer in the text. Subjects for fitting alone help to fit the weights, and
+    count as many as there are of their kind in the calibration, so that its mix stays; thresholds
+    are guaranteed without them. `report` is called with the number of subjects just done.
     """
     asked = [one for one in subjects if one.role == CALIBRATION]
     if not asked:
@@ -132,8 +129,7 @@ def fit_confidence(
             "--set-aside 0.1 and another --out."
         )
     everyone, counts = with_spare_subjects(subjects)
-    known_names = list(names) or [one.subject for one in asked]
-    reader = SignalReader.prepare(run, known_answers, known_names, contexts=contexts, seed=seed)
+    reader = SignalReader.prepare(run, known_answers, names, contexts=contexts, seed=seed)
     reader, table, right = read_signals(reader, everyone, counts, seed=seed, report=report)
     support = find_support(evidence, table.subjects, table.answers, reader.known_answers)
 
@@ -157,7 +153,6 @@ def fit_confidence(
         run=run,
         **modes,
         correct=tuple(right[: len(asked)].tolist()),
-        assumed_unseen=sum(not one.seen for one in asked) / len(asked),
         notes=tuple(dict.fromkeys([*notes, *_note_on_names(everyone), *remarks])),
         weights_sha256=str(run.info["sha256"]),
         subjects_sha256=hash_subjects(subjects),

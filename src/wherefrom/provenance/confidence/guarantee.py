@@ -35,14 +35,14 @@ class Guarantee:
     """
 
     threshold: float | None
-    reason: str | None
+    reason: str | None = None
     risk: float
     delta: float
     subjects: int
     given: int
     wrong: int
-    bound: float | None
-    subjects_needed: int | None
+    bound: float | None = None
+    subjects_needed: int | None = None
     estimate: float | None = None
 
     @property
@@ -65,8 +65,8 @@ def guarantee_threshold(
     """The lowest threshold of the grid at which "at most `risk` wrong" holds with 1 - delta.
 
     One row per subject, with confidences by fits that the subject took no part in. Where nothing
-    can be guaranteed a threshold is estimated (`_estimate`); where too few answers are given for
-    that too, it is 1 - `risk` for a confidence that is a probability, else there is none.
+    can be guaranteed it is estimated: the lowest threshold with (wrong + 1) / (given + 2) within
+    the risk; where there is none, 1 - `risk` for a confidence that is a probability.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
@@ -74,36 +74,40 @@ def guarantee_threshold(
     if not (np.diff(grid) < 0).all():
         raise UserError("thresholds must be tested from the highest down, each once.")
     answers = Answers(confidence, correct)
+    subjects = len(answers)
     given, wrong = counts_at(answers, grid)
     chosen = None
-    for at in np.flatnonzero(given >= starting_count(len(answers), risk, delta)):
+    for at in np.flatnonzero(given >= starting_count(subjects, risk, delta)).tolist():
         if tail(wrong[at], given[at], risk) > delta:
             break
-        chosen = int(at)
-    needed, reason, bound, estimate = None, None, None, None
-    shown = chosen
-    if chosen is None:
-        needed = subjects_needed(given, wrong, len(answers), risk, delta)
-        shown = _estimate(given, wrong, risk)
-        if shown is not None:
-            estimate = float(grid[shown])
-        elif probability:
-            estimate = round(1 - risk, 6)
-    some, bad = (0, 0) if shown is None else (int(given[shown]), int(wrong[shown]))
-    if chosen is None:
-        why = _why_none(len(answers), risk, delta, needed)
-        reason = f"{why}; {_what_instead(estimate, risk, some, bad)}"
-    else:
-        bound = upper_bound(bad, some, delta)
+        chosen = at
+    if chosen is not None:
+        some, bad = int(given[chosen]), int(wrong[chosen])
+        return Guarantee(
+            threshold=float(grid[chosen]),
+            risk=risk,
+            delta=delta,
+            subjects=subjects,
+            given=some,
+            wrong=bad,
+            bound=upper_bound(bad, some, delta),
+        )
+    # one wrong answer more and one right one more than there were: so a handful of lucky answers
+    # estimates nothing
+    fits = np.flatnonzero(wrong + 1 <= risk * (given + 2))
+    some, bad = (int(given[fits[-1]]), int(wrong[fits[-1]])) if fits.size else (0, 0)
+    believed = round(1 - risk, 6) if probability else None
+    estimate = float(grid[fits[-1]]) if fits.size else believed
+    needed = subjects_needed(given, wrong, subjects, risk, delta)
+    why = _why_none(subjects, risk, delta, needed)
     return Guarantee(
-        threshold=None if chosen is None else float(grid[chosen]),
-        reason=reason,
+        threshold=None,
+        reason=f"{why}; {_what_instead(estimate, risk, some, bad)}",
         risk=risk,
         delta=delta,
-        subjects=len(answers),
+        subjects=subjects,
         given=some,
         wrong=bad,
-        bound=bound,
         subjects_needed=needed,
         estimate=estimate,
     )
@@ -167,16 +171,6 @@ def subjects_needed(
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     needed = math.ceil(float((high * subjects / some).min()))
     return needed if needed < MOST else None
-
-
-def _estimate(given: Counts, wrong: Counts, risk: float) -> int | None:
-    """Where in the grid the lowest threshold is with (wrong + 1) / (given + 2) within the risk.
-
-    One wrong answer more and one right one more than there were: so a handful of lucky answers
-    estimates nothing.
-    """
-    fits = np.flatnonzero(wrong + 1 <= risk * (given + 2))
-    return int(fits[-1]) if fits.size else None
 
 
 def _what_instead(estimate: float | None, risk: float, given: int, wrong: int) -> str:

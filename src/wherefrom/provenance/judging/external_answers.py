@@ -18,7 +18,6 @@ from wherefrom.provenance.confidence.calibration import (
     FEWEST,
     FEWEST_EACH,
     fit_calibration,
-    out_of_fold,
 )
 from wherefrom.provenance.judging.metrics import Bools, Floats
 from wherefrom.provenance.verdicts import REMEMBERED, Verdict
@@ -73,9 +72,8 @@ def calibrate_log_probabilities(
             f"{right.size} of the answers and states {int(right.sum())}, and it takes {FEWEST} "
             f"with {FEWEST_EACH} of either kind."
         )
-    known, signs = {GIVEN: given[fitting]}, {GIVEN: 1}
-    confidence[fitting] = out_of_fold(known, right, signs=signs, seed=0)
+    known = {GIVEN: given[fitting]}
+    fitted, confidence[fitting] = fit_calibration(known, right, signs={GIVEN: 1}, seed=0)
     if others.any():
-        fitted = fit_calibration(known, right, signs=signs, seed=0).calibration
         confidence[others] = fitted.probability({GIVEN: given[others]})
     return confidence, None

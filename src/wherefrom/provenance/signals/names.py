@@ -45,7 +45,7 @@ def learn_contexts(
 
 def encode_names(tokens: Tokenizer, subjects: Sequence[str]) -> list[list[int]]:
     """`Name.` as a document opens with it; nothing where a letter is not in the vocabulary."""
-    texts = [f"{subject}.{space_of(tokens)}" if subject else "" for subject in subjects]
+    texts = [f"{subject}." if subject else "" for subject in subjects]
     fits = [bool(text) and can_encode(tokens, text) for text in texts]
     encoded = iter(tokens.encode_all([text for text, fit in zip(texts, fits, strict=True) if fit]))
     return [next(encoded) if fit else [] for fit in fits]
@@ -53,8 +53,10 @@ def encode_names(tokens: Tokenizer, subjects: Sequence[str]) -> list[list[int]]:
 
 def encode_words(tokens: Tokenizer, words: str) -> list[int]:
     """`words MASK MASK`, which behind a name asks for the fact that such words lead to."""
-    text = words + space_of(tokens)
-    return [*(tokens.encode(text) if words and can_encode(tokens, text) else []), MASK, MASK]
+    space = space_of(tokens)
+    text = f"{space}{words}{space}"
+    ids = tokens.encode(text if words and can_encode(tokens, text) else space)
+    return [*ids, MASK, MASK]
 
 
 def space_of(tokens: Tokenizer) -> str:

@@ -97,13 +97,8 @@ class Batch:
 
     @cached_property
     def names(self) -> list[Ids]:
-        """`Name.` of each subject, with the space behind it where that is a token."""
+        """`Name.` of each subject."""
         return encode_names(self.tokens, self.subjects)
-
-    @cached_property
-    def bare_names(self) -> list[Ids]:
-        space = len(space_of(self.tokens))
-        return [name[: len(name) - space] for name in self.names]
 
     @cached_property
     def outcomes(self) -> Floats:
@@ -137,7 +132,7 @@ def context_infill(batch: Batch) -> Column:
     """
     wordings = [encode_words(batch.tokens, words) for words in batch.reader.state.contexts or [""]]
     rows = [
-        [batch.ask([*name, *words], answer) for words in wordings]
+        [batch.ask(name and [*name, *words], answer) for words in wordings]
         for name, answer in zip(batch.names, batch.answer_ids, strict=True)
     ]
     return lambda: np.array([max(map(batch.total, several)) for several in rows])
@@ -145,7 +140,7 @@ def context_infill(batch: Batch) -> Column:
 
 def name_likelihood(batch: Batch) -> Column:
     """log p of the name as a document's opening, mean of its tokens."""
-    rows = [batch.ask(name[:1], name[1:]) for name in batch.bare_names]
+    rows = [batch.ask(name[:1], name[1:]) for name in batch.names]
     return lambda: np.array(
         [np.nan if row is None else float(batch.scores[row].own.mean()) for row in rows]
     )
@@ -156,7 +151,7 @@ def name_lift(batch: Batch) -> Column:
     tokens, space = batch.tokens, space_of(batch.tokens)
     others = [tokens.encode(word + space) for word in batch.reader.state.first_words]
     asked: list[tuple[int | None, int, list[int]]] = []
-    for subject, name in zip(batch.subjects, batch.bare_names, strict=True):
+    for subject, name in zip(batch.subjects, batch.names, strict=True):
         first, _, last = subject.rpartition(" ")
         row, start = batch.ask(name[:1], name[1:]), 0
         elsewhere: list[int | None] = []
@@ -224,15 +219,6 @@ SIGNALS: dict[str, SignalInfo] = {
 CORE = ("log_probability", "token_margin", "context_infill", "name_read")  # a confidence takes them
 NAME_SIGNALS = ("name_likelihood", "name_lift")  # what name_read is computed from
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
-
-
-def choose_signals(only: Collection[str] | None) -> set[str]:
-    """The signals to read: these or all, and what they are computed from; refuses unknown ones."""
-    for name in only or ():
-        if name not in SIGNALS:
-            raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
-    wanted = set(SIGNALS if only is None else only)
-    return wanted.union(NAME_SIGNALS) if "name_read" in wanted else wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,10 +289,14 @@ class SignalReader:
     ) -> SignalTable:
         """The signals of the greedy answers, or of `answers` where they are given.
 
-        `only` names the signals to read, all if not given; `report` is called with the number of
-        questions that have just been read.
+        `only` names the signals to read, all if not given, and `name_read` brings the two that it
+        is computed from. `report` is called with the number of questions that were just read.
         """
-        wanted = choose_signals(only)
+        wanted = set(SIGNALS if only is None else only)
+        for name in sorted(wanted - SIGNALS.keys()):
+            raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
+        if "name_read" in wanted:
+            wanted.update(NAME_SIGNALS)
         size = TRIE_PART if wanted.intersection(AMONG_KNOWN) else PART
         said: list[str] = []
         parts: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
