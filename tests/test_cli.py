@@ -103,6 +103,7 @@ study --device tpu => 'tpu'
 study --people 3 --quiet => and 3 were
 recipes cours => Did you mean "course"?
 variants llama => llama
+completion csh => 'csh'
 pretrain => VARIANT
 pretrain lama {docs} => mean "llama"?
 pretrain llama {docs} --size big => no size "big"

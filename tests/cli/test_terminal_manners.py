@@ -17,7 +17,7 @@ import pytest
 
 from wherefrom.cli import COMMANDS, FIRST_STEPS, cli, overview, progress
 from wherefrom.cli.completion import SHELLS
-from wherefrom.cli.output import echo_err, print_table, with_quiet
+from wherefrom.cli.output import print_table
 from wherefrom.corpus.world import make_world
 
 
@@ -67,12 +67,23 @@ class TestOverview:
 
 
 class TestCompletion:
-    def test_problems_are_completed_by_name(self) -> None:
-        assert complete("check", "two") == ["two-heads"]
-        assert "extract" in complete("problems", "")
+    @pytest.mark.parametrize(
+        ("words", "wanted"),
+        [
+            (("st",), ["study"]),
+            (("law", "--al"), ["--alpha"]),
+            (("check", "--format", "gra"), ["gradescope"]),
+            (("check", "two"), ["two-heads"]),
+        ],
+    )
+    def test_commands_options_choices_and_problems(self, words: Any, wanted: list[str]) -> None:
+        assert complete(*words) == wanted
+
+    def test_an_unknown_command_disturbs_nobody(self) -> None:
+        assert "study" in complete("nonsense", "")  # and nothing is said on stderr
 
     @pytest.mark.parametrize("words", [("ask", "ru"), ("finetune", "ru")])
-    def test_where_a_run_may_stand_the_shell_is_told_to_list_files(self, words: Any) -> None:
+    def test_where_a_run_may_stand_the_shell_lists_files(self, words: Any) -> None:
         assert offered(*words) == ["file,ru"]
 
     @pytest.mark.parametrize("shell", SHELLS)
@@ -83,19 +94,6 @@ class TestCompletion:
         if shutil.which(shell):
             subprocess.run([shell, "-n"], input=ended.out, text=True, check=True)
 
-    def test_an_unknown_shell_is_a_mistake(self, command: Any) -> None:
-        ended = command("completion", "csh")
-        assert ended.code == 2
-        assert "'csh'" in ended.err
-
-    def test_commands_options_and_choices_are_completed(self) -> None:
-        assert complete("st") == ["study"]
-        assert complete("law", "--al") == ["--alpha"]
-        assert complete("check", "--format", "gra") == ["gradescope"]
-
-    def test_an_unknown_command_disturbs_nobody(self) -> None:
-        assert "study" in complete("nonsense", "")  # and nothing is said on stderr
-
 
 class TestQuiet:
     @pytest.mark.parametrize("name", COMMANDS)
@@ -105,29 +103,16 @@ class TestQuiet:
             assert found is not None
             assert sum("--quiet" in parameter.opts for parameter in found.params) == 1
 
-    def test_talk_is_hushed_and_results_are_not(self, command: Any) -> None:
+    def test_remarks_are_left_out_for_one_command_and_results_and_errors_are_not(
+        self, command: Any, tmp_path: Path
+    ) -> None:
         loud, quiet = command("variants"), command("variants", "--quiet")
-        assert loud.err
-        assert quiet.err == ""
-        assert quiet.out == loud.out
-
-    def test_it_may_stand_before_the_command(self, command: Any) -> None:
+        assert (quiet.err, quiet.out) == ("", loud.out)
         assert command("--quiet", "variants").err == ""
-
-    def test_a_mistake_is_told_all_the_same(self, command: Any, tmp_path: Path) -> None:
+        assert command("variants").err == loud.err != ""
         ended = command("evaluate", tmp_path, tmp_path / "x", "--quiet")
         assert ended.code == 2
         assert "is not a run" in ended.err
-
-    def test_it_lasts_for_one_command(self, capsys: pytest.CaptureFixture[str]) -> None:
-        @click.command()
-        def speak() -> None:
-            echo_err("a remark")
-
-        with_quiet(speak).main(["--quiet"], standalone_mode=False)
-        assert capsys.readouterr().err == ""
-        with_quiet(speak).main([], standalone_mode=False)
-        assert capsys.readouterr().err == "a remark\n"
 
 
 class TestColour:
