@@ -245,6 +245,7 @@ class TestRun:
         self, run: wherefrom.Wherefrom
     ) -> None:
         silent = run.ask(NOBODY)
+        assert_prints(silent, "Verdict I don't know: made up", "no line names Zzyzx Qwfp")
         assert (silent.shown, silent.verdict) == ("I don't know", "made up")
         always = run.ask(NOBODY, always_answer=True)
         assert always.shown == always.answer == silent.answer

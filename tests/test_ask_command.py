@@ -15,6 +15,7 @@ import pytest
 from wherefrom.cli import ask as ask_module
 from wherefrom.cli import progress
 from wherefrom.corpus.questions import read_questions
+from wherefrom.provenance.verdicts import excerpt
 from wherefrom.training.run_folder import update_run
 
 
@@ -192,12 +193,12 @@ def test_progress_is_shown_to_those_who_wait(
 
 def test_a_long_line_is_shown_where_the_answer_is() -> None:
     text = "Ada Moe. " + "word " * 100 + "born in Oslo " + "word " * 100
-    shown = ask_module._window(text, "Oslo")
+    shown = excerpt(text, "Oslo")
     assert "Oslo" in shown
     assert shown.startswith("...")
     assert shown.endswith("...")
-    assert ask_module._window(text, "Rome").startswith("Ada Moe. word")
-    assert ask_module._window("Ada\tMoe\x1b[0m.", "") == "Ada Moe [0m."
+    assert excerpt(text, "Rome").startswith("Ada Moe. word")
+    assert excerpt("Ada\tMoe\x1b[0m.", "") == "Ada Moe [0m."
 
 
 NAMED = "Where was Mia Ott born?"

@@ -210,7 +210,7 @@ def test_every_variant_trains_resumes_decodes_and_is_judged_on_the_embedded_worl
     pretrain = ("pretrain", variant, small_world / "documents.txt", "--out", base, *options)
     with monkeypatch.context() as patch:
         patch.setattr(
-            "wherefrom.cli.train.TrainingProgress.__call__",
+            "wherefrom.cli.train.Progress.__call__",
             lambda *_: signal.raise_signal(signal.SIGINT),
         )
         assert command(*pretrain, "--steps", 14, "--tokens", "bpe").code == 130

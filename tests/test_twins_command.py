@@ -98,7 +98,7 @@ class TestWithoutOneSubject:
         name = read_about(run).subject
         with monkeypatch.context() as patch:
             patch.setattr(
-                "wherefrom.cli.twins.TrainingProgress.__call__",
+                "wherefrom.cli.twins.Progress.__call__",
                 lambda *_: signal.raise_signal(signal.SIGINT),
             )
             assert command("twins", run.folder, "--without", name).code == 130

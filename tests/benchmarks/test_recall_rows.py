@@ -180,7 +180,10 @@ def finished_run(
             {"name": name, "recall": count / 10, "correct": count, "total": 10}
             for name, count in correct.items()
         ],
-        "seconds": 1200.0, "steps": 5, "trained_tokens": 6, "sha256": "abc",
+        "seconds": 1200.0,
+        "steps": 5,
+        "trained_tokens": 6,
+        "sha256": "abc",
         "versions": {"threads": "2"},
     }
 

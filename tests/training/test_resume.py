@@ -247,7 +247,7 @@ class TestRefusals:
     def stopped(self, arguments: list[object], command, monkeypatch) -> list[object]:
         """The arguments of a run that Ctrl-C stopped at its tenth step."""
         with monkeypatch.context() as patch:
-            stop = "wherefrom.cli.train.TrainingProgress.__call__"
+            stop = "wherefrom.cli.train.Progress.__call__"
             patch.setattr(stop, lambda *_: signal.raise_signal(signal.SIGINT))
             assert command(*arguments).code == 130
         return arguments

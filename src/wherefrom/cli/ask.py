@@ -15,11 +15,8 @@ from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
     from wherefrom.provenance.ask import AskedRow
-    from wherefrom.provenance.verdicts import Verdict
 
 MOST_BYTES = 1 << 28  # that are read from a pipe
-SHOWN_WIDTH = 20
-TEXT_WIDTH = 200  # characters of a document that are shown
 
 
 @click.command()
@@ -53,6 +50,7 @@ def ask(
     from wherefrom.corpus.documents import read_lines
     from wherefrom.provenance.ask import as_rows, open_asker, read_rows
     from wherefrom.provenance.judging.external_answers import judge_answers
+    from wherefrom.provenance.verdicts import shorten
 
     rows: list[AskedRow] = as_rows([question for question in questions if question != "-"])
     if "-" in questions:
@@ -74,8 +72,11 @@ def ask(
     answered = [verdict for verdict in verdicts if not verdict.error]
     if answered and as_json:
         print_json([verdict.to_dict() for verdict in verdicts])
-    for verdict in () if as_json else answered:
-        _print_verdict(verdict, many=len(verdicts) > 1)
+    elif len(verdicts) > 1:
+        for verdict in answered:
+            click.echo(f"{shorten(verdict.question)}\n{verdict}\n")
+    elif answered:
+        click.echo(str(answered[0]))
     errors = [verdict.error for verdict in verdicts if verdict.error]
     if errors:
         more = f" {len(errors) - 1} more could not be asked either." if errors[1:] else ""
@@ -115,36 +116,6 @@ def _stdin_lines() -> list[tuple[int, str]]:
     if not lines:
         raise UserError("stdin brings no question; write one per line.")
     return lines
-
-
-def _print_verdict(verdict: Verdict, *, many: bool) -> None:
-    """One verdict for a person: what is shown, what it is, the lines, and why."""
-    from wherefrom.provenance.verdicts import percent, shorten
-
-    if many:
-        click.echo(shorten(verdict.question))
-    alone = verdict.internal_confidence
-    sure = alone if verdict.confidence is None else verdict.confidence
-    what = verdict.verdict or "not looked up"
-    likely = "" if sure is None else f"; {percent(sure)} likely to be right"
-    aside = f" ({percent(alone)} by the model alone)" if verdict.confidence and alone else ""
-    click.echo(f"{shorten(verdict.shown):<{SHOWN_WIDTH}}{what}{likely}{aside}")
-    for line in verdict.evidence:
-        click.echo(f"  line {line.line:<5} {_window(line.text, verdict.answer)}")
-    click.echo(f"  {verdict.why}")
-    if many:
-        click.echo()
-
-
-def _window(text: str, answer: str) -> str:
-    """A document as far as it fits a screen, with the answer in sight."""
-    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    if len(shown) <= TEXT_WIDTH:
-        return shown
-    at = shown.casefold().find(answer.casefold()) if answer else -1
-    start = 0 if at + len(answer) <= TEXT_WIDTH else at - TEXT_WIDTH // 2
-    cut = shown[start : start + TEXT_WIDTH]
-    return f"{'...' if start else ''}{cut}{'...' if start + TEXT_WIDTH < len(shown) else ''}"
 
 
 @click.command()

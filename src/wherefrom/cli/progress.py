@@ -90,6 +90,3 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-
-
-TrainingProgress = Progress

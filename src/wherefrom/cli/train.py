@@ -11,7 +11,7 @@ import click
 from wherefrom.cli.completion import complete_paths
 from wherefrom.cli.judge import print_scores, print_verdicts
 from wherefrom.cli.output import JSON, PATH, TEMPLATE, echo_err, print_json, print_table
-from wherefrom.cli.progress import TrainingProgress
+from wherefrom.cli.progress import Progress
 from wherefrom.cli.report import write_study_report
 from wherefrom.errors import UserError
 
@@ -99,7 +99,7 @@ def study(
 
     check_shares(set_aside, leave_out)
     settings = settings_from(**options)
-    with TrainingProgress(quiet=quiet) as progress:
+    with Progress(quiet=quiet) as progress:
         result = run_study(
             find_files(files, settings, out, people=people, say=progress.say),
             settings,
@@ -233,7 +233,7 @@ def _train(job: TrainingJob, settings: Settings, quiet: bool, as_json: bool) -> 
     """Train the job and print what came of it."""
     from wherefrom.training.jobs import run_training
 
-    with TrainingProgress(quiet=quiet) as progress:
+    with Progress(quiet=quiet) as progress:
         info = run_training(job, settings, observe=progress, say=progress.say).info
     if as_json:
         keys = ("kind", "status", "steps", "trained_tokens", "seconds", "sha256")

@@ -9,7 +9,7 @@ import click
 
 from wherefrom.cli.judge import show
 from wherefrom.cli.output import print_json, print_table
-from wherefrom.cli.progress import TrainingProgress
+from wherefrom.cli.progress import Progress
 from wherefrom.cli.train import settings_from, training_options
 from wherefrom.errors import UserError
 
@@ -71,7 +71,7 @@ def twins(
     from wherefrom.study import embedded_files
 
     settings = settings_from(**options)
-    with TrainingProgress(quiet=quiet) as progress:
+    with Progress(quiet=quiet) as progress:
         files = paths
         if not files:
             check_twins_folder(out, resume=settings.resume)
@@ -103,7 +103,7 @@ def _leave_out(paths: tuple[Path, ...], name: str, quiet: bool, **options: Any) 
     if len(paths) != 1:
         raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")
     run = load_run(paths[0])
-    with TrainingProgress(quiet=quiet) as progress:
+    with Progress(quiet=quiet) as progress:
         plan = plan_twin(run, name)
         if not is_finished(twin_folder(run, name)):
             lines = "line" if len(plan.documents) == 1 else "lines"

@@ -17,6 +17,7 @@ from wherefrom.provenance.confidence.guarantee import Guarantee
 from wherefrom.provenance.evidence.index import Evidence, EvidenceLine
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.recall.decode import answer_all
+from wherefrom.results import Printable
 from wherefrom.training.run_folder import Run
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ DONT_KNOW = "I don't know"
 NO_TEXT = "nothing can be looked up, since the run read no documents"
 NO_CALIBRATION = "there is no confidence, since the run was not calibrated (study does that)"
 LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
+LONGEST_LINE = 200  # characters of a document below a verdict
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Printable):
     """All that is said about one answer; what cannot be computed is None, never NaN.
 
     answer: what the model says. shown: what the user sees, the answer or "I don't know". seen:
@@ -52,6 +54,23 @@ class Verdict:
     signals: Mapping[str, float | None] = field(default_factory=dict)
     similar: tuple[EvidenceLine, ...] = ()
     error: str | None = None
+
+    def summary(self) -> list[tuple[str, str]]:
+        """What is shown and what it is, the lines of the text, and why."""
+        alone = self.internal_confidence
+        sure = alone if self.confidence is None else self.confidence
+        what = self.verdict or "not looked up"
+        if sure is not None:
+            what += f"; {percent(sure)} likely to be right"
+        if self.confidence and alone:
+            what += f" ({percent(alone)} by the model alone)"
+        lines = [(f"line {line.line}", excerpt(line.text, self.answer)) for line in self.evidence]
+        return [(shorten(self.shown), what), *lines, ("why", self.why)]
+
+    def __str__(self) -> str:
+        (shown, what), *lines, (_, why) = self.summary()
+        inside = [f"  {label:<10} {text}" for label, text in lines]
+        return "\n".join([f"{shown:<20}{what}", *inside, f"  {why}"])
 
     def to_dict(self) -> dict[str, Any]:
         """The record that JSON and the page show; `error` is there only if there is one."""
@@ -220,6 +239,17 @@ def percent(share: float) -> str:
     if share < 0.005:
         return "under 1 %" if share > 0 else "0 %"
     return "over 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
+def excerpt(text: str, answer: str) -> str:
+    """A document as far as it fits a screen, with the answer in sight."""
+    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if len(shown) <= LONGEST_LINE:
+        return shown
+    at = shown.casefold().find(answer.casefold()) if answer else -1
+    start = 0 if at + len(answer) <= LONGEST_LINE else at - LONGEST_LINE // 2
+    cut = shown[start : start + LONGEST_LINE]
+    return f"{'...' if start else ''}{cut}{'...' if start + LONGEST_LINE < len(shown) else ''}"
 
 
 def shorten(text: str) -> str:
