@@ -37,7 +37,7 @@ class StudyFiles:
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """One line of the study's table."""
 
     name: str
@@ -63,7 +63,7 @@ class StudyResult(Printable):
     """
 
     run: Run
-    rows: tuple[Row, ...]
+    rows: tuple[StudyRow, ...]
     notes: tuple[str, ...] = ()
     judgement: dict[str, Any] | None = None
 
@@ -215,17 +215,19 @@ def write_predictions(path: Path, answers: list[Answer]) -> None:
     write_whole(path, "".join(line + "\n" for line in lines))
 
 
-def _baselines(train: QuestionSet, dev: QuestionSet) -> list[Row]:
+def _baselines(train: QuestionSet, dev: QuestionSet) -> list[StudyRow]:
     right = [question.answer or "" for question in dev.questions]
     common = majority_answer(train.questions)
     guesses = guess_by_name(train.questions, dev.questions)
     return [
-        Row("majority", f"always {common}", score([common] * len(right), right)),
-        Row("by name", "naive Bayes on the letters of the name", score(guesses, right)),
+        StudyRow("majority", f"always {common}", score([common] * len(right), right)),
+        StudyRow("by name", "naive Bayes on the letters of the name", score(guesses, right)),
     ]
 
 
-def _dev_rows(run: Run, dev: QuestionSet, answers: Sequence[Answer], split: Split) -> list[Row]:
+def _dev_rows(
+    run: Run, dev: QuestionSet, answers: Sequence[Answer], split: Split
+) -> list[StudyRow]:
     """The model's row: one, or with subjects left out one on those it read and one on the rest."""
     config = run.model.config
     about = f"{config.variant}, {config.layers} layers, width {config.width}"
@@ -249,10 +251,12 @@ def _row(
     run: Run,
     questions: Sequence[Question],
     answers: Sequence[Answer] | None = None,
-) -> Row:
+) -> StudyRow:
     answers = _answers(run, questions) if answers is None else answers
     right = [question.answer or "" for question in questions]
-    return Row(name, about, score([answer.text for answer in answers], right), run.info["seconds"])
+    return StudyRow(
+        name, about, score([answer.text for answer in answers], right), run.info["seconds"]
+    )
 
 
 def _answers(run: Run, questions: Sequence[Question]) -> list[Answer]:

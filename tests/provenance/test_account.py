@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wherefrom.provenance import after_training as account
-from wherefrom.provenance.after_training import EVERY, Estimate
+from wherefrom.provenance.after_training import EVERY, TimeLeft
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_an_estimate_is_said_every_few_seconds_until_the_last_person(clock: list[float]) -> None:
     said: list[str] = []
-    estimate = Estimate("asked about", 1000, said.append, began=clock[0], said=clock[0])
+    estimate = TimeLeft("asked about", 1000, said.append, began=clock[0], said=clock[0])
     clock[0] += EVERY / 2
     estimate(100)
     assert said == []

@@ -29,13 +29,13 @@ def judge(
 ) -> None:
     """Judge the verdicts of RUN (the newest if left out) on people kept for that."""
     from wherefrom.corpus.subjects import FITTING, read_subjects
-    from wherefrom.provenance.after_training import Estimate
+    from wherefrom.provenance.after_training import TimeLeft
     from wherefrom.provenance.judging.judge import judge_run, write_judgement
     from wherefrom.training.run_folder import find_newest_run, load_run
 
     loaded = load_run(find_newest_run() if run is None else run)
     people = sum(person.role != FITTING for person in read_subjects(loaded.folder))
-    asked = Estimate("asked about", people, echo_err)
+    asked = TimeLeft("asked about", people, echo_err)
     judgement = judge_run(
         loaded, risk=risk, level=level, resamples=resamples, seed=seed, report=asked
     )

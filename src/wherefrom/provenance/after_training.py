@@ -66,7 +66,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
         if not judged or _is_judged(run, confidence):
             return
         say(f"judging by {len(judged):,} people")
-        estimate = Estimate("asked about", len(judged) + len(calibrating), say)
+        estimate = TimeLeft("asked about", len(judged) + len(calibrating), say)
         judgement = judge_run(
             run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
         )
@@ -113,14 +113,14 @@ def _fit_or_load(run: Run, split: Split, evidence: Evidence, seed: int, say: Say
         contexts=learn_contexts(split.corpus.documents, split.train.questions),
         seed=seed,
         notes=split.notes,
-        report=Estimate("signals read of", len(asked), say),
+        report=TimeLeft("signals read of", len(asked), say),
     )
     save_confidence(run.folder, confidence)
     return confidence
 
 
 @dataclass
-class Estimate:
+class TimeLeft:
     """Says now and then how far a stage has come and how long it will still take."""
 
     what: str

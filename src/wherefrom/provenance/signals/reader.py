@@ -41,7 +41,7 @@ Ids = list[int]
 Column = Callable[[], Floats]
 
 
-class Batch:
+class SignalBatch:
     """Questions that are read together, the answers asked about, and what several signals share.
 
     A signal first asks for the tokens that it wants scored (`ask`) and returns a function that
@@ -109,12 +109,12 @@ class Batch:
         return outcomes(found, position, self.log_probability)
 
 
-def log_probability(batch: Batch) -> Column:
+def log_probability(batch: SignalBatch) -> Column:
     """log p(answer | question), of all tokens and the closing one."""
     return lambda: batch.log_probability
 
 
-def token_margin(batch: Batch) -> Column:
+def token_margin(batch: SignalBatch) -> Column:
     """The least lead in log p of a token of the answer over the likeliest other token."""
     pairs = zip(batch.prompts, batch.answer_ids, strict=True)
     rows = [batch.ask(prompt, answer, with_other=True) for prompt, answer in pairs]
@@ -125,7 +125,7 @@ def token_margin(batch: Batch) -> Column:
     return lambda: np.array([lead(row) for row in rows])
 
 
-def context_infill(batch: Batch) -> Column:
+def context_infill(batch: SignalBatch) -> Column:
     """log p(answer) as a masked fact behind the name and the words that lead to such in the text.
 
     Of several wordings the one that finds the answer likeliest counts.
@@ -138,7 +138,7 @@ def context_infill(batch: Batch) -> Column:
     return lambda: np.array([max(map(batch.total, several)) for several in rows])
 
 
-def name_likelihood(batch: Batch) -> Column:
+def name_likelihood(batch: SignalBatch) -> Column:
     """log p of the name as a document's opening, mean of its tokens."""
     rows = [batch.ask(name[:1], name[1:]) for name in batch.names]
     return lambda: np.array(
@@ -146,7 +146,7 @@ def name_likelihood(batch: Batch) -> Column:
     )
 
 
-def name_lift(batch: Batch) -> Column:
+def name_lift(batch: SignalBatch) -> Column:
     """log p of the last word behind its own first words, less log of its mean behind others."""
     tokens, space = batch.tokens, space_of(batch.tokens)
     others = [tokens.encode(word + space) for word in batch.reader.state.first_words]
@@ -172,7 +172,7 @@ def name_lift(batch: Batch) -> Column:
     return lambda: np.array([lift(*each) for each in asked])
 
 
-def name_read(batch: Batch) -> Column:
+def name_read(batch: SignalBatch) -> Column:
     """The probability that the name was read, by a logistic curve over the name signals."""
     curve = batch.reader.state.name_curve
     columns = {name: SIGNALS[name].read(batch) for name in NAME_SIGNALS}
@@ -181,12 +181,12 @@ def name_read(batch: Batch) -> Column:
     return lambda: curve.probability({name: column() for name, column in columns.items()})
 
 
-def entropy(batch: Batch) -> Column:
+def entropy(batch: SignalBatch) -> Column:
     """Entropy over the known answers, this answer, and anything else."""
     return lambda: entropy_of(batch.outcomes)
 
 
-def country_entropy(batch: Batch) -> Column:
+def country_entropy(batch: SignalBatch) -> Column:
     """The same after adding up the answers by country; NaN where most of them are not places."""
     countries = batch.reader.state.countries
     if not are_places(countries):
@@ -202,7 +202,7 @@ def country_entropy(batch: Batch) -> Column:
 class SignalInfo:
     """A signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)."""
 
-    read: Callable[[Batch], Column]
+    read: Callable[[SignalBatch], Column]
     sign: int
 
 
@@ -303,7 +303,7 @@ class SignalReader:
         for start in range(0, max(1, len(questions)), size):
             part = slice(start, start + size)
             given = None if answers is None else answers[part]
-            batch = Batch(self, questions[part], subjects[part], given)
+            batch = SignalBatch(self, questions[part], subjects[part], given)
             columns = {name: SIGNALS[name].read(batch) for name in parts}
             for name, column in columns.items():
                 parts[name].append(column())
