@@ -70,7 +70,7 @@ def test_the_command_for_a_twin_resolves_where_the_server_was_started(
     assert command in html.unescape(page)
 
 
-def test_a_question_in_other_words_is_a_mistake_found_on_the_page(client: TestClient) -> None:
+def test_a_question_in_other_words_is_a_mistake_shown_on_the_page(client: TestClient) -> None:
     asked = {"run": "small", "question": "Who is Ann Moe?"}
     reply = client.get("/ask.json", params=asked)
     assert reply.status_code == 400

@@ -82,7 +82,7 @@ def test_a_construction_is_checked_and_its_counterexample_drawn(client: TestClie
     assert "wanted" in client.get("/workbench/extract", params=matrix, headers=PAGE).text
 
 
-def test_what_may_not_be_written_is_told_above_what_was_written(client: TestClient) -> None:
+def test_a_formula_that_is_refused_stays_in_the_box_below_the_reason(client: TestClient) -> None:
     written = {"formulas": "q=__import__('os')"}
     assert client.get("/workbench/copy.json", params=written).status_code == 400
     page = client.get("/workbench/copy", params=written, headers=PAGE)

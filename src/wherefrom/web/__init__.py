@@ -1,1 +1,1 @@
-"""The page: what the lab knows, to look at and to touch in a browser."""
+"""The page: ask, workbench, inside, runs and report, in a browser and as JSON."""

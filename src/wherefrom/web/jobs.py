@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -225,6 +224,6 @@ def _environment() -> dict[str, str]:
 
     An empty entry would be the served folder itself, and a relative one a folder inside it.
     """
-    paths: Any = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    paths = os.pathsep.join(os.path.abspath(path) for path in paths if path)
-    return {**os.environ, "PYTHONPATH": paths}
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    absolute = [os.path.abspath(path) for path in paths if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(absolute)}
