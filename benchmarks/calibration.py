@@ -13,14 +13,14 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
+from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence import calibration as logistic
 from wherefrom.provenance.confidence.calibration import (
     fit_calibration,
     sigmoid,
 )
 from wherefrom.provenance.confidence.guarantee import guarantee_threshold
-from wherefrom.provenance.judging import metrics
-from wherefrom.provenance.judging.metrics import Answers, Bools, Floats
+from wherefrom.provenance.metrics import Answers, Bools, Floats
 
 FRESH = 20_000
 People = tuple[dict[str, Floats], Bools]

@@ -24,7 +24,7 @@ from wherefrom.provenance.confidence.fit import (
     read_signals,
     with_spare_subjects,
 )
-from wherefrom.provenance.judging.metrics import (
+from wherefrom.provenance.metrics import (
     Answers,
     Bools,
     Floats,

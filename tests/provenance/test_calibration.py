@@ -14,6 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from wherefrom.errors import UserError
+from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence import calibration as logistic
 from wherefrom.provenance.confidence.calibration import (
     Calibration,
@@ -21,8 +22,7 @@ from wherefrom.provenance.confidence.calibration import (
     fit_calibration,
     sigmoid,
 )
-from wherefrom.provenance.judging import metrics
-from wherefrom.provenance.judging.metrics import Answers
+from wherefrom.provenance.metrics import Answers
 
 WEIGHTS = np.array([2.0, -1.0, 0.5, 0.0])
 SIGNS = {"signal0": 1, "signal1": -1, "signal2": 1, "signal3": 1}

@@ -219,7 +219,7 @@ def test_few_subjects_all_get_one_probability_and_a_sentence(
     table = confidence.reader.read([few[0].question, few[-1].question], ["Ada Moe", "Jan Poe"])
     assert len(set(confidence.internal_probability(table).tolist())) == 1
     save_confidence(tmp_path, confidence)  # which refuses NaN
-    with pytest.raises(UserError, match="nobody is set aside for it"):
+    with pytest.raises(UserError, match="no subject is set aside for it"):
         fit(fitted.run, fitted.evidence, fitted.subjects[-1:])
 
 

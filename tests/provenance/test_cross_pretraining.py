@@ -29,7 +29,7 @@ from wherefrom.provenance.attribution.cross_pretraining import (
     rank_correlations,
     true_origin,
 )
-from wherefrom.provenance.judging.metrics import Bootstrap
+from wherefrom.provenance.metrics import Bootstrap
 
 NOWHERE = Path("nowhere")
 

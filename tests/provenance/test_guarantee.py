@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import guarantee
 from wherefrom.provenance.confidence.guarantee import guarantee_threshold
-from wherefrom.provenance.judging.metrics import Answers
+from wherefrom.provenance.metrics import Answers
 
 
 def graded_subjects(count: int, rng: np.random.Generator, *, grid_risk: bool = False):

@@ -31,7 +31,8 @@ from wherefrom.provenance.judging.judge import (
     require_evidence,
     write_judgement,
 )
-from wherefrom.provenance.judging.metrics import (
+from wherefrom.provenance.judging.rivals import FINE_GRID, RIVALS, SUPPORT, Score, rival_scores
+from wherefrom.provenance.metrics import (
     Answers,
     Bootstrap,
     augrc,
@@ -39,7 +40,6 @@ from wherefrom.provenance.judging.metrics import (
     coverage_at_precision,
     ece,
 )
-from wherefrom.provenance.judging.rivals import FINE_GRID, RIVALS, SUPPORT, Score, rival_scores
 from wherefrom.provenance.verdicts import (
     GUESSED,
     MADE_UP,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.judging import metrics
-from wherefrom.provenance.judging.metrics import (
+from wherefrom.provenance import metrics
+from wherefrom.provenance.metrics import (
     Answers,
     Bootstrap,
     Measure,

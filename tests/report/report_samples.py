@@ -14,8 +14,8 @@ from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.subjects import Subject
 from wherefrom.provenance.evidence.index import build_evidence
 from wherefrom.provenance.judging.judge import Judged, Judgement, measure_scores
-from wherefrom.provenance.judging.metrics import Bootstrap, Metric
 from wherefrom.provenance.judging.rivals import Score
+from wherefrom.provenance.metrics import Bootstrap, Metric
 from wherefrom.storage import sha256_of
 
 WEIGHTS = "ab" * 32

@@ -96,17 +96,6 @@ def is_unspaced(word: str) -> bool:
     return re.match(f"[{_UNSPACED}]", word) is not None
 
 
-def trigrams(words: Sequence[str]) -> frozenset[str]:
-    """Three letters in a row of every word, its ends marked: "ann" has __a, _an, ann, nn_."""
-    return frozenset().union(*map(_word_trigrams, words))
-
-
-@lru_cache(maxsize=1 << 16)
-def _word_trigrams(word: str) -> frozenset[str]:
-    padded = f"__{word}_"
-    return frozenset(padded[at : at + 3] for at in range(len(padded) - 2))
-
-
 def _is_accent(letter: str) -> bool:
     """Accents, Hebrew points and Arabic vowels; not nukta, virama or the voicing of kana."""
     kind = unicodedata.combining(letter)

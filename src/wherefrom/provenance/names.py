@@ -21,7 +21,7 @@ from wherefrom.provenance.confidence.fit import Confidence, load_confidence
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.gazetteer import UNKNOWN, read_gazetteer
 from wherefrom.provenance.judging.judge import Judged, ask_subjects, require_evidence
-from wherefrom.provenance.judging.metrics import (
+from wherefrom.provenance.metrics import (
     LEVEL,
     Bools,
     Floats,

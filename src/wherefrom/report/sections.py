@@ -22,7 +22,7 @@ from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import find_support
-from wherefrom.provenance.judging.metrics import rate
+from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
 from wherefrom.report.records import Records
 from wherefrom.storage import sha256_of

@@ -39,7 +39,8 @@ from wherefrom.provenance.confidence.fit import (
     save_confidence,
 )
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
-from wherefrom.provenance.judging.metrics import (
+from wherefrom.provenance.judging.rivals import RIVALS, SUPPORT
+from wherefrom.provenance.metrics import (
     Answers,
     Bootstrap,
     Floats,
@@ -47,7 +48,6 @@ from wherefrom.provenance.judging.metrics import (
     auroc,
     ratio,
 )
-from wherefrom.provenance.judging.rivals import RIVALS, SUPPORT
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
 from wherefrom.provenance.signals.names import learn_contexts
 from wherefrom.provenance.signals.reader import SIGNALS

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.judging.metrics import Answers, Bools, Floats, as_flags, ece, log_loss
+from wherefrom.provenance.metrics import Answers, Bools, Floats, as_flags, ece, log_loss
 
 RANKING = 0.05  # share of the sigmoid in a bent probability, which keeps the order of equals
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss

@@ -20,7 +20,7 @@ from wherefrom.provenance.confidence.calibration import Calibration, Number, fit
 from wherefrom.provenance.confidence.guarantee import Guarantee, guarantee_threshold
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import Support, find_support
-from wherefrom.provenance.judging.metrics import Bools, Floats
+from wherefrom.provenance.metrics import Bools, Floats
 from wherefrom.provenance.signals.reader import (
     CORE,
     NAME_SIGNALS,
@@ -34,7 +34,7 @@ from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
 VERSION = 3
-FEWEST_FOR_NAMES = 10  # subjects seen and unseen, each, below which names cannot be told apart
+FEWEST_FOR_NAMES = 10  # subjects seen and unseen, each, below which `name_read` is not fitted
 # of what the text says, the directions that are known; being seen counts beside what is stated
 EVIDENCE_SIGNS = {"seen": 0, "states_answer": 1, "states_other": -1}
 
@@ -125,8 +125,8 @@ def fit_confidence(
     asked = [one for one in subjects if one.role == CALIBRATION]
     if not asked:
         raise UserError(
-            "no confidence can be fitted, since nobody is set aside for it; repeat the study with "
-            "--set-aside 0.1 and another --out."
+            "no confidence can be fitted, since no subject is set aside for it; repeat the study "
+            "with --set-aside 0.1 and another --out."
         )
     everyone, counts = with_spare_subjects(subjects)
     reader = SignalReader.prepare(run, known_answers, names, contexts=contexts, seed=seed)

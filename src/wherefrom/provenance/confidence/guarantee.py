@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.judging.metrics import Answers, Floats
+from wherefrom.provenance.metrics import Answers, Floats
 
 GRID = np.round(np.arange(999, -1, -1) / 1000, 3)  # 0.999, 0.998, ..., 0
 SLACK = 3  # testing starts where the test could forgive up to so many wrong answers

@@ -26,7 +26,7 @@ from wherefrom.provenance.evidence.reading import DocumentBody
 from wherefrom.training.run_folder import Run, find_source, read_learned_documents
 
 EVIDENCE_FILE = "evidence.sqlite"
-ALIKE = 0.72  # names that are less similar are not shown to somebody who may have misspelt one
+ALIKE = 0.72  # names that are less similar are not suggested for one that is not found
 LONGEST = 2_000  # characters of a name or an answer
 LOOKED_AT = 1_000  # documents that find() weighs to choose its lines from
 FORMAT = 1

@@ -22,7 +22,7 @@ class Support:
 
     seen: some document names the subject. states_answer: a line about the subject states the
     answer. states_other: one states another known answer and none states this. lines: the most
-    telling. similar: lines about names that look alike, where nobody of this name is known.
+    telling. similar: lines about names that look alike, where this name is not known.
     others: the known answers that lines about the subject state instead.
     """
 

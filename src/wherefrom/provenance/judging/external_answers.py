@@ -19,7 +19,7 @@ from wherefrom.provenance.confidence.calibration import (
     FEWEST_EACH,
     fit_calibration,
 )
-from wherefrom.provenance.judging.metrics import Bools, Floats
+from wherefrom.provenance.metrics import Bools, Floats
 from wherefrom.provenance.verdicts import REMEMBERED, Verdict
 
 GIVEN, GIVEN_CONFIDENCE = "given_log_probability", "given_confidence"

@@ -12,11 +12,11 @@ import numpy as np
 
 from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subjects
 from wherefrom.errors import UserError
+from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence.fit import Confidence, is_right, load_confidence
 from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
-from wherefrom.provenance.judging import metrics
-from wherefrom.provenance.judging.metrics import Answers, Bools, Bootstrap, Measure, Metric
 from wherefrom.provenance.judging.rivals import RIVALS, SUPPORT, Score, rival_scores
+from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Measure, Metric
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     GUESSED,

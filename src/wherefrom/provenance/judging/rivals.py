@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from wherefrom.provenance.confidence.guarantee import GRID, guarantee_threshold
-from wherefrom.provenance.judging.metrics import Bools, Floats
+from wherefrom.provenance.metrics import Bools, Floats
 
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
 # likelihoods crowd below 1, so thresholds go on there beyond the grid of the probabilities

@@ -20,7 +20,7 @@ from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.model.cache import Cache, LayerCache
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.gazetteer import read_gazetteer
-from wherefrom.provenance.judging.metrics import Floats
+from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals.likelihood import encode_answers
 
 FLOOR = 3e-4  # prefixes less likely than this are not followed

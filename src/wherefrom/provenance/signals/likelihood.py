@@ -18,7 +18,7 @@ from torch import Tensor
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.provenance.judging.metrics import Floats
+from wherefrom.provenance.metrics import Floats
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
 CHUNK = 4_096  # tokens that go through the model together

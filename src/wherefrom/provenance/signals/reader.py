@@ -10,7 +10,7 @@ import numpy as np
 
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.provenance.confidence.calibration import Calibration
-from wherefrom.provenance.judging.metrics import Floats
+from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals.known_answers import (
     AnswerTrie,
     add_up_countries,
