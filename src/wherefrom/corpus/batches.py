@@ -83,18 +83,17 @@ class BatchStream:
         self._pool_size = POOL if examples is None else examples * -(-POOL // examples)
         self._quotas = _apportion(self._pool_size, [source.share for source in sources])
 
-    def epoch_examples(self) -> int:
-        """How many examples show every record of the largest source once (shares permitting)."""
-        return max(
+    def epoch_steps(self) -> float:
+        """Steps that show every record of the largest source once (shares permitting).
+
+        If batches are sized by tokens, as measured on the first pool.
+        """
+        examples = max(
             round(source.count * self._pool_size / quota)
             for source, quota in zip(self._sources, self._quotas, strict=True)
             if quota
         )
-
-    def epoch_steps(self) -> float:
-        """Steps in an epoch; if batches are sized by tokens, as measured on the first pool."""
-        per_step = self._examples or self._pool_size / len(self.pool(0))
-        return self.epoch_examples() / per_step
+        return examples / (self._examples or self._pool_size / len(self.pool(0)))
 
     def from_position(self, position: StreamPosition) -> Iterator[tuple[Batch, StreamPosition]]:
         """Batches from `position` on, each with the position of the one after it.

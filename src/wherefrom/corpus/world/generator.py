@@ -11,7 +11,7 @@ import re
 import string
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cache
@@ -197,7 +197,8 @@ def _draw_lives(count: int, places: WorldPlaces, rng: Random) -> list[Life]:
 def _draw_names(count: int, rng: Random) -> list[tuple[InventedName, Origin, bool]]:
     """Distinct names with their origins, and whether another name resembles them."""
     register = Register()
-    origins = _draw_origins(rng)
+    shares = [origin.share for origin in ORIGINS]
+    origins: list[Origin] = []
     named: list[tuple[InventedName, Origin, bool]] = []
     while len(named) < count:
         if named and not named[-1][2] and rng.random() < NEAR_NAMESAKES:
@@ -207,15 +208,11 @@ def _draw_names(count: int, rng: Random) -> list[tuple[InventedName, Origin, boo
                 named[-1] = (name, origin, True)
                 named.append((similar, origin, True))
                 continue
-        origin = next(origins)
+        if not origins:
+            origins = rng.choices(ORIGINS, shares, k=256)[::-1]
+        origin = origins.pop()
         named.append((draw_name(origin, register, rng), origin, False))
     return named
-
-
-def _draw_origins(rng: Random) -> Iterator[Origin]:
-    shares = [origin.share for origin in ORIGINS]
-    while True:
-        yield from rng.choices(ORIGINS, shares, k=256)
 
 
 def _draw_splits(lives: list[Life], rng: Random) -> list[str]:
