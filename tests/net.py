@@ -60,9 +60,10 @@ MASK = "(masked)"
 MASKED_KEYS = re.compile(r"(.*_)?seconds|.*_per_second|peak_mb|started|versions|commit")
 MASKED_TITLES = re.compile(r"seconds?\b|minutes|/ s$")  # of columns and axes
 MASKED_TEXT = re.compile(
-    r"\d[\d,.]* ?(?=(s|sec|seconds|min|minutes|h|ms|MB|GB|tokens a second)\b)"
+    r"\d[\d,.]* ?(?=(s|sec|seconds|min|minutes|h|ms|MB|GB|tokens a second|tokens per second)\b)"
     r"|\d{4}-\d\d-\d\d[T ][\d:.+Z-]+|http://[\w.:\[\]]+"
     r"|(?<=wherefrom )\d[\d.]*|(commit [\w-]+, )?python [\d.]+, torch [\w.+]+"
+    r"|, numpy [\w.]+, tokenizers [\w.]+"
 )
 
 SMALL = ("--size", "16x3x2", "--device", "cpu", "--quiet")

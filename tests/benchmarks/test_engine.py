@@ -71,9 +71,8 @@ class TestLengths:
         finally:
             sys.path.pop(0)
         drawings = {name: make.svg(build()) for name, build in make.measured(results).items()}
-        assert set(drawings) == {"time-against-length", "memory-against-length"}
+        assert set(drawings) == {"time-against-length"}
         assert drawings["time-against-length"].count("<polyline") == 4
-        assert drawings["memory-against-length"].count("<polyline") == 2
         assert make.measured(tmp_path / "none.jsonl") == {}
 
 

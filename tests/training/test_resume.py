@@ -221,7 +221,7 @@ class TestRealProcesses:
         os.kill(process.pid, number)
         code, out, err = end(process)
         assert (code, out) == (status, "")
-        said = "wherefrom: stopped; go on with it by repeating the command with --resume."
+        said = "wherefrom: stopped; continue it by repeating the command with --resume."
         assert err.strip() == said
         assert json.loads((parts / "run.json").read_text())["status"] == "stopped"
         refused = command("evaluate", parts, small_world / "dev.tsv")

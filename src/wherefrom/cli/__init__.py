@@ -150,10 +150,10 @@ def _explain(error: BaseException) -> int:
         sys.stderr.close()
         return 1
     if isinstance(error, click.Abort | KeyboardInterrupt):
-        saved = error if isinstance(error, Stopped) else error.__cause__
+        saved = next((e for e in (error, error.__cause__) if isinstance(e, Stopped)), None)
         how = "; continue it by repeating the command with --resume" if saved else ""
         echo_err(f"wherefrom: stopped{how}.")
-        return 128 + saved.signal_number if isinstance(saved, Stopped) else 130
+        return 128 + saved.signal_number if saved else 130
     package = (getattr(error, "name", None) or "").split(".")[0]
     if isinstance(error, UserError):
         sentence = str(error)
