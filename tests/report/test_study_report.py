@@ -60,6 +60,14 @@ def test_pretraining_that_did_not_help_is_not_praised(tmp_path):
     assert section(report, "recall")["sentence"].startswith("Not shown here")
 
 
+def test_eleven_of_51_against_none_is_shown(tmp_path):
+    row = {"about": "x", "total": 51, "recall": 0.0, "seconds": None}
+    counts = {"majority": 2, "no pretraining": 0, "pretrained": 11}
+    rows = [{**row, "name": name, "correct": count} for name, count in counts.items()]
+    report = make_report(write_run(tmp_path / "run", results=rows))
+    assert section(report, "recall")["sentence"].startswith("Yes")
+
+
 def test_recall_by_documents_and_by_place_adds_up(report):
     found = section(report, "documents")
     assert dict(zip(column(found, "documents"), column(found, "subjects"), strict=True)) == {
