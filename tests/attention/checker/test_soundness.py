@@ -1,8 +1,9 @@
-"""No verdict that brute force contradicts: random constructions against arithmetic of 50 digits."""
+"""No verdict that brute force contradicts: random constructions in arithmetic of 600 digits."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -25,7 +26,8 @@ from wherefrom.attention.checker.problems import PROBLEMS
 
 PHI = NormalDist().cdf
 TOLERANCE = 0.01
-LARGE = (1e5, 1e8, 1e12)
+LARGE = (1e20, 1e100, 1e250)
+DRAWS = int(os.environ.get("DRAWS", "250"))  # of a soak test: more
 
 SCALARS = st.recursive(
     st.sampled_from(["beta", "n", "2", "0.5", "7", "33", "(n-3)", "(n-5)", "(n-12)"]),
@@ -35,6 +37,7 @@ SCALARS = st.recursive(
             lambda t: f"{t[0]}({t[1]})"
         ),
         inner.map(lambda x: f"({x})**2"),
+        inner.map(lambda x: f"(({x})/({x}))"),
         inner.map(lambda x: f"exp(-abs({x}))"),
     ),
     max_leaves=5,
@@ -59,7 +62,7 @@ def scalar(text: str, beta: float, n: int) -> mpmath.mpf:
     names = {"beta": mpmath.mpf(beta), "n": mpmath.mpf(n), "N": mpmath.mpf, "abs": abs}
     functions = {"sqrt": math_of(mpmath.sqrt), "log": math_of(mpmath.log), "exp": mpmath.exp}
     value = eval(numbers, names | functions)  # our own text, not a user's
-    if not mpmath.isfinite(value) or abs(value) > 1e200:
+    if not mpmath.isfinite(value) or abs(value) > mpmath.mpf(10) ** 4000:
         raise ArithmeticError
     return value
 
@@ -78,7 +81,7 @@ def math_of(function: Callable[[mpmath.mpf], mpmath.mpf]) -> Callable[[mpmath.mp
 
 def share_misplaced(coefficients: list[str], beta: float, n: int) -> float | None:
     """For q = c_a k_a + c_b k_b + c_o sum_others over n orthonormal keys; None without a value."""
-    with mpmath.workdps(50):
+    with mpmath.workdps(600):
         try:
             logits = [scalar(text, beta, n) for text in coefficients]
         except ArithmeticError:
@@ -90,7 +93,7 @@ def share_misplaced(coefficients: list[str], beta: float, n: int) -> float | Non
         return float(abs(a - 0.5) + abs(b - 0.5) + others) / 2
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=DRAWS, deadline=None, derandomize="DRAWS" not in os.environ)
 @given(SCALARS, SCALARS, st.sampled_from(["0", "0", "1", "-beta", None]), SCALARS, st.booleans())
 def test_verdicts_against_brute_force(
     first: str, second: str, others: str | None, third: str, even: bool
@@ -100,14 +103,15 @@ def test_verdicts_against_brute_force(
     names = ("k_a", "k_b", "sum_others")
     text = "+".join(f"({c})*{v}" for c, v in zip(coefficients, names, strict=True))
     try:
+        proved = Queries(read_construction(PROBLEMS["average"], [f"q={text}"])).proved()
         result = check("average", f"q={text}")
     except ExpressionError:
         return
-    if result.passed:
+    if result.passed or proved:  # the proof alone, without what confirms it, must be right
         for n in (3, 4, 5, 6, 7, 12, 30, 41):
-            found = [share_misplaced(coefficients, beta, n) for beta in LARGE]
-            assert None in found or found[-1] <= 1.001 * TOLERANCE, (n, found)  # type: ignore[operator]
-            assert found != [None] * 3 or "exp" in text, n
+            missed = share_misplaced(coefficients, LARGE[-1], n)
+            assert missed is None or missed <= 1.001 * TOLERANCE, n
+            assert missed is not None or "exp" in text, n
     elif result.verdict == "refuted":
         example = result.counterexample
         assert example is not None
@@ -121,7 +125,7 @@ def test_verdicts_against_brute_force(
         shown = share_misplaced(coefficients, example.numbers.get("beta", 1.0), n)
         assert shown is not None
         assert shown > 0.999 * TOLERANCE
-        assert None in found or n > 1e5 or found[-1] > 0.999 * TOLERANCE  # type: ignore[operator]
+        assert None in found or found[-1] > 0.999 * TOLERANCE  # type: ignore[operator]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -133,10 +133,9 @@ def _why_only_holds(model: Queries, readings: dict[int, Reading]) -> str:
     if worst == 0 and not model.stretched:
         return f"at each n that was tried, {sizes}; no argument covers every n between them."
     what = "the failure rate" if model.stretched else "the misplaced share"
-    return (
-        f"within this tolerance for {sizes}, but not for every tolerance: {what} "
-        f"tends to {worst:.3g} at worst, which no beta removes."
-    )
+    because = f"within this tolerance for {sizes}, but not for every tolerance"
+    rest = f": {what} tends to {worst:.3g} at worst, which no beta removes" if worst else ""
+    return f"{because}{rest}."
 
 
 def _refuted(draft: CheckResult, model: Queries, n: int, reading: Reading) -> CheckResult:

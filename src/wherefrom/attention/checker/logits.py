@@ -29,6 +29,7 @@ FAR = (1e6, 1e9)  # where the limit of a failure probability is read off
 LARGEST = 1e290  # logit that is computed with
 EVERY_N = 30  # every n up to here is looked at
 LADDER_N = (40, 60, 100, *(10**k for k in (3, 4, 5, 6, 9, 12, 20, 40, 80, 160, 240, 300)))
+NUMBERS_N = 10**6  # beyond it floats forget a difference such as n*n - (n*n-1)
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,8 @@ class Queries:
         found: dict[int, Reading] = {}
         least = self.problem.least_n
         for n in sorted({*range(least, EVERY_N + 1), *LADDER_N, *turns} - set(range(least))):
+            if not self.exact and n > NUMBERS_N:
+                break
             try:
                 reading = self.reading_at(n, eps)
             except ExpressionError:  # too large for numbers
@@ -224,8 +227,9 @@ class Queries:
             return Reading(None, math.nan)
         high = [] if self.stretched else self.usable(HIGH_RUNGS, n, most=3)
         before, heads = (np.array(self.logits(beta, n)) for beta in last[-2:])
-        moved = np.where(np.abs(heads - before) > 1e-6, heads - before, 0.0)
-        far = np.clip(heads + 1e9 * moved, -LARGEST, LARGEST).tolist()
+        still = np.abs(heads - before) <= np.minimum(1e-6, 1e-4 * np.abs(heads))
+        moved = np.where(still, 0.0, heads - before)
+        far = (heads + moved / max(float(np.abs(moved).max()), 1e-300) * LARGEST / 10).tolist()
         sizes = [self.error(self.logits(beta, n), n, eps) for beta in (*last, *high)]
         within = [size <= limit for size in sizes]
         followed = self.error(far, n, eps) <= limit

@@ -98,6 +98,8 @@ class Numeric:
             raise UndefinedError("this is the square root of a negative number.")
         if name == "log" and x.item() <= 0:
             raise UndefinedError("this is the logarithm of a number that is not positive.")
+        if name == "exp" and x.item() < -700:  # it would be 0, and something may divide by it
+            raise UndefinedError("this is too small for a number.", too_large=True)
         function: Any = {"sqrt": np.sqrt, "exp": np.exp, "log": np.log, "abs": np.abs}[name]
         return self.matrix(function(x))
 
