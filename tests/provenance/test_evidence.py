@@ -6,19 +6,54 @@ import json
 import os
 import sqlite3
 import string
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from evidence_samples import LINES, make_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.corpus.documents import Corpus, Document, read_documents
+from wherefrom.corpus.documents import Corpus, Document, find_subject, read_documents
 from wherefrom.corpus.folding import find_phrase, fold, fold_words
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.index import Evidence, build_evidence, ensure_evidence
+
+LINES = [
+    "Stanley Corrsin. Corrsin was born on 3 April 1920 in Philadelphia, Pennsylvania .",
+    "Ann B. Clark. Clark was born in Boston.",
+    "José Muñoz. Born in Łódź, he knew Stanley Corrsin well.",
+    "Jack London. London was born in San Francisco and died in Glen Ellen.",
+    "Mary Ann Poole. Mary Ann Poole, born in New York, met Ann Clark-Smith and Ann Poole Jr.",
+    "王伟. 王伟1950年出生于北京。",
+    'Robert "Bob" O\'Neil. O’Neil was born in Cork; DROP TABLE names; NEAR(a b).',
+    "Paris Hill. Paris Hill was born in Paris.",
+    "محمد علي. ولد محمد علي في القاهرة.",
+    "Ann Lee. Ann Lee was born in Leeds.",
+    "Ann Lee. This Ann Lee was born in York.",
+    "Tom Reed. Friends: Anna Leeds, Pianist Ann Lee, and Ann Lee Reed.",
+    "Zoe Hart. Hart taught J. Ann Lee and Ann Lee B. Stone.",
+    "Bristol. Once more Bristol sang. Bristol was born in Bristol.",
+]
+
+
+def make_corpus(lines: list[str], sha256: str = "a" * 64) -> Corpus:
+    documents = [Document(at, find_subject(line) or "", line) for at, line in enumerate(lines, 1)]
+    return Corpus(Path("lines.txt"), sha256, tuple(documents))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("evidence") / "evidence.sqlite"
+    build_evidence(make_corpus(LINES), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def evidence(index: Path) -> Iterator[Evidence]:
+    with Evidence(index, corpus_sha256="a" * 64) as opened:
+        yield opened
 
 
 def naming(evidence: Evidence, name: str) -> list[int]:

@@ -21,7 +21,7 @@ from wherefrom.provenance.signals import known_answers, likelihood
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
-from wherefrom.provenance.signals.names import encode_names, encode_words, learn_contexts
+from wherefrom.provenance.signals.names import learn_contexts
 from wherefrom.provenance.signals.reader import LEAST, SIGNALS, SignalReader
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
@@ -163,9 +163,10 @@ def test_the_name_signals_are_likelihoods_of_the_name(kind):
         plain, *stated = score_answers(run.model, prompts, [answer] * 3)
         assert bare[at] == pytest.approx(plain, rel=1e-5)  # no words to lead to the answer
         assert table.columns["context_infill"][at] == pytest.approx(max(stated), rel=1e-5)
-    one_word = reader.read(["Where was Ada born?"], ["Ada"]).columns
-    assert np.isnan(one_word["name_lift"]).all()
-    assert np.isfinite(one_word["name_likelihood"]).all()
+    # a name of one word has no lift, and one with other letters no likelihood among characters
+    odd = reader.read(["Where was Ada born?"] * 2, ["Ada", "Ža Moe"]).columns
+    assert np.isnan(odd["name_lift"]).tolist() == [True, kind == "chars"]
+    assert np.isnan(odd["name_likelihood"]).tolist() == [False, kind == "chars"]
 
 
 def test_the_token_margin_is_the_least_lead_of_a_token():
@@ -230,46 +231,27 @@ def test_questions_are_read_in_parts_that_are_reported(monkeypatch):
     assert reader.read([], []).answers == ()
 
 
-def about_all(text: str) -> list[Document]:
-    return [
-        Document(at, name, f"{name}. {text.format(name=name)}") for at, name in enumerate(NAMES)
-    ]
+BORN = "{name} was born in Rome, and died in Oslo."
 
 
-def asked_of_all(answer: str) -> list[Question]:
-    return [Question(at, f"What of {name}?", name, answer) for at, name in enumerate(NAMES)]
-
-
-def test_the_words_before_the_answers_are_learned_from_the_text():
-    texts = about_all("{name} was born in Rome, and died in Oslo.")
-    assert learn_contexts(texts, asked_of_all("Rome")) == ("born in", "was born in")
-    assert learn_contexts(texts, asked_of_all("Oslo"), count=1) == ("and died in",)
-    trades = about_all("In 1950 {name} became a famous painter.")
-    assert learn_contexts(trades, asked_of_all("painter")) == ("a famous", "became a famous")
-    assert learn_contexts(texts[:4], asked_of_all("Rome")) == ()  # four are too few
-    assert learn_contexts(texts, [Question(1, "What of Eva?", "Eva", "Rome")] * 9) == ()
-    assert learn_contexts(texts, asked_of_all("Rom")) == ()  # no whole word
-    with_number = about_all("{name} lived 1950 in Rome.")
-    assert learn_contexts(with_number, asked_of_all("Rome")) == ()
-
-
-def test_names_and_words_are_cut_as_the_documents_are():
-    line = "Ada Moe. born in Rome"
-    for tokens in (Tokenizer.of_characters([line]), Tokenizer.of_bpe([line], 300)):
-        words = encode_words(tokens, "born in")
-        assert words[-2:] == [MASK, MASK]
-        [name] = encode_names(tokens, ["Ada Moe"])
-        whole = tokens.encode(line)
-        assert [*name, *words[:-2]] == whole[: len(name) + len(words) - 2]
-        assert encode_words(tokens, "") == [
-            *whole[len(name) :][: tokens.kind == "chars"],
-            MASK,
-            MASK,
-        ]
-    letters = Tokenizer.of_characters([line])
-    assert [bool(ids) for ids in encode_names(letters, ["Ž", "Ada Moe", ""])] == [
-        False,
-        True,
-        False,
-    ]
-    assert encode_words(letters, "Žijící v") == encode_words(letters, "")
+@pytest.mark.parametrize(
+    ("text", "answer", "subjects", "found"),
+    [
+        (BORN, "Rome", NAMES, ("born in", "was born in")),
+        (BORN, "Oslo", NAMES, ("and died in", "died in")),
+        (
+            "In 1950 {name} became a famous painter.",
+            "painter",
+            NAMES,
+            ("a famous", "became a famous"),
+        ),
+        (BORN, "Rome", NAMES[:4], ()),  # four are too few
+        (BORN, "Rome", ["Eva"] * 9, ()),  # of somebody else
+        (BORN, "Rom", NAMES, ()),  # no whole word
+        ("{name} lived 1950 in Rome.", "Rome", NAMES, ()),  # a number
+    ],
+)
+def test_the_words_before_the_answers_are_learned_from_the_text(text, answer, subjects, found):
+    documents = [Document(1, name, f"{name}. {text.format(name=name)}") for name in NAMES]
+    questions = [Question(1, f"What of {name}?", name, answer) for name in subjects]
+    assert learn_contexts(documents, questions) == found
