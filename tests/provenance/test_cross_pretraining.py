@@ -14,11 +14,9 @@ from sklearn.metrics import roc_auc_score
 
 from wherefrom.corpus.documents import Corpus, Document, read_documents
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
+from wherefrom.corpus.subjects import CALIBRATION, JUDGED
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.cross_pretraining import (
-    GUESSED,
-    MADE_UP,
-    REMEMBERED,
     RIGHT_ANYWAY,
     WRONG,
     count_table,
@@ -30,6 +28,7 @@ from wherefrom.provenance.attribution.cross_pretraining import (
     true_origin,
 )
 from wherefrom.provenance.metrics import Bootstrap
+from wherefrom.provenance.verdicts import GUESSED, MADE_UP, REMEMBERED
 
 NOWHERE = Path("nowhere")
 
@@ -63,19 +62,23 @@ def test_every_judged_subject_is_read_by_one_model_and_not_by_the_other(
         with pytest.raises(UserError, match="at least two people"):
             draw_halves(corpus, train, dev, set_aside=share, seed=seed)
         return
-    halves = draw_halves(corpus, train, dev, set_aside=share, seed=seed)
-    assert halves == draw_halves(corpus, train, dev, set_aside=share, seed=seed)
-    asked, learned = ({q.subject for q in each.questions} for each in (train, halves.train))
-    for one, other in zip(halves.subjects["a"], halves.subjects["b"], strict=True):
+    splits = draw_halves(corpus, train, dev, set_aside=share, seed=seed)
+    assert splits == draw_halves(corpus, train, dev, set_aside=share, seed=seed)
+    half = splits["a"]
+    assert half.train == splits["b"].train
+    asked, learned = ({q.subject for q in each.questions} for each in (train, half.train))
+    for one, other in zip(half.subjects, splits["b"].subjects, strict=True):
         assert (one.subject, one.role) == (other.subject, other.role)
         assert one.seen != other.seen
         for each in (one, other):
             own = "dev" if each.role == "judged" else "set aside"
             assert each.source == (own if each.seen else "left out")
-    by_role = {
-        role: [each for each in halves.subjects["a"] if each.role == role]
-        for role in ("judged", "calibration")
-    }
+    for split in splits.values():
+        read = {document.subject for document in split.corpus.documents}
+        assert all(each.seen == (each.subject in read) for each in split.subjects)
+        assert learned <= read
+        assert set(split.left_out) == {each.subject for each in split.subjects} - read
+    by_role = {role: half.with_role(role) for role in (JUDGED, CALIBRATION)}
     assert {each.subject for each in by_role["judged"]} == {q.subject for q in dev.questions}
     aside = {each.subject for each in by_role["calibration"]}
     assert len(aside) == wanted
@@ -102,13 +105,13 @@ def test_whoever_cannot_be_left_out_cleanly_is_in_neither_half() -> None:
     extra += [("Flo Gay", "Lima"), ("No Body", "Kyiv")]
     dev = asked_of([*((q.subject, q.answer or "") for q in dev.questions), *extra])
     train = asked_of([*((q.subject, q.answer or "") for q in train.questions), ("Flo Gay", "Lima")])
-    halves = draw_halves(corpus, train, dev, set_aside=0.5, seed=0)
-    drawn = {each.subject for each in halves.subjects["a"]}
+    half = draw_halves(corpus, train, dev, set_aside=0.5, seed=0)["a"]
+    drawn = {each.subject for each in half.subjects}
     assert "Ann Bee" in drawn
     # another document names her son; two answers; learned as well; no document
     assert not drawn & {"Cy Dee", "Ed Eff", "Flo Gay", "No Body"}
-    assert len(halves.notes) == 1
-    assert halves.notes[0].startswith("4 of the dev people are not judged")
+    assert len(half.notes) == 1
+    assert half.notes[0].startswith("4 of the dev people are not judged")
 
 
 def test_a_name_inside_anothers_document_or_in_two_spellings_is_named_by_others() -> None:
@@ -125,10 +128,9 @@ def test_a_name_inside_anothers_document_or_in_two_spellings_is_named_by_others(
 def test_the_embedded_world_is_judged_whole(small_world: Path) -> None:
     corpus = read_documents(small_world / "documents.txt")
     train, dev = (read_questions(small_world / f"{n}.tsv") for n in ("train", "dev"))
-    halves = draw_halves(corpus, train, dev, set_aside=0.2, seed=0)
-    judged = [each for each in halves.subjects["a"] if each.role == "judged"]
-    assert len(judged) == len(dev.questions)
-    assert halves.notes == ()
+    half = draw_halves(corpus, train, dev, set_aside=0.2, seed=0)["a"]
+    assert len(half.with_role(JUDGED)) == len(dev.questions)
+    assert half.notes == ()
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])

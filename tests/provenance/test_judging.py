@@ -54,31 +54,14 @@ from wherefrom.training.run_folder import Run, find_source, load_run, read_learn
 FEW = {"resamples": 20}
 
 
-def judged(
-    verdict: str = REMEMBERED,
-    *,
-    seen: bool = True,
-    right: bool = True,
-    shown: bool = True,
-    internal: float = 0.9,
-    about: int = 1,
-) -> Judged:
+def judged(verdict: str = REMEMBERED, **fields: Any) -> Judged:
+    """Said to be remembered, right, and shown; `internal` is both confidences."""
+    values = {"seen": True, "right": True, "shown": True, "internal": 0.9, "about": 1, **fields}
+    right, internal, about = values["right"], values["internal"], values["about"]
     return Judged(
-        role="judged",
-        seen=seen,
-        source="dev",
-        subject="Ann Clark",
-        question="Where was Ann Clark born?",
-        answer="Rome",
-        said="Rome" if right else "Oslo",
-        right=right,
-        verdict=verdict,
-        shown=shown,
-        shown_internal=internal >= 0.5,
-        confidence=internal,
-        internal_confidence=internal,
-        naming=about,
-        about=about,
+        *("judged", values["seen"], "dev", "Ann Clark", "Where was Ann Clark born?", "Rome"),
+        *("Rome" if right else "Oslo", right, verdict, values["shown"], internal >= 0.5),
+        *(internal, internal, about, about),
     )
 
 
@@ -96,18 +79,6 @@ def measure(scores: list[Score], correct: str, seen: str, **more: Any) -> dict[s
     return measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(50, 0.95, (0, 0)))
 
 
-def test_right_without_a_line_that_states_it_is_guessed():
-    for verdict, right, name in (
-        (REMEMBERED, True, REMEMBERED),
-        (REMEMBERED, False, REMEMBERED),
-        (MISREMEMBERED, True, GUESSED),
-        (MISREMEMBERED, False, MISREMEMBERED),
-        (MADE_UP, True, GUESSED),
-        (MADE_UP, False, MADE_UP),
-    ):
-        assert name_with_truth(verdict, right) == name
-
-
 def test_the_table_of_verdicts_counts_what_was_said_and_what_is_shown():
     people = [
         judged(),
@@ -119,19 +90,10 @@ def test_the_table_of_verdicts_counts_what_was_said_and_what_is_shown():
     ]
     rows = {(row["people"], row["verdict"]): row for row in count_verdicts(people)}
     assert list(rows) == [(whom, verdict) for whom in ("seen", "unseen") for verdict in VERDICTS]
-    assert rows["seen", REMEMBERED] == {
-        "people": "seen",
-        "verdict": REMEMBERED,
-        "count": 3,
-        "right": 2,
-        "wrong": 1,
-        "shown": 2,
-        "unknown": 1,
-        "shown_wrong": 1,
-        "internal_shown": 2,
-        "internal_unknown": 1,
-        "internal_shown_wrong": 1,
-    }
+    counts = {"count": 3, "right": 2, "wrong": 1, "shown": 2, "unknown": 1, "shown_wrong": 1}
+    internal = {"internal_shown": 2, "internal_unknown": 1, "internal_shown_wrong": 1}
+    whom = {"people": "seen", "verdict": REMEMBERED}
+    assert rows["seen", REMEMBERED] == {**whom, **counts, **internal}
     made_up = rows["unseen", MADE_UP]
     assert (made_up["count"], made_up["shown"], made_up["internal_shown"]) == (2, 0, 1)
     assert made_up["internal_shown_wrong"] == 1
@@ -392,17 +354,17 @@ def test_another_risk_is_another_guarantee_and_another_precision(tiny_study: Pat
 
 
 def test_the_numbers_are_those_of_these_subjects_at_this_risk(
-    tiny_study: Path, monkeypatch: pytest.MonkeyPatch
+    own: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The little model knows nothing and is as sure of all: so both are made up here."""
-    run = load_run(tiny_study)
-    said = {one.subject: one.said for one in judge_run(run, **FEW).people}
+    said = {one.subject: one.said for one in judge_run(own, **FEW).people}
     people = [
         replace(person, answer=said[person.subject])
         if person.subject in said and number % 2
         else person
-        for number, person in enumerate(read_subjects(tiny_study))
+        for number, person in enumerate(read_subjects(own.folder))
     ]
+    write_subjects(own.folder, people)
 
     def unevenly_sure(*arguments: Any, **options: Any) -> list[Verdict]:
         given = give_verdicts(*arguments, **options)
@@ -417,7 +379,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
 
     monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
     monkeypatch.setattr(Confidence, "guarantee", guarantee)
-    judgement = judge_run(run, people=people, risk=0.6, **FEW)
+    judgement = judge_run(own, risk=0.6, **FEW)
     found, scores = judgement.people, judgement.record["scores"]
     assert [one.shown_internal for one in found] == [
         one.internal_confidence >= 0.3 for one in found
@@ -429,8 +391,10 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     assert "checked" not in {one["score"] for one in judgement.record["stated"]}
     unknown = "predictive entropy is unknown for 1 answers and least sure of those."
     assert unknown in judgement.record["notes"]
+    # right without a line that states it is guessed, and nothing else is
     assert {one.verdict for one in found if one.right} <= {GUESSED, REMEMBERED}
     assert GUESSED not in {one.verdict for one in found if not one.right}
+    assert [name_with_truth(MADE_UP, right) for right in (True, False)] == [GUESSED, MADE_UP]
     answers = Answers([one.internal_confidence for one in found], [one.right for one in found])
     expected = coverage_at_precision(0.4, of_right=True)(answers).value
     assert expected != coverage_at_precision(0.95, of_right=True)(answers).value

@@ -28,12 +28,13 @@ from wherefrom.provenance.confidence.fit import (
     load_confidence,
     save_confidence,
 )
-from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
+from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
 from wherefrom.provenance.judging.judge import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
-from wherefrom.provenance.names import STUDY_FILE, probe_names
+from wherefrom.provenance.names import STUDY_FILE, probe_run
 from wherefrom.provenance.signals.known_answers import are_places
 from wherefrom.provenance.signals.names import learn_contexts
 from wherefrom.storage import read_json, write_json
+from wherefrom.training.distributed import join_processes
 from wherefrom.training.run_folder import Run, update_run
 
 Say = Callable[[str], None]
@@ -47,42 +48,30 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
 
     The judgement in run.json is written last of all: it says that nothing is missing.
     """
-    folder = run.folder
+    folder, subjects = run.folder, format_subjects(split.subjects).encode("utf-8")
     calibrating, judged = split.with_role(CALIBRATION), split.with_role(JUDGED)
-    people = folder / SUBJECTS_FILE
-    if not people.is_file() or people.read_bytes() != format_subjects(split.subjects).encode(
-        "utf-8"
-    ):
+    path = folder / SUBJECTS_FILE
+    if not path.is_file() or path.read_bytes() != subjects:
         update_run(folder, judgement=None)
         write_subjects(folder, split.subjects)
     documents = len(split.corpus.documents)
     about = f", about {documents / INDEXED:.0f} s" if documents > EVERY * INDEXED else ""
     say(f"looking up the evidence in {documents:,} documents{about}")
-    with ensure_evidence(split.corpus, folder / "evidence.sqlite") as evidence:
+    with ensure_evidence(split.corpus, folder / EVIDENCE_FILE) as evidence:
         if not calibrating:
             return
-        confidence = _fit_or_load(run, split, evidence, seed, say)
-        update_run(folder, notes=list(confidence.notes))
-        if not judged or _is_judged(run, confidence):
-            return
-        say(f"judging by {len(judged):,} people")
-        estimate = TimeLeft("asked about", len(judged) + len(calibrating), say)
-        judgement = judge_run(
-            run, confidence=confidence, evidence=evidence, seed=seed, report=estimate
-        )
-        if run.template is not None and are_places(confidence.signal_state.countries):
-            say("asking about invented names of many origins")
-            probe = probe_names(
-                run,
-                confidence,
-                evidence,
-                judgement.people,
-                split.train.questions,
-                each=NAMES_EACH,
-                seed=seed,
-            )
-            write_json(folder / STUDY_FILE, probe)
-        write_judgement(run, judgement)
+        confidence = ensure_confidence(run, evidence, split, seed=seed, say=say)
+    update_run(folder, notes=list(confidence.notes))
+    if not judged or _is_judged(run, confidence):
+        return
+    say(f"judging by {len(judged):,} people")
+    estimate = TimeLeft("asked about", len(judged) + len(calibrating), say)
+    judgement = judge_run(run, seed=seed, report=estimate)
+    if run.template is not None and are_places(confidence.signal_state.countries):
+        say("asking about invented names of many origins")
+        probe = probe_run(run, judged=judgement.people, each=NAMES_EACH, seed=seed)
+        write_json(folder / STUDY_FILE, probe)
+    write_judgement(run, judgement)
 
 
 def _is_judged(run: Run, confidence: Confidence) -> bool:
@@ -93,7 +82,9 @@ def _is_judged(run: Run, confidence: Confidence) -> bool:
     return whole and same and judged.get("risk") == confidence.internal.guarantee.risk
 
 
-def _fit_or_load(run: Run, split: Split, evidence: Evidence, seed: int, say: Say) -> Confidence:
+def ensure_confidence(
+    run: Run, evidence: Evidence, split: Split, *, seed: int, say: Say = lambda _: None
+) -> Confidence:
     """The confidence in the folder if it is of these subjects and weights, else a new fit."""
     asked = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
     try:
@@ -102,7 +93,9 @@ def _fit_or_load(run: Run, split: Split, evidence: Evidence, seed: int, say: Say
             return confidence
     except UserError:
         pass  # missing, broken or of other weights: a new fit replaces it
-    update_run(run.folder, judgement=None)
+    processes = join_processes()
+    if processes.is_rank0:
+        update_run(run.folder, judgement=None)
     say(f"fitting the confidence on {len(asked):,} people whose questions were not learned")
     confidence = fit_confidence(
         run,
@@ -115,7 +108,8 @@ def _fit_or_load(run: Run, split: Split, evidence: Evidence, seed: int, say: Say
         notes=split.notes,
         report=TimeLeft("signals read of", len(asked), say),
     )
-    save_confidence(run.folder, confidence)
+    if processes.is_rank0:
+        save_confidence(run.folder, confidence)
     return confidence
 
 

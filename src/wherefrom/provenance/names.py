@@ -63,38 +63,34 @@ class NameAnswers:
     confidence: Floats
 
 
-def probe_run(run: Run, *, each: int = EACH, level: float = LEVEL, seed: int = 0) -> dict[str, Any]:
-    """The probe on a finished study, with all that it needs read from the run folder."""
-    check_probe(run, each, level)
-    confidence = load_confidence(run)
-    source = find_source(run, "questions")
-    if source is None:
-        raise UserError(f"{run.folder} learned from no questions.")
-    train = read_learned_questions(source).questions
-    asked = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
-    with require_evidence(run) as evidence:
-        judged, _ = ask_subjects(run, confidence, evidence, asked)
-        return probe_names(
-            run, confidence, evidence, judged, train, each=each, level=level, seed=seed
-        )
-
-
-def probe_names(
+def probe_run(
     run: Run,
-    confidence: Confidence,
-    evidence: Evidence,
-    judged: Sequence[Judged],
-    train: Sequence[Question],
     *,
+    judged: Sequence[Judged] | None = None,
     each: int = EACH,
     level: float = LEVEL,
     seed: int = 0,
-    report: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Ask about `each` invented names of every origin, look at the judged subjects; the record."""
-    check_probe(run, each, level)
+    """Ask about `each` invented names of every origin and look at the judged subjects; the record.
+
+    `judged` are asked about if not given.
+    """
+    check_level(level)
+    if not 1 <= each <= MOST_EACH:
+        raise UserError(f"1 to {MOST_EACH} names of each origin can be asked about, not {each}.")
+    if run.template is None:
+        raise UserError(
+            f"the questions of {run.folder} share no wording into which an invented name could be "
+            "put; names needs a run whose questions were read by a template."
+        )
+    confidence, source = load_confidence(run), find_source(run, "questions")
+    train = read_learned_questions(source).questions if source else ()
+    with require_evidence(run) as evidence:
+        if judged is None:
+            asked = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
+            judged, _ = ask_subjects(run, confidence, evidence, asked)
+        answers = ask_about_names(run, confidence, evidence, train, each=each, seed=seed)
     threshold = confidence.guarantee(checked=False).used
-    answers = ask_about_names(run, confidence, evidence, train, each=each, seed=seed, report=report)
     record: dict[str, Any] = {
         "seed": seed,
         "level": level,
@@ -106,18 +102,6 @@ def probe_names(
     }
     record["sentences"] = summarise(record)
     return record
-
-
-def check_probe(run: Run, each: int, level: float) -> None:
-    """Refuse what cannot be probed before anything is computed."""
-    check_level(level)
-    if not 1 <= each <= MOST_EACH:
-        raise UserError(f"1 to {MOST_EACH} names of each origin can be asked about, not {each}.")
-    if run.template is None:
-        raise UserError(
-            f"the questions of {run.folder} share no wording into which an invented name could be "
-            "put; names needs a run whose questions were read by a template."
-        )
 
 
 def draw_names(
@@ -141,7 +125,6 @@ def ask_about_names(
     *,
     each: int,
     seed: int,
-    report: Callable[[int], None] | None = None,
 ) -> NameAnswers:
     """The exact distribution over the known answers for every name, by country."""
     template = run.template or SLOT
@@ -158,7 +141,7 @@ def ask_about_names(
     origins = tuple(dict.fromkeys(origin for _, origin in drawn))
     questions = [template.replace(SLOT, name) for name in names]
     reader = confidence.reader
-    table = reader.read(questions, names, only=confidence.signals, report=report)
+    table = reader.read(questions, names, only=confidence.signals)
     found = reader.trie.log_probabilities(
         run.model, encode_prompts(run.model, run.tokens, questions)
     )

@@ -26,18 +26,14 @@ from wherefrom.corpus.subjects import (
     JUDGED,
     LEFT_OUT,
     SET_ASIDE,
+    Split,
     Subject,
     find_named,
     write_subjects,
 )
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence.fit import (
-    Confidence,
-    fit_confidence,
-    hash_subjects,
-    load_confidence,
-    save_confidence,
-)
+from wherefrom.provenance.after_training import ensure_confidence
+from wherefrom.provenance.confidence.fit import Confidence
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
 from wherefrom.provenance.judging.rivals import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import (
@@ -49,9 +45,15 @@ from wherefrom.provenance.metrics import (
     ratio,
 )
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
-from wherefrom.provenance.signals.names import learn_contexts
 from wherefrom.provenance.signals.reader import SIGNALS
-from wherefrom.provenance.verdicts import DONT_KNOW, Verdict, give_verdicts
+from wherefrom.provenance.verdicts import (
+    DONT_KNOW,
+    GUESSED,
+    MADE_UP,
+    REMEMBERED,
+    Verdict,
+    give_verdicts,
+)
 from wherefrom.recall.evaluate import score
 from wherefrom.storage import make_folder, write_json
 from wherefrom.training.distributed import join_processes
@@ -67,11 +69,9 @@ READERS = {"a": "reader-a", "b": "reader-b"}  # the half that a model does NOT r
 HELD = {*READERS.values(), RESULT, "world"}  # what the folder may hold
 SHARE = 0.2  # of the training subjects, set aside; half of them are unread by either model
 
-REMEMBERED = "remembered"  # right with the documents, not right without them
-RIGHT_ANYWAY = "right anyway"  # right with them and without them
-WRONG = "wrong though read"
-GUESSED = "guessed"  # not read, and right
-MADE_UP = "made up"  # not read, and wrong
+# in truth: REMEMBERED is right with the documents and not without them, RIGHT_ANYWAY with and
+# without them; of what was not read, GUESSED is right and MADE_UP is wrong
+RIGHT_ANYWAY, WRONG = "right anyway", "wrong though read"
 TRUTHS = (REMEMBERED, RIGHT_ANYWAY, WRONG, GUESSED, MADE_UP)
 
 Row = dict[str, Any]  # a judged subject as twins.json has it: "with" is the reader, "without" not
@@ -83,23 +83,13 @@ TESTS: dict[str, Callable[[Row], bool]] = {
 }
 
 
-@dataclass(frozen=True)
-class Halves:
-    """Who is in which half, and what is left to learn from; `notes` are for the report.
-
-    subjects: by the half that a model does not read, all drawn subjects as that model knows them.
-    train: the training questions without those of the calibration.
-    """
-
-    subjects: dict[str, tuple[Subject, ...]]
-    train: QuestionSet
-    notes: tuple[str, ...]
-
-
 def draw_halves(
     corpus: Corpus, train: QuestionSet, dev: QuestionSet, *, set_aside: float, seed: int
-) -> Halves:
+) -> dict[str, Split]:
     """Draw the dev subjects, and a share of the training ones for calibration, into halves.
+
+    The result is, by the half that a model does not read, what that model reads and learns, and
+    all drawn subjects as it knows them.
 
     Whoever cannot be left out cleanly is in neither half: a name without a document, with several
     answers or with a question in both files, and a name that another subject's document names.
@@ -136,8 +126,9 @@ def draw_halves(
         f"{others} of the dev people are not judged: they have no document of their own, several "
         "answers, or a name that another document holds too."
     )
-    subjects = {
-        unread: tuple(
+    splits = {}
+    for unread in HALVES:
+        subjects = tuple(
             Subject(
                 role=role,
                 seen=half != unread,
@@ -148,9 +139,15 @@ def draw_halves(
             )
             for role, source, half, question in drawn
         )
-        for unread in HALVES
-    }
-    return Halves(subjects, replace(train, questions=rest), (note,) if others else ())
+        left_out = tuple(sorted(each.subject for each in subjects if not each.seen))
+        splits[unread] = Split(
+            train=replace(train, questions=rest),
+            corpus=corpus.without(left_out),
+            subjects=subjects,
+            notes=(note,) if others else (),
+            left_out=left_out,
+        )
+    return splits
 
 
 def named_by_others(corpus: Corpus) -> set[str]:
@@ -222,12 +219,12 @@ def cross_pretrain(
     dev = read_questions(files[2], template or train.template)
     train.require_answers()
     dev.require_answers()
-    halves = draw_halves(corpus, train, dev, set_aside=set_aside, seed=settings.seed)
+    splits = draw_halves(corpus, train, dev, set_aside=set_aside, seed=settings.seed)
     make_folder(out)
     readers = {}
     for half in HALVES:
         say(f"training the model that does not read half {half.upper()} ({READERS[half]})")
-        readers[half] = _train_reader(half, halves, corpus, settings, out, observe, say)
+        readers[half] = _train_reader(half, splits[half], corpus, settings, out, observe, say)
     say("asking both about the judged people")
     rows = pair_answers(readers)
     for reader in readers.values():
@@ -243,18 +240,18 @@ def cross_pretrain(
         "seed": settings.seed,
         "set_aside": set_aside,
         "data": {k: {"path": str(s.path), "sha256": s.sha256} for k, s in sources.items()},
-        "notes": [*halves.notes, *notes],
+        "notes": [*splits["a"].notes, *notes],
         "readers": [_describe(reader, rows) for reader in readers.values()],
         **summarise(rows, Bootstrap(seed=(settings.seed, 0xD4A3))),
     }
-    record["people"]["calibration"] = len(halves.subjects["a"]) - len(rows)
+    record["people"]["calibration"] = len(splits["a"].subjects) - len(rows)
     join_processes().on_rank0(lambda: write_json(out / RESULT, record))
     return record
 
 
 def _train_reader(
     half: str,
-    halves: Halves,
+    split: Split,
     corpus: Corpus,
     settings: Settings,
     out: Path,
@@ -262,47 +259,27 @@ def _train_reader(
     say: Callable[[str], None],
 ) -> Reader:
     """The model that does not read this half, calibrated on its own subjects set aside."""
-    folder, subjects, train = out / READERS[half], halves.subjects[half], halves.train
-    # the vocabulary may know no more than what both models read
-    shared = corpus.without([each.subject for each in subjects]).texts
-    # letters are no knowledge: chars tokens need those of all that will be read or asked
-    letters = [*(each.question for each in subjects), *corpus.texts]
-    left_out = sorted({each.subject for each in subjects if not each.seen})
-    read = corpus.without(left_out)
+    folder, processes = out / READERS[half], join_processes()
     job = settings.job(
         folder,
         kind="study",
         phases=settings.budget.divide(settings.recipe.phases),
-        corpus=read,
-        questions=train,
-        vocabulary_from=shared,
-        letters_from=letters,
-        details={"left_out": left_out},
+        corpus=split.corpus,
+        questions=split.train,
+        # the vocabulary may know no more than what both models read
+        vocabulary_from=corpus.without([each.subject for each in split.subjects]).texts,
+        # letters are no knowledge: chars tokens need those of all that will be read or asked
+        letters_from=[*(each.question for each in split.subjects), *corpus.texts],
+        details={"left_out": list(split.left_out)},
     )
     run = run_training(job, settings, observe=observe, say=say)
-    processes = join_processes()
-    processes.on_rank0(lambda: write_subjects(folder, subjects))
-    processes.on_rank0(lambda: ensure_evidence(read, folder / EVIDENCE_FILE).close())
-    evidence = ensure_evidence(read, folder / EVIDENCE_FILE)
-    try:
-        confidence = load_confidence(run)
-        known = confidence.subjects_sha256 == hash_subjects(subjects)
-    except UserError:
-        known = False
-    if not known:
-        say(f"calibrating {folder.name} on its people set aside")
-        confidence = fit_confidence(
-            run,
-            evidence,
-            subjects,
-            list(dict.fromkeys(question.answer or "" for question in train.questions)),
-            names=list(dict.fromkeys(document.subject for document in read.documents)),
-            contexts=learn_contexts(read.documents, train.questions),
-            seed=settings.seed,
-        )
-        processes.on_rank0(lambda: save_confidence(folder, confidence))
-    judged = tuple(each for each in subjects if each.role == JUDGED)
-    return Reader(half, run, evidence, confidence, judged)
+    processes.on_rank0(lambda: write_subjects(folder, split.subjects))
+    processes.on_rank0(lambda: ensure_evidence(split.corpus, folder / EVIDENCE_FILE).close())
+    evidence = ensure_evidence(split.corpus, folder / EVIDENCE_FILE)
+    confidence = ensure_confidence(
+        run, evidence, replace(split, notes=()), seed=settings.seed, say=say
+    )
+    return Reader(half, run, evidence, confidence, tuple(split.with_role(JUDGED)))
 
 
 def pair_answers(readers: dict[str, Reader]) -> list[Row]:
@@ -315,41 +292,40 @@ def pair_answers(readers: dict[str, Reader]) -> list[Row]:
         )
         for half, each in readers.items()
     }
+    # log p by one model of the answers of the same or of the other
+    likely = {
+        (by, of): likelihoods(reader.run, questions, [each.answer for each in verdicts[of]])
+        for by, reader in readers.items()
+        for of in HALVES
+    }
     signals = [verdict.signals for each in verdicts.values() for verdict in each]
     # a signal that is undefined for somebody cannot be compared with the others
     whole = [name for name in SIGNALS if all(row.get(name) is not None for row in signals)]
-    # a subject is read by the model that leaves the other half out
-    reads = ["a" if each.seen else "b" for each in asked]
-    answers = [verdicts[half][at].answer for at, half in enumerate(reads)]
-    said = {
-        half: [
-            {**_describe_answer(reader, verdict, whole), "log_probability_of_with": likely}
-            for verdict, likely in zip(
-                verdicts[half], likelihoods(reader.run, questions, answers), strict=True
-            )
-        ]
-        for half, reader in readers.items()
-    }
-    for half, reader in readers.items():
-        own = [verdict.answer for verdict in verdicts[half]]
-        for each, likely in zip(said[half], likelihoods(reader.run, questions, own), strict=True):
-            each["log_probability"] = likely
     rows = []
-    for at, (subject, half) in enumerate(zip(asked, reads, strict=True)):
-        read, unread = said[half][at], said["b" if half == "a" else "a"][at]
+    for at, subject in enumerate(asked):
+        # a subject is read by the model that leaves the other half out
+        read, unread = ("a", "b") if subject.seen else ("b", "a")
+        answers = {
+            side: {
+                "answer": verdicts[half][at].answer,
+                "log_probability": likely[half, half][at],
+                "log_probability_of_with": likely[half, read][at],
+                **_judge_cheaply(readers[half], verdicts[half][at], whole),
+            }
+            for side, half in (("with", read), ("without", unread))
+        }
         right = subject.answer or ""
-        truth, truth_without = true_origin(read["answer"], unread["answer"], right)
+        truths = true_origin(answers["with"]["answer"], answers["without"]["answer"], right)
         rows.append(
             {
                 "subject": subject.subject,
                 "question": subject.question,
                 "right": right,
-                "reader": READERS[half],
-                "truth": truth,
-                "truth_without": truth_without,
-                "score": read["log_probability_of_with"] - unread["log_probability_of_with"],
-                "with": read,
-                "without": unread,
+                "reader": READERS[read],
+                "truth": truths[0],
+                "truth_without": truths[1],
+                "score": likely[read, read][at] - likely[unread, read][at],
+                **answers,
             }
         )
     return rows
@@ -369,8 +345,8 @@ def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> l
     return [float(value) for value in found]
 
 
-def _describe_answer(reader: Reader, verdict: Verdict, signals: Sequence[str]) -> Row:
-    """One model's answer with the verdict on it and its scores; higher: more likely remembered."""
+def _judge_cheaply(reader: Reader, verdict: Verdict, signals: Sequence[str]) -> Row:
+    """What one model alone gives away about its answer; higher scores: likelier remembered."""
     internal = verdict.internal_confidence or 0.0
     scores = {
         "internal confidence": internal,
@@ -384,9 +360,6 @@ def _describe_answer(reader: Reader, verdict: Verdict, signals: Sequence[str]) -
     for name in signals:
         scores[f"signal {name}"] = SIGNALS[name].sign * float(verdict.signals[name] or 0.0)
     return {
-        "answer": verdict.answer,
-        "log_probability": 0.0,
-        "log_probability_of_with": 0.0,
         "shown": verdict.shown,
         "shown_internal": internal >= reader.confidence.guarantee(checked=False).used,
         "verdict": verdict.verdict or "",

@@ -39,11 +39,11 @@ from wherefrom.corpus.questions import SLOT, Question, read_questions
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.cross_pretraining import (
-    REMEMBERED,
     RIGHT_ANYWAY,
     likelihoods,
     true_origin,
 )
+from wherefrom.provenance.verdicts import REMEMBERED
 from wherefrom.recall.decode import answer_all
 from wherefrom.storage import make_folder, read_json, write_json
 from wherefrom.training.distributed import join_processes

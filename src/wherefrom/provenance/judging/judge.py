@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -85,40 +84,36 @@ class Judgement:
 def judge_run(
     run: Run,
     *,
-    confidence: Confidence | None = None,
-    evidence: Evidence | None = None,
-    people: Sequence[Subject] | None = None,
     risk: float | None = None,
     resamples: int = metrics.RESAMPLES,
     level: float = metrics.LEVEL,
     seed: int = 0,
     report: Callable[[int], None] | None = None,
 ) -> Judgement:
-    """Ask about the judged subjects and measure everything; nothing is written.
+    """Ask about the judged subjects of a study and measure everything; nothing is written.
 
-    What is not given is read from the run folder. `risk` is that of the calibration if not given.
+    `risk` is that of the calibration if not given.
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
-    confidence = load_confidence(run) if confidence is None else confidence
+    confidence, people = load_confidence(run), read_subjects(run.folder)
     delta = confidence.internal.guarantee.delta
     risk = confidence.internal.guarantee.risk if risk is None else risk
     guarantees = {mode: confidence.guarantee(risk, checked=mode == "checked") for mode in MODES}
-    people = read_subjects(run.folder) if people is None else people
     asked = [subject for subject in people if subject.role == JUDGED]
     calibrating = [subject for subject in people if subject.role == CALIBRATION]
     if not asked:
         raise UserError(f"{run.folder} has nobody to be judged by: its subjects.jsonl has none.")
-    with require_evidence(run) if evidence is None else nullcontext(evidence) as opened:
+    with require_evidence(run) as evidence:
         judged, verdicts = ask_subjects(
-            run, confidence, opened, asked, risk=risk, also=RIVAL_SIGNALS, report=report
+            run, confidence, evidence, asked, risk=risk, also=RIVAL_SIGNALS, report=report
         )
         rivals, notes = rival_scores(
             _signals_of(verdicts, judged),
-            *_read_calibration(confidence, opened, calibrating, report),
+            *_read_calibration(confidence, evidence, calibrating, report),
             risk=risk,
             delta=delta,
         )
-        subjects = opened.subjects()
+        subjects = evidence.subjects()
     scores = [
         *_our_scores(judged, confidence, risk),
         Score(
