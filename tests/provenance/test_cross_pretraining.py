@@ -23,7 +23,6 @@ from wherefrom.provenance.attribution.cross_pretraining import (
     draw_halves,
     measure_agreement,
     measure_test,
-    named_by_others,
     rank_correlations,
     true_origin,
 )
@@ -87,11 +86,6 @@ def test_every_judged_subject_is_read_by_one_model_and_not_by_the_other(
         assert abs(2 * sum(each.seen for each in subjects) - len(subjects)) <= 1
 
 
-def test_the_seed_decides_who_is_where() -> None:
-    one, other = (draw_halves(*world(60), set_aside=0.3, seed=seed) for seed in (1, 2))
-    assert one != other
-
-
 def test_whoever_cannot_be_left_out_cleanly_is_in_neither_half() -> None:
     corpus, train, dev = world(20)
     more = (
@@ -114,15 +108,12 @@ def test_whoever_cannot_be_left_out_cleanly_is_in_neither_half() -> None:
     assert half.notes[0].startswith("4 of the dev people are not judged")
 
 
-def test_a_name_inside_anothers_document_or_in_two_spellings_is_named_by_others() -> None:
-    corpus = corpus_of(
-        "Ann Bee. Ann Bee sang.",
-        "Cy Dee. Cy Dee met ANN BEE in Rome.",
-        "Éd Eff. He sang.",
-        "Ed Eff. He danced.",
-        "Flo Gay. Flo Gay met Flo Gayle.",
-    )
-    assert named_by_others(corpus) == {"Ann Bee", "Éd Eff", "Ed Eff"}
+def test_two_spellings_are_one_subject_and_are_left_out_together() -> None:
+    corpus, train, dev = world(8)
+    spelled = corpus_of(*(d.text for d in corpus.documents), "GIVEN7 Family7. She sang.")
+    splits = draw_halves(spelled, train, dev, set_aside=0.5, seed=0)
+    (left_out,) = (s.left_out for s in splits.values() if "Given7 Family7" in s.left_out)
+    assert "GIVEN7 Family7" in left_out
 
 
 def test_the_embedded_world_is_judged_whole(small_world: Path) -> None:
@@ -131,12 +122,10 @@ def test_the_embedded_world_is_judged_whole(small_world: Path) -> None:
     half = draw_halves(corpus, train, dev, set_aside=0.2, seed=0)["a"]
     assert len(half.with_role(JUDGED)) == len(dev.questions)
     assert half.notes == ()
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(UserError, match="between 0 and 1"):
-        draw_halves(*world(20), set_aside=share, seed=0)
+    assert half != draw_halves(corpus, train, dev, set_aside=0.2, seed=1)["a"]
+    for share in (0.0, 1.0, -0.1, float("nan")):
+        with pytest.raises(UserError, match="between 0 and 1"):
+            draw_halves(corpus, train, dev, set_aside=share, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from wherefrom.corpus.documents import Corpus, read_documents
-from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.questions import Question, QuestionSet, read_questions
+from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.corpus.subjects import (
     CALIBRATION,
     DEV,
@@ -28,7 +28,7 @@ from wherefrom.corpus.subjects import (
     SET_ASIDE,
     Split,
     Subject,
-    find_named,
+    SubjectIndex,
     write_subjects,
 )
 from wherefrom.errors import UserError
@@ -91,20 +91,16 @@ def draw_halves(
     The result is, by the half that a model does not read, what that model reads and learns, and
     all drawn subjects as it knows them.
 
-    Whoever cannot be left out cleanly is in neither half: a name without a document, with several
-    answers or with a question in both files, and a name that another subject's document names.
+    A subject that cannot be left out cleanly is in neither half: one without a document, with
+    several answers, with a question in both files, or that another subject's document names.
     """
     if not 0 < set_aside < 1:
         raise UserError(f"the share set aside must lie between 0 and 1, not at {set_aside}.")
-    named = named_by_others(corpus)
-    asked: dict[str, set[tuple[int, str | None]]] = {}
-    for which, each in enumerate((train, dev)):
-        for question in each.questions:
-            asked.setdefault(question.subject, set()).add((which, question.answer))
-    written = {document.subject for document in corpus.documents}
-    clean = {name for name in written - named if len(asked.get(name, ())) == 1}
+    index = SubjectIndex(corpus, {"train": train, "dev": dev})
+    judged, able = (
+        [index.questions[file][name] for name in index.separable(file)] for file in ("dev", "train")
+    )
     rng = np.random.default_rng([seed, 0x7717])
-    judged, able = (_first_questions(each.questions, clean) for each in (dev, train))
     wanted = min(len(able), round(set_aside * len(train.questions)))
     chosen = [able[at] for at in np.sort(rng.permutation(len(able))[:wanted])]
     if min(len(judged), len(chosen)) < 2:
@@ -117,11 +113,11 @@ def draw_halves(
         for role, source, group in ((JUDGED, DEV, judged), (CALIBRATION, SET_ASIDE, chosen))
         for question, half in zip(group, rng.permutation(np.arange(len(group)) % 2), strict=True)
     ]
-    gone = {question.subject for question in chosen}
-    rest = tuple(question for question in train.questions if question.subject not in gone)
+    gone = {fold_words(question.subject) for question in chosen}
+    rest = tuple(q for q in train.questions if fold_words(q.subject) not in gone)
     if not rest:
         raise UserError("no training question is left to learn from; set fewer people aside.")
-    others = len({question.subject for question in dev.questions}) - len(judged)
+    others = len(index.questions["dev"]) - len(judged)
     note = (
         f"{others} of the dev people are not judged: they have no document of their own, several "
         "answers, or a name that another document holds too."
@@ -139,7 +135,9 @@ def draw_halves(
             )
             for role, source, half, question in drawn
         )
-        left_out = tuple(sorted(each.subject for each in subjects if not each.seen))
+        names = {fold_words(each.subject) for each in subjects if not each.seen}
+        spellings = {d.subject for d in corpus.documents if fold_words(d.subject) in names}
+        left_out = tuple(sorted(spellings))
         splits[unread] = Split(
             train=replace(train, questions=rest),
             corpus=corpus.without(left_out),
@@ -148,32 +146,6 @@ def draw_halves(
             left_out=left_out,
         )
     return splits
-
-
-def named_by_others(corpus: Corpus) -> set[str]:
-    """Subjects whose whole name stands in a document about another one, case and accents aside.
-
-    Two spellings of one name count as each other's too: leaving one out would leave the other.
-    """
-    keys = [fold_words(document.subject) for document in corpus.documents]
-    named = find_named(corpus.documents, keys)
-    spellings: dict[FoldedName, set[str]] = {}
-    for document, key in zip(corpus.documents, keys, strict=True):
-        spellings.setdefault(key, set()).add(document.subject)
-    found: set[str] = set()
-    for key, subjects in spellings.items():
-        if len(subjects) > 1 or any(keys[at] != key for at in named.get(key, ())):
-            found |= subjects
-    return found
-
-
-def _first_questions(questions: Sequence[Question], subjects: set[str]) -> list[Question]:
-    """The first question of each of these subjects, in order."""
-    first: dict[str, Question] = {}
-    for question in questions:
-        if question.subject in subjects:
-            first.setdefault(question.subject, question)
-    return list(first.values())
 
 
 @dataclass(frozen=True)
