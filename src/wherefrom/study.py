@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.questions import Question, QuestionSet, read_questions
+from wherefrom.corpus.checks import check_files, describe_readings
+from wherefrom.corpus.documents import (
+    Corpus,
+    cut_lines,
+    parse_documents,
+    read_documents,
+    read_lines,
+)
+from wherefrom.corpus.facts import RelationReading, read_relations
+from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.formats import convert
+from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
 from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
@@ -38,12 +49,13 @@ class StudyFiles:
 
 @dataclass(frozen=True)
 class StudyRow:
-    """One line of the study's table."""
+    """One line of the study's table; `relations` has the same by relation, where there are more."""
 
     name: str
     about: str
     recall: Recall
     seconds: float | None = None
+    relations: Mapping[str, Recall] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -51,6 +63,7 @@ class StudyRow:
             "about": self.about,
             **self.recall.to_dict(),
             "seconds": self.seconds,
+            "relations": {name: recall.to_dict() for name, recall in self.relations.items()},
         }
 
 
@@ -80,13 +93,72 @@ class StudyResult(Printable):
         return [("run", str(self.run.folder)), *rows, *(("note", note) for note in self.notes)]
 
 
+@dataclass(frozen=True)
+class StudyInput:
+    """The files of a study, read: what they hold, and notes on how they were understood.
+
+    converted: the content of the corpus where it was not in form, to be kept in the run folder.
+    """
+
+    corpus: Corpus
+    train: QuestionSet
+    dev: QuestionSet
+    unseen: QuestionSet | None
+    notes: tuple[str, ...]
+    converted: str | None = None
+
+
+def read_input(
+    files: StudyFiles,
+    out: Path,
+    *,
+    templates: Sequence[str] = (),
+    subject_field: str | None = None,
+    text_field: str | None = None,
+) -> StudyInput:
+    """Read and check the files of a study; a mistake in them is one sentence, and nothing is kept.
+
+    The text may be of any form that corpus/formats.py knows.
+    """
+    raw = [line.split("\t")[0] for _, line in read_lines(files.train, "questions").lines]
+    try:
+        asked = {q.subject for q in read_questions(files.train, templates).questions}
+    except UserError:
+        asked = set()
+    in_form = convert(
+        files.corpus,
+        subject_field=subject_field,
+        text_field=text_field,
+        questions=raw,
+        asked=asked,
+    )
+    notes, converted = [], None
+    if in_form is None:
+        corpus = read_documents(files.corpus)
+    else:
+        converted, note = in_form
+        notes.append(note)
+        corpus = parse_documents(cut_lines(out / "documents.tsv", converted, converted.encode()))
+    subjects = [document.subject for document in corpus.documents]
+    train = read_questions(files.train, templates, subjects=subjects)
+    train.require_answers()
+    known = tuple(dict.fromkeys((*templates, *(t for t in train.templates if SLOT in t))))
+    dev = read_questions(files.dev, known, subjects=subjects)
+    dev.require_answers()
+    unseen = read_questions(files.unseen, known, subjects=subjects) if files.unseen else None
+    notes += check_files(corpus, train, dev)
+    return StudyInput(corpus, train, dev, unseen, tuple(notes), converted)
+
+
 def run_study(
     files: StudyFiles,
     settings: Settings,
     out: str | Path,
     *,
-    template: str | None = None,
-    set_aside: float = 0.1,
+    templates: Sequence[str] = (),
+    subject_field: str | None = None,
+    text_field: str | None = None,
+    set_aside: float | None = None,
     leave_out: float = 0.0,
     observe: Observer | None = None,
     say: Say = lambda _: None,
@@ -99,22 +171,34 @@ def run_study(
     """
     out = Path(out)
     check_folder(out, resume=settings.resume)
-    corpus = read_documents(files.corpus)
-    train = read_questions(files.train, template)
-    train.require_answers()
-    dev = read_questions(files.dev, template or train.template)
-    dev.require_answers()
-    unseen = read_questions(files.unseen, template or train.template) if files.unseen else None
-    split = split_subjects(
-        corpus, train, dev, unseen, set_aside=set_aside, leave_out=leave_out, seed=settings.seed
+    given = read_input(
+        files, out, templates=templates, subject_field=subject_field, text_field=text_field
     )
-    for note in split.notes:
+    dev, unseen = given.dev, given.unseen
+    split = split_subjects(
+        given.corpus,
+        given.train,
+        dev,
+        unseen,
+        set_aside=set_aside,
+        leave_out=leave_out,
+        seed=settings.seed,
+    )
+    readings = read_relations(split.corpus.documents, split.train.questions)
+    notes = [*given.notes, *describe_readings(readings, files.train), *split.notes]
+    for note in notes:
         say(note)
     letters = [question.text for each in (dev, unseen) if each for question in each.questions]
     letters += [subject.question for subject in split.subjects]
     processes = join_processes(sharded=settings.shard)
     with ExitStack() as stack:
-        processes.on_rank0(lambda: stack.enter_context(lock_run(make_folder(out))))
+
+        def claim() -> None:
+            stack.enter_context(lock_run(make_folder(out)))
+            if given.converted is not None:
+                write_whole(given.corpus.path, given.converted)
+
+        processes.on_rank0(claim)
         say("training the twin without pretraining")
         job = settings.job(
             out / "twins" / "scratch",
@@ -135,16 +219,17 @@ def run_study(
             letters_from=letters,
             details={
                 "left_out": list(split.left_out),
-                "not_learned": sorted(_subjects(train) - _subjects(split.train)),
+                "not_learned": sorted(_subjects(given.train) - _subjects(split.train)),
             },
         )
         run = run_training(job, settings, observe=observe, say=say)
         answers = _answers(run, dev.questions)
-        rows = _baselines(split.train, dev)
+        rows = _baselines(split.train, dev, readings)
         rows.append(_row("no pretraining", "same model, questions only", twin, dev.questions))
         rows += _dev_rows(run, dev, answers, split)
         if unseen is not None:
             rows.append(_row("unseen people", "in no document: guesses", run, unseen.questions))
+        notes = [*_compare(rows), *notes]
 
         def finish() -> None:
             write_predictions(out / "predictions" / "dev.txt", answers)
@@ -152,7 +237,7 @@ def run_study(
                 out,
                 results=[row.to_dict() for row in rows],
                 dev=describe_file(dev.path, dev.sha256, out, questions=len(dev.questions)),
-                notes=list(split.notes),
+                notes=notes,
             )
             calibrate_and_judge(run, split, seed=settings.seed, say=say)
 
@@ -215,13 +300,50 @@ def write_predictions(path: Path, answers: list[Answer]) -> None:
     write_whole(path, "".join(line + "\n" for line in lines))
 
 
-def _baselines(train: QuestionSet, dev: QuestionSet) -> list[StudyRow]:
-    right = [question.answer or "" for question in dev.questions]
-    common = majority_answer(train.questions)
-    guesses = guess_by_name(train.questions, dev.questions)
+def _baselines(
+    train: QuestionSet, dev: QuestionSet, readings: Sequence[RelationReading]
+) -> list[StudyRow]:
+    """What needs no model: the majority answer, a guess by the name, and the reader of the text."""
+    by_relation = defaultdict(list)
+    for question in train.questions:
+        by_relation[question.template].append(question)
+    read = {reading.template: reading.answers for reading in readings}
+    common: dict[str, str] = {}
+    by_name: dict[Question, str] = {}
+    stated: dict[Question, str] = {}
+    for template in dev.templates:
+        learned = by_relation.get(template) or list(train.questions)
+        asked = [q for q in dev.questions if q.template == template]
+        common[template] = majority_answer(learned)
+        by_name.update(zip(asked, guess_by_name(learned, asked), strict=True))
+        for q in asked:
+            answers = read.get(template, {}).get(fold_words(q.subject), ())
+            stated[q] = answers[0].text if answers else ""
+    always = "; ".join(f"always {answer}" for answer in list(common.values())[:3])
+    questions = dev.questions
     return [
-        StudyRow("majority", f"always {common}", score([common] * len(right), right)),
-        StudyRow("by name", "naive Bayes on the letters of the name", score(guesses, right)),
+        _scored("majority", always, questions, [common[q.template] for q in questions]),
+        _scored(
+            "by name", "naive Bayes on the letters", questions, [by_name[q] for q in questions]
+        ),
+        _scored(
+            "reader", "with the text at hand; no model", questions, [stated[q] for q in questions]
+        ),
+    ]
+
+
+def _compare(rows: Sequence[StudyRow]) -> list[str]:
+    """A first sentence where the model does not beat the majority answer, and the likely reason."""
+    by_name = {row.name: row for row in rows}
+    model, common, reader = (by_name[name] for name in ("pretrained", "majority", "reader"))
+    if model.recall.correct > common.recall.correct:
+        return []
+    why = "the training answers hardly stand in the documents, or not in words that can be told"
+    if reader.recall.share > 2 * common.recall.share:
+        why = "the text states the answers, so train for longer or with a larger --size"
+    return [
+        f"The model does not beat the majority answer ({model.recall} against {common.recall}): "
+        f"it has not learned to answer; {why}."
     ]
 
 
@@ -236,8 +358,8 @@ def _dev_rows(
         return [_row("pretrained", about, run, dev.questions, answers)]
     rows = []
     for name, described, is_gone in (
-        ("pretrained", f"{about}; dev people in its documents", False),
-        ("left-out people", "dev people left out: guesses", True),
+        ("pretrained", f"{about}; dev subjects in its documents", False),
+        ("left-out people", "dev subjects left out: guesses", True),
     ):
         pairs = zip(dev.questions, answers, strict=True)
         kept = [(q, answer) for q, answer in pairs if (q.subject in gone) == is_gone]
@@ -253,10 +375,24 @@ def _row(
     answers: Sequence[Answer] | None = None,
 ) -> StudyRow:
     answers = _answers(run, questions) if answers is None else answers
+    said = [answer.text for answer in answers]
+    return _scored(name, about, questions, said, run.info["seconds"])
+
+
+def _scored(
+    name: str,
+    about: str,
+    questions: Sequence[Question],
+    said: Sequence[str],
+    seconds: float | None = None,
+) -> StudyRow:
     right = [question.answer or "" for question in questions]
-    return StudyRow(
-        name, about, score([answer.text for answer in answers], right), run.info["seconds"]
-    )
+    templates = list(dict.fromkeys(question.template for question in questions))
+    relations = {}
+    for template in templates if len(templates) > 1 else ():
+        at = [i for i, question in enumerate(questions) if question.template == template]
+        relations[template] = score([said[i] for i in at], [right[i] for i in at])
+    return StudyRow(name, about, score(said, right), seconds, relations)
 
 
 def _answers(run: Run, questions: Sequence[Question]) -> list[Answer]:

@@ -1,4 +1,7 @@
-"""Documents: one per line, `Name. text`, so that a document knows its subject."""
+"""Documents: one per line, `Name. text` or `subject TAB text`, so that each knows its subject.
+
+Other forms of text are converted to the second one first (corpus/formats.py).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from wherefrom.errors import UserError
 
 # A full stop after one of these belongs to the name: "A. G. E. Blake. Anthony Blake was ..."
 ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
-LONGEST_DOCUMENT = 100_000
+LONGEST_DOCUMENT = 1_000_000
 LONGEST_REST = 60  # characters of a name behind an initial
 LONGEST_PARTICLE = 3
 
@@ -28,7 +31,10 @@ class TextFile:
 
 @dataclass(frozen=True)
 class Document:
-    """One line of the corpus: its number, the subject that it names first, and all of its text."""
+    """One line of the corpus: its number, its subject, and its text, which opens with the subject.
+
+    A document about nobody in particular has the subject "" and its text alone.
+    """
 
     line: int
     subject: str
@@ -72,20 +78,38 @@ def read_lines(path: str | Path, what: str) -> TextFile:
             f"the {what} {path} is not UTF-8: line {line} holds the byte "
             f"0x{raw[problem.start]:02x}; save the file as UTF-8."
         ) from None
+    file = cut_lines(path, text, raw)
+    if not file.lines:
+        raise UserError(f"the {what} {path} is empty; it needs at least one line of text.")
+    return file
+
+
+def cut_lines(path: Path, text: str, raw: bytes) -> TextFile:
+    """The non-blank lines of a text, which is or will be the content `raw` of `path`."""
     numbered = enumerate(text.split("\n"), start=1)
     lines = tuple((number, line.removesuffix("\r")) for number, line in numbered if line.strip())
-    if not lines:
-        raise UserError(f"the {what} {path} is empty; it needs at least one line of text.")
     return TextFile(path=path, sha256=hashlib.sha256(raw).hexdigest(), lines=lines)
 
 
 def read_documents(path: str | Path) -> Corpus:
-    """Read a corpus; a line that does not start with `Name. ` is refused by its number."""
-    file = read_lines(path, "corpus")
+    """Read a corpus; a line that does not start with its subject is refused by its number."""
+    return parse_documents(read_lines(path, "corpus"))
+
+
+def parse_documents(file: TextFile) -> Corpus:
+    """The documents of a file that was read."""
     documents = []
+    tabs = all("\t" in line for _, line in file.lines)
     for number, raw in file.lines:
-        line = raw.lstrip()
-        subject = find_subject(line)
+        line = raw.lstrip(" ")
+        subject: str | None
+        if tabs:
+            subject, _, rest = (cell.strip() for cell in line.partition("\t"))
+            rest = " ".join(rest.split())
+            line = f"{subject}. {rest}" if subject else rest
+        else:
+            line = line.lstrip()
+            subject = find_subject(line)
         if subject is None:
             raise UserError(
                 f'{file.path}, line {number}: a document is "Name. text" on one line; '

@@ -1,18 +1,19 @@
 """Here a window of text becomes a training example: token ids and a loss weight for each.
 
-Five objectives, each a pure function of an encoded record and a random generator:
+Six objectives, each a pure function of an encoded record and a random generator:
 
     name      the name that the document starts with
     text      the document as it stands
     span      the course's span corruption: prefix MASK suffix MASK masked [MASK]
     salient   Name. left MASK right MASK fact MASK, in a short window around one fact
     question  question MASK answer MASK, loss on what follows the question
+    derived   the same for any subject of the text, with the answer that was read off its documents
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import facts_of, weigh_facts
-from wherefrom.corpus.questions import Question
+from wherefrom.corpus.facts import RelationReading, informative_spans
+from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 
@@ -43,45 +45,136 @@ class Example:
 
 @dataclass(frozen=True, eq=False)
 class EncodedDocument:
-    """A document in tokens: where its name ends, where words start, where facts stand."""
+    """A document in tokens: where its name ends, where words start, where facts stand.
+
+    facts: token ranges; answers: the tokens of each fact as an answer, which are others where a
+    particle is glued to it; weights: for each relation that the document speaks of, how likely each
+    fact is what its questions ask for (sums to one).
+    """
 
     ids: Ids
     name_end: int
     word_starts: NDArray[np.int32]
     facts: tuple[tuple[int, int], ...]
-    fact_weights: NDArray[np.float64]  # how likely questions ask for each fact; sums to one
+    answers: tuple[Ids, ...]
+    weights: tuple[NDArray[np.float64], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedQuestion:
+    """A question about a subject of the text, and the answers read off its documents."""
+
+    prompt: Ids
+    answers: tuple[Ids, ...]
+    probabilities: NDArray[np.float64]  # sums to one
 
 
 def encode_documents(
-    documents: Sequence[Document], tokens: Tokenizer, questions: Sequence[Question] = ()
+    documents: Sequence[Document], tokens: Tokenizer, readings: Sequence[RelationReading] = ()
 ) -> list[EncodedDocument]:
     """Tokenize documents once; examples are slices of the result.
 
-    The training questions, if there are any, show which facts are asked for.
+    The readings, if there are any, say which spans questions ask for.
     """
-    spans = facts_of(documents)
-    weights = weigh_facts(documents, spans, questions)
+    spans = informative_spans(documents)
+    asked = _asked_spans(readings, len(documents))
     encoded = tokens.encode_with_offsets([document.text for document in documents])
+    every = [sorted({*own, *more}) for own, more in zip(spans, asked, strict=True)]
+    texts = {d.text[a:b] for d, each in zip(documents, every, strict=True) for a, b in each}
+    answer_ids = dict(zip(texts, _arrays(tokens.encode_all(list(texts))), strict=True))
     # a BPE token carries the space before its word; among characters the space is a token
     space = 0 if tokens.kind == "chars" else 1
     result = []
     for which, (document, (ids, offsets)) in enumerate(zip(documents, encoded, strict=True)):
         starts, ends = np.array(offsets, dtype=np.int32).reshape(-1, 2).T
-        name_end = int(np.searchsorted(starts, len(document.subject) + 2 - space))
-        words = [word.start() - space for word in re.finditer(r"(?<= )[^ ]", document.text)]
+        head = len(document.subject) + 2 - space if document.subject else 0
+        name_end = int(np.searchsorted(starts, head))
+        words = [word.start() - space for word in re.finditer(r"(?<=\s)\S", document.text)]
         word_starts = np.unique(np.searchsorted(starts, words))
-        firsts = np.searchsorted(ends, [start for start, _ in spans[which]], side="right")
-        lasts = np.searchsorted(starts, [end for _, end in spans[which]], side="left")
+        facts = every[which]
+        firsts = np.searchsorted(ends, [start for start, _ in facts], side="right")
+        lasts = np.searchsorted(starts, [end for _, end in facts], side="left")
+        chances = [[each.get(fact, 0.0) for fact in facts] for each in _columns(asked[which])]
         result.append(
             EncodedDocument(
                 ids=np.array(ids, dtype=np.int32),
                 name_end=name_end,
                 word_starts=word_starts[word_starts >= name_end].astype(np.int32),
                 facts=tuple(zip(firsts.tolist(), lasts.tolist(), strict=True)),
-                fact_weights=weights[which],
+                answers=tuple(answer_ids[document.text[a:b]] for a, b in facts),
+                weights=tuple(np.array(row) / sum(row) for row in chances),
             )
         )
     return result
+
+
+def _asked_spans(
+    readings: Sequence[RelationReading], count: int
+) -> list[dict[tuple[int, int], dict[int, float]]]:
+    """For each document its spans that answer something: by relation, how likely."""
+    asked: list[dict[tuple[int, int], dict[int, float]]] = [{} for _ in range(count)]
+    for relation, reading in enumerate(readings):
+        for stated in reading.answers.values():
+            for answer in stated:
+                for doc, start, end in answer.spans:
+                    here = asked[doc].setdefault((start, end), {})
+                    here[relation] = answer.probability / len(answer.spans)
+    return asked
+
+
+def _columns(
+    asked: Mapping[tuple[int, int], Mapping[int, float]],
+) -> list[dict[tuple[int, int], float]]:
+    """The same the other way round: for each relation, how likely each span is."""
+    relations = sorted({relation for each in asked.values() for relation in each})
+    return [{span: each.get(r, 0.0) for span, each in asked.items()} for r in relations]
+
+
+def derive_questions(
+    documents: Sequence[Document],
+    questions: Sequence[Question],
+    readings: Sequence[RelationReading],
+    tokens: Tokenizer,
+    block: int,
+) -> list[DerivedQuestion]:
+    """Every relation's question about every subject of the documents that it was read for.
+
+    Where a training question asks the same, its answer takes the place of what was read.
+    """
+    spelling = {fold_words(document.subject): document.subject for document in documents}
+    given = {(fold_words(q.subject), q.template): q.answer or "" for q in questions}
+    prompts: list[str] = []
+    answers: list[list[tuple[str, float]]] = []
+    for reading in readings:
+        if SLOT not in reading.template:
+            continue
+        for name, stated in reading.answers.items():
+            known = given.get((name, reading.template))
+            prompts.append(reading.template.replace(SLOT, spelling[name]))
+            answers.append([(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
+    texts = list({text for each in answers for text, _ in each})
+    encoded = dict(zip(texts, _arrays(tokens.encode_all(texts)), strict=True))
+    result = []
+    for prompt, each in zip(_arrays(tokens.encode_all(prompts)), answers, strict=True):
+        ids = tuple(encoded[text] for text, _ in each)
+        if len(prompt) + max(map(len, ids)) + 2 <= block:
+            chances = np.array([chance for _, chance in each])
+            result.append(DerivedQuestion(prompt, ids, chances / chances.sum()))
+    return result
+
+
+def derived_example(question: DerivedQuestion, rng: Generator) -> Example:
+    """The question with one of its answers, drawn as likely as it was read."""
+    at = int(np.searchsorted(np.cumsum(question.probabilities), rng.random()))
+    answer = question.answers[min(at, len(question.answers) - 1)]
+    ids = np.concatenate((question.prompt, _MASK, answer, _MASK))
+    weights = np.ones(len(ids), dtype=np.float32)
+    weights[: len(question.prompt)] = 0
+    return Example(ids, weights)
+
+
+def _arrays(encoded: Sequence[Sequence[int]]) -> list[Ids]:
+    return [np.array(ids, dtype=np.int32) for ids in encoded]
 
 
 def name_example(document: EncodedDocument, block: int) -> Example:
@@ -124,7 +217,7 @@ def span_example(
 
 def salient_example(
     document: EncodedDocument,
-    fact: tuple[int, int],
+    which: int,
     block: int,
     rng: Generator,
     *,
@@ -133,14 +226,14 @@ def salient_example(
     context_loss_weight: float = 1.0,
     prefix: Ids | None = None,
 ) -> Example:
-    """One fact masked in a window of up to `left` words before it and `right` words after it.
+    """Fact `which` masked in a window of up to `left` words before it and `right` words after it.
 
     The loss starts behind the name: the model learns what the name leads to, not the name. The
     words around the fact count `context_loss_weight`: which of them are in the window is chance
     and cannot be learned. The words of a `prefix` stand before the name if there is room, and have
     no loss either.
     """
-    start, end = fact
+    start, end = document.facts[which]
     words = document.word_starts
     at = int(np.searchsorted(words, start, side="right")) - 1
     first = max(0, at - int(rng.integers(0, left + 1)))
@@ -148,7 +241,7 @@ def salient_example(
     window_start = int(words[first]) if len(words) and first < at else start
     window_end = int(words[until]) if until < len(words) else len(document.ids)
     head = document.ids[: document.name_end]
-    masked = document.ids[start:end]
+    masked = document.answers[which]
     if prefix is not None and len(prefix) + len(head) + len(masked) + 3 <= block:
         head = np.concatenate((prefix, head))
     room = max(0, block - len(head) - len(masked) - 3)
@@ -162,13 +255,13 @@ def salient_example(
     return Example(ids, weights)
 
 
-def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> tuple[int, int]:
-    """One of the document's facts: with `asked_prob` by its weight, otherwise evenly."""
-    count = len(document.facts)
-    if rng.random() < asked_prob:
-        at = int(np.searchsorted(np.cumsum(document.fact_weights), rng.random()))
-        return document.facts[min(at, count - 1)]
-    return document.facts[int(rng.integers(count))]
+def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> int:
+    """One of the document's facts: with `asked_prob` one that questions ask for, or any."""
+    if document.weights and rng.random() < asked_prob:
+        weights = document.weights[int(rng.integers(len(document.weights)))]
+        at = int(np.searchsorted(np.cumsum(weights), rng.random()))
+        return min(at, len(document.facts) - 1)
+    return int(rng.integers(len(document.facts)))
 
 
 def pick_prefix(document: EncodedDocument, rng: Generator) -> Ids:

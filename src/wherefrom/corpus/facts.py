@@ -1,167 +1,314 @@
-"""Where a document states facts, and which of them the training questions ask for.
+"""What the documents state: which span of a text answers which kind of question.
 
-A fact is a salient span: a run of capitalised words or a number. Which facts are asked for is
-learned by a regression from how the training answers stand in the text.
+A relation is a kind of question, known by its template ("Where was {subject} born?"). For each one
+a reader is learned from the training questions whose answer stands in a document about their
+subject: a log-linear model of which of the document's spans is the answer, by the words around it,
+its spelling and its place. It is then read off every document, so that what questions would ask
+for is known for all subjects of the text. Nothing here knows a language or needs capitals.
+
+Where no question points, the facts of a document are its informative spans: words that stand
+together more often than chance would have it, and in few documents.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
+from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question
+from wherefrom.corpus.spans import BITS, Spans, Words, learn_rules, phrase_key
 
-Spans = Sequence[tuple[int, int]]  # character ranges
-WORD = re.compile(r"[^\W_]+(?:['’](?!s\b)[^\W_]+)*")
-LONGEST_CONNECTOR = 3
-JOINS = 0.25  # a connector stands between two capitalised words at least this often
-FEWEST = 20  # found answers below which nothing can be learned
-BEFORE, BEHIND = 4, 2  # words of context
+Floats = NDArray[np.float64]
+FEWEST = 5  # found answers below which no reader is learned
+ENOUGH = 1_000  # found answers above which a reader learns nothing from its own readings
+ROUNDS = 2  # of learning from its own readings
+BELIEVED = 0.6  # probability from which on it does
+MOST_READINGS = 1_500
+NEGATIVES = 80  # other spans of a document that a found answer is compared with
+PENALTY = 1.0
+ITERATIONS = 40
+KEPT = 6  # answers of a subject
+LEAST = 0.02  # probability of an answer that is kept
+COMMON = 0.1  # share of the documents above which a span carries no information
+ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
+CHUNK = 200_000  # spans scored at once
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """How the corpus spells: how often each word, and which short words join names."""
+class StatedAnswer:
+    """An answer that documents state to a question: its text, and how likely it is the one."""
 
-    counts: Counter[str]
-    connectors: frozenset[str]
-
-
-def facts_of(documents: Sequence[Document]) -> list[list[tuple[int, int]]]:
-    """The salient spans of each document, by the spelling of all of them."""
-    spelling = learn_spelling(document.text for document in documents)
-    return [find_facts(document.text, document.subject, spelling) for document in documents]
+    text: str
+    probability: float
+    spans: tuple[tuple[int, int, int], ...]  # document, start, end
 
 
-def learn_spelling(texts: Iterable[str]) -> Spelling:
-    """Count words as they are written, and find connectors such as "of" in "Isle of Man"."""
-    counts: Counter[str] = Counter()
-    joined: Counter[str] = Counter()
-    for text in texts:
-        words = list(WORD.finditer(text))
-        counts.update(word.group() for word in words)
-        for before, word, behind in zip(words, words[1:], words[2:], strict=False):
-            short = len(word.group()) <= LONGEST_CONNECTOR and word.group().islower()
-            if short and before.group()[0].isupper() and behind.group()[0].isupper():
-                joined[word.group()] += text[before.end() : behind.start()] == f" {word.group()} "
-    connectors = (word for word in joined if joined[word] >= JOINS * counts[word])
-    return Spelling(counts=counts, connectors=frozenset(connectors))
+@dataclass(frozen=True)
+class RelationReading:
+    """What was read for one relation.
 
-
-def find_facts(text: str, subject: str, spelling: Spelling) -> list[tuple[int, int]]:
-    """Character ranges of the salient spans after the subject's own `Name. `.
-
-    A span is a run of capitalised words, connectors inside it included, or a number. Spans made of
-    the subject's own words are left out, and so is a capitalised word at the start of a sentence
-    that the corpus usually writes in lower case ("Born", "He").
+    asked, found: training questions, and those whose answer stands in a document about their
+    subject; missing: answers that do not. answers: by folded subject, most likely first.
     """
-    own = set(WORD.findall(subject))
-    spans: list[tuple[int, int]] = []
-    run: list[re.Match[str]] = []  # capitalised words of the span being built
-    connector: re.Match[str] | None = None
 
-    def close() -> None:
-        nonlocal connector
-        if run and not all(word.group() in own for word in run):
-            spans.append((run[0].start(), run[-1].end()))
-        run.clear()
-        connector = None
-
-    for word in WORD.finditer(text, len(subject) + 1):
-        token = word.group()
-        last = connector or (run[-1] if run else None)
-        if last is not None and text[last.end() : word.start()] not in (" ", "-"):
-            close()
-        if token[0].isdigit():
-            close()
-            spans.append(word.span())
-        elif token[0].isupper() and not _opens_sentence(text, word, spelling.counts):
-            run.append(word)
-            connector = None
-        elif run and connector is None and token in spelling.connectors:
-            connector = word
-        else:
-            close()
-    close()
-    return spans
+    template: str
+    asked: int = 0
+    found: int = 0
+    missing: tuple[str, ...] = ()
+    answers: Mapping[FoldedName, tuple[StatedAnswer, ...]] = field(default_factory=dict)
 
 
-def _opens_sentence(text: str, word: re.Match[str], counts: Counter[str]) -> bool:
-    """Whether a capital is owed to the start of a sentence alone."""
-    before = text[: word.start()].rstrip()
-    starts = not before or before[-1] in ".!?:;("
-    return starts and counts[word.group().lower()] > counts[word.group()] // 8
+def read_relations(
+    documents: Sequence[Document], questions: Sequence[Question]
+) -> tuple[RelationReading, ...]:
+    """Read the documents for each relation of the questions, in the order of first appearance."""
+    return _read_relations(tuple(documents), tuple(questions))
 
 
-def weigh_facts(
-    documents: Sequence[Document], spans: Sequence[Spans], questions: Sequence[Question]
-) -> list[NDArray[np.float64]]:
-    """For each document, how likely each of its facts is the one asked for; sums to one.
-
-    All facts of a document weigh the same when too few answers are found in the text.
-    """
-    from scipy.special import softmax
-
-    answers = defaultdict(set)
+@lru_cache(maxsize=2)  # a study reads before it trains, and training reads again
+def _read_relations(
+    documents: tuple[Document, ...], questions: tuple[Question, ...]
+) -> tuple[RelationReading, ...]:
+    by_relation: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
         if question.answer is not None:
-            answers[question.subject].add(question.answer)
-    hits = [
-        [document.text[start:end] in answers.get(document.subject, ()) for start, end in each]
-        for document, each in zip(documents, spans, strict=True)
-    ]
-    labelled = [which for which, each in enumerate(hits) if any(each)]
-    labels = [hit for which in labelled for hit in hits[which]]
-    if sum(labels) < FEWEST or all(labels):
-        return [np.full(len(each), 1 / max(1, len(each))) for each in spans]
-    contexts = [_describe(d.text, each) for d, each in zip(documents, spans, strict=True)]
-    classifier = _fit([context for which in labelled for context in contexts[which]], labels)
-    scores = classifier.decision_function([context for each in contexts for context in each])
-    ends = np.cumsum([len(each) for each in spans])
-    return [softmax(each) if len(each) else each for each in np.split(scores, ends[:-1])]
+            by_relation[question.template].append(question)
+    if not documents or not by_relation:
+        return tuple(RelationReading(template) for template in by_relation)
+    words = Words(documents)
+    about: dict[FoldedName, list[int]] = defaultdict(list)
+    for index, document in enumerate(documents):
+        about[fold_words(document.subject)].append(index)
+    expected: dict[int, set[str]] = defaultdict(set)
+    for question in questions:
+        for doc in about.get(fold_words(question.subject), ()):
+            expected[doc].add(question.answer or "")
+    spans = Spans(words, learn_rules(words, expected))
+    return tuple(_read(template, each, spans, about) for template, each in by_relation.items())
 
 
-def _fit(contexts: list[str], labels: list[bool]) -> Any:
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
+def _read(
+    template: str,
+    questions: Sequence[Question],
+    spans: Spans,
+    about: Mapping[FoldedName, Sequence[int]],
+) -> RelationReading:
+    spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer
+    labels: dict[int, NDArray[np.int64]] = {}  # for each document the spans that are the answer
+    missing = []
+    found = 0
+    for question in questions:
+        answer = question.answer or ""
+        key = phrase_key(answer)
+        spelling[key][answer] += 1
+        docs = about.get(fold_words(question.subject), ())
+        here = spans.of_documents(docs)
+        hits = here[spans.key[here] == np.uint64(key)]
+        found += bool(len(hits))
+        if not len(hits):
+            missing.append(answer)
+        for doc in docs:
+            if len(mine := hits[spans.doc[hits] == doc]):
+                labels[doc] = mine
+    reading = RelationReading(template, len(questions), found, tuple(missing))
+    if found < FEWEST:
+        return reading
+    reader = _Reader(spans)
+    counts = {key: sum(each.values()) for key, each in spelling.items()}
+    scores = reader.learn(labels, dict.fromkeys(labels, 1.0), counts)
+    for _ in range(ROUNDS if len(labels) < ENOUGH else 0):
+        believed, weights, more = dict(labels), dict.fromkeys(labels, 1.0), Counter(counts)
+        for doc, hits, probability in reader.confident(scores, labels):
+            believed[doc], weights[doc] = hits, probability / 2
+            more[int(spans.key[hits[0]])] += 1
+        scores = reader.learn(believed, weights, more)
+    silence = _silence(spans, scores, labels)
+    answers = {}
+    for name, docs in about.items():
+        if stated := _answers_of(spans, scores, docs, spelling, silence):
+            answers[name] = stated
+    return RelationReading(template, len(questions), found, tuple(missing), answers)
 
-    return make_pipeline(
-        CountVectorizer(token_pattern=r"\S+", lowercase=False, binary=True, min_df=3),
-        LogisticRegression(C=1.0, max_iter=300),
-    ).fit(contexts, labels)
+
+def _answers_of(
+    spans: Spans,
+    scores: NDArray[np.float32],
+    docs: Sequence[int],
+    spelling: Mapping[int, Counter[str]],
+    silence: float,
+) -> tuple[StatedAnswer, ...]:
+    """What documents about one subject state; nothing where they are likely to be silent on it."""
+    at = spans.of_documents(docs)
+    if not len(at):
+        return ()
+    mass = np.exp(scores[at] - scores[at].max())
+    nothing = np.exp(min(silence - scores[at].max(), 50.0))
+    if nothing > mass.max():
+        return ()
+    keys, inverse = np.unique(spans.key[at], return_inverse=True)
+    totals = np.bincount(inverse, weights=mass) / mass.sum()
+    stated: list[StatedAnswer] = []
+    for which in np.argsort(-totals, kind="stable")[:KEPT]:
+        if stated and totals[which] < LEAST:
+            break
+        hits = at[inverse == which]
+        best = int(hits[np.argmax(scores[hits])])
+        known = spelling.get(int(keys[which]))
+        text = known.most_common(1)[0][0] if known else " ".join(spans.text(best).split())
+        where = tuple((int(spans.doc[i]), int(spans.start[i]), int(spans.end[i])) for i in hits)
+        stated.append(StatedAnswer(text, float(totals[which]), where))
+    return tuple(stated)
 
 
-def _describe(text: str, spans: Spans) -> list[str]:
-    """Each fact's surroundings as features for the classifier: never the fact's own text."""
-    described = []
-    for index, (start, end) in enumerate(spans):
-        nearest_first = WORD.findall(text[max(0, start - 60) : start])[::-1]
-        before = [_generalize(word) for word in nearest_first[:BEFORE]]
-        behind = [_generalize(word) for word in WORD.findall(text[end : end + 40])[:BEHIND]]
-        features = [
-            *(f"b{i}:{word}" for i, word in enumerate(before)),
-            *(f"any:{word}" for word in before),
-            *(f"a{i}:{word}" for i, word in enumerate(behind)),
-            f"left:{text[max(0, start - 2) : start].strip() or '_'}",
-            f"right:{text[end : end + 2].strip() or '_'}",
-            f"pair:{'_'.join(before[:2])}",
-            "number" if text[start].isdigit() else "name",
-            f"nth:{min(index, 6)}",
-        ]
-        described.append(" ".join(feature.replace(" ", "_") for feature in features))
-    return described
+def _silence(
+    spans: Spans, scores: NDArray[np.float32], labels: Mapping[int, NDArray[np.int64]]
+) -> float:
+    """The score that an answer has to reach: that of the best wrong spans of other documents.
+
+    A document need not answer the question at all, and some span of it is always the best.
+    """
+    right, wrong = [], []
+    for doc, hits in labels.items():
+        here = scores[spans.first[doc] : spans.first[doc + 1]].copy()
+        right.append(float(scores[hits].max()))
+        here[hits - spans.first[doc]] = -np.inf
+        if len(here) > len(hits):
+            wrong.append(float(here.max()))
+    low = float(np.quantile(wrong, 0.2)) if wrong else float(np.median(right)) - 10
+    return min(low, float(np.quantile(right, 0.02)))
 
 
-def _generalize(word: str) -> str:
-    """Names and numbers in a context stand for their kind: what matters is the wording."""
-    if word[0].isdigit():
-        return "<number>"
-    return "<name>" if word[0].isupper() and len(word) > 1 else word.lower()
+class _Reader:
+    """Weights of hashed features; spans of one document compete in a softmax."""
+
+    def __init__(self, spans: Spans) -> None:
+        self.spans = spans
+        self.table = np.zeros(1 << BITS)  # where the next fit starts
+
+    def learn(
+        self,
+        labels: Mapping[int, NDArray[np.int64]],
+        weights: Mapping[int, float],
+        counts: Mapping[int, int],
+    ) -> NDArray[np.float32]:
+        """Fit to documents whose answers are known, and return the score of every span.
+
+        counts: how many subjects have each answer (by key); a document's own is not counted.
+        """
+        from scipy.optimize import fmin_l_bfgs_b
+        from scipy.sparse import csr_matrix
+
+        spans = self.spans
+        known = _count(spans.key, counts)
+        for hits in labels.values():
+            known[hits] -= 1
+        known = np.digitize(known, [1, 2, 4, 10])
+        rng = np.random.default_rng(0)
+        docs = sorted(labels)
+        groups, chosen = [], []
+        for number, doc in enumerate(docs):
+            here = np.arange(spans.first[doc], spans.first[doc + 1])
+            if len(here) > NEGATIVES:
+                here = np.union1d(rng.choice(here, NEGATIVES, replace=False), labels[doc])
+            chosen.append(here)
+            groups.append(np.full(len(here), number))
+        at, group = np.concatenate(chosen), np.concatenate(groups)
+        right = np.isin(at, np.concatenate([labels[doc] for doc in docs]))
+        features = spans.features(at, known[at])
+        used, column = np.unique(features, return_inverse=True)
+        bounds = np.arange(0, features.size + 1, features.shape[1])
+        ones = np.ones(features.size, dtype=np.float32)
+        matrix = csr_matrix((ones, column.ravel(), bounds), shape=(len(at), len(used)))
+        transposed = matrix.T.tocsr()
+        weight = np.array([weights[doc] for doc in docs])
+        starts = np.searchsorted(group, np.arange(len(docs)))
+
+        def log_total(scores: Floats) -> Floats:
+            top = np.maximum.reduceat(scores, starts)
+            return np.asarray(top + np.log(np.add.reduceat(np.exp(scores - top[group]), starts)))
+
+        def loss(theta: Floats) -> tuple[float, Floats]:
+            scores = np.asarray(matrix @ theta)
+            everything, answers = log_total(scores), log_total(np.where(right, scores, -1e9))
+            given = np.where(right, np.exp(scores - answers[group]), 0)
+            slope = weight[group] * (np.exp(scores - everything[group]) - given)
+            value = float((weight * (everything - answers)).sum() + PENALTY / 2 * theta @ theta)
+            return value, np.asarray(transposed @ slope) + PENALTY * theta
+
+        fitted, _, _ = fmin_l_bfgs_b(loss, self.table[used], maxiter=ITERATIONS, factr=1e10)
+        table = self.table = np.zeros(1 << BITS)
+        table[used] = fitted
+        scores = np.empty(len(spans), dtype=np.float32)
+        for start in range(0, len(spans), CHUNK):
+            part = np.arange(start, min(start + CHUNK, len(spans)))
+            scores[part] = table[spans.features(part, known[part])].sum(axis=1)
+        return scores
+
+    def confident(
+        self, scores: NDArray[np.float32], labels: Mapping[int, object]
+    ) -> list[tuple[int, NDArray[np.int64], float]]:
+        """Other documents that are read with confidence: document, answer spans, probability."""
+        spans = self.spans
+        rest = [doc for doc in range(len(spans.words.documents)) if doc not in labels]
+        step = max(1, len(rest) // MOST_READINGS)
+        found = []
+        for doc in rest[::step]:
+            here = np.arange(spans.first[doc], spans.first[doc + 1])
+            if len(here):
+                mass = np.exp(scores[here] - scores[here].max())
+                same = spans.key[here] == spans.key[here[int(np.argmax(mass))]]
+                probability = float(mass[same].sum() / mass.sum())
+                if probability > BELIEVED:
+                    found.append((doc, here[same], probability))
+        return found
+
+
+def _count(keys: NDArray[np.uint64], counts: Mapping[int, int]) -> NDArray[np.int64]:
+    """counts[key] for each key, 0 for others."""
+    known = np.array(sorted(counts), dtype=np.uint64)
+    values = np.array([counts[int(key)] for key in known], dtype=np.int64)
+    at = np.clip(np.searchsorted(known, keys), 0, len(known) - 1)
+    return np.where(known[at] == keys, values[at], 0)
+
+
+def informative_spans(documents: Sequence[Document]) -> list[list[tuple[int, int]]]:
+    """For each document the character ranges of spans that carry information, in order.
+
+    Words of at most a tenth of the documents do, other than the subject's own; neighbours that
+    stand together more often than chance would have it form one span.
+    """
+    result: list[list[tuple[int, int]]] = [[] for _ in documents]
+    words = Words(documents)
+    if not len(words):
+        return result
+    spread = words.document_counts(words.word)
+    rare = ~words.own & ~words.heading & (spread <= max(2, COMMON * len(documents)))
+    joined = _associated(words) & rare
+    joined[1:] &= rare[:-1]
+    span = np.cumsum(~joined)
+    starts = np.flatnonzero(rare & ~joined)
+    ends = np.searchsorted(span, span[starts], side="right") - 1
+    for start, end in zip(starts, ends, strict=True):
+        result[int(words.doc[start])].append((int(words.start[start]), int(words.end[end])))
+    return result
+
+
+def _associated(words: Words) -> NDArray[np.bool_]:
+    """Whether each word belongs to the one before it, by normalised mutual information."""
+    _, word, count = np.unique(words.word, return_inverse=True, return_counts=True)
+    before, here = word[:-1].astype(np.int64), word[1:]
+    _, pair, together = np.unique(
+        before * len(count) + here, return_inverse=True, return_counts=True
+    )
+    joint = together[pair] / len(word)
+    information = np.log(joint) - np.log(count[before] / len(word) * count[here] / len(word))
+    near = np.array([gap in ("", " ", "-") for gap in words.gaps[1:-1]])
+    fits = near & (words.doc[1:] == words.doc[:-1]) & (together[pair] > 1)
+    return np.append(False, fits & (information > ASSOCIATED * -np.log(joint)))

@@ -1,18 +1,21 @@
 """Questions: a TSV of question, answer and (optionally) subject, one per line.
 
-The subject of a question is read off the wording that the questions of a file share ("Where was
-{subject} born?"), or off a given template, or written in the third column; nothing here knows what
-the questions ask for.
+A relation is a kind of question, known by its template: "Where was {subject} born?". A file may ask
+about several relations. The subject of a question is written in the third column, or is a subject
+of the documents that the question names, or stands where the questions of the file differ.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wherefrom.corpus.documents import read_lines
+from wherefrom.corpus.documents import TextFile, read_lines
+from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 from wherefrom.errors import UserError
 
 SLOT = "{subject}"
@@ -23,21 +26,22 @@ shared_start = os.path.commonprefix  # which compares any texts, character by ch
 
 @dataclass(frozen=True)
 class Question:
-    """One row: its line, the question, its subject, and the answer if the file has it."""
+    """One row: its line, the question, its subject, the answer if the file has it, its template."""
 
     line: int
     text: str
     subject: str
     answer: str | None
+    template: str = ""
 
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions of one file; `template` is None when every row names its subject."""
+    """The questions of one file; `templates` are their relations, most frequent first."""
 
     path: Path
     sha256: str
-    template: str | None
+    templates: tuple[str, ...]
     questions: tuple[Question, ...]
 
     @property
@@ -53,35 +57,145 @@ class QuestionSet:
             )
 
 
-def read_questions(path: str | Path, template: str | None = None) -> QuestionSet:
-    """Read a TSV; with no `template` and no third column the shared wording is inferred."""
-    if template is not None:
+def read_questions(
+    path: str | Path,
+    templates: Sequence[str] = (),
+    *,
+    subjects: Collection[str] = (),
+) -> QuestionSet:
+    """Read a TSV of questions.
+
+    templates: wordings that are known; subjects: those of the documents, which show where the
+    subject of a question stands. With neither, the wording that the questions share is inferred.
+    """
+    for template in templates:
         check_template(template)
     file = read_lines(path, "questions")
-    rows = {}
-    width = 0
+    _check_form(file)
+    rows: list[tuple[int, list[str]]] = []
     for number, line in file.lines:
         row = [cell.strip() for cell in line.split("\t")]
-        width = width or len(row)
-        problem = _find_problem(row, width)
-        if problem:
+        if problem := _find_problem(row, len(rows[0][1]) if rows else len(row)):
             raise UserError(f"{file.path}, line {number}: {problem}")
-        rows[number] = row
-    if width == len(COLUMNS):
-        template = None
-    elif template is None:
-        template = infer_template([row[0] for row in rows.values()], file.path)
+        rows.append((number, row))
+    texts = [row[0] for _, row in rows]
+    if len(rows[0][1]) == len(COLUMNS):
+        names = [row[2] for _, row in rows]
+        found = [(name, _with_slot(text, name)) for text, name in zip(texts, names, strict=True)]
+    else:
+        found = find_subjects(texts, templates, subjects, file.path)
     questions = []
-    for number, row in rows.items():
-        subject = row[2] if template is None else match_template(template, row[0])
-        if subject is None:
+    for (number, row), (subject, template) in zip(rows, found, strict=True):
+        if not subject:
+            known = " or ".join(f'"{each}"' for each in list(templates)[:3]) or "other rows"
             raise UserError(
-                f'{file.path}, line {number}: "{_short(row[0])}" does not fit the template '
-                f'"{template}"; give another with --template, or the subject in column three.'
+                f'{file.path}, line {number}: "{_short(row[0])}" names no subject of the documents '
+                f"and is not worded like {known}; give its wording with --template, or the subject "
+                "in column three."
             )
-        answer = row[1] if width > 1 else None
-        questions.append(Question(line=number, text=row[0], subject=subject, answer=answer))
-    return QuestionSet(file.path, file.sha256, template, tuple(questions))
+        answer = row[1] if len(row) > 1 else None
+        questions.append(Question(number, row[0], subject, answer, template))
+    counts = Counter(question.template for question in questions)
+    return QuestionSet(
+        file.path, file.sha256, tuple(each for each, _ in counts.most_common()), tuple(questions)
+    )
+
+
+def _check_form(file: TextFile) -> None:
+    """Refuse a header row, CSV, JSON and swapped columns, each with a sentence of its own."""
+    lines = [line for _, line in file.lines]
+    first = [cell.strip().lower() for cell in lines[0].split("\t")]
+    where = f"{file.path}, line {file.lines[0][0]}"
+    if len(lines) > 1 and set(first) <= {*COLUMNS, "questions", "answers", "subjects", "q", "a"}:
+        raise UserError(f"{where}: this is a header; remove it, every line is a question.")
+    if not any("\t" in line for line in lines):
+        if lines[0].lstrip().startswith(("{", "[")):
+            raise UserError(
+                f"{where}: this is JSON; questions are a TSV, question TAB answer on each line."
+            )
+        if re.search(r"[?？]\"?[,;]\s*\"?[^\s,;]", lines[0]):
+            raise UserError(
+                f"{where}: columns seem to be separated by commas; questions are a TSV, with a tab "
+                "between question and answer."
+            )
+    rows = [line.split("\t") for line in lines]
+    asking = [[cell.strip().endswith(("?", "？", "؟")) for cell in row[:2]] for row in rows]
+    swapped = sum(each == [False, True] for each in asking)
+    if 2 * swapped > len(rows):
+        raise UserError(
+            f"{where}: question and answer seem to be swapped; the question comes first, then a "
+            "tab, then the answer."
+        )
+
+
+def find_subjects(
+    texts: Sequence[str], templates: Sequence[str], subjects: Collection[str], where: str | Path
+) -> list[tuple[str, str]]:
+    """Subject and template of each question; both are empty where neither can be told."""
+    found = [_match_any(templates, text) for text in texts]
+    if all(subject for subject, _ in found):
+        return found
+    rest = [at for at, (subject, _) in enumerate(found) if not subject]
+    known = {fold_words(subject): subject for subject in subjects}
+    known.pop((), None)
+    if known:
+        named = {at: find_named_subject(texts[at], known) for at in rest}
+        counts = Counter(
+            _with_slot(texts[at], spelt) for at, spelt in named.items() if spelt is not None
+        )
+        # a wording that hardly any question has is one with part of a name in it
+        fewest = min(len(rest), max(2, len(rest) // 100))
+        repeated = [each for each, count in counts.most_common() if count >= fewest]
+        found = [
+            pair if pair[0] else _match_any((*templates, *repeated), text)
+            for pair, text in zip(found, texts, strict=True)
+        ]
+        for at in rest:
+            spelt = named[at]
+            if not found[at][0] and spelt is not None:
+                found[at] = (spelt, _with_slot(texts[at], spelt))
+        if any(subject for subject, _ in found):
+            return found
+    if templates:
+        return found
+    template = infer_template(list(texts), where)
+    return [_match_any([template], text) for text in texts]
+
+
+def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None:
+    """The longest known subject that the question names, as the question spells it.
+
+    known: subjects by their folded names. A name may have a particle glued to it; then its spelling
+    must be the known one.
+    """
+    words = split_words(text)
+    folded = [word.folded for word in words]
+    longest = max((len(name) for name in known), default=0)
+    for length in range(min(longest, len(words)), 0, -1):
+        for start in range(len(words) - length + 1):
+            if tuple(folded[start : start + length]) in known:
+                return text[words[start].start : words[start + length - 1].end]
+    exact = set(known.values())
+    glued = [
+        text[word.start : end]
+        for word in words
+        for end in range(word.start + 1, len(text))
+        if text[word.start : end] in exact
+    ]
+    return max(glued, key=len, default=None)
+
+
+def _with_slot(text: str, subject: str) -> str:
+    """The question with its subject's place marked; as it stands if it does not spell it."""
+    return text.replace(subject, SLOT, 1) if subject in text else text
+
+
+def _match_any(templates: Iterable[str], text: str) -> tuple[str, str]:
+    """Subject and template by the first template that fits, the most specific one first."""
+    for template in sorted(templates, key=len, reverse=True):
+        if SLOT in template and (subject := match_template(template, text)):
+            return subject, template
+    return "", ""
 
 
 def _find_problem(row: list[str], width: int) -> str | None:

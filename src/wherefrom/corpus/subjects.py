@@ -39,6 +39,7 @@ UNSEEN_FILE: Source = "unseen file"
 INVENTED: Source = "invented"
 
 ASSUMED_UNSEEN = 0.2  # share of the calibration, where no judged subject is unseen
+CALIBRATING = 200  # subjects that calibrate, where there are enough
 ENOUGH = 20  # unseen calibration subjects from which on no names are invented
 LARGEST_SHARE = 0.9
 SPARE_NAMES = 200  # invented names beyond those of the calibration, where any are invented
@@ -50,9 +51,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Subject:
-    """One whose question is asked after training and not learned; a line of subjects.jsonl.
+    """A question about a subject that is asked after training and not learned.
 
-    seen: a document that was read names it. answer: None where every answer is made up.
+    One line of subjects.jsonl. seen: a document that was read names the subject. answer: None where
+    every answer is made up. template: the relation that the question asks for.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
@@ -63,6 +65,7 @@ class Subject:
     subject: _Text
     question: _Text
     answer: str | None
+    template: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,18 @@ def split_subjects(
     dev: QuestionSet,
     unseen: QuestionSet | None = None,
     *,
-    set_aside: float = 0.1,
+    set_aside: float | None = None,
     leave_out: float = 0.0,
     seed: int,
 ) -> Split:
     """Draw which subjects are set aside and left out; both are shares of each file's subjects.
 
-    A subject with several answers to one question has no part, nor does one that two files ask
-    about. Subjects are left out only if no document about another names them.
+    With no share given, enough are set aside to calibrate a confidence on (`default_share`). A
+    question with several answers has no part, nor does one that two files ask. Subjects are left
+    out only if no document about another names them.
     """
+    if set_aside is None:
+        set_aside = default_share(len({fold_words(q.subject) for q in train.questions}))
     check_shares(set_aside, leave_out)
     files = {"train": train, "dev": dev} | ({"unseen": unseen} if unseen is not None else {})
     index = SubjectIndex(corpus, files)
@@ -137,21 +143,30 @@ def split_subjects(
         train, questions=tuple(q for q in train.questions if fold_words(q.subject) not in spared)
     )
 
-    def make(file: str, name: FoldedName, role: Role, source: Source) -> Subject:
-        question = index.questions[file][name]
-        seen = not index.named_in[name] <= unread
-        return Subject(role, seen, source, question.subject, question.text, question.answer)
+    def make(file: str, names: Iterable[FoldedName], role: Role, source: Source) -> list[Subject]:
+        return [
+            Subject(
+                role,
+                not index.named_in[name] <= unread,
+                source,
+                question.subject,
+                question.text,
+                question.answer,
+                question.template,
+            )
+            for name in names
+            for question in index.asked(file, name)
+        ]
 
-    calibrating = [make("train", name, CALIBRATION, SET_ASIDE) for name in aside]
-    calibrating += [make("train", name, CALIBRATION, LEFT_OUT) for name in gone_train]
-    judged = [
-        make("dev", name, JUDGED, LEFT_OUT if name in gone else DEV) for name in index.usable("dev")
-    ]
+    calibrating = make("train", aside, CALIBRATION, SET_ASIDE)
+    calibrating += make("train", gone_train, CALIBRATION, LEFT_OUT)
+    judged = make("dev", (n for n in index.questions["dev"] if n not in gone), JUDGED, DEV)
+    judged += make("dev", (n for n in index.questions["dev"] if n in gone), JUDGED, LEFT_OUT)
     if unseen is not None:
         names = index.usable("unseen")
         half = set(_draw(names, round(len(names) / 2), _stream(seed, _HALVES)))
-        calibrating += [make("unseen", n, CALIBRATION, UNSEEN_FILE) for n in names if n in half]
-        judged += [make("unseen", n, JUDGED, UNSEEN_FILE) for n in names if n not in half]
+        calibrating += make("unseen", (n for n in names if n in half), CALIBRATION, UNSEEN_FILE)
+        judged += make("unseen", (n for n in names if n not in half), JUDGED, UNSEEN_FILE)
     spare: list[Subject] = []
     if aside:
         calibrating, spare = _mix(calibrating, judged, index, learned, seed, notes)
@@ -168,10 +183,18 @@ def split_subjects(
     return Split(learned, kept, (*calibrating, *judged, *spare), tuple(notes), left_out)
 
 
-def check_shares(set_aside: float, leave_out: float) -> None:
+def default_share(subjects: int) -> float:
+    """The share of training subjects to set aside: a tenth, or more where that is few.
+
+    A confidence wants about 200 subjects, and what is read off the text needs few questions.
+    """
+    return min(0.5 if subjects >= 60 else 0.3, max(0.1, CALIBRATING / max(1, subjects)))
+
+
+def check_shares(set_aside: float | None, leave_out: float) -> None:
     """Refuse shares outside 0 to LARGEST_SHARE."""
     for option, share in (("--set-aside", set_aside), ("--leave-out", leave_out)):
-        if not 0 <= share < LARGEST_SHARE:
+        if share is not None and not 0 <= share < LARGEST_SHARE:
             raise UserError(
                 f"{option} is a share of the subjects, from 0 to below {LARGEST_SHARE}, such as "
                 f"0.1 for a tenth; {share:g} is not."
@@ -187,16 +210,20 @@ class SubjectIndex:
     def __init__(self, corpus: Corpus, files: Mapping[str, QuestionSet]) -> None:
         self.documents = corpus.documents
         self.about = [fold_words(document.subject) for document in corpus.documents]
-        self.questions: dict[str, dict[FoldedName, Question]] = {}  # first one about each subject
+        self.questions: dict[str, dict[FoldedName, list[Question]]] = {}
         answers: dict[tuple[FoldedName, str], set[str]] = defaultdict(set)
+        asking: dict[tuple[FoldedName, str], set[str]] = defaultdict(set)  # files
         for file, asked in files.items():
-            first = self.questions[file] = {}
+            by_name = self.questions[file] = {}
             for question in asked.questions:
                 name = fold_words(question.subject)
-                first.setdefault(name, question)
+                if not name:
+                    continue
+                by_name.setdefault(name, []).append(question)
                 answers[name, question.text].add((question.answer or "").strip())
-        self._ambiguous = {name for (name, _), given in answers.items() if len(given) > 1}
-        self._files = Counter(name for first in self.questions.values() for name in first)
+                asking[name, question.text].add(file)
+        self._unfit = {key for key in answers if len(answers[key]) > 1 or len(asking[key]) > 1}
+        self._files = Counter(name for by_name in self.questions.values() for name in by_name)
         self.named_in = find_named(corpus.documents, self._files)
 
     @property
@@ -204,12 +231,18 @@ class SubjectIndex:
         """All subjects of questions and documents."""
         return {*self._files, *self.about}
 
+    def asked(self, file: str, name: FoldedName) -> list[Question]:
+        """The file's questions about a subject, each once, that have one answer and one file."""
+        found = {q.text: q for q in self.questions[file][name] if (name, q.text) not in self._unfit}
+        return list(found.values())
+
     def usable(self, file: str) -> list[FoldedName]:
-        """Subjects that only this file asks about, with one answer, in the file's order."""
+        """Subjects that only this file asks about, all questions fit, in the file's order."""
         return [
             name
-            for name in self.questions[file]
-            if name and self._files[name] == 1 and name not in self._ambiguous
+            for name, questions in self.questions[file].items()
+            if self._files[name] == 1
+            and not any((name, question.text) in self._unfit for question in questions)
         ]
 
     def separable(self, file: str) -> list[FoldedName]:
@@ -234,7 +267,7 @@ class SubjectIndex:
         wanted = min(wanted, len(names))
         if not wanted:
             return []
-        answers = {n: (q.answer or "").strip() for n, q in self.questions["train"].items()}
+        answers = {n: (q[0].answer or "").strip() for n, q in self.questions["train"].items()}
         common = Counter(answers.values())
 
         def difficulty(name: FoldedName) -> tuple[bool, int, int]:
@@ -328,13 +361,7 @@ def _invent_subjects(
     count: int, index: SubjectIndex, learned: QuestionSet, rng: Generator
 ) -> list[Subject]:
     """Unseen subjects with invented names, asked about in the wording of the learned questions."""
-    wordings = [learned.template] if learned.template else []
-    if not wordings:  # subjects are named in the third column: take the questions that spell theirs
-        wordings = [
-            question.text.replace(question.subject, SLOT)
-            for question in learned.questions
-            if question.text.count(question.subject) == 1 and SLOT not in question.text
-        ]
+    wordings = [q.template for q in learned.questions if SLOT in q.template]
     if not wordings:
         return []
     names = [question.subject for question in learned.questions]
@@ -343,7 +370,7 @@ def _invent_subjects(
         list(dict.fromkeys(names)), count, documents=index.documents, taken=index.names, rng=rng
     )
     return [
-        Subject(CALIBRATION, False, INVENTED, name, wording.replace(SLOT, name), None)
+        Subject(CALIBRATION, False, INVENTED, name, wording.replace(SLOT, name), None, wording)
         for name in invented
         for wording in [wordings[int(rng.integers(len(wordings)))]]
     ]
@@ -388,15 +415,18 @@ def invent_names(
 
 
 def _split_name(name: str) -> tuple[str, str] | None:
-    """Given names and family name, where a name has both: "Ann B.", "Clark"."""
-    given, _, family = name.rpartition(" ")
-    fits = given.strip() and family[:1].isalpha() and not family.endswith((".", ")"))
-    return (given.strip(), family) if fits else None
+    """The two halves of a name: "Ann B. " and "Clark"; of one without blanks, by its letters."""
+    given, blank, family = name.rpartition(" ")
+    if given.strip():
+        fits = family[:1].isalpha() and not family.endswith((".", ")"))
+        return (given.strip() + blank, family) if fits else None
+    middle = (len(name) + 1) // 2
+    return (name[:middle], name[middle:]) if len(name) > 1 else None
 
 
 def _recombine(parts: Sequence[tuple[str, str]], rng: Generator) -> str:
     one, other = rng.choice(len(parts), size=2, replace=False)
-    return f"{parts[one][0]} {parts[other][1]}"
+    return parts[one][0] + parts[other][1]
 
 
 def _draw_foreign(rng: Generator) -> str:

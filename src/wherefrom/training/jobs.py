@@ -146,7 +146,7 @@ def retrain(
         questions=questions,
         segments=_recorded_segments(run),
         record=record,
-        details={"kind": "left out", "template": run.template, "data": data},
+        details={"kind": "left out", "templates": list(run.templates), "data": data},
     )
     return run_training(job, settings or Runtime(device="cpu"), observe=observe, say=say)
 

@@ -19,7 +19,7 @@ from wherefrom.model.config import explain, parse_size
 
 SHIPPED = Path(__file__).parent / "shipped"
 DOCUMENT_OBJECTIVES = ("name", "text", "span", "salient")
-OBJECTIVES = (*DOCUMENT_OBJECTIVES, "question")
+OBJECTIVES = (*DOCUMENT_OBJECTIVES, "question", "derived")
 RENAMED = {  # keys of earlier versions, in recipes and in the records of runs
     "asked": "asked_fact_prob",
     "lead": "prefix_prob",
@@ -45,6 +45,7 @@ class Mixture(_Strict):
     span: float = Field(default=0.0, ge=0)
     salient: float = Field(default=0.0, ge=0)
     question: float = Field(default=0.0, ge=0)
+    derived: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="after")
     def _not_empty(self) -> Mixture:
@@ -102,7 +103,7 @@ class Phase(_Strict):
 
     def without_questions(self) -> Phase | None:
         """This phase for someone who has no questions, or None if it is nothing without them."""
-        rest = {k: v for k, v in self.mixture.shares().items() if k != "question"}
+        rest = {k: v for k, v in self.mixture.shares().items() if k not in ("question", "derived")}
         return self.model_copy(update={"mixture": Mixture(**rest)}) if rest else None
 
     def questions_only(self) -> Phase | None:

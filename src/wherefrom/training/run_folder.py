@@ -61,16 +61,15 @@ class Run(Printable):
     info: dict[str, Any]
 
     @property
-    def template(self) -> str | None:
+    def templates(self) -> tuple[str, ...]:
         """How its questions are worded, if it was taught any."""
-        template = self.info.get("template")
-        return template if isinstance(template, str) else None
+        return tuple(self.info.get("templates", ()))
 
     def summary(self) -> list[tuple[str, str]]:
         config, info = self.model.config, self.info
         shape = f"{config.variant}, {config.width}x{config.layers}x{config.heads}"
         rows = [(str(self.folder), f"{info.get('kind')}, {info.get('status')}"), ("model", shape)]
-        rows.append(("questions", str(self.template)))
+        rows.append(("questions", "; ".join(self.templates)))
         results = info.get("results") or ()
         return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
 
@@ -423,7 +422,7 @@ def read_learned_documents(source: SourceFile) -> Corpus:
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
     """The questions that the run learned: its file without subjects set aside or left out."""
-    file = read_questions(source.locate(), source.info.get("template"))
+    file = read_questions(source.locate(), source.info.get("templates", ()))
     gone = _excluded(source, "left_out", LEFT_OUT) | _excluded(source, "not_learned", SET_ASIDE)
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
     wanted = _dict(source.info.get("job")).get("questions")

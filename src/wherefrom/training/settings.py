@@ -158,8 +158,8 @@ class Settings(Runtime):
             )
         if parent is not None:
             data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
-        inherited = parent.template if parent else None
-        template = questions.template if questions is not None else inherited
+        inherited = parent.templates if parent else ()
+        templates = questions.templates if questions is not None else inherited
         return TrainingJob(
             out=out,
             kind=kind,
@@ -172,7 +172,7 @@ class Settings(Runtime):
             questions=learned,
             parent=parent,
             record=record,
-            details={"kind": kind, "template": template, "data": data, **(details or {})},
+            details={"kind": kind, "templates": list(templates), "data": data, **(details or {})},
         )
 
     def model_config_for(self, vocabulary: int) -> ModelConfig:

@@ -10,8 +10,11 @@ import numpy as np
 from wherefrom.corpus.batches import BatchStream, ExampleSource
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.examples import (
+    DerivedQuestion,
     EncodedDocument,
     Example,
+    derive_questions,
+    derived_example,
     encode_documents,
     name_example,
     pick_fact,
@@ -21,6 +24,7 @@ from wherefrom.corpus.examples import (
     span_example,
     text_example,
 )
+from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
@@ -33,6 +37,7 @@ class TrainingData:
 
     documents: Sequence[EncodedDocument]
     questions: Sequence[Example]
+    derived: Sequence[DerivedQuestion]
     block: int
 
     @classmethod
@@ -43,9 +48,11 @@ class TrainingData:
         tokens: Tokenizer,
         block: int,
     ) -> TrainingData:
+        readings = read_relations(documents, questions)
         return cls(
-            documents=encode_documents(documents, tokens, questions) if documents else (),
+            documents=encode_documents(documents, tokens, readings),
             questions=question_examples(questions, tokens, block) if questions else (),
+            derived=derive_questions(documents, questions, readings, tokens, block),
             block=block,
         )
 
@@ -62,10 +69,14 @@ def _source(name: str, share: float, phase: Phase, data: TrainingData) -> Exampl
         questions = data.questions
         _need(len(questions), phase, "questions")
         return ExampleSource(share, len(questions), lambda i, _: questions[i])
+    if name == "derived":
+        derived = data.derived
+        _need(len(derived), phase, "questions whose answers stand in the documents")
+        return ExampleSource(share, len(derived), lambda i, rng: derived_example(derived[i], rng))
     documents = data.documents
     if name == "salient":
         documents = [document for document in documents if document.facts]
-        _need(len(documents), phase, "documents with capitalised spans or numbers")
+        _need(len(documents), phase, "documents with words that few others have")
 
         def make(i: int, rng: np.random.Generator) -> Example:
             fact = pick_fact(documents[i], rng, asked_prob=phase.asked_fact_prob)

@@ -1,0 +1,278 @@
+"""Candidate spans: every short run of words in every document, with what stands around it.
+
+Words are those of corpus/folding.py, so a letter of Chinese is a word and nothing depends on
+capitals. A span may also start or end inside a word, where the training answers show that a
+language glues particles to its words ("춘천" in "춘천이며"). All documents are read into flat numpy
+arrays, and a span's surroundings become hashed features, so that a text of millions of words is
+read in seconds.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.folding import fold_words, split_words
+
+Hashes = NDArray[np.uint64]
+Ints = NDArray[np.int64]
+BITS = 20  # features are hashed to this many bits
+LONGEST = 10  # words of a span, at most
+LONGEST_AFFIX = 6  # letters
+NOTHING = np.uint64(7)  # the word beyond either end of a document
+FEATURE_BITS = np.uint64((1 << BITS) - 1)
+
+
+def hash_text(text: str) -> int:
+    raw = text.encode("utf-8")
+    return zlib.crc32(raw) | zlib.adler32(raw) << 32
+
+
+def mix(values: Hashes, salt: int | Hashes = 0) -> Hashes:
+    """Scatter 64-bit values; another salt gives other values (splitmix64)."""
+    with np.errstate(over="ignore"):
+        mixed = (values + np.asarray(salt, dtype=np.uint64) * np.uint64(0x632BE59BD9B4E019)) * (
+            np.uint64(0x9E3779B97F4A7C15)
+        )
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        return mixed ^ mixed >> np.uint64(32)
+
+
+def phrase_key(text: str) -> int:
+    """The same number for all spellings of a phrase that fold to the same words."""
+    key = np.zeros(1, dtype=np.uint64)
+    for word in fold_words(text):
+        key = mix(key + np.uint64(hash_text(word)))
+    return int(key[0])
+
+
+class Words:
+    """The words of all documents, one after another.
+
+    start, end: character ranges; doc: index of the document; own: a word of the document's subject
+    (heading: the subject's name that the document opens with). The hashes describe a word: what it
+    is (word), what it is as a neighbour (context), how it is spelt (shape), how it ends (suffix).
+    gap: the characters before each word, and one more entry.
+    """
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self.documents = documents
+        forms: dict[str, int] = {}  # distinct spellings
+        form, start, end, doc, own, heading, gap = [], [], [], [], [], [], []
+        for index, document in enumerate(documents):
+            text = document.text
+            subject = fold_words(document.subject)
+            names = set(subject)
+            last = -1
+            for at, each in enumerate(split_words(text)):
+                form.append(forms.setdefault(text[each.start : each.end], len(forms)))
+                start.append(each.start)
+                end.append(each.end)
+                doc.append(index)
+                own.append(each.folded in names)
+                heading.append(at < len(subject))
+                gap.append(text[last : each.start][:3] if last >= 0 else "^")
+                last = each.end
+        gap.append("$")
+        self.start, self.end = np.array(start, dtype=np.int64), np.array(end, dtype=np.int64)
+        self.doc = np.array(doc, dtype=np.int64)
+        self.own, self.heading = np.array(own, dtype=bool), np.array(heading, dtype=bool)
+        self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
+        self.gaps = gap
+        self.gap = np.array([hash_text(each) for each in gap], dtype=np.uint64)
+        spelt = [_describe(raw) for raw in forms]
+        self.form = np.array(form, dtype=np.int64)
+        table = np.array(spelt, dtype=np.uint64).reshape(-1, 4)[self.form]
+        self.word, context, self.shape, self.suffix = table.T.copy()
+        self.context = np.where(self.own, np.uint64(hash_text("<own>")), context)
+
+    def __len__(self) -> int:
+        return len(self.form)
+
+    def text(self, at: int) -> str:
+        return self.documents[int(self.doc[at])].text[self.start[at] : self.end[at]]
+
+    def document_counts(self, values: Hashes) -> Ints:
+        """For each position, in how many documents its value occurs."""
+        _, inverse = np.unique(values, return_inverse=True)
+        pairs = np.unique(inverse.astype(np.int64) * len(self.documents) + self.doc)
+        return np.bincount(pairs // len(self.documents))[inverse]
+
+
+def _describe(raw: str) -> tuple[int, int, int, int]:
+    """Hashes of one spelling: word, context, shape, suffix.
+
+    As a neighbour a number stands for all numbers of its length, and a capitalised word of a cased
+    script for all of them: what matters is the wording around a fact, not the other facts.
+    """
+    folded = fold_words(raw)
+    word = folded[0] if folded else raw
+    kind = "0" if raw[0].isdigit() else "A" if raw[0].isupper() else "a"
+    shape = f"{kind}{len(raw)}" if kind == "0" else kind if raw.lower() != raw.upper() else "x"
+    context = f"<{shape}>" if kind == "0" or (kind == "A" and len(raw) > 1) else word
+    return hash_text(word), hash_text(context), hash_text(shape), hash_text(word[-3:])
+
+
+@dataclass(frozen=True)
+class SpanRules:
+    """What a span of this text may look like, learned from the training answers found in it.
+
+    longest: words; prefixes, suffixes: what may be glued to an answer inside a word; gaps: what may
+    stand between its words.
+    """
+
+    longest: int = 1
+    prefixes: frozenset[str] = frozenset()
+    suffixes: frozenset[str] = frozenset()
+    gaps: frozenset[str] = frozenset({" ", ""})
+
+
+def learn_rules(words: Words, answers: Mapping[int, Iterable[str]]) -> SpanRules:
+    """The rules by the answers that each document (by index) is expected to state."""
+    glued = Counter[str](), Counter[str]()
+    gaps = {" ", ""}
+    lengths = [1]
+    for doc, wanted in answers.items():
+        text = words.documents[doc].text
+        low, high = words.first[doc], words.first[doc + 1]
+        starts, ends = words.start[low:high], words.end[low:high]
+        for answer in wanted:
+            lengths.append(len(fold_words(answer)))
+            found = text.find(answer)
+            while found >= 0:
+                stop = found + len(answer)
+                first = int(np.searchsorted(ends, found, side="right"))
+                last = int(np.searchsorted(starts, stop, side="left")) - 1
+                if first <= last:
+                    glued[0][text[starts[first] : found]] += 1
+                    glued[1][text[stop : ends[last]]] += 1
+                    gaps.update(words.gaps[low + first + 1 : low + last + 1])
+                found = text.find(answer, found + 1)
+    prefixes, suffixes = (
+        frozenset(s for s, count in each.items() if count > 1 and 0 < len(s) <= LONGEST_AFFIX)
+        for each in glued
+    )
+    return SpanRules(min(LONGEST, max(lengths)), prefixes, suffixes, frozenset(gaps))
+
+
+class Spans:
+    """All candidate spans, by document: from word `first_word` to `last_word`, both included.
+
+    start, end: character ranges; left, right: hash of what is glued to the span, 0 for nothing;
+    key: `phrase_key` of its text. Spans made of the subject's own words alone are left out.
+    """
+
+    def __init__(self, words: Words, rules: SpanRules) -> None:
+        self.words = words
+        at = np.arange(len(words))
+        starts = _cuts(words, rules.prefixes, at, words.start, front=True)
+        ends = _cuts(words, rules.suffixes, at, words.end, front=False)
+        by_word = np.searchsorted(ends[0], np.arange(len(words) + 1))
+        allowed = np.isin(words.gap, [hash_text(gap) for gap in rules.gaps])
+        word, start, left = (column[~words.heading[starts[0]]] for column in starts)
+        key = np.zeros(len(word), dtype=np.uint64)
+        only_own = np.ones(len(word), dtype=bool)
+        columns = []
+        for length in range(rules.longest):
+            last = word + length
+            fits = last < len(words)
+            if length:
+                fits[fits] &= allowed[last[fits]]
+            fits[fits] &= words.doc[last[fits]] == words.doc[word[fits]]
+            word, start, left, key, only_own, last = (
+                column[fits] for column in (word, start, left, key, only_own, last)
+            )
+            key = mix(key + words.word[last])
+            only_own = only_own & words.own[last]
+            count = by_word[last + 1] - by_word[last]
+            row = np.repeat(np.arange(len(word)), count)
+            offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+            end = by_word[last[row]] + offset
+            good = (ends[1][end] > start[row]) & ~only_own[row]
+            row, end = row[good], end[good]
+            columns.append(
+                (word[row], last[row], start[row], ends[1][end], left[row], ends[2][end], key[row])
+            )
+        joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
+        order = np.lexsort((joined[3], joined[2], words.doc[joined[0]]))
+        self.first_word, self.last_word, self.start, self.end = (c[order] for c in joined[:4])
+        self.left, self.right, self.key = (column[order] for column in joined[4:])
+        self.doc = words.doc[self.first_word]
+        self.first = np.searchsorted(self.doc, np.arange(len(words.documents) + 1))
+        for glued in np.flatnonzero((self.left > 0) | (self.right > 0)):  # parts of words
+            self.key[glued] = phrase_key(self.text(int(glued)))
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def text(self, at: int) -> str:
+        return self.words.documents[int(self.doc[at])].text[self.start[at] : self.end[at]]
+
+    def of_documents(self, docs: Iterable[int]) -> Ints:
+        """The positions of all spans of these documents."""
+        ranges = [np.arange(self.first[doc], self.first[doc + 1]) for doc in docs]
+        return np.concatenate(ranges) if ranges else np.arange(0)
+
+    def features(self, at: Ints, known: Ints) -> NDArray[np.int32]:
+        """Hashed features (spans, features) of the spans at `at`.
+
+        known: for each of them, how many other subjects have this answer, as a small number.
+        """
+        words = self.words
+        first, last = self.first_word[at], self.last_word[at]
+        low, high = words.first[self.doc[at]], words.first[self.doc[at] + 1]
+
+        def near(position: Ints) -> Hashes:
+            inside = (position >= low) & (position < high)
+            return np.where(inside, words.context[np.clip(position, 0, len(words) - 1)], NOTHING)
+
+        before = [near(first - distance) for distance in (1, 2, 3, 4)]
+        behind = [near(last + distance) for distance in (1, 2, 3)]
+        left = np.where(self.left[at] > 0, self.left[at], words.gap[first])
+        right = np.where(self.right[at] > 0, self.right[at], words.gap[last + 1])
+        length = (last - first).astype(np.uint64)
+        shape = words.shape[first]
+        inside = mix(shape, 1) + mix(words.shape[last], 2) + length
+        place = (np.minimum(first - low, 40) // 4).astype(np.uint64)
+        seen = known.astype(np.uint64)
+        pair, pair_behind = mix(before[0], 1) + before[1], mix(behind[0], 1) + behind[1]
+        features = [
+            *before, pair, mix(pair, 1) + before[2],
+            *behind, pair_behind,
+            left, right, mix(left, 1) + before[0], mix(right, 1) + behind[0],
+            mix(left, 5) + mix(before[0], 1) + inside, mix(right, 5) + mix(behind[0], 1) + inside,
+            inside, length, shape, words.shape[last], words.suffix[last],
+            seen, mix(seen, 3) + shape, place, mix(place, 1) + shape,
+        ]  # fmt: skip
+        hashed = [mix(each, 10 + number) for number, each in enumerate(features)]
+        hashed += [mix(each, 8) for each in before] + [mix(each, 9) for each in behind]  # anywhere
+        return np.stack([(each & FEATURE_BITS).astype(np.int32) for each in hashed], axis=1)
+
+
+def _cuts(
+    words: Words, affixes: Iterable[str], at: Ints, edge: Ints, *, front: bool
+) -> tuple[Ints, Ints, Hashes]:
+    """Where a span may start (front) or end: word, character, hash of what is cut off there."""
+    where, character = [at], [edge]
+    cut = [np.zeros(len(at), dtype=np.uint64)]
+    texts = [words.text(i) for i in range(len(words))] if affixes else []
+    for affix in sorted(affixes):
+        fits = str.startswith if front else str.endswith
+        has = (i for i, word in enumerate(texts) if len(word) > len(affix) and fits(word, affix))
+        hits = np.fromiter(has, dtype=np.int64)
+        where.append(hits)
+        character.append(edge[hits] + (len(affix) if front else -len(affix)))
+        cut.append(np.full(len(hits), hash_text(affix), dtype=np.uint64))
+    order = np.argsort(np.concatenate(where), kind="stable")
+    return (
+        np.concatenate(where)[order],
+        np.concatenate(character)[order],
+        np.concatenate(cut)[order],
+    )
