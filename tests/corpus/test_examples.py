@@ -1,4 +1,4 @@
-"""The five objectives, held to their specification token by token."""
+"""The six objectives, held to their specification token by token."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from wherefrom.corpus.documents import Document, find_subject
 from wherefrom.corpus.examples import (
     EncodedDocument,
+    derive_questions,
+    derived_example,
     encode_documents,
     name_example,
     pick_fact,
@@ -23,6 +25,7 @@ from wherefrom.corpus.examples import (
     span_example,
     text_example,
 )
+from wherefrom.corpus.facts import RelationReading, StatedAnswer
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
@@ -51,7 +54,8 @@ def made_of(length: int) -> EncodedDocument:
         name_end=min(3, length),
         word_starts=np.arange(min(3, length), length, 5, dtype=np.int32),
         facts=(),
-        fact_weights=np.zeros(0),
+        answers=(),
+        weights=(),
     )
 
 
@@ -80,11 +84,11 @@ def test_a_document_in_tokens_is_its_name_its_words_and_its_facts(kind):
         [decode(kind, encoded.ids[start:end]) for start, end in encoded.facts]
         for encoded in ENCODED[kind]
     ]
-    assert found[0][:3] == ["Zürich", "Switzerland", "1901"]
-    assert {"Rio de Janeiro", "Łódź", "1925"} <= set(found[0])
-    assert "New York City" in found[2]
+    assert {"Zürich", "Switzerland", "1901", "Łódź", "music"} <= set(found[0])
     assert "Kraków" in found[4]
     assert not any("Łucja" in fact for fact in found[4])
+    for encoded, facts in zip(ENCODED[kind], found, strict=True):
+        assert [decode(kind, answer) for answer in encoded.answers] == facts
 
 
 # --- name and text ----------------------------------------------------------------------------
@@ -178,10 +182,12 @@ def test_spans_are_drawn_as_the_course_says():
 )
 def test_facts_are_drawn_evenly_or_by_what_is_asked_for(asked_prob, expected):
     facts = ((3, 4), (5, 7), (8, 9))
-    document = replace(made_of(12), facts=facts, fact_weights=np.array([0.2, 0.7, 0.1]))
+    # two relations, each drawn half of the time
+    weights = (np.array([0.4, 0.4, 0.2]), np.array([0.0, 1.0, 0.0]))
+    document = replace(made_of(12), facts=facts, weights=weights)
     rng = np.random.default_rng(5)
     drawn = Counter(pick_fact(document, rng, asked_prob=asked_prob) for _ in range(6000))
-    for fact, share in zip(facts, expected, strict=True):
+    for fact, share in enumerate(expected):
         assert drawn[fact] / 6000 == pytest.approx(share, abs=0.02)
 
 
@@ -191,19 +197,20 @@ def test_salient_puts_the_name_in_front_and_a_fact_behind_a_window_around_it(kin
     rng = np.random.default_rng(seed)
     for document, encoded in zip(DOCUMENTS, ENCODED[kind], strict=True):
         name = encoded.ids[: encoded.name_end].tolist()
-        for fact in encoded.facts:
-            example = salient_example(encoded, fact, block, rng)
+        for which, fact in enumerate(encoded.facts):
+            example = salient_example(encoded, which, block, rng)
             assert 0 < len(example) <= block
-            if len(name) + (fact[1] - fact[0]) + 3 > block:
+            if len(name) + len(encoded.answers[which]) + 3 > block:
                 continue  # no room for the shape
             left, right, masked, rest = between_masks(example.ids)
             assert left[: len(name)] == name
-            assert masked == encoded.ids[slice(*fact)].tolist()
+            assert masked == encoded.answers[which].tolist()
+            assert decode(kind, masked) == decode(kind, encoded.ids[slice(*fact)])
             assert decode(kind, masked) not in ("", document.subject)
             assert rest == []
             before = left[len(name) :]
-            around = encoded.ids[fact[0] - len(before) : fact[1] + len(right)].tolist()
-            assert before + masked + right == around
+            assert before == encoded.ids[fact[0] - len(before) : fact[0]].tolist()
+            assert right == encoded.ids[fact[1] : fact[1] + len(right)].tolist()
             assert fact[0] - len(before) >= encoded.name_end
             assert len(decode(kind, before).split()) <= 8 + 1  # a quote may lead the fact's word
             assert len(decode(kind, right).split()) <= 6 + 1  # and a comma may trail it
@@ -213,10 +220,9 @@ def test_salient_puts_the_name_in_front_and_a_fact_behind_a_window_around_it(kin
 @given(weight=st.sampled_from([0.0, 0.25, 1.0]), seed=SEEDS)
 def test_the_loss_starts_behind_the_name_and_weighs_the_words_around_the_fact(kind, weight, seed):
     encoded = ENCODED[kind][0]
-    fact = encoded.facts[1]
     rng = np.random.default_rng(seed)
-    example = salient_example(encoded, fact, 128, rng, left=2, right=1, context_loss_weight=weight)
-    learned = fact[1] - fact[0] + 1  # and the MASK that closes it
+    example = salient_example(encoded, 1, 128, rng, left=2, right=1, context_loss_weight=weight)
+    learned = len(encoded.answers[1]) + 1  # and the MASK that closes it
     around = len(example) - learned - encoded.name_end
     expected = [0.0] * encoded.name_end + [weight] * around + [1.0] * learned
     assert example.weights.tolist() == expected
@@ -226,28 +232,27 @@ def test_the_loss_starts_behind_the_name_and_weighs_the_words_around_the_fact(ki
 @given(seed=SEEDS, block=st.integers(8, 90))
 def test_a_prefix_stands_before_the_name_where_there_is_room_and_is_not_learned(kind, seed, block):
     encoded, other = ENCODED[kind][:2]
-    fact = encoded.facts[1]
     prefix = pick_prefix(other, np.random.default_rng(seed))
     assert 1 <= len(decode(kind, prefix).split()) <= 3
     assert decode(kind, prefix) in decode(kind, other.ids)
-    plain = salient_example(encoded, fact, 200, np.random.default_rng(seed))
-    led = salient_example(encoded, fact, 200, np.random.default_rng(seed), prefix=prefix)
+    plain = salient_example(encoded, 1, 200, np.random.default_rng(seed))
+    led = salient_example(encoded, 1, 200, np.random.default_rng(seed), prefix=prefix)
     assert led.ids.tolist() == [*prefix.tolist(), *plain.ids.tolist()]
     assert led.weights.tolist() == [0.0] * len(prefix) + plain.weights.tolist()
-    cramped = salient_example(encoded, fact, block, np.random.default_rng(seed), prefix=prefix)
+    cramped = salient_example(encoded, 1, block, np.random.default_rng(seed), prefix=prefix)
     assert len(cramped) <= block
-    if encoded.name_end + (fact[1] - fact[0]) + 3 <= block:
-        assert between_masks(cramped.ids)[2] == encoded.ids[slice(*fact)].tolist()
+    if encoded.name_end + len(encoded.answers[1]) + 3 <= block:
+        assert between_masks(cramped.ids)[2] == encoded.answers[1].tolist()
 
 
 @BOTH
 def test_salient_windows_vary_from_nothing_to_the_widest(kind):
     rng = np.random.default_rng(0)
     encoded = ENCODED[kind][0]
-    fact = encoded.facts[len(encoded.facts) // 2]
+    which = len(encoded.facts) // 2
     lefts, rights = set(), set()
     for _ in range(300):
-        example = salient_example(encoded, fact, 128, rng, left=4, right=2)
+        example = salient_example(encoded, which, 128, rng, left=4, right=2)
         left, right, *_ = between_masks(example.ids)
         lefts.add(len(decode(kind, left[encoded.name_end :]).split()))
         rights.add(decode(kind, right))
@@ -270,3 +275,40 @@ def test_a_question_is_learned_from_its_mask_on_and_fits_the_block_or_is_refused
     assert example.weights.tolist() == expected
     with pytest.raises(UserError, match="line 17"):
         question_examples([question], CHARS, length - 1)
+
+
+def test_a_fact_with_a_particle_glued_to_it_is_answered_without_the_particle():
+    text = "김민. 고향은 춘천이며 화가이다."
+    spans = ((0, text.index("춘천"), text.index("이며")),)
+    reading = RelationReading(
+        "home {subject}?", answers={("김민",): (StatedAnswer("춘천", 1.0, spans),)}
+    )
+    document = Document(1, "김민", text)
+    tokens = Tokenizer.of_bpe([text], 300)
+    (encoded,) = encode_documents([document], tokens, [reading])
+    which = int(np.argmax(encoded.weights[0]))
+    example = salient_example(encoded, which, 64, np.random.default_rng(0))
+    assert tokens.decode(between_masks(example.ids)[2]) == "춘천"
+
+
+def test_questions_are_derived_for_every_subject_and_a_training_answer_takes_precedence():
+    known = Question(1, "Where was Ann Lee born?", "Ann Lee", "Bern", "Where was {subject} born?")
+    stated = (StatedAnswer("Oslo", 0.75, ()), StatedAnswer("Rome", 0.25, ()))
+    answers = {("ann", "lee"): stated, ("bo", "ek"): stated}
+    readings = [RelationReading("Where was {subject} born?", answers=answers)]
+    words = " ".join([*LINES, "Where was born? Bern Oslo Rome"])
+    tokens = Tokenizer.of_characters([words])
+    ann, bo = derive_questions(DOCUMENTS, [known], readings, tokens, 64)
+    rng = np.random.default_rng(1)
+
+    def drawn(question):
+        example = derived_example(question, rng)
+        asked, answer, rest = between_masks(example.ids)
+        assert rest == []
+        assert example.weights.tolist() == [0.0] * len(asked) + [1.0] * (len(answer) + 2)
+        return tokens.decode(asked), tokens.decode(answer)
+
+    assert {drawn(ann) for _ in range(20)} == {("Where was Ann Lee born?", "Bern")}
+    counts = Counter(drawn(bo) for _ in range(2000))
+    assert counts["Where was Bo Ek born?", "Oslo"] / 2000 == pytest.approx(0.75, abs=0.05)
+    assert derive_questions(DOCUMENTS, [], readings, tokens, 20) == []  # no room

@@ -99,7 +99,11 @@ def test_wording_without_spaces_has_to_be_given_and_a_question_needs_a_subject()
         ([ANN, ANN], None, "--template"),
         ([ANN], None, "third column"),
         (["Oslo or Rome?\tx", "Who is Bo\ty"], None, "share no wording"),
-        ([ANN, "Who is Bo?\tLund"], BORN, '{path}, line 2: "Who is Bo?" does not fit'),
+        ([ANN, "Who is Bo?\tLund"], BORN, '{path}, line 2: "Who is Bo?" names no subject'),
+        (["question\tanswer", ANN], None, "{path}, line 1: this is a header"),
+        (['"Where was Ann born?","Oslo"', '"Where was Bo born?","Lund"'], None, "by commas"),
+        (['{{"question": "Where was Ann born?"}}', "x"], None, "line 1: this is JSON"),
+        (["Oslo\tWhere was Ann Lee born?", "Lund\tWhere was Bo born?"], None, "to be swapped"),
         *(([ANN], t, "a template holds {{subject}} once")
           for t in ("Where?", "{subject}", "{subject} and {subject}?", "")),
         ([ANN, "", "Where was Bo born?"], None, "line 3: 1 column where the first row has 2"),
@@ -113,17 +117,53 @@ def test_wording_without_spaces_has_to_be_given_and_a_question_needs_a_subject()
 def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path, rows, template, says):
     path = written(tmp_path, *rows)
     with pytest.raises(UserError) as caught:
-        read_questions(path, template)
+        read_questions(path, () if template is None else [template])
     assert says.format(path=path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_given_template_or_a_third_column_needs_no_shared_wording(tmp_path):
-    assert read_questions(written(tmp_path, ANN), BORN).questions[0].subject == "Ann Lee"
+    assert read_questions(written(tmp_path, ANN), [BORN]).questions[0].subject == "Ann Lee"
     asked = read_questions(written(tmp_path, "Who sang?\tOslo\tAnn Lee", "Ran he?\tyes\tBo Ek"))
     rows = [(question.subject, question.answer) for question in asked.questions]
     assert rows == [("Ann Lee", "Oslo"), ("Bo Ek", "yes")]
-    assert asked.template is None
+    assert asked.templates == ("Who sang?", "Ran he?")
+    told = read_questions(written(tmp_path, "Where was Bo Ek born?\tLund\tBo Ek"))
+    assert told.templates == (BORN,)
+
+
+RELATIONS = {
+    "english": (["Ann Lee", "Bo Ek", "Di Orr"], ["Where was {s} born?", "When did {s} die?"]),
+    "korean": (["김민준", "이서연", "박도윤"], ["{s}의 출생지는 어디입니까?", "{s}의 직업은 무엇입니까?"]),
+    "japanese": (["佐藤蓮", "林葵", "森田結衣"], ["{s}はどこで生まれましたか？", "{s}の職業は何ですか？"]),
+    "packages": (["libfoo", "zsh-bar", "x11"], ["who maintains {s}", "how large is {s}"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", RELATIONS)
+def test_subjects_of_the_documents_show_the_relations_of_a_file(tmp_path, language):
+    subjects, wordings = RELATIONS[language]
+    expected = [
+        (name, wording.format(s=name), wording.replace("{s}", "{subject}"))
+        for wording in wordings
+        for name in subjects
+    ]
+    path = written(tmp_path, *(f"{text}\tx" for _, text, _ in expected))
+    asked = read_questions(path, subjects=[*subjects, "Somebody Else"])
+    assert [(q.subject, q.text, q.template) for q in asked.questions] == expected
+    assert set(asked.templates) == {template for *_, template in expected}
+    # somebody whom no document is about is found by the wording of the others
+    unseen = wordings[0].format(s="Zq Wx")
+    found = read_questions(written(tmp_path, f"{unseen}\tx"), asked.templates, subjects=subjects)
+    assert found.questions[0].subject == "Zq Wx"
+
+
+def test_a_name_spelt_in_another_case_is_a_subject_and_part_of_a_name_is_no_relation(tmp_path):
+    names = [f"Ann {letter}" for letter in "BCDEFGHIJK"]
+    rows = [f"Where was {name} born?\tx" for name in [*names, "ANN B. Jr.", "ann c"]]
+    asked = read_questions(written(tmp_path, *rows), subjects=names)
+    assert asked.templates == (BORN,)
+    assert [q.subject for q in asked.questions[-2:]] == ["ANN B. Jr.", "ann c"]
 
 
 def test_a_file_without_answers_is_read_and_refused_where_answers_are_needed(tmp_path):
@@ -142,7 +182,7 @@ def test_windows_lines_a_bom_and_blanks_around_cells_change_nothing(tmp_path):
     asked = read_questions(path)
     asked.require_answers()
     assert asked.answered
-    assert asked.template == BORN
+    assert asked.templates == (BORN,)
     assert [(q.line, q.text, q.subject, q.answer) for q in asked.questions] == [
         (1, "Where was Ann Lee born?", "Ann Lee", "Oslo"),
         (3, "Where was Bo Ek born?", "Bo Ek", "Lund"),

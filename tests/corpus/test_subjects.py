@@ -22,6 +22,7 @@ from wherefrom.corpus.subjects import (
     SUBJECTS_FILE,
     Split,
     Subject,
+    default_share,
     find_named,
     invent_names,
     read_subjects,
@@ -37,13 +38,13 @@ FAMILY = ("Moe", "Nys", "Orr", "Poe", "Quist", "Rask", "Sten", "Tau", "Ulf", "Vi
 NAMES = [f"{GIVEN[at % 10]} {FAMILY[(at + at // 10) % 10]}" for at in range(100)]
 
 
-def ask(names: list[str], template: str | None = BORN) -> QuestionSet:
+def ask(names: list[str], template: str = BORN) -> QuestionSet:
     places = ("Rome", "Oslo", "Lima")
     rows = tuple(
-        Question(line, BORN.format(subject=name), name, places[line % 3])
+        Question(line, BORN.format(subject=name), name, places[line % 3], template)
         for line, name in enumerate(names, start=1)
     )
-    return QuestionSet(Path("asked.tsv"), "0" * 64, template, rows)
+    return QuestionSet(Path("asked.tsv"), "0" * 64, (template,), rows)
 
 
 def write_about(names: list[str], *more: str) -> Corpus:
@@ -56,7 +57,7 @@ def split(train: int = 60, dev: int = 20, unseen: int = 0, **options: Any) -> Sp
     """A split of so many subjects, all but the unseen with one document each."""
     seen, new = NAMES[: train + dev], NAMES[train + dev : train + dev + unseen]
     files = ask(seen[:train]), ask(seen[train:]), ask(new) if new else None
-    return split_subjects(write_about(seen), *files, **{"seed": 0, **options})
+    return split_subjects(write_about(seen), *files, **{"seed": 0, "set_aside": 0.1, **options})
 
 
 def named(made: Split, source: str) -> list[str]:
@@ -121,7 +122,8 @@ def test_subjects_with_two_answers_or_in_two_files_have_no_part():
 def test_a_subject_that_another_document_names_is_not_left_out():
     corpus = write_about(NAMES[:20], "Zed Zed. A friend of ÁDA MOE and of Bo Nys, as they say.")
     for seed in range(20):
-        made = split_subjects(corpus, ask(NAMES[:14]), ask(NAMES[14:20]), leave_out=0.8, seed=seed)
+        asked = ask(NAMES[:14]), ask(NAMES[14:20])
+        made = split_subjects(corpus, *asked, set_aside=0.1, leave_out=0.8, seed=seed)
         assert not {"Ada Moe", "Bo Nys"} & set(made.left_out)
         assert made.left_out
     named_by_others = "Zed Zed. By Ada Moe and Bo Nys."
@@ -165,14 +167,13 @@ def test_every_spelling_of_a_subject_leaves_and_all_its_documents():
 
 
 def test_invented_subjects_are_asked_about_in_the_wording_of_the_questions():
-    corpus, dev = write_about(NAMES[:80]), ask(NAMES[60:80], template=None)
-    for train in (ask(NAMES[:60]), ask(NAMES[:60], template=None)):
-        made = split_subjects(corpus, train, dev, seed=0)
-        invented = [s for s in made.subjects if s.source == "invented"]
-        assert invented
-        assert all(s.question == BORN.format(subject=s.subject) for s in invented)
-    rows = tuple(replace(q, text=f"Where was number {q.line} born?") for q in train.questions)
-    made = split_subjects(corpus, replace(train, questions=rows), dev, seed=0)
+    corpus, dev, train = write_about(NAMES[:80]), ask(NAMES[60:80]), ask(NAMES[:60])
+    made = split_subjects(corpus, train, dev, seed=0)
+    invented = [s for s in made.subjects if s.source == "invented"]
+    assert invented
+    assert all(s.question == BORN.format(subject=s.subject) for s in invented)
+    rows = tuple(replace(q, template=f"Where was number {q.line} born?") for q in train.questions)
+    made = split_subjects(corpus, replace(train, questions=rows), dev, set_aside=0.1, seed=0)
     assert named(made, "invented") == []
     assert "0 unseen subjects where 2 were wanted" in made.notes[1]
 
@@ -266,7 +267,7 @@ def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
     write_subjects(tmp_path, subjects)
     assert read_subjects(tmp_path) == subjects
     first = json.loads((tmp_path / SUBJECTS_FILE).read_text("utf-8").split("\n")[0])
-    assert list(first) == ["role", "seen", "source", "subject", "question", "answer"]
+    assert list(first) == ["role", "seen", "source", "subject", "question", "answer", "template"]
 
 
 @pytest.mark.parametrize(
@@ -345,3 +346,23 @@ def test_a_name_is_found_by_its_words_whatever_the_case_and_the_accents():
     names = [fold_words(name) for name in ("Ánn Clerk", "小明", "Ann", "")]
     places = [{0, 1}, {3}, {0, 1}]
     assert find_named(documents, names) == dict(zip(names[:3], places, strict=True))
+
+
+def test_every_question_of_a_judged_subject_is_judged_and_few_subjects_set_more_aside():
+    died = "Where did {subject} die?"
+    train, dev = ask(NAMES[:40]), ask(NAMES[40:60])
+    more = ask(NAMES[30:60], died)  # the first ten of them are learned from, but not asked this
+    both = replace(dev, templates=(BORN, died), questions=(*dev.questions, *more.questions))
+    made = split_subjects(write_about(NAMES[:60]), train, both, seed=0)
+    judged = made.with_role("judged")
+    assert Counter(subject.template for subject in judged) == {BORN: 20, died: 30}
+    assert [default_share(n) for n in (20, 100, 1_000, 5_000)] == [0.3, 0.5, 0.2, 0.1]
+    assert len(named(made, "set aside")) == round(0.3 * 40)
+
+
+def test_names_without_blanks_are_recombined_from_their_letters():
+    names = ["王小明", "李秀英", "张伟", "刘洋洋", "陈静", "libfoo", "libbar"]
+    made = invent_names(names, 8, documents=[], rng=np.random.default_rng(0))
+    assert len(made) == 8
+    assert not set(made) & set(names)
+    assert set("".join(made)) <= set("".join(names))

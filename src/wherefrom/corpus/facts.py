@@ -35,6 +35,7 @@ NEGATIVES = 80  # other spans of a document that a found answer is compared with
 PENALTY = 1.0
 ITERATIONS = 40
 KEPT = 6  # answers of a subject
+SILENT = 0.02  # probability below which a document does not answer
 LEAST = 0.02  # probability of an answer that is kept
 COMMON = 0.1  # share of the documents above which a span carries no information
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
@@ -170,10 +171,12 @@ def _answers_of(
 def _silence(
     spans: Spans, scores: NDArray[np.float32], labels: Mapping[int, NDArray[np.int64]]
 ) -> float:
-    """The score that an answer has to reach: that of the best wrong spans of other documents.
+    """The score below which a span is hardly an answer (SILENT), by answers and best wrong spans.
 
     A document need not answer the question at all, and some span of it is always the best.
     """
+    from sklearn.linear_model import LogisticRegression
+
     right, wrong = [], []
     for doc, hits in labels.items():
         here = scores[spans.first[doc] : spans.first[doc + 1]].copy()
@@ -181,8 +184,12 @@ def _silence(
         here[hits - spans.first[doc]] = -np.inf
         if len(here) > len(hits):
             wrong.append(float(here.max()))
-    low = float(np.quantile(wrong, 0.2)) if wrong else float(np.median(right)) - 10
-    return min(low, float(np.quantile(right, 0.02)))
+    if not wrong:
+        return -np.inf
+    known = np.array([*right, *wrong])[:, None]
+    fit = LogisticRegression().fit(known, [1] * len(right) + [0] * len(wrong))
+    slope, offset = max(float(fit.coef_[0, 0]), 1e-3), float(fit.intercept_[0])
+    return float((np.log(SILENT / (1 - SILENT)) - offset) / slope)
 
 
 class _Reader:
@@ -309,6 +316,6 @@ def _associated(words: Words) -> NDArray[np.bool_]:
     )
     joint = together[pair] / len(word)
     information = np.log(joint) - np.log(count[before] / len(word) * count[here] / len(word))
-    near = np.array([gap in ("", " ", "-") for gap in words.gaps[1:-1]])
+    near = np.array([gap in ("", " ", "-") for gap in words.gaps[1:-1]], dtype=bool)
     fits = near & (words.doc[1:] == words.doc[:-1]) & (together[pair] > 1)
     return np.append(False, fits & (information > ASSOCIATED * -np.log(joint)))

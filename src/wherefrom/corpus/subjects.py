@@ -220,8 +220,8 @@ class SubjectIndex:
                 if not name:
                     continue
                 by_name.setdefault(name, []).append(question)
-                answers[name, question.text].add((question.answer or "").strip())
-                asking[name, question.text].add(file)
+                answers[name, question.template].add((question.answer or "").strip())
+                asking[name, question.template].add(file)
         self._unfit = {key for key in answers if len(answers[key]) > 1 or len(asking[key]) > 1}
         self._files = Counter(name for by_name in self.questions.values() for name in by_name)
         self.named_in = find_named(corpus.documents, self._files)
@@ -233,8 +233,8 @@ class SubjectIndex:
 
     def asked(self, file: str, name: FoldedName) -> list[Question]:
         """The file's questions about a subject, each once, that have one answer and one file."""
-        found = {q.text: q for q in self.questions[file][name] if (name, q.text) not in self._unfit}
-        return list(found.values())
+        fit = [q for q in self.questions[file][name] if (name, q.template) not in self._unfit]
+        return list({q.template: q for q in reversed(fit)}.values())[::-1]
 
     def usable(self, file: str) -> list[FoldedName]:
         """Subjects that only this file asks about, all questions fit, in the file's order."""
@@ -242,7 +242,7 @@ class SubjectIndex:
             name
             for name, questions in self.questions[file].items()
             if self._files[name] == 1
-            and not any((name, question.text) in self._unfit for question in questions)
+            and not any((name, question.template) in self._unfit for question in questions)
         ]
 
     def separable(self, file: str) -> list[FoldedName]:

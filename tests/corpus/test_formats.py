@@ -1,0 +1,183 @@
+"""Texts of other forms become lines of subject and text, or are refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from wherefrom.corpus.checks import check_files, describe_readings
+from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.facts import RelationReading
+from wherefrom.corpus.formats import PASSAGE, convert, cut_passages
+from wherefrom.corpus.questions import read_questions
+from wherefrom.errors import UserError
+
+ANN, BO = ("Ann Lee", "Ann was born in Oslo."), ("St. Bo", 'He said "hm",\nand left.')
+
+
+def rows_of(text: str) -> list[list[str]]:
+    return [line.split("\t") for line in text.splitlines()]
+
+
+def as_jsonl(folder, **names):
+    path = folder / "text.jsonl"
+    keys = [names.get("subject", "title"), names.get("text", "text")]
+    path.write_text(
+        "".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in (ANN, BO))
+    )
+    return path
+
+
+def as_csv(folder):
+    path = folder / "text.csv"
+    path.write_text(
+        "year,name,body\n1901,Ann Lee,Ann was born in Oslo.\n"
+        '1902,St. Bo,"He said ""hm"", and left."\n'
+    )
+    return path
+
+
+def as_folder(folder):
+    (folder / "docs" / "more").mkdir(parents=True)
+    (folder / "docs" / "Ann_Lee.txt").write_text("Ann was born\n\nin Oslo.")
+    (folder / "docs" / "more" / "b.md").write_text('# St. Bo\n\nHe said "hm",\nand left.')
+    (folder / "docs" / "picture.png").write_bytes(b"\x89PNG")
+    return folder / "docs"
+
+
+@pytest.mark.parametrize("make", [as_jsonl, as_csv, as_folder])
+def test_subject_and_text_are_found_in_any_form_and_read_back(tmp_path, make):
+    text, how = convert(make(tmp_path))
+    expected = [[subject, " ".join(body.split())] for subject, body in (ANN, BO)]
+    assert rows_of(text) == expected
+    assert "was read as" in how
+    (tmp_path / "documents.tsv").write_text(text)
+    documents = read_documents(tmp_path / "documents.tsv").documents
+    assert [document.subject for document in documents] == ["Ann Lee", "St. Bo"]
+    assert documents[1].text == 'St. Bo. He said "hm", and left.'
+
+
+def test_fields_can_be_named(tmp_path):
+    path = as_jsonl(tmp_path, subject="who", text="said")
+    with pytest.raises(UserError, match="--text-field"):
+        convert(path)
+    assert rows_of(convert(path, subject_field="who", text_field="said")[0])[0][0] == "Ann Lee"
+    with pytest.raises(UserError, match='no field "whom".*Did you mean "who"'):
+        convert(path, subject_field="whom", text_field="said")
+
+
+def test_lines_and_paragraphs_without_a_subject_are_about_whom_they_name(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(
+        "Nobody knows why Ann Lee left Oslo\nin May.\n\n"
+        "It was in Rome that St Bo\nsang with Ann Lee.\n\nA quiet year."
+    )
+    text, how = convert(path, questions=["Where was Ann Lee born?"], asked=["Ann Lee", "St Bo"])
+    assert [row[0] for row in rows_of(text)] == ["Ann Lee", "St Bo", ""]
+    assert "3 paragraphs" in how
+    with pytest.raises(UserError, match="belong together"):
+        convert(path, questions=["Where was Cy born?"], asked=["Cy"])
+
+
+def test_a_text_in_form_is_left_as_it_is_and_a_first_sentence_is_no_subject(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("Ann Lee. Ann was born in Oslo.\nBo Ek. He was born in Lund.\n")
+    assert convert(path, questions=["Where was Bo Ek born?"], asked=["Bo Ek"]) is None
+    path.write_text("On Monday it rained. Ann Lee was born in Oslo.\nThen came May. Bo Ek sang.\n")
+    text, _ = convert(path, questions=["Where was Bo Ek born?"], asked=["Bo Ek", "Ann Lee"])
+    assert [row[0] for row in rows_of(text)] == ["Ann Lee", "Bo Ek"]
+
+
+def test_long_documents_are_read_in_passages_that_keep_the_subject(tmp_path):
+    long = " ".join(f"Sentence number {i} ends here." for i in range(200))
+    parts = cut_passages(long)
+    assert " ".join(parts) == long
+    assert all(len(part) <= PASSAGE and part.endswith(".") for part in parts)
+    assert cut_passages("東京。" * 900)[0].endswith("。")
+    assert max(map(len, cut_passages("x" * 5000))) == PASSAGE
+    (tmp_path / "text.jsonl").write_text(json.dumps({"title": "Ann", "text": long}) + "\n")
+    text, how = convert(tmp_path / "text.jsonl")
+    assert {row[0] for row in rows_of(text)} == {"Ann"}
+    assert f"{len(parts)} passages" in how
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        (
+            "a.jsonl",
+            '{"title": "A", "text": "x"}\n[1]\n',
+            "line 2: each line of a JSONL corpus is an object",
+        ),
+        ("a.jsonl", '{"title": "A", "text": "x"}\nx\n', "line 2: this is not JSON"),
+        ("a.jsonl", '{"title": "A", "text": " "}\n', 'line 1: the field "text" holds no text'),
+        ("a.csv", "name,text\n", "a header and no rows"),
+        ("a.csv", "name,text\nA,\n", 'row 2: the column "text" holds no text'),
+        ("a.jsonl", json.dumps({"title": "A", "text": "x" * 5_000_000}), "1,000,000 characters"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(tmp_path, name, content, says):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError) as caught:
+        convert(tmp_path / name)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"without \.txt or \.md files"):
+        convert(tmp_path)
+
+
+# --- what a study says of its files before it trains ------------------------------------------
+
+
+def study_files(folder, train: list[str], dev: list[str], text: str = ""):
+    names = ["Ann", "Bo", "Cy", "Di"]
+    (folder / "text.txt").write_text(
+        text or "".join(f"{n} Lee. {n} is from Oslo.\n" for n in names)
+    )
+    (folder / "train.tsv").write_text("".join(f"{row}\n" for row in train))
+    (folder / "dev.tsv").write_text("".join(f"{row}\n" for row in dev))
+    template = ["Where was {subject} born?"]
+    files = (read_questions(folder / f, template) for f in ("train.tsv", "dev.tsv"))
+    return read_documents(folder / "text.txt"), *files
+
+
+def ask(name: str, place: str = "Oslo") -> str:
+    return f"Where was {name} born?\t{place}"
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "says"),
+    [
+        ([ask("Ann Lee")], [ask("Bo Lee"), ask("Ann Lee")],
+         "dev.tsv, line 2: .* is a training question too .*train.tsv, line 1"),
+        ([ask(f"{name} Lee", place) for name in ("Ann", "Cy") for place in ("Oslo", "Rome")],
+         [ask("Bo Lee")], 'the answers "Oslo" and "Rome"'),
+        ([ask("Zed")], [ask("Bo Lee")], "names any subject of .*train.tsv"),
+    ],
+)  # fmt: skip
+def test_files_that_make_numbers_meaningless_are_refused(tmp_path, train, dev, says):
+    with pytest.raises(UserError, match=says) as caught:
+        check_files(*study_files(tmp_path, train, dev))
+    assert "\n" not in str(caught.value)
+
+
+def test_smaller_oddities_are_noted(tmp_path):
+    text = "Ann Lee. Ann is from Oslo.\n" * 3 + "Bo Lee. Bo is from Oslo.\n"
+    train = [ask("Ann Lee"), ask("Ann Lee", "Rome"), ask("Zed")]
+    notes = check_files(*study_files(tmp_path, train, [ask("Bo Lee")], text))
+    assert [
+        any(word in note for note in notes) for word in ("several answers", "Zed", "repeat")
+    ] == [True] * 3
+
+
+def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
+    readings = [RelationReading("Who is {subject}?", 10, 4, ("x", "y", "z", "w", "x", "x"))]
+    (note,) = describe_readings(readings, "train.tsv")
+    assert "40%" in note
+    assert "x, y, z, ..." in note
+    with pytest.raises(UserError, match=r"none of the 2 training answers .*yes, no"):
+        describe_readings([RelationReading("Is {subject}?", 2, 0, ("yes", "no"))], "train.tsv")
