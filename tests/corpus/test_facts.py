@@ -27,7 +27,8 @@ LANGUAGES = {
     "lower case": ("paris rome oslo lima graz cork", "painter poet judge smith", "{}-{}", ENGLISH),
     "korean": (
         "춘천 서울 부산 대구 인천 여수", "화가 시인 의사 기자", "{}{}",
-        ("{s}의 고향은 {p}이며 {q}에서 자란 {j}이다.", "{j}로 일하는 {s}은 {p}에서 태어나 {q}에 산다."),
+        ("{s}의 고향은 {p}이며 {q}에서 자란 {j}이다.",
+         "{j}로 일하는 {s}은 {p}에서 태어나 {q}에 산다."),
     ),
     "chinese": (
         "北京 上海 乌鲁木齐 广州 西安 大连", "画家 诗人 医生 记者", "{}{}",
@@ -38,8 +39,11 @@ LANGUAGES = {
         ("{s} נולד ב{p} והיה {j} ב{q}.", "ה{j} {s}, יליד {p}, גר ב{q}."),
     ),
 }  # fmt: skip
-LETTERS = {"korean": "가나다라마바사아자차카타파하거너더러머버", "chinese": "王李张刘陈杨黄赵吴周徐孙马朱胡林郭何高罗",
-           "hebrew": "אבגדהוזחטיכלמנסעפצקרשת"}  # fmt: skip
+LETTERS = {
+    "korean": "가나다라마바사아자차카타파하거너더러머버",
+    "chinese": "王李张刘陈杨黄赵吴周徐孙马朱胡林郭何高罗",
+    "hebrew": "אבגדהוזחטיכלמנסעפצקרשת",
+}
 
 
 def biographies(language: str, people: int) -> tuple[list[Document], list[Question]]:
