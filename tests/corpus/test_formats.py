@@ -63,7 +63,7 @@ def test_fields_can_be_named(tmp_path):
     with pytest.raises(UserError, match="--text-field"):
         convert(path)
     assert rows_of(convert(path, subject_field="who", text_field="said")[0])[0][0] == "Ann Lee"
-    with pytest.raises(UserError, match='no field "whom".*Did you mean "who"'):
+    with pytest.raises(UserError, match=r'no field "whom".*Did you mean "who"'):
         convert(path, subject_field="whom", text_field="said")
 
 

@@ -134,8 +134,8 @@ def test_a_given_template_or_a_third_column_needs_no_shared_wording(tmp_path):
 
 RELATIONS = {
     "english": (["Ann Lee", "Bo Ek", "Di Orr"], ["Where was {s} born?", "When did {s} die?"]),
-    "korean": (["김민준", "이서연", "박도윤"], ["{s}의 출생지는 어디입니까?", "{s}의 직업은 무엇입니까?"]),
-    "japanese": (["佐藤蓮", "林葵", "森田結衣"], ["{s}はどこで生まれましたか？", "{s}の職業は何ですか？"]),
+    "korean": (["김민준", "이서연", "박도윤"], ["{s}의 출생지는 어디입니까?", "{s}의 직업은?"]),
+    "japanese": (["佐藤蓮", "林葵", "森田結衣"], ["{s}はどこで生まれましたか？", "{s}の職業は？"]),
     "packages": (["libfoo", "zsh-bar", "x11"], ["who maintains {s}", "how large is {s}"]),
 }  # fmt: skip
 
