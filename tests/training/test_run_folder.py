@@ -79,11 +79,12 @@ class TestWhatARunLearnedFrom:
         assert source is not None
         return source
 
-    @pytest.mark.parametrize("recorded", ["run.json", "people.jsonl"])
+    @pytest.mark.parametrize("recorded", ["run.json", "subjects.jsonl"])
     def test_a_moved_run_reads_again_what_it_learned(self, moved: Path, recorded: str) -> None:
-        if recorded == "people.jsonl":  # as runs of older versions do
+        if recorded == "subjects.jsonl":
             info = read_json(moved / "run.json")
-            write_json(moved / "run.json", {**info, "left_out": None, "not_learned": None})
+            del info["left_out"], info["not_learned"]
+            write_json(moved / "run.json", info)
         run = load_run(moved)
         corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
         assert corpus is not None
@@ -103,7 +104,7 @@ class TestWhatARunLearnedFrom:
     def test_files_beside_the_run_are_found_when_both_are_moved(self, moved: Path) -> None:
         shutil.move(moved / "world", moved.parent / "text")
         data = read_json(moved / "run.json")["data"]
-        with pytest.raises(UserError, match="is not there any more, or put a copy of it into"):
+        with pytest.raises(UserError, match="is not there any more; put the corpus back, or"):
             self.corpus_of(moved).locate()
         data["corpus"]["relative_path"] = "../text/documents.txt"
         update_run(moved, data=data)
@@ -125,7 +126,10 @@ class TestWhatARunLearnedFrom:
         found = find_source(Run(child, run.model, run.tokens, info), "corpus")
         assert found is not None
         assert found.folder == moved
-        for wrong, says in (({"sha256": "0"}, "another one is"), ({"relative_path": ".."}, "not")):
+        for wrong, says in (
+            ({"sha256": "0"}, "has changed"),
+            ({"relative_path": ".."}, "not there any"),
+        ):
             info = {"data": {"parent": {**record, "relative_path": "../moved", **wrong}}}
             with pytest.raises(UserError, match=says):
                 find_source(Run(child, run.model, run.tokens, info), "corpus")

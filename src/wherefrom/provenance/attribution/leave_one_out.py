@@ -158,7 +158,6 @@ def leave_out(
         [document for document in plan.corpus.documents if document.line not in dropped],
         plan.questions,
         folder,
-        instead_of=plan.corpus.documents,
         settings=replace(settings, resume=settings.resume or is_finished(folder)),
         observe=observe,
     )
