@@ -112,6 +112,7 @@ class TestInOneProcess:
         with pytest.raises(Stopped) as end:
             train_model(parts, PHASES[kind], dropout=0.1, observe=stop)
         assert end.value.signal_number == number
+        assert (parts / "checkpoints" / f"step-{step:09d}.json").exists()  # nothing is lost
         self.resume(parts, kind, whole)
 
     @pytest.mark.parametrize(

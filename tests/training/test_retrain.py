@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ def ticking(seconds: float) -> Callable[[], float]:
 class Trained:
     run: Run
     job: TrainingJob
+    settings: Settings
 
     def again(self, out: Path, *, drop: int = 0, **options: Any) -> Run:
         return retrain(self.run, self.job.documents[drop:], self.job.questions, out, **options)
@@ -64,7 +65,7 @@ def trained(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
         patch.setattr(CLOCK, ticking(0.02))
-        return Trained(run_training(job, settings), job)
+        return Trained(run_training(job, settings), job, settings)
 
 
 def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopped(
@@ -88,7 +89,7 @@ def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopp
     written = (out / "metrics.jsonl").stat().st_mtime_ns
     assert trained.again(out, settings=resume).info["sha256"] == run.info["sha256"]
     assert (out / "metrics.jsonl").stat().st_mtime_ns == written
-    of_twin = Trained(twin, trained.job).again(tmp_path / "twin of twin")
+    of_twin = replace(trained, run=twin).again(tmp_path / "twin of twin")
     assert of_twin.info["sha256"] == run.info["sha256"]
 
 
@@ -113,3 +114,17 @@ def test_without_the_record_of_its_steps_a_run_has_no_twin(
         trained.again(tmp_path / "twin")
     assert not (tmp_path / "twin").exists()
     pace.write_text(content)
+
+
+def test_a_run_is_not_resumed_with_other_questions(trained: Trained, small_world: Path) -> None:
+    train = read_questions(small_world / "train.tsv")
+    settings = replace(trained.settings, resume=True)
+    job = settings.job(
+        trained.run.folder,
+        kind="study",
+        phases=trained.job.phases,
+        corpus=read_documents(small_world / "documents.txt"),
+        questions=replace(train, questions=train.questions[1:]),
+    )
+    with pytest.raises(UserError, match="the questions have changed since it started"):
+        run_training(job, settings)

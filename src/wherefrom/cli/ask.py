@@ -234,7 +234,7 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
                 f"{head.effective_keys:.1f}",
                 "" if head.margin is None else f"{head.margin:.2f}",
                 "" if head.implied_beta is None else f"{head.implied_beta:.2f}",
-                f"{head.second_distance:.2f} away" if head.second is not None else "none",
+                f"{head.second_distance:.2f} away" if head.second_weights is not None else "none",
             )
         )
     columns = ("head", "looks most at", "on the name", "keys", "margin", "beta", "other weights")
