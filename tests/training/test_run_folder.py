@@ -48,19 +48,14 @@ def test_the_finished_run_that_was_started_last_is_taken(tmp_path: Path) -> None
     assert find_newest_run(tmp_path) == tmp_path / "b" / "later"
 
 
-def test_no_run_is_one_sentence(tmp_path: Path) -> None:
+def test_no_run_is_one_sentence_and_a_question_is_no_run(tmp_path: Path) -> None:
     make(tmp_path / "c", "2026-03-05T00:00:00+00:00", "stopped")
     for below in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UserError, match=f"there is no finished run below {below}; name the"):
             find_newest_run(below)
-
-
-def test_a_question_is_no_run(tmp_path: Path) -> None:
-    make(tmp_path / "c", "2026-03-05T00:00:00+00:00", "stopped")
     assert is_run(tmp_path / "c")
-    assert not is_run(tmp_path)
-    for words in ("", "Where was Ada Moe born?", "x" * 10_000, "a\0b"):
-        assert not is_run(words)
+    for no_run in (tmp_path, "", "Where was Ada Moe born?", "x" * 10_000, "a\0b"):
+        assert not is_run(no_run)
 
 
 class TestWhatARunLearnedFrom:

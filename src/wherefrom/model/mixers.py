@@ -3,7 +3,7 @@
 Shape legend:  B rows, T positions, C width, H heads, D = C / H, M latents.
 
 To add a variant: a mixer class here (or an existing one), its line in VARIANTS, a paragraph in
-docs/variants.md. Every mixer goes through wherefrom.attention.equation.
+docs/training.md. Every mixer goes through wherefrom.attention.equation.
 """
 
 from __future__ import annotations
