@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from wherefrom.training.run_folder import Run
     from wherefrom.training.settings import Settings
 
+    Opened = Run | Asker | str | Path
+    Questions = str | Sequence[str]
+
 
 def check(
     problem: str,
@@ -84,23 +87,22 @@ def load(folder: str | Path) -> Run:
 
 
 @overload
-def ask(run: Run | Asker | str | Path, question: str, **options: Any) -> Verdict: ...
+def ask(run: Opened, question: str, **options: Any) -> Verdict: ...
 @overload
-def ask(
-    run: Run | Asker | str | Path, question: Sequence[str], **options: Any
-) -> list[Verdict]: ...
+def ask(run: Opened, question: Sequence[str], **options: Any) -> list[Verdict]: ...
 @name_arguments()
-def ask(
-    run: Run | Asker | str | Path, question: str | Sequence[str], **options: Any
-) -> Verdict | list[Verdict]:
+def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verdict]:
     """The verdict on a run's answer to a question, or one for each of several.
 
     `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
     answers that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
     """
-    from wherefrom.provenance.ask import ask as ask_run
+    from wherefrom.provenance.ask import Asker, open_asker
 
-    return ask_run(run, question, **options)
+    if isinstance(run, Asker):
+        return run.ask(question, **options)
+    with open_asker(run) as asker:
+        return asker.ask(question, **options)
 
 
 @name_arguments()
@@ -110,11 +112,11 @@ def evaluate(run: Run | str | Path, questions: QuestionSet | str | Path) -> Reca
     from wherefrom.recall.decode import answer_all
     from wherefrom.recall.evaluate import score
 
-    loaded = load(run) if isinstance(run, str | Path) else run
+    run = load(run) if isinstance(run, str | Path) else run
     if not isinstance(questions, QuestionSet):
-        questions = read_questions(questions, loaded.template)
+        questions = read_questions(questions, run.template)
     questions.require_answers()
-    said = answer_all(loaded.model, loaded.tokens, [each.text for each in questions.questions])
+    said = answer_all(run.model, run.tokens, [each.text for each in questions.questions])
     return score([answer.text for answer in said], [q.answer or "" for q in questions.questions])
 
 
@@ -146,7 +148,7 @@ class Wherefrom:
     @overload
     def ask(self, question: Sequence[str], **options: Any) -> list[Verdict]: ...
     @name_arguments()
-    def ask(self, question: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
+    def ask(self, question: Questions, **options: Any) -> Verdict | list[Verdict]:
         return ask(self.asker, question, **options)
 
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
@@ -225,32 +227,22 @@ class Study:
         """Train it; `observe` sees every step, `say` gets a sentence at every stage."""
         from wherefrom.study import find_files, run_study
 
-        names = ("minutes", "epochs", "steps", "variant", "size", "tokens", "seed", "resume")
-        options = {name: getattr(self, name) for name in names}
-        settings = make_settings(recipe=str(self.recipe), **options)
-        return run_study(
-            find_files(self.files or (), settings, Path(self.out), people=self.people, say=say),
-            settings,
-            self.out,
-            template=self.template,
-            set_aside=self.set_aside,
-            leave_out=self.leave_out,
-            observe=observe,
-            say=say,
+        def options(*names: str) -> dict[str, Any]:
+            return {name: getattr(self, name) for name in names}
+
+        budget = options("minutes", "epochs", "steps", "seed", "resume")
+        settings = make_settings(
+            recipe=str(self.recipe), **budget, **options("variant", "size", "tokens")
         )
+        files = find_files(self.files or (), settings, Path(self.out), people=self.people, say=say)
+        shares = options("template", "set_aside", "leave_out")
+        return run_study(files, settings, self.out, **shares, observe=observe, say=say)
 
 
-def make_settings(
-    *,
-    recipe: str,
-    minutes: float | None = None,
-    epochs: float | None = None,
-    steps: int | None = None,
-    **options: Any,
-) -> Settings:
+def make_settings(*, recipe: str, **options: Any) -> Settings:
     """The settings of a training from the options of a command or of `Study`."""
     from wherefrom.training.recipes import Budget, load_recipe
     from wherefrom.training.settings import Settings
 
-    budget = Budget(minutes=minutes, epochs=epochs, steps=steps)
+    budget = Budget(**{name: options.pop(name) for name in ("minutes", "epochs", "steps")})
     return Settings(recipe=load_recipe(recipe), budget=budget, **options)
