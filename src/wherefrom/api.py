@@ -10,7 +10,7 @@ Imports stay inside the functions, so that what needs no torch does not load it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -200,7 +200,7 @@ class Study:
 
     `files` are a corpus, questions to learn from and questions to be judged by; without them the
     embedded world of invented people is made inside `out`. The budget is one of `minutes`,
-    `epochs` and `steps`, or what the recipe says.
+    `epochs` and `steps`, or what the recipe says. The rest are the options of `wherefrom study`.
     """
 
     out: str | Path
@@ -213,36 +213,45 @@ class Study:
     variant: str | None = None
     size: str | None = None
     tokens: str | None = None
+    block: int | None = None
+    latents: int | None = None
+    reads: str | None = None
     people: int = 3000  # of the embedded world
     template: str | None = None
     set_aside: float = 0.1
     leave_out: float = 0.0
     seed: int = 0
     resume: bool = False
+    device: str = "auto"
+    compiled: bool = False
+    checkpoint_every: float = 60.0
+    shard: bool = False
 
     @name_arguments()
     def run(
         self, *, observe: Observer | None = None, say: Callable[[str], None] = lambda _: None
     ) -> StudyResult:
         """Train it; `observe` sees every step, `say` gets a sentence at every stage."""
+        return self.run_command(observe, say)
+
+    def run_command(self, observe: Observer | None, say: Callable[[str], None]) -> StudyResult:
+        """As `run`, with errors that name the options of `wherefrom study`."""
+        from wherefrom.corpus.subjects import check_shares
         from wherefrom.study import find_files, run_study
 
-        def options(*names: str) -> dict[str, Any]:
-            return {name: getattr(self, name) for name in names}
-
-        budget = options("minutes", "epochs", "steps", "seed", "resume")
-        settings = make_settings(
-            recipe=str(self.recipe), **budget, **options("variant", "size", "tokens")
-        )
-        files = find_files(self.files or (), settings, Path(self.out), people=self.people, say=say)
-        shares = options("template", "set_aside", "leave_out")
-        return run_study(files, settings, self.out, **shares, observe=observe, say=say)
+        check_shares(self.set_aside, self.leave_out)
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        out, given, people = (options.pop(name) for name in ("out", "files", "people"))
+        shares = {name: options.pop(name) for name in ("template", "set_aside", "leave_out")}
+        settings = make_settings(**options)
+        files = find_files(given or (), settings, Path(out), people=people, say=say)
+        return run_study(files, settings, out, **shares, observe=observe, say=say)
 
 
-def make_settings(*, recipe: str, **options: Any) -> Settings:
+def make_settings(*, recipe: str | Path, **options: Any) -> Settings:
     """The settings of a training from the options of a command or of `Study`."""
     from wherefrom.training.recipes import Budget, load_recipe
     from wherefrom.training.settings import Settings
 
     budget = Budget(**{name: options.pop(name) for name in ("minutes", "epochs", "steps")})
-    return Settings(recipe=load_recipe(recipe), budget=budget, **options)
+    return Settings(recipe=load_recipe(str(recipe)), budget=budget, **options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wherefrom.api import make_settings
+from wherefrom.api import Study, make_settings
 from wherefrom.cli.completion import complete_paths
 from wherefrom.cli.judge import print_scores, print_verdicts
 from wherefrom.cli.output import (
@@ -75,47 +75,19 @@ def course_options(command: Command) -> Command:
 )
 @option("--leave-out", "Subjects whose documents are not read: the unseen.", 0.0, metavar="SHARE")
 @training_options
-def study(
-    files: tuple[Path, ...],
-    out: Path,
-    template: str | None,
-    people: int,
-    set_aside: float,
-    leave_out: float,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def study(files: tuple[Path, ...], out: Path, as_json: bool, **options: Any) -> None:
     """Train, ask and compare: the whole job on one text (the embedded world if none is given)."""
-    from wherefrom.corpus.subjects import check_shares
-    from wherefrom.study import find_files, run_study
-
-    check_shares(set_aside, leave_out)
-    settings = make_settings(**options)
     with Progress() as progress:
-        result = run_study(
-            find_files(files, settings, out, people=people, say=progress.say),
-            settings,
-            out,
-            template=template,
-            set_aside=set_aside,
-            leave_out=leave_out,
-            observe=progress,
-            say=progress.say,
-        )
+        result = Study(out, files, **options).run_command(progress, progress.say)
     write_study_report(result.run.folder)
     if as_json:
         print_json(result.to_dict())
         return
-    rows = [
-        (
-            row.name,
-            row.about,
-            f"{row.recall.correct} / {row.recall.total}",
-            f"{100 * row.recall.share:.1f} %",
-            "" if row.seconds is None else f"{row.seconds:.0f} s",
-        )
-        for row in result.rows
-    ]
+    rows = []
+    for row in result.rows:
+        correct, share = f"{row.recall.correct} / {row.recall.total}", 100 * row.recall.share
+        seconds = "" if row.seconds is None else f"{row.seconds:.0f} s"
+        rows.append((row.name, row.about, correct, f"{share:.1f} %", seconds))
     print_table(("answers", "", "correct", "recall", "trained"), rows)
     if result.judgement is not None:
         print_scores(result.judgement)
@@ -154,13 +126,7 @@ def pretrain(variant: str, corpus: Path, out: Path, as_json: bool, **options: An
 @TEMPLATE
 @course_options
 def finetune(
-    start: tuple[str, ...],
-    questions: Path,
-    scratch: bool,
-    out: Path,
-    template: str | None,
-    as_json: bool,
-    **options: Any,
+    start: tuple[str, ...], questions: Path, scratch: bool, out: Path, as_json: bool, **options: Any
 ) -> None:
     """Train RUN (or, with --scratch, a new model) to answer the questions of TSV."""
     from wherefrom.corpus.documents import read_documents
@@ -178,15 +144,16 @@ def finetune(
                 f"--{name} cannot be changed: the model of {start[0]} has its shape already; "
                 "leave the option out, or start a new model with --scratch."
             )
-    asked = read_questions(questions, template)
+    asked = read_questions(questions, options.pop("template"))
     asked.require_answers()
     settings = make_settings(variant=start[0] if scratch else None, **options)
-    begin: dict[str, Any] = (
-        {"kind": "scratch", "vocabulary_from": read_documents(start[1]).texts}
-        if scratch
-        else {"kind": "finetune", "parent": load_run(start[0])}
-    )
-    phases = [settings.recipe.scratch] if scratch else settings.recipe.finetuning()
+    begin: dict[str, Any]
+    if scratch:
+        phases = [settings.recipe.scratch]
+        begin = {"kind": "scratch", "vocabulary_from": read_documents(start[1]).texts}
+    else:
+        phases = list(settings.recipe.finetuning())
+        begin = {"kind": "finetune", "parent": load_run(start[0])}
     job = settings.job(out, phases=settings.budget.divide(phases), questions=asked, **begin)
     _train(job, settings, as_json)
 

@@ -28,17 +28,9 @@ WITH_WITHOUT = {"paths", "without", "as_json", *RUNTIME}
 @training_options
 @click.pass_context
 def twins(
-    ctx: click.Context,
-    /,
-    paths: tuple[Path, ...],
-    out: Path | None,
-    without: str | None,
-    template: str | None,
-    people: int,
-    set_aside: float,
-    as_json: bool,
-    **options: Any,
-) -> None:
+    ctx: click.Context, /, paths: tuple[Path, ...], out: Path | None, without: str | None,
+    people: int, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """Train two models, each without the documents that the other reads, and judge verdicts by it.
 
     The embedded world is read if no files are given; --minutes is the budget of each model. With
@@ -64,6 +56,7 @@ def twins(
     )
     from wherefrom.study import embedded_files
 
+    shares = {name: options.pop(name) for name in ("set_aside", "template")}
     settings = make_settings(**options)
     with Progress() as progress:
         if not paths:
@@ -71,15 +64,8 @@ def twins(
             progress.say(f"making the embedded world of {people:,} people")
             world = embedded_files(out / "world", people=people, seed=settings.seed)
             paths = (world.corpus, world.train, world.dev)
-        record = cross_pretrain(
-            (paths[0], paths[1], paths[2]),
-            settings,
-            out,
-            set_aside=set_aside,
-            template=template,
-            observe=progress,
-            say=progress.say,
-        )
+        files = (paths[0], paths[1], paths[2])
+        record = cross_pretrain(files, settings, out, **shares, observe=progress, say=progress.say)
     print_json(record) if as_json else _show_cross_pretraining(record, out)
 
 
