@@ -21,13 +21,13 @@ from asked_samples import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wherefrom.api import ask
 from wherefrom.errors import UserError
 from wherefrom.provenance import ask as asking
 from wherefrom.provenance.ask import (
     AskedRow,
     Asker,
     as_rows,
-    ask,
     match_question,
     open_asker,
     read_rows,

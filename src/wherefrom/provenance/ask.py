@@ -302,19 +302,3 @@ def open_asker(
         except UserError as problem:
             notes.append(f"which other answers a line states is not known: {problem}")
     return Asker(run, evidence, confidence, tuple(known), tuple(notes))
-
-
-@overload
-def ask(source: Run | Asker | str | Path, questions: str, **options: Any) -> Verdict: ...
-@overload
-def ask(
-    source: Run | Asker | str | Path, questions: Sequence[str], **options: Any
-) -> list[Verdict]: ...
-def ask(
-    source: Run | Asker | str | Path, questions: str | Sequence[str], **options: Any
-) -> Verdict | list[Verdict]:
-    """`Asker.ask` on a run, its folder or an open asker; what this opens, it closes."""
-    if isinstance(source, Asker):
-        return source.ask(questions, **options)
-    with open_asker(source) as asker:
-        return asker.ask(questions, **options)
