@@ -19,7 +19,7 @@ from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name, r
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
 from wherefrom.provenance.evidence.index import Evidence
-from wherefrom.provenance.gazetteer import UNKNOWN, read_gazetteer
+from wherefrom.provenance.gazetteer import UNKNOWN, locate
 from wherefrom.provenance.judging.judge import Judged, ask_subjects, require_evidence
 from wherefrom.provenance.metrics import (
     LEVEL,
@@ -161,7 +161,7 @@ def ask_about_names(
 @cache
 def country_of(answer: str) -> tuple[str, str] | None:
     """ISO code and name of an answer's country, or None for what is in no gazetteer."""
-    place = read_gazetteer().locate(answer)
+    place = locate(answer)
     return None if place is None else (place.country_code, place.country)
 
 
