@@ -35,7 +35,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.after_training import ensure_confidence
 from wherefrom.provenance.confidence.fit import Confidence
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
-from wherefrom.provenance.judging.rivals import RIVALS, SUPPORT
+from wherefrom.provenance.judging.measure import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import (
     Answers,
     Bootstrap,
