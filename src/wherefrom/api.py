@@ -98,9 +98,12 @@ def ask(
     `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
     answers that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
     """
-    from wherefrom.provenance.ask import ask as ask_run
+    from wherefrom.provenance.ask import Asker, open_asker
 
-    return ask_run(run, question, **options)
+    if isinstance(run, Asker):
+        return run.ask(question, **options)
+    with open_asker(run) as asker:
+        return asker.ask(question, **options)
 
 
 @name_arguments()
