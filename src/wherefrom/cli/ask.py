@@ -40,8 +40,7 @@ def ask(
             "--file TSV, or - for questions on stdin; none came."
         )
     from wherefrom.corpus.documents import read_lines
-    from wherefrom.provenance.ask import as_rows, open_asker, read_rows
-    from wherefrom.provenance.judging.external_answers import judge_answers
+    from wherefrom.provenance.ask import as_rows, judge_answers, open_asker, read_rows
     from wherefrom.provenance.verdicts import shorten
 
     rows = as_rows([question for question in questions if question != "-"])
