@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import cycle, pairwise
@@ -24,14 +25,6 @@ FIGURE_STYLE = """
 .js-plotly-plot text.bartext { fill: #10151b !important; }
 .js-plotly-plot .errorbar path { stroke: currentColor !important; }
 .js-plotly-plot .plotly .modebar { display: none; }
-"""
-
-PAGE_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem;
-       color: #1d2126; background: #ffffff; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-@media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171b; } }
 """
 
 
@@ -64,27 +57,11 @@ def themed(figure: go.Figure, *, x: str, y: str, title: str = "") -> go.Figure:
     return figure
 
 
-def page(title: str, sections: Sequence[tuple[str, str, go.Figure]]) -> str:
-    """One HTML file that needs no other: heading, a sentence and a figure for each section.
-
-    The script that draws is inside, so the file works offline and can be sent on.
-    """
-    from html import escape
-
-    body = [f"<h1>{escape(title)}</h1>"]
-    for index, (heading, sentence, figure) in enumerate(sections):
-        drawing = figure.to_html(
-            full_html=False,
-            include_plotlyjs=index == 0,
-            config={"responsive": True, "displaylogo": False},
-        )
-        body.append(f"<h2>{escape(heading)}</h2><p>{escape(sentence)}</p>{drawing}")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{PAGE_STYLE}{FIGURE_STYLE}</style></head>"
-        f"<body>{''.join(body)}</body></html>\n"
-    )
+def as_record(figure: go.Figure) -> dict[str, Any]:
+    """A figure's data and layout as JSON has them, without plotly's template."""
+    drawn = json.loads(figure.to_json())
+    drawn["layout"].pop("template", None)
+    return {"data": drawn["data"], "layout": drawn["layout"]}
 
 
 RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"

@@ -18,14 +18,12 @@ import plotly
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from wherefrom.errors import UserError
-from wherefrom.report.render import as_data, prose
-from wherefrom.report.sections import show_cell
+from wherefrom.report.render import make_environment
 from wherefrom.web.models import BusyError
 from wherefrom.web.runs import Record, UnknownRunError
 
@@ -96,23 +94,10 @@ def maths(text: str) -> Markup:
     return Markup(re.sub(r"(?<=[ (\d])-(?=[ \dβ<])", "−", safe))
 
 
-TEMPLATES = Environment(
-    loader=ChoiceLoader([PackageLoader("wherefrom.web"), PackageLoader("wherefrom.report")]),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-TEMPLATES.filters |= {
-    "cell": show_cell,
-    "data": as_data,
-    "duration": duration,
-    "maths": maths,
-    "moment": moment,
-    "percent": percent,
-    "prose": prose,
-    "significant": significant,
-}
+TEMPLATES = make_environment(
+    "wherefrom.web", "wherefrom.report", duration=duration, maths=maths, moment=moment,
+    percent=percent, significant=significant,
+)  # fmt: skip
 # Style elements that the drawing library adds unless an element of that id is there: the page's
 # policy would refuse them, and nothing here draws the kinds of map that they are for.
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
