@@ -17,9 +17,8 @@ from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.report.render import render_html
 from wherefrom.web.jobs import TrainingRequest, recipe_names
-from wherefrom.web.replies import html_and_json
+from wherefrom.web.replies import Site, html_and_json, site_of
 from wherefrom.web.runs import Record, RunIndex
-from wherefrom.web.state import Site, site_of
 
 router = APIRouter()
 MOST_COMPARED = 6
