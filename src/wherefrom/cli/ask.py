@@ -194,7 +194,7 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
     view = look_inside(loaded.model, loaded.tokens, question, subject)
     answer = answer_all(loaded.model, loaded.tokens, [question])[0]
     if plot is not None:
-        from wherefrom.report.inside_page import write_inside_page
+        from wherefrom.report.workbench_figures import write_inside_page
 
         write_inside_page(view, answer.text, plot)
         echo_err(f"maps written to {plot}")
