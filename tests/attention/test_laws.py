@@ -13,8 +13,15 @@ from scipy.special import ndtr
 
 from wherefrom.attention import laws
 from wherefrom.attention.equation import attend
-from wherefrom.attention.laws import A, HeadsLaw, NoisyKeys, WeightLaw, law_of_logits
-from wherefrom.attention.quadrature import IndependentLogits, normal_nodes
+from wherefrom.attention.laws import (
+    A,
+    HeadsLaw,
+    IndependentLogits,
+    NoisyKeys,
+    WeightLaw,
+    law_of_logits,
+    normal_nodes,
+)
 from wherefrom.attention.queries import design_for_noise
 from wherefrom.errors import UserError
 

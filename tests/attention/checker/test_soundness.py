@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, _sign_runs
 from wherefrom.attention.checker.check import check
-from wherefrom.attention.checker.failure import failure_probability, misplaced, weight_on_a
-from wherefrom.attention.checker.instances import key_values, orthonormal
+from wherefrom.attention.checker.instances import Numeric, key_values, orthonormal
 from wherefrom.attention.checker.language import ExpressionError, evaluate, read_construction
-from wherefrom.attention.checker.logits import Queries
-from wherefrom.attention.checker.matrices import Numeric
+from wherefrom.attention.checker.logits import Queries, failure_probability, misplaced, weight_on_a
 from wherefrom.attention.checker.problems import PROBLEMS
 
 PHI = NormalDist().cdf
@@ -213,7 +211,7 @@ def test_the_failure_probability_of_one_head_is_the_normal_law() -> None:
     expected = 1 - (PHI((e[1] - 1) * math.sqrt(2)) - PHI((e[0] - 1) * math.sqrt(2)))
     head = (beta, beta, 0.0)
     assert misplaced([head], np.array(e[:1]), n)[0] == pytest.approx(eps, rel=0.05)
-    got = failure_probability([head], n, eps, backwards_aside=False)
+    got = failure_probability([head], n, eps)
     assert got == pytest.approx((expected, 0.0, expected), abs=2e-5)
     assert weight_on_a([head], 8)[1] == pytest.approx(0.442, abs=5e-4)
 
@@ -227,13 +225,13 @@ def test_the_failure_probability_of_two_heads_is_the_normal_law() -> None:
     lost = PHI(-math.sqrt(2))
     expected = (PHI((e - 1) * math.sqrt(2)) - lost) / (1 - lost)
     heads = [(beta, 0.0, 0.0), (0.0, beta, 0.0)]
-    given_, aside, in_all = failure_probability(heads, n, eps, backwards_aside=True)
+    given_, aside, in_all = failure_probability(heads, n, eps)
     # head 1's leftover goes partly to b, so it is misplaced twice over only up to 1/(n-1)
     assert given_ == pytest.approx(expected, abs=5e-3)
     assert aside == pytest.approx(0.0786, abs=5e-5)
     assert in_all == pytest.approx(lost + (1 - lost) * given_, abs=1e-12)
     repelling = [(1e6, -1e6, -1e6), (-1e6, 1e6, -1e6)]
-    in_all = failure_probability(repelling, 10, 0.01, backwards_aside=True)[2]
+    in_all = failure_probability(repelling, 10, 0.01)[2]
     assert in_all == pytest.approx(PHI(-2 * math.sqrt(2)), abs=2e-4)  # 0.0023
 
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from wherefrom.attention.checker.failure import probability_between
-from wherefrom.attention.checker.instances import key_values, orthonormal, word_instance
+from wherefrom.attention.checker.instances import Numeric, key_values, orthonormal, word_instance
 from wherefrom.attention.checker.judge_extraction import judge_extraction, wrong_shape_example
 from wherefrom.attention.checker.judge_queries import judge_queries
 from wherefrom.attention.checker.judge_words import judge_words
@@ -24,7 +23,7 @@ from wherefrom.attention.checker.language import (
     evaluate,
     read_construction,
 )
-from wherefrom.attention.checker.matrices import Numeric
+from wherefrom.attention.checker.logits import probability_between
 from wherefrom.attention.checker.problems import find_problem
 from wherefrom.attention.checker.result import CheckResult, Counterexample, Failure
 from wherefrom.errors import UserError

@@ -18,9 +18,16 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
-from wherefrom.attention.checker.instances import Values, shown, space_instance, space_values
+from wherefrom.attention.checker.instances import (
+    Exact,
+    Matrix,
+    Numeric,
+    Values,
+    shown,
+    space_instance,
+    space_values,
+)
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.matrices import Exact, Matrix, Numeric
 from wherefrom.attention.checker.result import Assumption, CheckResult, Counterexample
 
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from wherefrom.attention.checker.algebra import UNITY
-from wherefrom.attention.checker.failure import RISK, SD, Floats, weight_on_a
 from wherefrom.attention.checker.instances import (
+    Floats,
+    Numeric,
     Variants,
     key_values,
     oblique_angles,
@@ -28,8 +29,17 @@ from wherefrom.attention.checker.instances import (
     unequal_norms,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.logits import EVERY_N, HIGH_RUNGS, RUNGS, Queries, Reading
-from wherefrom.attention.checker.matrices import Numeric
+from wherefrom.attention.checker.logits import (
+    EVERY_N,
+    HIGH_RUNGS,
+    RISK,
+    RUNGS,
+    SD,
+    Queries,
+    Reading,
+    failure_probability,
+    weight_on_a,
+)
 from wherefrom.attention.checker.result import (
     Assumption,
     BetaNeeded,
@@ -311,7 +321,7 @@ def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | Non
     spread = None
     if model.stretched:
         meaning = f"more than {eps:g} of the weight is misplaced (alpha -> 0)"
-        given, aside, in_all = model.failure(heads, n, eps)
+        given, aside, in_all = failure_probability(heads, n, eps)
         spread = weight_on_a(heads, n)[1]
     else:
         meaning = f"a and b are off the even split by more than {eps:g}, at alpha = {ALPHA:g}"

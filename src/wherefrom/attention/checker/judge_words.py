@@ -21,6 +21,9 @@ from numpy.typing import DTypeLike
 from wherefrom.attention.checker.algebra import Field, NotExactError
 from wherefrom.attention.checker.instances import (
     WORDS,
+    Exact,
+    Matrix,
+    Numeric,
     Values,
     oblique_angles,
     orthonormal,
@@ -30,7 +33,6 @@ from wherefrom.attention.checker.instances import (
     word_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.matrices import Exact, Matrix, Numeric
 from wherefrom.attention.checker.result import Assumption, BetaNeeded, CheckResult, Counterexample
 from wherefrom.attention.equation import attend
 
