@@ -12,6 +12,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from wherefrom.attention import laws
+from wherefrom.attention.designs import design_for_noise
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import (
     A,
@@ -22,7 +23,6 @@ from wherefrom.attention.laws import (
     law_of_logits,
     normal_nodes,
 )
-from wherefrom.attention.queries import design_for_noise
 from wherefrom.errors import UserError
 
 

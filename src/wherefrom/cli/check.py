@@ -16,8 +16,7 @@ from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
     from wherefrom.attention.checker.grading import Answer
-    from wherefrom.attention.checker.problems import Problem
-    from wherefrom.attention.checker.result import CheckResult, Failure
+    from wherefrom.attention.checker.problems import CheckResult, Failure, Problem
 
 
 @click.command()

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.attention.designs import Design, design_for_noise, tv_distance
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, B, HeadsLaw, NoisyKeys
-from wherefrom.attention.queries import Design, design_for_noise, tv_distance
 from wherefrom.attention.simulate import compare, simulate
 
 MOST_LOGITS = 600_000  # what the trials of one picture may cost

@@ -24,8 +24,7 @@ from wherefrom.attention.checker.language import (
     read_construction,
 )
 from wherefrom.attention.checker.logits import probability_between
-from wherefrom.attention.checker.problems import find_problem
-from wherefrom.attention.checker.result import CheckResult, Counterexample, Failure
+from wherefrom.attention.checker.problems import CheckResult, Counterexample, Failure, find_problem
 from wherefrom.errors import UserError
 
 __all__ = ["CheckResult", "check"]

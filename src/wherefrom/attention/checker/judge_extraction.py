@@ -28,7 +28,7 @@ from wherefrom.attention.checker.instances import (
     space_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.result import Assumption, CheckResult, Counterexample
+from wherefrom.attention.checker.problems import Assumption, CheckResult, Counterexample
 
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident
 SMALLEST = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 3, 1))

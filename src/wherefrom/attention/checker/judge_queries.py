@@ -40,7 +40,7 @@ from wherefrom.attention.checker.logits import (
     failure_probability,
     weight_on_a,
 )
-from wherefrom.attention.checker.result import (
+from wherefrom.attention.checker.problems import (
     Assumption,
     BetaNeeded,
     CheckResult,
@@ -232,11 +232,10 @@ def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
             numbers[name] = np.round(table, 6).tolist()
         grouped = [*weights[: model.named].tolist(), float(weights[model.named :].sum())]
     else:
-        heads = [dict(zip(model.groups, head, strict=True)) for head in model.logits(beta, n)]
-        if model.stretched:
-            heads = [head | {"a": e * head["a"]} for head in heads]
-        rows = [list(model.weights(head, n).values()) for head in heads]
-        grouped = np.mean(rows, axis=0).tolist()
+        logits = np.array(model.logits(beta, n))
+        logits[:, 0] *= e
+        heads = [dict(zip(model.groups, head, strict=True)) for head in logits.tolist()]
+        grouped = np.mean([[*model.weights(head, n).values()] for head in heads], axis=0).tolist()
     by_group = dict(zip(model.groups, grouped, strict=True))
     numbers["weights_by_group"] = {g: round(w, 6) for g, w in by_group.items()}
     numbers["wanted_by_group"] = dict(model.problem.target)

@@ -33,7 +33,7 @@ from wherefrom.attention.checker.instances import (
     word_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.result import Assumption, BetaNeeded, CheckResult, Counterexample
+from wherefrom.attention.checker.problems import Assumption, BetaNeeded, CheckResult, Counterexample
 from wherefrom.attention.equation import attend
 
 RUNGS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, *(2.0**k for k in range(5, 11)))
