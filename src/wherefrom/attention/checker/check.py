@@ -75,7 +75,8 @@ def _wrong_shape(construction: Construction, draft: CheckResult, name: str) -> C
         sizes, values = {"d": 4}, word_instance(4, 2.0)
         if problem.family == "keys":
             sizes, values = {"n": n, "d": n}, key_values(problem, orthonormal(n, n), 2.0)
-        value = evaluate(construction.expressions[name], Numeric(values))
+        numbers_of = Numeric(values)
+        value = numbers_of.matrix(evaluate(construction.expressions[name], numbers_of))
         at = " and ".join(f"{key} = {size}" for key, size in sizes.items())
         sentence = f"with {at}, {name} comes out as {value.shape[0]} x {value.shape[1]}."
         numbers = {"beta": 2.0, name: np.round(value, 6).tolist()}
@@ -106,7 +107,7 @@ def _judge_range(construction: Construction, draft: CheckResult) -> CheckResult:
 
 def _plain_number(construction: Construction, name: str) -> float:
     expression = construction.expressions[name]
-    value = float(evaluate(expression, Numeric({})).item())
+    value = float(np.asarray(evaluate(expression, Numeric({}))).item())
     if not -1e6 <= value <= 1e6:
         raise ExpressionError(f"{name} must lie within a million of 0.", expression.source, 1)
     return value

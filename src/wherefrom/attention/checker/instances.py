@@ -13,6 +13,7 @@ Shapes: keys (n, d), one per row; A (d, m), B (d, p), C (d, r); u (4, d), one pe
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -32,10 +33,19 @@ WORDS = ("x1", "x2", "x3")
 Matrix = NDArray[Any]
 MAX_MAGNITUDE = 1e100
 MAX_SIZE = 64  # rows or columns of a matrix of an instance
-PRODUCTS: dict[str, Callable[[Matrix, Matrix], Matrix]] = {
+SUMS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
+}
+FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "log": math.log,
+    "abs": abs,
+}
+PRODUCTS: dict[str, Callable[[Matrix, Matrix], Matrix]] = {
+    **SUMS,
     "@": operator.matmul,
     "dot": lambda x, y: x.T @ y,
     "outer": lambda x, y: x @ y.T,
@@ -168,23 +178,49 @@ class Numeric:
     def __init__(self, values: Mapping[str, Any], dtype: DTypeLike = np.float64) -> None:
         self.dtype = np.dtype(dtype)
         self.limit = min(MAX_MAGNITUDE, float(np.finfo(self.dtype).max) / 1e3)
+        self.quick = self.dtype == np.float64  # numbers are Python's own, which are faster
         self.values = {name: self.matrix(value) for name, value in values.items()}
 
     def matrix(self, value: Any) -> Matrix:
         array = np.asarray(value, dtype=self.dtype)
         return array if array.ndim == 2 else array.reshape(-1, 1)
 
-    def number(self, value: Fraction) -> Matrix:
-        return self.checked(self.matrix(float(value)))
+    def number(self, value: Fraction) -> Any:
+        return float(value) if self.quick else self.checked(self.matrix(float(value)))
 
-    def name(self, name: str) -> Matrix:
-        return self.values[name]
+    def name(self, name: str) -> Any:
+        value = self.values[name]
+        return float(value[0, 0]) if self.quick and name in ("beta", "n") else value
 
-    def power(self, base: Matrix, exponent: int) -> Matrix:
+    def power(self, base: Any, exponent: int) -> Any:
+        if type(base) is float:
+            return self.limited(base, exponent, float.__pow__)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.checked(base**exponent)
 
-    def apply(self, op: str, arguments: Sequence[Matrix]) -> Matrix:
+    def limited(self, x: float, y: Any, operation: Callable[[Any, Any], float]) -> float:
+        """An operation on plain numbers whose result must not be too large."""
+        try:
+            value = operation(x, y)
+            if abs(value) <= self.limit:
+                return value
+        except OverflowError:
+            pass
+        raise UndefinedError(f"the numbers grow beyond {self.limit:.0e} here.", too_large=True)
+
+    def apply(self, op: str, arguments: Sequence[Any]) -> Any:
+        x, y = arguments[0], arguments[-1]
+        if type(x) is float and type(y) is float:
+            if op in SUMS:
+                return self.limited(x, y, SUMS[op])
+            if op == "/":
+                if y == 0:
+                    raise UndefinedError("this divides by zero.")
+                return self.limited(x, y, operator.truediv)
+            if op in FUNCTIONS:
+                self.in_domain(op, x)
+                return self.limited(x, 0, lambda x, _: FUNCTIONS[op](x))
+        arguments = [self.matrix(a) if type(a) is float else a for a in arguments]
         x, y = arguments[0], arguments[-1]
         with np.errstate(over="ignore", invalid="ignore"):
             if op in PRODUCTS:
@@ -222,13 +258,16 @@ class Numeric:
             pass
         raise UndefinedError("this matrix has no inverse.")
 
-    def function(self, name: str, x: Matrix) -> Matrix:
-        if name == "sqrt" and x.item() < 0:
+    def in_domain(self, name: str, x: float) -> None:
+        if name == "sqrt" and x < 0:
             raise UndefinedError("this is the square root of a negative number.")
-        if name == "log" and x.item() <= 0:
+        if name == "log" and x <= 0:
             raise UndefinedError("this is the logarithm of a number that is not positive.")
-        if name == "exp" and x.item() < -700:  # it would be 0, and something may divide by it
+        if name == "exp" and x < -700:  # it would be 0, and something may divide by it
             raise UndefinedError("this is too small for a number.", too_large=True)
+
+    def function(self, name: str, x: Matrix) -> Matrix:
+        self.in_domain(name, x.item())
         function: Any = {"sqrt": np.sqrt, "exp": np.exp, "log": np.log, "abs": np.abs}[name]
         return self.matrix(function(x))
 
@@ -245,7 +284,7 @@ class Exact(Numeric):
     """The same algebra over exact numbers; NotExactError where there is no exact form."""
 
     def __init__(self, field: Field, values: Mapping[str, Any]) -> None:
-        self.field = field
+        self.field, self.quick = field, False
         self.dtype = np.dtype(object)
         self.values = {name: self.matrix(value) for name, value in values.items()}
 

@@ -43,7 +43,10 @@ def judge_extraction(construction: Construction, draft: CheckResult) -> CheckRes
     draft = replace(draft, because=because)
     exact = _exact(construction)
     if exact is None:
-        because = "on every drawn instance; the exact algebra does not reach this formula."
+        because = (
+            "M s was v_a on every instance that was drawn. That is no proof: the exact algebra "
+        )
+        because += "does not reach this formula."
         draft = replace(draft, verdict="holds", because=because)
     else:
         keeps, leaks = exact
@@ -109,7 +112,8 @@ def _what_goes_wrong(keeps: Scalar, leaks: Scalar) -> str:
 
 
 def _matrix(construction: Construction, values: Values, dtype: DTypeLike = np.float64) -> Matrix:
-    return evaluate(construction.expressions["M"], Numeric(values, dtype))
+    algebra = Numeric(values, dtype)
+    return algebra.matrix(evaluate(construction.expressions["M"], algebra))
 
 
 def _error(
