@@ -19,9 +19,9 @@ from wherefrom.errors import name_arguments
 from wherefrom.results import Record
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker.result import CheckResult
+    from wherefrom.attention.checker.problems import CheckResult
+    from wherefrom.attention.designs import Design
     from wherefrom.attention.laws import HeadsLaw
-    from wherefrom.attention.queries import Design
     from wherefrom.corpus.questions import QuestionSet
     from wherefrom.provenance.ask import Asker
     from wherefrom.provenance.verdicts import Verdict
@@ -70,8 +70,8 @@ def law(
 
     `settings` are d, beta, tolerance, heads and repel (the option --t).
     """
+    from wherefrom.attention.designs import design_for_noise
     from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-    from wherefrom.attention.queries import design_for_noise
 
     built = design_for_noise(design, n=n, **settings)
     keys = NoisyKeys(n, built.queries.shape[1], alpha, stretch)

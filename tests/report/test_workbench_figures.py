@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from wherefrom.attention.designs import design_for_noise
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-from wherefrom.attention.queries import design_for_noise
 from wherefrom.attention.simulate import HeadsTrials, simulate
 from wherefrom.report.render import render_figures
 from wherefrom.report.workbench_figures import (

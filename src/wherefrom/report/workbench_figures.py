@@ -15,9 +15,9 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from wherefrom.attention.designs import Design, design_for_noise
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, HeadsLaw, NoisyKeys, WeightLaw
-from wherefrom.attention.queries import Design, design_for_noise
 from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView

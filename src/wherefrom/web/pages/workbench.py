@@ -18,9 +18,9 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.designs import Design, design_for_noise, tv_distance
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, B, HeadsLaw, NoisyKeys
-from wherefrom.attention.queries import Design, design_for_noise, tv_distance
 from wherefrom.attention.simulate import compare, simulate
 from wherefrom.errors import UserError
 from wherefrom.web.replies import html_and_json, site_of
