@@ -117,11 +117,11 @@ def questions_at_the_end(recipe: Recipe) -> Recipe:
     """All documents first, then all questions; each phase warms up and decays on its own."""
     first, last = [], []
     for phase in recipe.phases:
-        total = sum(phase.mixture.shares().values())
-        asks = phase.mixture.question / total
-        reads = phase.without_questions()
-        if reads is not None and asks < 1:
-            first.append({**reads.model_dump(), "share": phase.share * (1 - asks)})
+        reads = phase.mixture.shares()
+        asks = reads.pop("question", 0.0) / sum(phase.mixture.shares().values())
+        if reads:
+            share = phase.share * (1 - asks)
+            first.append({**phase.model_dump(), "mixture": Mixture(**reads), "share": share})
         if asks > 0:
             ends = {"name": f"{phase.name}, questions", "share": phase.share * asks}
             last.append({**phase.model_dump(), "mixture": Mixture(question=1.0), **ends})

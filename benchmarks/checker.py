@@ -1,10 +1,14 @@
 """How long a check takes, for the example of every problem and for the slowest inputs known.
 
     python benchmarks/checker.py [--repeats 7] [--out FILE.jsonl]
+    python benchmarks/checker.py --constructions 100000 [--seed 1]
 
 Prints a JSON line a measurement: the median, its spread (the range between the quarters), the
 goal, and what it was measured on. The last lines are whole commands, start of Python included,
 and the largest memory that any of them took.
+
+With --constructions so many random constructions are judged, by the checker and by brute force
+(tests/attention/checker/brute_force.py); a contradiction is printed and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from records import keep, summarise
 from workbench import measure
@@ -72,11 +77,28 @@ def measurements() -> list[tuple[str, Callable[[], object]]]:
     return [(name, partial(run, *case)) for name, case in cases.items()] + whole
 
 
+def soundness(count: int, seed: int, out: str) -> int:
+    """Judge random constructions by brute force too; the number of contradictions, at most 1."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests/attention/checker"))
+    import brute_force
+
+    verdicts, wrong = brute_force.run(count, seed)
+    for line in wrong:
+        print(line)
+    name = "verdicts that brute force contradicts"
+    keep([summarise(name, [len(wrong)], "constructions", of=count, **verdicts)], out)
+    return min(len(wrong), 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--out", default="checker.jsonl")
+    parser.add_argument("--constructions", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if options.constructions:
+        sys.exit(soundness(options.constructions, options.seed, options.out))
     records = [
         summarise(name, measure(task, options.repeats), "s", goal=GOAL)
         for name, task in measurements()

@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 LINE_EVERY = 30.0  # seconds between lines of progress
+FIRST_NAMES = {  # of a recipe's keys, when the first rows were measured: their digests hold them
+    "asked_fact_prob": "asked",
+    "prefix_prob": "lead",
+    "context_loss_weight": "context",
+    "left_words": "left",
+    "right_words": "right",
+    "zero_init": "silent_start",
+}
 
 
 def say(sentence: str) -> None:
@@ -60,15 +68,11 @@ def phases_digest(phases: Sequence[Phase]) -> str:
 
 
 def _with_first_names(record: Any) -> Any:
-    """A recipe's keys as they were called when the first rows were measured."""
-    from wherefrom.training.recipes import RENAMED
-
     if isinstance(record, list):
         return [_with_first_names(each) for each in record]
     if not isinstance(record, dict):
         return record
-    first = {new: old for old, new in RENAMED.items()}
-    return {first.get(key, key): _with_first_names(value) for key, value in record.items()}
+    return {FIRST_NAMES.get(key, key): _with_first_names(value) for key, value in record.items()}
 
 
 def read_rows(file: str | Path) -> list[Record]:

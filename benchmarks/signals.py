@@ -33,7 +33,7 @@ from wherefrom.provenance.metrics import (
     ece,
     log_loss,
 )
-from wherefrom.provenance.signals.reader import CORE, SIGNALS
+from wherefrom.provenance.signals.reader import CORE, SIGNS
 from wherefrom.training.run_folder import load_run
 
 PRECISION = 0.95
@@ -53,9 +53,9 @@ def split_auroc(values: Floats, truth: Bools) -> float | None:
 
 def judge_signals(columns: dict[str, Floats], right: Bools, seen: Bools) -> None:
     """Each signal alone: right against wrong, seen against unseen, right among the seen."""
-    for name, info in SIGNALS.items():
+    for name, sign in SIGNS.items():
         if name in columns:
-            values = info.sign * columns[name]
+            values = sign * columns[name]
             row = {"right": split_auroc(values, right), "seen": split_auroc(values, seen)}
             row["right_among_seen"] = split_auroc(values[seen], right[seen])
             print(json.dumps({"signal": name, **row}), flush=True)
@@ -65,9 +65,8 @@ def judge_sets(columns: dict[str, Floats], right: Bools) -> None:
     """Sets of signals, each person's probability by fits without them."""
     for name, signals in {**SETS, "all": tuple(columns)}.items():
         used = {each: columns[each] for each in signals if np.isfinite(columns[each]).any()}
-        signs = {each: SIGNALS[each].sign for each in used}
         fits = [
-            fit_calibration(used, right, signs=signs, bend=False, seed=seed)
+            fit_calibration(used, right, signs=SIGNS, bend=False, seed=seed)
             for seed in range(DEALS)
         ]
         deals = [fitted.held_out for fitted in fits]
@@ -91,7 +90,8 @@ def read_calibration(
     everyone, counts = with_spare_subjects(people)
     asked = [person for person in everyone if person.role == CALIBRATION]
     _, table, right = read_signals(confidence.reader, everyone, counts, seed=seed)
-    whole = confidence.reader.read(table.questions[: len(asked)], table.subjects[: len(asked)])
+    questions, names = zip(*((one.question, one.subject) for one in asked), strict=True)
+    whole = confidence.reader.read(questions, names)
     held_out = {name: column[: len(asked)] for name, column in table.columns.items()}
     return {**whole.columns, **held_out}, asked, right[: len(asked)]
 

@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 from records import keep, summarise
 
+from wherefrom.attention.designs import design_for_noise
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-from wherefrom.attention.queries import design_for_noise
 from wherefrom.attention.simulate import compare, simulate
 
 

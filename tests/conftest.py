@@ -15,9 +15,19 @@ from hypothesis import settings
 
 from wherefrom.cli import main
 
+# before numpy and torch are loaded: `make test` runs as many workers as there are cores, and
+# threads that wait for each other cost more than they bring on models as small as these
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 # a slow or busy machine is no reason for a property to fail
 settings.register_profile("wherefrom", deadline=None)
 settings.load_profile("wherefrom")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test first, so that no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.name != "test_nothing_has_changed")
 
 
 @dataclass(frozen=True)

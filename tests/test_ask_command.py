@@ -38,8 +38,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
 
 def test_a_study_can_be_asked(command: Any, run: Path, dev: list[Any]) -> None:
     ended = command("ask", run, dev[0].text)
-    assert ended.code == 0
-    assert ended.err == ""
+    assert (ended.code, ended.err) == (0, "")
     first, *rest = ended.out.splitlines()
     assert re.search(r" (mis)?remembered; \d+ % likely to be right \(", first)
     assert first.rstrip().endswith("% by the model alone)")
@@ -55,9 +54,8 @@ def test_json_is_a_list_of_records_even_of_one(command: Any, run: Path, dev: lis
     two = json.loads(command("ask", run, dev[0].text, "Where was 😀 born?", "--json").out)
     assert [len(one), len(two)] == [1, 2]
     assert one[0].keys() == two[1].keys()
-    assert two[1]["verdict"] == "made up"
-    assert two[1]["shown"] == "I don't know"
-    assert two[1]["evidence"] == []
+    made_up = {"verdict": "made up", "shown": "I don't know", "evidence": []}
+    assert made_up.items() <= two[1].items()
     assert one[0]["answer"] == two[0]["answer"]
     always = json.loads(command("ask", run, "Where was 😀 born?", "--always-answer", "--json").out)
     assert always[0]["shown"] == always[0]["answer"]
@@ -155,11 +153,13 @@ def test_a_mistake_is_one_sentence(
 def test_stdin_that_is_no_text_or_too_much_is_one_sentence(
     command: Any, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipe(monkeypatch, b"Where was A born?\n\xff\n")
-    assert "stdin, line 2: this is not UTF-8" in command("ask", run, "-").err
-    monkeypatch.setattr(ask_module, "MOST_BYTES", 10)
-    pipe(monkeypatch, b"Where was A born?\n")
-    assert "more than 10 bytes" in command("ask", run, "-").err
+    for most, raw, said in (
+        (1 << 20, b"Where was A born?\n\xff\n", "stdin, line 2: this is not UTF-8"),
+        (10, b"Where was A born?\n", "more than 10 bytes"),
+    ):
+        monkeypatch.setattr(ask_module, "MOST_BYTES", most)
+        pipe(monkeypatch, raw)
+        assert said in command("ask", run, "-").err
 
 
 def test_a_lost_index_is_rebuilt_and_a_changed_text_refused(
@@ -172,8 +172,10 @@ def test_a_lost_index_is_rebuilt_and_a_changed_text_refused(
     update_run(copied, data=info["data"])
     (copied / "evidence.sqlite").write_bytes(b"")
     ended = command("ask", copied, dev[0].text)
-    assert ended.code == 0
-    assert ended.err == f"building the index of the documents again from {text}\n"
+    assert (ended.code, ended.err) == (
+        0,
+        f"building the index of the documents again from {text}\n",
+    )
     (copied / "evidence.sqlite").unlink()
     text.write_text(text.read_text("utf-8") + "Zoe Hart. Zoe Hart sang.\n", "utf-8")
     ended = command("ask", copied, dev[0].text)
@@ -204,27 +206,22 @@ def test_a_long_line_is_shown_where_the_answer_is() -> None:
 NAMED = "Where was Mia Ott born?"
 
 
-def test_every_head_is_shown_as_json_and_as_a_table(command: Any, run: Path) -> None:
-    ended = command("attention", run, NAMED, "--json", "--maps")
+def test_every_head_is_shown_as_json_as_a_table_and_as_one_page(
+    command: Any, run: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "maps.html"
+    ended = command("attention", run, NAMED, "--json", "--maps", "--plot", page)
     record = json.loads(ended.out)
-    assert ended.code == 0
-    assert record["subject"] == "Mia Ott"
+    assert (ended.code, record["subject"]) == (0, "Mia Ott")
     assert "".join(record["tokens"][i] for i in record["name"]).strip() == "Mia Ott"
-    assert len(record["heads"]) == 3 * 2
-    assert len(record["maps"]) == 3
+    assert (len(record["heads"]), len(record["maps"])) == (3 * 2, 3)
     for head in record["heads"]:
         assert sum(head["weights"]) == pytest.approx(1, abs=1e-4)
         assert 0 <= head["mass_on_name"] <= 1
-    table = command("attention", run, NAMED)
-    assert "on the name" in table.out
-    assert "2.1" in table.out
-
-
-def test_the_maps_are_written_as_one_page(command: Any, run: Path, tmp_path: Path) -> None:
-    page = tmp_path / "maps.html"
-    assert command("attention", run, NAMED, "--plot", page).code == 0
+    table = command("attention", run, NAMED).out
     text = page.read_text(encoding="utf-8")
-    assert "Weight on the name" in text
+    for word, place in (("on the name", table), ("2.1", table), ("Weight on the name", text)):
+        assert word in place
     assert "Layer 2" in text
     assert "src=" not in text.split("<body>")[0]
 
@@ -234,5 +231,4 @@ def test_a_folder_that_is_no_run_and_a_question_too_long_are_sentences(
 ) -> None:
     for arguments in ((tmp_path, NAMED), (run, f"Where was {'q~' * 500} born?")):
         ended = command("attention", *arguments)
-        assert ended.code == 2
-        assert ended.err.count("\n") == 1
+        assert (ended.code, ended.err.count("\n")) == (2, 1)

@@ -19,6 +19,11 @@ from wherefrom.recall.evaluate import Recall
 HEAVY = {"faker", "numpy", "pydantic", "rich", "sklearn", "tokenizers", "torch", "plotly", "scipy"}
 
 
+def run_python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys\n"
@@ -27,8 +32,7 @@ def test_help_imports_nothing_heavy() -> None:
         "    cli.main(arguments, standalone_mode=False)\n"
         "print('loaded:', *sorted({name.split('.')[0] for name in sys.modules}))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    *_, last = ended.stdout.splitlines()
+    *_, last = run_python(code).stdout.splitlines()
     assert "click" in last.split()
     assert not HEAVY & set(last.split())
 
@@ -47,28 +51,23 @@ def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own: str | None
     )
     around = {key: value for key, value in os.environ.items() if key not in names}
     given = {} if own is None else dict.fromkeys(names, own)
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env={**around, **given},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
     wanted = list(names.values()) if own is None else [own, own]
-    assert ended.stdout.split() == [*wanted, "False"]
+    assert run_python(code, env={**around, **given}).stdout.split() == [*wanted, "False"]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_of_the_table_is_there_and_says_what_it_is_for(
-    name: str, command: Any
-) -> None:
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None
-    assert found.name == name
-    ended = command(name, "--help")
-    assert ended.code == 0
-    begins = " ".join(found.get_short_help_str().split()[:3])
-    assert re.search(rf"^  {name} +{re.escape(begins)}", command("--help").out, re.M)
-    for parameter in found.params:
-        if isinstance(parameter, click.Option) and parameter.name != "help":
-            assert parameter.opts[0] in ended.out
+def test_every_command_of_the_table_is_there_and_says_what_it_is_for(command: Any) -> None:
+    overview = command("--help").out
+    for name in COMMANDS:
+        found = cli.get_command(click.Context(cli), name)
+        assert found is not None
+        assert found.name == name
+        begins = " ".join(found.get_short_help_str().split()[:3])
+        assert re.search(rf"^  {name} +{re.escape(begins)}", overview, re.M)
+        ended = command(name, "--help")
+        assert ended.code == 0
+        options = [each.opts[0] for each in found.params if isinstance(each, click.Option)]
+        assert set(options) <= set(re.findall(r"--[a-z-]+", ended.out)), name
+        assert options.count("--quiet") == 1, name
 
 
 def test_no_arguments_show_what_there_is(command: Any) -> None:
@@ -76,11 +75,6 @@ def test_no_arguments_show_what_there_is(command: Any) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert set(COMMANDS) <= set(ended.out.split())
     assert re.fullmatch(r"wherefrom \d+\.\d+\.\d+\n", command("--version").out)
-
-
-@pytest.fixture
-def run(tiny_study: Path) -> Path:
-    return tiny_study
 
 
 # a command with a mistake in it, and words of the sentence that says so
@@ -135,7 +129,7 @@ NEED_OUT = ("study", "pretrain", "finetune", "export", "world")
 
 @pytest.mark.parametrize("line", MISTAKES.strip().splitlines())
 def test_a_mistake_is_one_sentence_and_exit_2(
-    line: str, command: Any, run: Path, small_world: Path, tmp_path: Path
+    line: str, command: Any, tiny_study: Path, small_world: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "asked.tsv").write_text("Where was Al Bo born?\nWhere was Cy Do born?\n")
     (tmp_path / "folder").mkdir()
@@ -145,7 +139,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(
         "{docs}": small_world / "documents.txt",
         "{folder}": tmp_path / "folder",
         "{none}": tmp_path / "none",
-        "{run}": run,
+        "{run}": tiny_study,
         "{train}": small_world / "train.tsv",
     }
     words, sentence = line.split(" => ")
@@ -187,9 +181,9 @@ def test_recall_is_printed_as_the_course_does(recall: tuple[int, int], said: str
 
 
 def test_evaluate_counts_says_all_as_json_and_writes_predictions_in_order(
-    command: Any, run: Path, small_world: Path, tmp_path: Path
+    command: Any, tiny_study: Path, small_world: Path, tmp_path: Path
 ) -> None:
-    dev = small_world / "dev.tsv"
+    run, dev = tiny_study, small_world / "dev.tsv"
     rows = [row.split("\t") for row in dev.read_text("utf-8").splitlines()]
     record = json.loads(command("evaluate", run, dev, "--json").out)
     said = [answer["prediction"] for answer in record["answers"]]
@@ -227,9 +221,8 @@ def test_baseline_scores_the_majority_one_answer_and_the_name(command: Any, tmp_
 
 
 def test_variants_are_listed_with_their_parameters(command: Any) -> None:
-    found = {
-        row["name"]: row["parameters"] for row in json.loads(command("variants", "--json").out)
-    }
+    rows = json.loads(command("variants", "--json").out)
+    found = {row["name"]: row["parameters"] for row in rows}
     assert found.pop("llama") > 0
     assert found == {
         "vanilla": 3_323_392,
@@ -256,9 +249,7 @@ def test_a_missing_package_is_a_sentence(package, command, extra, tmp_path):
         f"import sys; sys.modules[{package!r}] = None; sys.argv = ['wherefrom', {command!r}]\n"
         "from wherefrom.cli import main; main()"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    ended = run_python(code, cwd=tmp_path)
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"wherefrom: this needs {package}")
     assert f'pip install "wherefrom{extra}"' in ended.stderr

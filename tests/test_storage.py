@@ -101,14 +101,11 @@ def test_any_record_comes_back_and_what_is_no_json_is_not_written(tmp_path_facto
     assert read_json(path) == record
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b'{"a": \xff}', b"\x00"])
-def test_a_broken_record_is_one_sentence_with_its_path(tmp_path, content):
-    (tmp_path / "record.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"record\.json[^\n]*$"):
-        read_json(tmp_path / "record.json")
-
-
-def test_what_is_missing_or_of_the_wrong_kind_is_one_sentence(tmp_path):
+def test_what_is_broken_missing_or_of_the_wrong_kind_is_one_sentence_with_its_path(tmp_path):
+    for content in (b"{", b"", b'{"a": \xff}', b"\x00"):
+        (tmp_path / "broken.json").write_bytes(content)
+        with pytest.raises(UserError, match=r"broken\.json[^\n]*$"):
+            read_json(tmp_path / "broken.json")
     folder = make_folder(tmp_path / "a" / "b")
     assert make_folder(folder) == folder
     assert folder.is_dir()

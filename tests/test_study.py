@@ -1,17 +1,15 @@
-"""The main job from end to end, on a world of a few people."""
+"""The main job from end to end, and what it refuses, on a world of a few people."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import shutil
 import signal
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from study_samples import ROWS, study
 
 import wherefrom
 from wherefrom.errors import UserError
@@ -26,96 +24,115 @@ from wherefrom.training.run_folder import load_run
 from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
+FILES = ("documents.txt", "train.tsv", "dev.tsv")
 
 
-def test_a_study_compares_the_model_with_all_that_needs_no_reading(
-    tmp_path: Path, quick_recipe: Path
-) -> None:
-    out = tmp_path / "run"
-    result = study(out, quick_recipe)
-    assert [row.name for row in result.rows] == ROWS
-    dev = (out / "world" / "dev.tsv").read_text("utf-8").splitlines()
-    unseen = (out / "world" / "unseen.tsv").read_text("utf-8").splitlines()
-    assert [row.recall.total for row in result.rows] == [len(dev)] * 4 + [len(unseen)]
-    assert result.rows[0].about.startswith("always ")
-    assert [row.seconds is None for row in result.rows] == [True, True, False, False, False]
+def lines_of(path: Path) -> list[str]:
+    text = path.read_text("utf-8")
+    assert text.endswith("\n")
+    return text.split("\n")[:-1]
 
-    predictions = (out / "predictions" / "dev.txt").read_text("utf-8").split("\n")
-    assert predictions.pop() == ""
+
+@pytest.fixture
+def repeat(
+    tiny_study: Path,
+    tmp_path: Path,
+    quick_recipe: Path,
+    tiny_study_options: tuple[object, ...],
+    command: Any,
+) -> Any:
+    """The command that made `tiny_study`, with more options, on a copy in tmp_path / "run"."""
+    out = shutil.copytree(tiny_study, tmp_path / "run")
+    words = ("study", *tiny_study_options, "--recipe", quick_recipe, "--out", out)
+    return lambda *more: command(*words, *more)
+
+
+def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study: Path) -> None:
+    run = load_run(tiny_study)
+    rows = {row["name"]: row for row in run.info["results"]}
+    dev, unseen = (lines_of(tiny_study / "world" / f"{name}.tsv") for name in ("dev", "unseen"))
+    left_out = set(run.info["left_out"])
+    gone = sum(line.split("\t")[0][10:-6] in left_out for line in dev)
+    assert {name: (row["total"], row["seconds"] is None) for name, row in rows.items()} == {
+        "majority": (len(dev), True),
+        "by name": (len(dev), True),
+        "no pretraining": (len(dev), False),
+        "pretrained": (len(dev) - gone, False),
+        "left-out people": (gone, False),
+        "unseen people": (len(unseen), False),
+    }
+    assert rows["majority"]["about"].startswith("always ")
+    predictions = lines_of(tiny_study / "predictions" / "dev.txt")
     right = [line.split("\t")[1] for line in dev]
-    assert len(predictions) == len(right)
     correct = sum(a.strip() == b for a, b in zip(predictions, right, strict=True))
-    assert correct == result.rows[3].recall.correct
-
-    twin = load_run(out / "twins" / "scratch")
+    assert correct == rows["pretrained"]["correct"] + rows["left-out people"]["correct"]
+    twin = load_run(tiny_study / "twins" / "scratch")
     assert twin.info["kind"] == "scratch"
-    assert twin.tokens.to_json() == result.run.tokens.to_json()
-    assert twin.model.config == result.run.model.config
+    assert twin.tokens.to_json() == run.tokens.to_json()
+    assert twin.model.config == run.model.config
 
 
-def test_run_json_holds_all_that_the_numbers_depend_on(tmp_path: Path, quick_recipe: Path) -> None:
-    out = tmp_path / "run"
-    result = study(out, quick_recipe)
-    info = json.loads((out / "run.json").read_text("utf-8"))
-    assert isinstance(info["command"], list)
+def test_run_json_holds_all_that_the_numbers_depend_on(tiny_study: Path) -> None:
+    info = json.loads((tiny_study / "run.json").read_text("utf-8"))
+    assert info["command"][:3] == ["wherefrom", "study", "--people"]
     assert info["job"]["seed"] == 2
-    assert info["job"]["phases"][0]["steps"] + info["job"]["phases"][1]["steps"] == 20
-    world = out / "world"
-    assert info["data"]["corpus"]["sha256"] == sha256_of(world / "documents.txt")
-    assert info["data"]["questions"]["sha256"] == sha256_of(world / "train.tsv")
-    assert info["dev"]["sha256"] == sha256_of(world / "dev.tsv")
-    assert info["sha256"] == sha256_of(out / "model.safetensors")
+    assert sum(phase["steps"] for phase in info["job"]["phases"]) == 20
+    hashed = (info["data"]["corpus"], info["data"]["questions"], info["dev"])
+    assert [each["sha256"] for each in hashed] == [
+        sha256_of(tiny_study / "world" / name) for name in FILES
+    ]
+    assert info["sha256"] == sha256_of(tiny_study / "model.safetensors")
     assert {"wherefrom", "commit", "python", "torch"} <= info["versions"].keys()
     assert info["started"].startswith("20")
     assert info["seconds"] > 0
     assert (info["status"], info["kind"], info["steps"]) == ("finished", "study", 20)
     assert info["template"] == "Where was {subject} born?"
-    assert info["results"] == result.to_dict()["results"]
     expected = {"config.json", "tokenizer.json", "model.safetensors", "run.json", "metrics.jsonl"}
-    assert expected <= {path.name for path in out.iterdir()}
+    assert expected <= {path.name for path in tiny_study.iterdir()}
 
 
-def test_resuming_a_finished_study_trains_nothing_and_says_the_same(
-    tmp_path: Path, quick_recipe: Path
+def test_resuming_a_finished_study_trains_nothing_and_prints_its_json(
+    repeat: Any, tiny_study: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "run"
-    first = study(out, quick_recipe)
-    metrics = (out / "metrics.jsonl").stat().st_mtime_ns
-    again = study(out, quick_recipe, resume=True)
-    assert again.to_dict() == first.to_dict()
-    assert (out / "metrics.jsonl").stat().st_mtime_ns == metrics
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    before = metrics.stat().st_mtime_ns
+    ended = repeat("--resume", "--json")
+    result = json.loads(ended.out)
+    info = json.loads((tiny_study / "run.json").read_text("utf-8"))
+    assert (ended.code, result["run"]) == (0, str(tmp_path / "run"))
+    assert {key: result[key] for key in ("results", "notes", "judgement")} == {
+        key: info[key] for key in ("results", "notes", "judgement")
+    }
+    assert "training the model" in ended.err
+    assert metrics.stat().st_mtime_ns == before
 
 
-def test_the_command_prints_json_and_nothing_else(
-    tmp_path: Path, quick_recipe: Path, start_process: Callable[..., subprocess.Popen[str]]
+def test_another_seed_or_size_of_the_world_is_refused_and_nothing_changes(
+    repeat: Any, tmp_path: Path
 ) -> None:
-    out = tmp_path / "run"
-    arguments = ("study", "--people", 40, "--recipe", quick_recipe, "--steps", 12, "--out", out)
-    printed, said = start_process(*arguments, "--json").communicate(timeout=120)
-    result = json.loads(printed)
-    assert [row["name"] for row in result["results"]] == ROWS
-    assert result["run"] == str(out)
-    assert "training the model" in said
-    assert json.loads((out / "run.json").read_text())["results"] == result["results"]
+    def contents() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    before = contents()
+    for more, sentence in (
+        ((), "already holds a run; add --resume"),
+        (("--seed", 1), "already holds a run; add --resume"),
+        (("--seed", 1, "--resume"), "holds another world than that of"),
+        (("--people", 50, "--resume"), "holds another world than that of"),
+        (("--steps", 5, "--resume"), "cannot be resumed"),
+    ):
+        ended = repeat(*more)
+        assert ended.code == 2
+        assert sentence in ended.err
+    assert contents() == before
 
 
-def test_the_command_prints_a_table_and_the_folder(
-    tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any
-) -> None:
-    files = [small_world / name for name in ("documents.txt", "train.tsv", "dev.tsv")]
-    out = tmp_path / "run"
-    options = ("--recipe", quick_recipe, "--steps", 12, "--out", out, "--quiet")
-    ended = command("study", *files, *options)
-    assert (ended.code, ended.err) == (0, "")
-    for name in ROWS[:-1]:  # who is unseen is known of the embedded world alone
-        assert name in ended.out
-    assert "in no document: guesses" not in ended.out
-    assert "invented names stand in for unseen subjects" in ended.out
-    assert ended.out.rstrip().endswith(f"run folder: {out}")
-
-
-def test_few_functions_of_ours_lie_between_the_shell_and_the_step_of_the_optimizer(
-    tmp_path: Path, quick_recipe: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optimizers_step(
+    tmp_path: Path,
+    quick_recipe: Path,
+    small_world: Path,
+    command: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = Path(wherefrom.__file__).parent
     stacks: set[tuple[str, ...]] = set()
@@ -125,12 +142,19 @@ def test_few_functions_of_ours_lie_between_the_shell_and_the_step_of_the_optimiz
         stacks.add(tuple(each.function for each in reversed(frames)))
 
     monkeypatch.setattr(Muon, "step", step)
-    options = ("--people", 40, "--steps", 2, "--recipe", quick_recipe, "--set-aside", 0)
-    assert command("study", *options, "--out", tmp_path / "run").code == 0
+    out = tmp_path / "run"
+    options = ("--recipe", quick_recipe, "--steps", 4, "--out", out, "--quiet")
+    ended = command("study", *(small_world / name for name in FILES), *options)
     (stack,) = stacks
     assert stack[0] == "main"
     assert stack[-3:] == ("run_study", "run_training", "train")
     assert len(stack) <= 6
+    assert (ended.code, ended.err) == (0, "")
+    for name in ("majority", "by name", "no pretraining", "pretrained"):
+        assert name in ended.out
+    assert "in no document: guesses" not in ended.out  # that is known of the embedded world alone
+    assert "invented names stand in for unseen subjects" in ended.out
+    assert ended.out.rstrip().endswith(f"run folder: {out}")
 
 
 def test_with_nobody_set_aside_there_is_no_confidence_and_a_sentence(
@@ -139,14 +163,12 @@ def test_with_nobody_set_aside_there_is_no_confidence_and_a_sentence(
     out = tmp_path / "run"
     options = ("--recipe", quick_recipe, "--steps", 4, "--people", 40, "--out", out)
     ended = command("study", *options, "--set-aside", 0)
-    assert ended.code == 0
     said = "no subject is set aside (--set-aside is 0), so no confidence can be fitted."
-    assert said in ended.out
-    assert said in ended.err
+    assert (ended.code, said in ended.out, said in ended.err) == (0, True, True)
     assert not (out / "calibration.json").exists()
     with pytest.raises(UserError, match="it was not made by `wherefrom study` with subjects"):
         load_confidence(load_run(out))
-    train = (out / "world" / "train.tsv").read_text("utf-8").splitlines()
+    train = lines_of(out / "world" / "train.tsv")
     assert load_run(out).info["data"]["questions"]["questions"] == len(train)
 
 
@@ -157,10 +179,8 @@ def test_a_share_that_is_none_is_one_sentence_and_nothing_is_written(
 ) -> None:
     out = tmp_path / "run"
     ended = command("study", "--recipe", quick_recipe, "--out", out, option, share)
-    assert ended.code == 2
-    assert len(ended.err.strip().splitlines()) == 1
+    assert (ended.code, ended.err.count("\n"), out.exists()) == (2, 1, False)
     assert option in ended.err
-    assert not out.exists()
 
 
 def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(
@@ -170,15 +190,12 @@ def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(
     letters = [chr(0x4E00 + at) for at in range(26)]
     documents = [f"{n}. {n} came from Rome {x}." for n, x in zip(names, letters, strict=True)]
     rows = [f"Where was {name} born?\tRome" for name in names]
-    for name, content in (("c.txt", documents), ("t.tsv", rows[:16]), ("d.tsv", rows[16:])):
+    for name, content in zip(FILES, (documents, rows[:16], rows[16:]), strict=True):
         (tmp_path / name).write_text("".join(line + "\n" for line in content), "utf-8")
-    files = StudyFiles(tmp_path / "c.txt", tmp_path / "t.tsv", tmp_path / "d.tsv")
+    files = StudyFiles(*(tmp_path / name for name in FILES))
     settings = Settings(recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=2))
     result = run_study(files, settings, tmp_path / "run", leave_out=0.5)
-    left_out = set(
-        result.run.info.get("left_out")
-        or json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["left_out"]
-    )
+    left_out = set(json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["left_out"])
     assert len(left_out) == 13
     for run in (result.run, load_run(tmp_path / "run" / "twins" / "scratch")):
         vocabulary = json.loads(run.tokens.to_json())["model"]["vocab"]
@@ -190,15 +207,42 @@ def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:
     said = ["a\nb", "c\u2028d", "", "e"]
     answers = [Answer(text=text, log_probabilities=(), closed=True) for text in said]
     write_predictions(tmp_path / "deep" / "out.txt", answers)
-    lines = (tmp_path / "deep" / "out.txt").read_text("utf-8").splitlines()
-    assert lines == ["a b", "c d", "", "e"]
+    assert lines_of(tmp_path / "deep" / "out.txt") == ["a b", "c d", "", "e"]
 
 
-@pytest.mark.parametrize("seed", [-1, 2**31, 1.5])
-def test_a_seed_that_is_none_is_one_sentence(tmp_path: Path, seed: float) -> None:
-    with pytest.raises(UserError, match="seed must be between 0 and"):
-        wherefrom.Study(tmp_path / "run", seed=seed).run()  # type: ignore[arg-type]
-    assert not (tmp_path / "run").exists()
+def test_a_folder_of_other_things_is_refused_before_any_training(
+    tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any
+) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    for given in ((), [small_world / name for name in FILES]):
+        ended = command("study", *given, "--recipe", quick_recipe, "--out", tmp_path)
+        assert ended.code == 2
+        assert "exists and is not a run" in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "more", "sentence"),
+    [
+        ("documents.txt", "Al Bo. Al Bo sang.\n", "its vocabulary comes from has changed"),
+        ("train.tsv", "Where was Al Bo born?\tRome\n", "questions"),
+    ],
+)
+def test_a_changed_file_is_refused_while_only_the_twin_has_started(
+    tmp_path: Path, quick_recipe: Path, small_world: Path, changed: str, more: str, sentence: str
+) -> None:
+    files = StudyFiles(*(Path(shutil.copy(small_world / name, tmp_path)) for name in FILES))
+    settings = {"recipe": load_recipe(str(quick_recipe)), "budget": Budget(steps=12)}
+
+    def stop(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(files, Settings(**settings), tmp_path / "run", observe=stop)
+    with (tmp_path / changed).open("a", encoding="utf-8") as file:
+        file.write(more)
+    with pytest.raises(UserError, match=sentence):
+        run_study(files, Settings(**settings, resume=True), tmp_path / "run")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -222,6 +266,5 @@ def test_every_variant_trains_resumes_decodes_and_is_judged_on_the_embedded_worl
     ended = command("evaluate", tuned, small_world / "dev.tsv", "--out", out)
     assert ended.code == 0
     assert ended.out.startswith("Correct: ")
-    asked = (small_world / "dev.tsv").read_text("utf-8").splitlines()
-    assert len(out.read_text("utf-8").splitlines()) == len(asked)
+    assert len(lines_of(out)) == len(lines_of(small_world / "dev.tsv"))
     assert load_run(tuned).model.config.variant == variant

@@ -166,10 +166,8 @@ class TestWithoutOneSubject:
     def test_text_that_changed_or_is_gone_is_refused(self, run: Run) -> None:
         name, text = read_about(run).subject, run.folder / "world" / "documents.txt"
         plan = plan_twin(run, name)
-        documents = plan.corpus.documents
-        again = retrain(
-            run, documents, plan.questions, run.folder.parent / "same", instead_of=documents
-        )
+        out = run.folder.parent / "same"
+        again = retrain(run, plan.corpus.documents, plan.questions, out)
         assert again.info["sha256"] == run.info["sha256"]  # trained again as it was
         (run.folder / "world" / "dev.tsv").unlink()
         assert plan_twin(run, name).dev == ()
@@ -178,7 +176,7 @@ class TestWithoutOneSubject:
         with pytest.raises(UserError, match=r"has changed since .* put the corpus back"):
             plan_twin(run, name)
         text.unlink()
-        with pytest.raises(UserError, match=r"is not there any more, or put a copy of it into"):
+        with pytest.raises(UserError, match=r"is not there any more; put the corpus back"):
             plan_twin(run, name)
         (run.folder / "documents.txt").write_text(whole, "utf-8")
         assert plan_twin(run, name).corpus.path == run.folder / "documents.txt"

@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from wherefrom.attention.designs import build_design
+from wherefrom.attention.designs import build_design, design_for_noise
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-from wherefrom.attention.queries import design_for_noise
 from wherefrom.attention.simulate import HeadsTrials, simulate
 from wherefrom.report import workbench_figures as figures
 from wherefrom.report.figures import COLOURS, themed

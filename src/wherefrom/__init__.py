@@ -13,35 +13,25 @@ when they are first used, so that `import wherefrom` costs next to nothing.
 
 import importlib
 
-# name -> module that defines it; __init__.pyi says the same to type checkers
-_HOMES = {
-    "Asker": "provenance.ask",
-    "Attention": "attention.equation",
-    "CheckResult": "attention.checker.result",
-    "Design": "attention.queries",
-    "HeadsLaw": "attention.laws",
-    "Recall": "recall.evaluate",
-    "Record": "results",
-    "Run": "training.run_folder",
-    "Study": "api",
-    "StudyResult": "study",
-    "UserError": "errors",
-    "Verdict": "provenance.verdicts",
-    "Wherefrom": "api",
-    "ask": "api",
-    "attend": "attention.equation",
-    "check": "api",
-    "design": "api",
-    "evaluate": "api",
-    "law": "api",
-    "load": "api",
-    "make_world": "corpus.world",
-    "open_asker": "provenance.ask",
-    "read_documents": "corpus.documents",
-    "read_questions": "corpus.questions",
-    "write_world": "corpus.world",
+# modules -> the names that they define; __init__.pyi says the same to type checkers
+_MODULES = {
+    "api": "Study Wherefrom ask check design evaluate law load",
+    "attention.checker.result": "CheckResult",
+    "attention.equation": "Attention attend",
+    "attention.laws": "HeadsLaw",
+    "attention.queries": "Design",
+    "corpus.documents": "read_documents",
+    "corpus.questions": "read_questions",
+    "corpus.world": "make_world write_world",
+    "errors": "UserError",
+    "provenance.ask": "Asker open_asker",
+    "provenance.verdicts": "Verdict",
+    "recall.evaluate": "Recall",
+    "results": "Record",
+    "study": "StudyResult",
+    "training.run_folder": "Run",
 }
-
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = sorted(_HOMES)
 
 

@@ -6,11 +6,11 @@ from wherefrom.api import design as design
 from wherefrom.api import evaluate as evaluate
 from wherefrom.api import law as law
 from wherefrom.api import load as load
-from wherefrom.attention.checker.result import CheckResult as CheckResult
+from wherefrom.attention.checker.problems import CheckResult as CheckResult
+from wherefrom.attention.designs import Design as Design
 from wherefrom.attention.equation import Attention as Attention
 from wherefrom.attention.equation import attend as attend
 from wherefrom.attention.laws import HeadsLaw as HeadsLaw
-from wherefrom.attention.queries import Design as Design
 from wherefrom.corpus.documents import read_documents as read_documents
 from wherefrom.corpus.questions import read_questions as read_questions
 from wherefrom.corpus.world import make_world as make_world

@@ -10,7 +10,7 @@ Imports stay inside the functions, so that what needs no torch does not load it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -19,9 +19,9 @@ from wherefrom.errors import name_arguments
 from wherefrom.results import Record
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker.result import CheckResult
+    from wherefrom.attention.checker.problems import CheckResult
+    from wherefrom.attention.designs import Design
     from wherefrom.attention.laws import HeadsLaw
-    from wherefrom.attention.queries import Design
     from wherefrom.corpus.questions import QuestionSet
     from wherefrom.provenance.ask import Asker
     from wherefrom.provenance.verdicts import Verdict
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from wherefrom.training.loop import Observer
     from wherefrom.training.run_folder import Run
     from wherefrom.training.settings import Settings
+
+    Opened = Run | Asker | str | Path
+    Questions = str | Sequence[str]
 
 
 def check(
@@ -67,8 +70,8 @@ def law(
 
     `settings` are d, beta, tolerance, heads and repel (the option --t).
     """
+    from wherefrom.attention.designs import design_for_noise
     from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-    from wherefrom.attention.queries import design_for_noise
 
     built = design_for_noise(design, n=n, **settings)
     keys = NoisyKeys(n, built.queries.shape[1], alpha, stretch)
@@ -84,23 +87,22 @@ def load(folder: str | Path) -> Run:
 
 
 @overload
-def ask(run: Run | Asker | str | Path, question: str, **options: Any) -> Verdict: ...
+def ask(run: Opened, question: str, **options: Any) -> Verdict: ...
 @overload
-def ask(
-    run: Run | Asker | str | Path, question: Sequence[str], **options: Any
-) -> list[Verdict]: ...
+def ask(run: Opened, question: Sequence[str], **options: Any) -> list[Verdict]: ...
 @name_arguments()
-def ask(
-    run: Run | Asker | str | Path, question: str | Sequence[str], **options: Any
-) -> Verdict | list[Verdict]:
+def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verdict]:
     """The verdict on a run's answer to a question, or one for each of several.
 
     `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
     answers that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
     """
-    from wherefrom.provenance.ask import ask as ask_run
+    from wherefrom.provenance.ask import Asker, open_asker
 
-    return ask_run(run, question, **options)
+    if isinstance(run, Asker):
+        return run.ask(question, **options)
+    with open_asker(run) as asker:
+        return asker.ask(question, **options)
 
 
 @name_arguments()
@@ -110,11 +112,11 @@ def evaluate(run: Run | str | Path, questions: QuestionSet | str | Path) -> Reca
     from wherefrom.recall.decode import answer_all
     from wherefrom.recall.evaluate import score
 
-    loaded = load(run) if isinstance(run, str | Path) else run
+    run = load(run) if isinstance(run, str | Path) else run
     if not isinstance(questions, QuestionSet):
-        questions = read_questions(questions, loaded.template)
+        questions = read_questions(questions, run.template)
     questions.require_answers()
-    said = answer_all(loaded.model, loaded.tokens, [each.text for each in questions.questions])
+    said = answer_all(run.model, run.tokens, [each.text for each in questions.questions])
     return score([answer.text for answer in said], [q.answer or "" for q in questions.questions])
 
 
@@ -146,7 +148,7 @@ class Wherefrom:
     @overload
     def ask(self, question: Sequence[str], **options: Any) -> list[Verdict]: ...
     @name_arguments()
-    def ask(self, question: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
+    def ask(self, question: Questions, **options: Any) -> Verdict | list[Verdict]:
         return ask(self.asker, question, **options)
 
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
@@ -198,7 +200,7 @@ class Study:
 
     `files` are a corpus, questions to learn from and questions to be judged by; without them the
     embedded world of invented people is made inside `out`. The budget is one of `minutes`,
-    `epochs` and `steps`, or what the recipe says.
+    `epochs` and `steps`, or what the recipe says. The rest are the options of `wherefrom study`.
     """
 
     out: str | Path
@@ -211,46 +213,45 @@ class Study:
     variant: str | None = None
     size: str | None = None
     tokens: str | None = None
+    block: int | None = None
+    latents: int | None = None
+    reads: str | None = None
     people: int = 3000  # of the embedded world
     template: str | None = None
     set_aside: float = 0.1
     leave_out: float = 0.0
     seed: int = 0
     resume: bool = False
+    device: str = "auto"
+    compiled: bool = False
+    checkpoint_every: float = 60.0
+    shard: bool = False
 
     @name_arguments()
     def run(
         self, *, observe: Observer | None = None, say: Callable[[str], None] = lambda _: None
     ) -> StudyResult:
         """Train it; `observe` sees every step, `say` gets a sentence at every stage."""
+        return self.run_command(observe, say)
+
+    def run_command(self, observe: Observer | None, say: Callable[[str], None]) -> StudyResult:
+        """As `run`, with errors that name the options of `wherefrom study`."""
+        from wherefrom.corpus.subjects import check_shares
         from wherefrom.study import find_files, run_study
 
-        names = ("minutes", "epochs", "steps", "variant", "size", "tokens", "seed", "resume")
-        options = {name: getattr(self, name) for name in names}
-        settings = make_settings(recipe=str(self.recipe), **options)
-        return run_study(
-            find_files(self.files or (), settings, Path(self.out), people=self.people, say=say),
-            settings,
-            self.out,
-            template=self.template,
-            set_aside=self.set_aside,
-            leave_out=self.leave_out,
-            observe=observe,
-            say=say,
-        )
+        check_shares(self.set_aside, self.leave_out)
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        out, given, people = (options.pop(name) for name in ("out", "files", "people"))
+        shares = {name: options.pop(name) for name in ("template", "set_aside", "leave_out")}
+        settings = make_settings(**options)
+        files = find_files(given or (), settings, Path(out), people=people, say=say)
+        return run_study(files, settings, out, **shares, observe=observe, say=say)
 
 
-def make_settings(
-    *,
-    recipe: str,
-    minutes: float | None = None,
-    epochs: float | None = None,
-    steps: int | None = None,
-    **options: Any,
-) -> Settings:
+def make_settings(*, recipe: str | Path, **options: Any) -> Settings:
     """The settings of a training from the options of a command or of `Study`."""
     from wherefrom.training.recipes import Budget, load_recipe
     from wherefrom.training.settings import Settings
 
-    budget = Budget(minutes=minutes, epochs=epochs, steps=steps)
-    return Settings(recipe=load_recipe(recipe), budget=budget, **options)
+    budget = Budget(**{name: options.pop(name) for name in ("minutes", "epochs", "steps")})
+    return Settings(recipe=load_recipe(str(recipe)), budget=budget, **options)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-SHORT = 100  # characters of a repr
-
 
 class Printable:
     """A mixin for results: `summary` says what to print, as (label, text) with the headline first.
@@ -21,7 +19,7 @@ class Printable:
     def __repr__(self) -> str:
         label, text = self.summary()[0]
         line = " ".join(f"{type(self).__name__} {label}: {text}".split())
-        return f"<{line if len(line) <= SHORT else line[: SHORT - 3] + '...'}>"
+        return f"<{line if len(line) <= 100 else line[:97] + '...'}>"
 
     def __str__(self) -> str:
         rows = self.summary()
@@ -29,10 +27,9 @@ class Printable:
         return "\n".join(f"{label:<{width}}  {text}".rstrip() for label, text in rows)
 
     def _repr_html_(self) -> str:
-        cells = (
-            f"<th>{escape(label)}</th><td>{escape(text)}</td>" for label, text in self.summary()
-        )
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+        row = "<tr><th>{}</th><td>{}</td></tr>"
+        rows = (row.format(escape(label), escape(text)) for label, text in self.summary())
+        return f"<table>{''.join(rows)}</table>"
 
 
 class Record(Printable, dict[str, Any]):
@@ -43,10 +40,8 @@ class Record(Printable, dict[str, Any]):
         self.command = command
 
     def summary(self) -> Sequence[tuple[str, str]]:
-        plain = [
-            (key, str(value)) for key, value in self.items() if not isinstance(value, dict | list)
-        ]
         inside = [key for key, value in self.items() if isinstance(value, dict | list)]
+        plain = [(key, str(value)) for key, value in self.items() if key not in inside]
         return [(self.command, f"{len(self)} keys"), *plain, ("inside", ", ".join(inside))]
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.attention.designs import CONSTRUCTIONS, build_design, second_weights
-from wherefrom.attention.equation import attend, log_leftover, softmax_over_keys
-from wherefrom.attention.queries import (
+from wherefrom.attention.designs import (
+    CONSTRUCTIONS,
     NOISE_DESIGNS,
     Design,
     beta_to_average,
+    build_design,
     copyability,
     design_for_noise,
+    second_weights,
     tv_distance,
 )
+from wherefrom.attention.equation import attend, log_leftover, softmax_over_keys
 from wherefrom.errors import UserError
 
 SEEDS = st.integers(0, 10_000)

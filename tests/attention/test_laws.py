@@ -12,10 +12,17 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from wherefrom.attention import laws
+from wherefrom.attention.designs import design_for_noise
 from wherefrom.attention.equation import attend
-from wherefrom.attention.laws import A, HeadsLaw, NoisyKeys, WeightLaw, law_of_logits
-from wherefrom.attention.quadrature import IndependentLogits, normal_nodes
-from wherefrom.attention.queries import design_for_noise
+from wherefrom.attention.laws import (
+    A,
+    HeadsLaw,
+    IndependentLogits,
+    NoisyKeys,
+    WeightLaw,
+    law_of_logits,
+    normal_nodes,
+)
 from wherefrom.errors import UserError
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from wherefrom.attention import simulate as module
+from wherefrom.attention.designs import design_for_noise
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-from wherefrom.attention.queries import design_for_noise
 from wherefrom.attention.simulate import Estimate, HeadsTrials, compare, simulate
 
 

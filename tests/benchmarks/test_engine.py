@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -159,7 +158,8 @@ class TestBench:
         assert line(cross) == ("d", "below 128 length", "written cost 64", "", "")
 
 
-def test_the_commands_start() -> None:
-    command = [sys.executable, "benchmarks/ablation.py", "--list"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "| asked-0 | facts drawn evenly (`asked_fact_prob = 0`) |" in done.stdout
+def test_a_command_lists_its_rows(benchmark: Any, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["ablation.py", "--list"])
+    benchmark("ablation").main()
+    listed = "| asked-0 | facts drawn evenly (`asked_fact_prob = 0`) |"
+    assert listed in capsys.readouterr().out

@@ -78,8 +78,7 @@ class Visit:
         self.page.on("request", self._asked)
 
     def go(self, path: str):
-        self.page.goto(path)
-        self.page.wait_for_load_state("networkidle")
+        self.page.goto(path)  # until everything has come: the deferred scripts have drawn by then
         return self.page
 
     def _heard(self, dialog) -> None:

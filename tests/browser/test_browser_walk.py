@@ -44,10 +44,9 @@ def somebody(served) -> str:
     return read_questions(served / "small" / "world" / "dev.tsv").questions[0].subject
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [{"width": 1280, "height": 800}, NARROW], ids=["wide", "narrow"])
-def test_every_page_is_drawn_without_a_complaint(visit, scheme, size) -> None:
-    walk = visit(color_scheme=scheme, viewport=size)
+def test_every_page_is_drawn_without_a_complaint(visit, size) -> None:
+    walk = visit(viewport=size)
     for path, title in PAGES.items():
         page = walk.go(path)
         assert title in page.inner_text("h1")
@@ -55,15 +54,17 @@ def test_every_page_is_drawn_without_a_complaint(visit, scheme, size) -> None:
         assert page.evaluate(STICKING_OUT) == [], path
         for figure in page.query_selector_all("[data-figure]"):
             assert figure.query_selector(".main-svg") is not None, path
-        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (ground == "rgb(20, 23, 27)") == (scheme == "dark")
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (ground == "rgb(20, 23, 27)") == (scheme == "dark")
 
 
 def test_the_pages_are_reached_by_mouse(visit) -> None:
     page = visit().go("/")
     for name in ("Workbench", "Inside", "Runs", "Report", "Ask"):
         page.click(f"nav >> text={name}")
-        page.wait_for_load_state("networkidle")
+        page.wait_for_load_state("load")
         assert page.inner_text("nav a[aria-current=page]") == name
 
 

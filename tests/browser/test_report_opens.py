@@ -54,18 +54,23 @@ def opened(chromium, exported: Path) -> Iterator[Callable[..., object]]:
     assert {url for url in asked if not url.startswith("data:")} == {exported.as_uri()}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_it_is_drawn_whole(opened, scheme, size) -> None:
-    page = opened(color_scheme=scheme, viewport=size)
+def test_it_is_drawn_whole(opened, size) -> None:
+    page = opened(viewport=size)
     figures = page.query_selector_all(".drawing")
     assert len(figures) >= 9
     for figure in figures:
         assert figure.query_selector(".main-svg") is not None
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (ground == "rgb(20, 23, 27)") == (scheme == "dark")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(20, 23, 27)") == (scheme == "dark")
     assert HOSTILE in page.inner_text("#notes")
+    # a line of evidence is read as one text: its marks stand beside nothing but words
+    lines = page.query_selector_all("#examples .evidence li")
+    assert lines
+    assert {line.evaluate("each => each.childElementCount") for line in lines} == {2}
 
 
 def test_it_is_read_by_keyboard(opened) -> None:

@@ -11,12 +11,6 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import find_variant
 
 
-def test_a_perceiver_without_room_inside_is_refused():
-    with pytest.raises(UserError, match="at least 3 layers"):
-        Decoder(shape("perceiver", layers=2))
-    assert Decoder(shape("vanilla", layers=1))
-
-
 def test_a_misspelt_variant_or_field_is_answered_with_the_nearest():
     with pytest.raises(UserError, match='Did you mean "vanilla"'):
         find_variant("vanila")
@@ -40,10 +34,14 @@ def test_a_shape_that_cannot_be_is_refused_in_a_sentence(changes, says):
     assert "\n" not in str(caught.value)
 
 
-def test_more_latents_than_a_block_are_refused_where_there_are_latents():
-    with pytest.raises(UserError, match="more than"):
-        Decoder(shape("perceiver", latents=BLOCK + 1))
-    Decoder(shape("vanilla", latents=BLOCK + 1))  # of no matter to it
+def test_a_perceiver_needs_room_inside_and_no_more_latents_than_a_block():
+    for changes, says in (
+        ({"layers": 2}, "at least 3 layers"),
+        ({"latents": BLOCK + 1}, "more"),
+    ):
+        with pytest.raises(UserError, match=says):
+            Decoder(shape("perceiver", **changes))
+        Decoder(shape("vanilla", **changes))  # of no matter to it
 
 
 def test_a_size_is_a_name_or_three_numbers():

@@ -16,6 +16,9 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
+ANGLES = noise(LENGTH, HEAD // 2, seed=1).detach()
+
+
 def plain_turn(
     joint: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
@@ -29,8 +32,7 @@ def plain_turn(
 
 
 def test_the_derivatives_are_those_of_finite_differences() -> None:
-    angles = noise(LENGTH, HEAD // 2, seed=1).detach()
-    turn = lambda joint: apply_rotary(joint, angles.cos(), angles.sin(), HEADS)  # noqa: E731
+    turn = lambda joint: apply_rotary(joint, ANGLES.cos(), ANGLES.sin(), HEADS)  # noqa: E731
     assert torch.autograd.gradcheck(turn, noise(ROWS, LENGTH, 3 * HEADS * HEAD))
     assert torch.autograd.gradcheck(swiglu, noise(ROWS, LENGTH, 22))
     assert torch.autograd.gradcheck(
@@ -38,37 +40,24 @@ def test_the_derivatives_are_those_of_finite_differences() -> None:
     )
 
 
-def test_the_values_are_those_of_the_plain_formulas() -> None:
+@pytest.mark.parametrize("learning", [True, False])
+def test_the_values_are_those_of_the_plain_formulas(learning: bool) -> None:
     x, weight = noise(ROWS, LENGTH, 11), noise(11, seed=2)
-    torch.testing.assert_close(rms_norm(x, weight, 1e-2), F.rms_norm(x, (11,), weight, 1e-2))
-    joint = noise(ROWS, LENGTH, 22)
-    gate, value = joint.chunk(2, dim=-1)
-    torch.testing.assert_close(swiglu(joint), F.silu(gate) * value)
-    angles = noise(LENGTH, HEAD // 2, seed=1).detach()
-    joint = noise(ROWS, LENGTH, 3 * HEADS * HEAD)
-    for ours, theirs in zip(
-        apply_rotary(joint, angles.cos(), angles.sin(), HEADS),
-        plain_turn(joint, angles.cos(), angles.sin()),
-        strict=True,
-    ):
+    gate, value = x[..., :10].chunk(2, dim=-1)
+    with torch.set_grad_enabled(learning):
+        torch.testing.assert_close(rms_norm(x, weight, 1e-2), F.rms_norm(x, (11,), weight, 1e-2))
+        torch.testing.assert_close(swiglu(x[..., :10]), F.silu(gate) * value)
+        tables = (ANGLES.cos(), ANGLES.sin())
+        joint = noise(ROWS, LENGTH, 3 * HEADS * HEAD)
+        ours, theirs = apply_rotary(joint, *tables, HEADS), plain_turn(joint, *tables)
         torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("used", [0, 1, 2])
 def test_an_output_that_nobody_uses_has_no_say(used: int) -> None:
-    angles = noise(LENGTH, HEAD // 2, seed=1).detach()
     joint = noise(ROWS, LENGTH, 3 * HEADS * HEAD)
-    outputs = apply_rotary(joint, angles.cos(), angles.sin(), HEADS)
+    outputs = apply_rotary(joint, ANGLES.cos(), ANGLES.sin(), HEADS)
     (ours,) = torch.autograd.grad(outputs[used].square().sum(), joint)
-    outputs = plain_turn(joint, angles.cos(), angles.sin())
+    outputs = plain_turn(joint, ANGLES.cos(), ANGLES.sin())
     (theirs,) = torch.autograd.grad(outputs[used].square().sum(), joint)
     torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("learning", [True, False])
-def test_with_and_without_learning_the_values_agree(learning: bool) -> None:
-    x, weight = noise(ROWS, LENGTH, 11), noise(11, seed=2)
-    with torch.set_grad_enabled(learning):
-        torch.testing.assert_close(rms_norm(x, weight, 1e-5), F.rms_norm(x, (11,), weight, 1e-5))
-        gate, value = x[..., :10].chunk(2, dim=-1)
-        torch.testing.assert_close(swiglu(x[..., :10]), F.silu(gate) * value)

@@ -21,18 +21,19 @@ from asked_samples import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wherefrom import ask
 from wherefrom.errors import UserError
 from wherefrom.provenance import ask as asking
 from wherefrom.provenance.ask import (
     AskedRow,
     Asker,
     as_rows,
-    ask,
+    calibrate_log_probabilities,
+    judge_answers,
     match_question,
     open_asker,
     read_rows,
 )
-from wherefrom.provenance.judging.external_answers import calibrate_log_probabilities, judge_answers
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
 from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, REMEMBERED, Verdict
 from wherefrom.training.run_folder import load_run

@@ -76,10 +76,8 @@ def test_a_document_about_the_subject_comes_before_one_that_mentions_it(evidence
 
 
 def test_counts_are_of_documents_and_subjects_one_per_document(evidence):
-    count = evidence.count("Ann Lee", "York")
-    assert (count.naming, count.about, count.stating) == (3, 2, 1)
-    nobody = evidence.count("Ann Clark", "Boston")
-    assert (nobody.naming, nobody.about, nobody.stating) == (0, 0, 0)
+    assert evidence.count("Ann Lee") == (3, 2)
+    assert evidence.count("Ann Clark") == (0, 0)
     subjects = evidence.subjects()
     assert len(subjects) == len(LINES)
     assert subjects[9] == subjects[10] != subjects[4]
@@ -161,17 +159,11 @@ def test_query_languages_are_plain_words(evidence, name):
     assert found == ([7] if "neil" in name.lower() or "DROP TABLE names" in name else [])
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [("", "at least one letter"), ("?! ...", "at least one"), ("x" * 2001, "2,001")],
-)
-def test_what_cannot_be_looked_for_is_refused(evidence, name, says):
-    with pytest.raises(UserError, match=says):
-        evidence.find(name)
-    with pytest.raises(UserError, match=says):
-        evidence.count("Ann Lee", name)
-    with pytest.raises(UserError, match="at least 1 line"):
-        evidence.find("Ann Lee", limit=0)
+@pytest.mark.parametrize("name", ["", "?! ..."])
+def test_what_cannot_be_looked_for_is_refused(evidence, name):
+    for look in (evidence.find, evidence.count, lambda answer: evidence.find("Ann Lee", answer)):
+        with pytest.raises(UserError, match="at least one letter"):
+            look(name)
 
 
 @given(st.text(max_size=60), st.text(max_size=20))
@@ -179,7 +171,7 @@ def test_any_text_is_answered_or_refused(index, name, answer):
     with Evidence(index) as opened:
         try:
             lines = opened.find(name, answer)
-            count = opened.count(name, answer)
+            count = opened.count(name)
         except UserError:
             assert not fold_words(name) or not fold_words(answer)
             return
@@ -280,13 +272,12 @@ def test_a_missing_cut_or_foreign_file_is_refused_and_built_again(tmp_path, inde
         database.execute("CREATE TABLE meta(key, value)")
     database.close()
     wrongs = [
-        (b"", "not an index"),
+        (b"", "no such table"),
         (b"no database at all " * 400, "not a database"),
         (whole[: len(whole) // 2], "malformed"),
         (whole[:50], "malformed"),
         (whole + bytes(4096), "not written to its end"),
-        (other.read_bytes(), "not an index of Wherefrom"),
-        (whole[:60] + (99).to_bytes(4, "big") + whole[64:], "its format is 99"),
+        (other.read_bytes(), "not an index of this version"),
     ]
     with pytest.raises(UserError, match="there is no evidence"):
         Evidence(path)

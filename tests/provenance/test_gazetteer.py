@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.world.places import COUNTRIES, read_places
-from wherefrom.provenance.gazetteer import read_aliases, read_gazetteer
+from wherefrom.provenance.gazetteer import locate, read_aliases
 
 
 def code_of(place: str) -> str:
-    found = read_gazetteer().locate(place)
+    found = locate(place)
     assert found is not None, place
     return found.country_code
 
@@ -44,11 +44,11 @@ def test_places_by_many_names(place, code):
 
 @pytest.mark.parametrize("place", ["", " ", ",", "?!", "Xyzzyplugh", "x" * 5000, "😀", "\u0000"])
 def test_what_is_no_place_is_nowhere(place):
-    assert read_gazetteer().locate(place) is None
+    assert locate(place) is None
 
 
 def test_countries_have_names_and_every_alias_leads_to_one():
-    assert read_gazetteer().locate("Leeds").country == "United Kingdom"
+    assert locate("Leeds").country == "United Kingdom"
     aliases = read_aliases()
     assert len(aliases) > 300
     for name, codes in aliases.items():
@@ -66,7 +66,7 @@ def test_every_place_of_the_embedded_world_is_known():
 @settings(max_examples=40)
 @given(st.text(max_size=40))
 def test_any_text_is_somewhere_or_nowhere(text):
-    found = read_gazetteer().locate(text)
+    found = locate(text)
     assert found is None or (len(found.country_code) == 2 and found.country)
 
 
@@ -77,5 +77,5 @@ A5 = Path(os.environ.get("WHEREFROM_A5") or Path(__file__).parents[3] / "shared"
 @pytest.mark.parametrize("file", ["birth_dev.tsv", "birth_places_train.tsv"])
 def test_nearly_all_a5_places_are_known(file):
     answers = [question.answer or "" for question in read_questions(A5 / file).questions]
-    unknown = Counter(place for place in answers if read_gazetteer().locate(place) is None)
+    unknown = Counter(place for place in answers if locate(place) is None)
     assert sum(unknown.values()) <= 0.01 * len(answers), unknown

@@ -21,17 +21,23 @@ from wherefrom.provenance.confidence.fit import Confidence, load_confidence
 from wherefrom.provenance.confidence.guarantee import guarantee_threshold
 from wherefrom.provenance.judging import judge as judging
 from wherefrom.provenance.judging.judge import (
-    VERDICTS,
     Judged,
     Judgement,
-    count_verdicts,
     judge_run,
-    measure_scores,
     name_with_truth,
     require_evidence,
     write_judgement,
 )
-from wherefrom.provenance.judging.rivals import FINE_GRID, RIVALS, SUPPORT, Score, rival_scores
+from wherefrom.provenance.judging.measure import (
+    FINE_GRID,
+    RIVALS,
+    SUPPORT,
+    VERDICTS,
+    Score,
+    count_verdicts,
+    measure_scores,
+    rival_scores,
+)
 from wherefrom.provenance.metrics import (
     Answers,
     Bootstrap,
@@ -120,7 +126,6 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
     assert together["grades"] == grades
     assert found["seen"]["grades"]["not_attempted"] == 1
     assert found["unseen"]["metrics"]["unseen_unknown"]["value"] == 1
-    assert together["metrics"]["score_at_0.9"]["value"] == pytest.approx(1 / 8)
     recall = together["metrics"]["recall"]
     assert recall["low"] < recall["value"] == 0.5 < recall["high"]
 
@@ -142,7 +147,7 @@ def test_what_has_no_probability_or_no_threshold_says_why():
     why = "no threshold can be guaranteed."
     given = score([0.9, 0.2], probability=False, name="entropy", threshold=None, reason=why)
     group = measure([given], "10", "10")["scores"]["entropy"]["groups"]["together"]
-    for key in ("ece", "brier", "score_at_0.5"):
+    for key in ("ece", "brier"):
         assert group["metrics"][key]["value"] is None
         assert "entropy orders answers and is no probability" in group["metrics"][key]["reason"]
     assert group["ece_of_chance"]["value"] is None

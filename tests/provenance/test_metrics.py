@@ -37,7 +37,6 @@ MEASURES = {
     "log loss": metrics.log_loss,
     "coverage": metrics.coverage_at_precision(0.95),
     "of the right": metrics.coverage_at_precision(0.95, of_right=True),
-    "score": metrics.score_at_target(0.75),
     "unseen": metrics.unseen_unknown(0.5),
 }
 EACH_MEASURE = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
@@ -89,7 +88,8 @@ def test_augrc_is_wrong_and_at_least_as_sure_as_a_random_other(rows):
             total += (not right) * ((one > other) + (one == other) / 2)
     assert value_of(metrics.augrc, answers) == pytest.approx(total / len(answers) ** 2)
     curve = risk_coverage(answers)
-    area = np.trapezoid([0, *curve["generalised_risk"]], [0, *curve["coverage"]])
+    generalised = curve["risk"] * curve["coverage"]  # wrong answers given among all questions
+    area = np.trapezoid([0, *generalised], [0, *curve["coverage"]])
     assert value_of(metrics.augrc, answers) == pytest.approx(area)
 
 
@@ -146,8 +146,6 @@ def test_numbers_by_hand():
     assert [grades[key] for key in ("correct", "wrong", "not_attempted")] == [2, 1, 1]
     assert grades["precision"] == pytest.approx(2 / 3)
     assert grade(Answers([0.1], [True]), 0.5)["precision"] is None
-    answers = Answers([0.9, 0.8, 0.75, 0.1], [True, False, True, False])
-    assert value_of(metrics.score_at_target(0.75), answers) == pytest.approx((1 - 3 + 1) / 4)
     answers = Answers([0.1, 0.6, 0.2, 0.9], [False] * 4, [True, False, False, False])
     assert value_of(metrics.unseen_unknown(0.6), answers) == pytest.approx(1 / 3)
     answers = Answers(np.full(20, 0.5), [False] + [True] * 19)  # 19 of 20 is 95 %
@@ -187,7 +185,7 @@ def test_a_value_is_finite_or_a_sentence_says_why(measure, rows):
         ("auroc", Answers([], []), "nobody"),
         ("augrc", Answers([], []), "nobody"),
         ("ece", Answers([-3.0, -2.0], [True, False]), "not a probability"),
-        ("score", Answers([1.5], [True]), "not a probability"),
+        ("brier", Answers([1.5], [True]), "not a probability"),
         ("of the right", Answers([0.5], [False]), "no answer is right"),
         ("unseen", Answers([0.5], [True]), "not known who was seen"),
         ("unseen", Answers([0.5], [True], [True]), "nobody unseen"),
@@ -304,7 +302,6 @@ def test_wilsons_and_newcombes_intervals_are_those_of_the_books():
         lambda: Answers([0.5], [0.3]),
         lambda: Answers([0.5], [True], [True, False]),
         lambda: metrics.coverage_at_precision(0),
-        lambda: metrics.score_at_target(1.0),
         lambda: Bootstrap(level=1),
         lambda: Bootstrap(resamples=0),
     ],

@@ -107,7 +107,7 @@ def test_a_run_is_looked_up_in_what_the_run_that_it_goes_on_from_read(moved: Pat
     with found:
         assert (found.path.parent, said) == (moved, [])
     shutil.rmtree(moved)
-    with pytest.raises(UserError, match="which is not there any more"):
+    with pytest.raises(UserError, match="is not there any more; put the run back"):
         opened(fine)
 
 

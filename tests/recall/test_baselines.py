@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
@@ -16,14 +16,9 @@ def asked(subject: str, answer: str | None) -> Question:
 
 
 def test_the_majority_answer_is_the_commonest_and_of_equals_the_first():
-    answers = ["Rome", "Oslo", "Bonn", "Oslo", "Rome"]
-    assert majority_answer([asked("x", answer) for answer in answers]) == "Oslo"
+    for answers in permutations(["Rome", "Oslo", "Bonn", "Oslo", "Rome"]):
+        assert majority_answer([asked("x", answer) for answer in answers]) == "Oslo"
     assert majority_answer([asked("x", answer) for answer in ("B", "A", "B", None)]) == "B"
-
-
-@given(st.permutations(["Rome", "Oslo", "Bonn", "Oslo", "Rome"]))
-def test_the_majority_answer_does_not_depend_on_the_order(answers):
-    assert majority_answer([asked("x", answer) for answer in answers]) == "Oslo"
 
 
 def test_without_answers_there_is_no_baseline_and_a_sentence_says_so():
@@ -43,16 +38,11 @@ POLISH = [
 ]
 
 
-def test_a_name_tells_what_its_letters_tell():
-    train = [asked(name, "Stockholm") for name in SWEDISH] + [asked(n, "Warsaw") for n in POLISH]
-    told = guess_by_name(train, [asked("Tove Rosenqvist", None), asked("Olga Malinowska", None)])
-    assert told == ["Stockholm", "Warsaw"]
-
-
-def test_the_guess_sees_the_name_and_nothing_else_of_the_question():
+def test_a_name_tells_what_its_letters_tell_and_nothing_else_of_the_question_is_seen():
     train = [asked(name, "Stockholm") for name in SWEDISH] + [asked(n, "Warsaw") for n in POLISH]
     misleading = Question(1, "Is Olga Malinowska from Warsaw?", "Tove Rosenqvist", "Warsaw")
-    assert guess_by_name(train, [misleading]) == ["Stockholm"]
+    told = guess_by_name(train, [asked("Olga Malinowska", None), misleading])
+    assert told == ["Warsaw", "Stockholm"]
 
 
 def test_one_known_answer_is_always_guessed_and_nobody_asked_is_nobody_answered():

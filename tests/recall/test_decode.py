@@ -95,6 +95,15 @@ def test_an_answer_without_an_end_is_the_whole_tail_of_32():
     assert len(short.log_probabilities) == 7
 
 
+def passes_of(model, monkeypatch):
+    """A list to which every pass through the model adds the shape of what it reads."""
+    passes, whole = [], model.forward
+    monkeypatch.setattr(
+        model, "forward", lambda ids, **rest: passes.append(tuple(ids.shape)) or whole(ids, **rest)
+    )
+    return passes
+
+
 def test_decoding_stops_when_every_answer_is_closed(monkeypatch):
     model = model_of("vanilla")
     with torch.no_grad():
@@ -102,25 +111,15 @@ def test_decoding_stops_when_every_answer_is_closed(monkeypatch):
         model.norm.bias.fill_(1.0)
         model.head.weight.zero_()
         model.head.weight[MASK] = 1.0
-    passes = []
-    whole = model.forward
-    monkeypatch.setattr(
-        model, "forward", lambda ids, **rest: passes.append(ids.shape) or whole(ids, **rest)
-    )
+    passes = passes_of(model, monkeypatch)
     (answer,) = answer_all(model, TOKENS, ["Where?"])
-    assert answer.text == ""
-    assert answer.closed
-    assert len(answer.log_probabilities) == 1
+    assert (answer.text, answer.closed, len(answer.log_probabilities)) == ("", True, 1)
     assert passes == [(1, len("Where?") + 1)]
 
 
 def test_rows_that_closed_drop_out_and_each_later_pass_reads_one_token(monkeypatch):
     model = model_of("vanilla", ends=1.0)
-    passes = []
-    whole = model.forward
-    monkeypatch.setattr(
-        model, "forward", lambda ids, **rest: passes.append(tuple(ids.shape)) or whole(ids, **rest)
-    )
+    passes = passes_of(model, monkeypatch)
     questions = [f"Where was {name} born?" for name in ("Ann", "Cyn", "Zoe", "Bob", "Wes", "Mia")]
     answers = answer_all(model, TOKENS, questions)
     lengths = [len(answer.log_probabilities) for answer in answers]
@@ -160,20 +159,12 @@ def test_an_answer_that_was_trained_to_the_end_of_the_block_can_be_said_and_clos
 @pytest.mark.parametrize("training", [True, False])
 def test_asking_leaves_the_model_in_the_mode_it_was_in_even_after_a_refusal(training):
     model = model_of("vanilla").train(training)
-    answer_all(model, TOKENS, ["Why?"])
-    assert model.training is training
     with pytest.raises(UserError):
         answer_all(model, TOKENS, ["W" * BLOCK])
     assert model.training is training
-
-
-def test_no_questions_get_no_answers_and_progress_counts_every_question():
-    model = model_of("vanilla")
-    assert answer_all(model, TOKENS, []) == []
     reported: list[int] = []
     answer_all(model, TOKENS, QUESTIONS, report=reported.append)
     assert sum(reported) == len(QUESTIONS)
-
-
-def test_the_log_probability_of_an_answer_is_the_sum_over_its_tokens():
+    assert model.training is training
+    assert answer_all(model, TOKENS, []) == []
     assert Answer("x", (-0.5, -0.25), True).log_probability == -0.75

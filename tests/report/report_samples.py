@@ -13,8 +13,8 @@ import numpy as np
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.subjects import Subject
 from wherefrom.provenance.evidence.index import build_evidence
-from wherefrom.provenance.judging.judge import Judged, Judgement, measure_scores
-from wherefrom.provenance.judging.rivals import Score
+from wherefrom.provenance.judging.judge import Judged, Judgement
+from wherefrom.provenance.judging.measure import Score, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, Metric
 from wherefrom.storage import sha256_of
 

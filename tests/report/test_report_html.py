@@ -17,8 +17,7 @@ from report_samples import HOSTILE, write_lines, write_run
 
 from wherefrom.report.figures import label
 from wherefrom.report.render import render_html, render_markdown
-from wherefrom.report.sections import show_cell
-from wherefrom.report.study_report import make_report
+from wherefrom.report.study_report import make_report, show_cell
 
 
 class Page(HTMLParser):

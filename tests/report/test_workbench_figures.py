@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from wherefrom.attention.designs import design_for_noise
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-from wherefrom.attention.queries import design_for_noise
 from wherefrom.attention.simulate import HeadsTrials, simulate
-from wherefrom.report.figures import page
+from wherefrom.report.render import render_figures
 from wherefrom.report.workbench_figures import (
     attention_map,
     failure_against_n_and_beta,
@@ -77,7 +77,7 @@ def test_a_map_keeps_tokens_that_read_the_same_apart() -> None:
 
 
 def test_a_page_stands_alone_and_escapes_what_it_is_told() -> None:
-    html = page("a <b> title", [("h", "s & t", noisy_key_picture())] * 2)
+    html = render_figures("a <b> title", [("h", "s & t", noisy_key_picture())] * 2)
     assert "a &lt;b&gt; title" in html
     assert "s &amp; t" in html
     assert "src=" not in html.split("<body>")[0]

@@ -26,24 +26,6 @@ from wherefrom.training.settings import Settings
 # which a dozen steps of training carry on and enlarge somewhat. A row that is learned twice or not
 # at all is off by percents.
 ANOTHER_ORDER = 1e-4
-SCRIPT = Path(__file__).parent / "two_processes.py"
-
-
-def torchrun(start_process: Callable[..., subprocess.Popen[str]], *arguments: object) -> str:
-    """Run two processes to their end; what they printed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = start_process(
-        *("--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port),
-        *arguments,
-        module="torch.distributed.run",
-    )
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    assert "Warning" not in err, err
-    assert "Traceback" not in err, err
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +37,17 @@ def together(
 ) -> Path:
     """The folder in which two processes have done all that two_processes.py says."""
     out = tmp_path_factory.mktemp("together")
-    torchrun(start_process, SCRIPT, small_world, quick_recipe, out)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = ("--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port)
+    given = (Path(__file__).parent / "two_processes.py", small_world, quick_recipe, out)
+    process = start_process(*address, *given, module="torch.distributed.run")
+    printed, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "Warning" not in err, err
+    assert "Traceback" not in err, err
+    (out / "printed.json").write_text(printed)
     return out
 
 
@@ -87,7 +79,7 @@ def test_the_gradient_of_two_is_that_of_one_in_length_too(together: Path, engine
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_two_processes_have_the_loss_curve_of_one(
+def test_two_processes_have_the_loss_curve_and_the_weights_of_one(
     together: Path, alone: Path, engine: str, kind: str
 ) -> None:
     ours, theirs = read_metrics(together / f"{engine}-{kind}"), read_metrics(alone / kind)
@@ -96,18 +88,11 @@ def test_two_processes_have_the_loss_curve_of_one(
     losses = [line["loss"] for line in theirs]
     assert losses[-1] < 0.95 * losses[0]  # it is a curve
     assert [line["loss"] for line in ours] == pytest.approx(losses, rel=ANOTHER_ORDER)
-
-
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
-@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_two_processes_save_the_whole_of_the_weights_that_one_has(
-    together: Path, alone: Path, engine: str, kind: str
-) -> None:
-    ours = load_file(together / f"{engine}-{kind}" / "model.safetensors")
-    theirs = load_file(alone / kind / "model.safetensors")
-    assert ours.keys() == theirs.keys()
-    far = max(float((ours[name] - theirs[name]).norm()) for name in ours)
-    size = max(float(theirs[name].norm()) for name in ours)
+    one = load_file(alone / kind / "model.safetensors")
+    two = load_file(together / f"{engine}-{kind}" / "model.safetensors")
+    assert one.keys() == two.keys()
+    far = max(float((one[name] - two[name]).norm()) for name in one)
+    size = max(float(one[name].norm()) for name in one)
     assert far < 100 * ANOTHER_ORDER * size  # AdamW divides by small numbers as it starts
 
 
@@ -146,38 +131,25 @@ def test_what_rank_0_refuses_all_refuse(together: Path) -> None:
 
 
 def test_others_wait_for_rank_0_beyond_the_limit_of_gloo_and_learn_of_any_failure(
-    tmp_path: Path, start_process: Callable[..., subprocess.Popen[str]]
+    together: Path,
 ) -> None:
-    torchrun(start_process, SCRIPT, tmp_path)
-    assert {path.name for path in tmp_path.glob("waited-*")} == {"waited-0", "waited-1"}
-    first, second = (json.loads((tmp_path / f"failed-{r}.json").read_text()) for r in (0, 1))
+    first, second = (json.loads((together / f"failed-{r}.json").read_text()) for r in (0, 1))
     assert first["type"] == "ZeroDivisionError"
     assert second["type"] == "RuntimeError"
     assert second["says"] == first["says"]
     assert second["seconds"] < 2
 
 
-def test_the_command_under_torchrun_writes_and_prints_once(
-    tmp_path: Path,
-    start_process: Callable[..., subprocess.Popen[str]],
-    quick_recipe: Path,
-) -> None:
-    out = tmp_path / "run"
-    options = ("--people", 40, "--recipe", quick_recipe, "--steps", 10, "--out", out)
-    printed = torchrun(start_process, "-m", "wherefrom", "study", *options, "--shard", "--json")
-    result = json.loads(printed)
-    assert [row["name"] for row in result["results"]] == [
-        "majority",
-        "by name",
+def test_the_command_under_torchrun_writes_and_prints_once(together: Path) -> None:
+    out, result = together / "study", json.loads((together / "printed.json").read_text())
+    assert [row["name"] for row in result["results"]][2:] == [
         "no pretraining",
         "pretrained",
         "unseen people",
     ]
-    info = json.loads((out / "run.json").read_text())
-    assert info["results"] == result["results"]
+    assert json.loads((out / "run.json").read_text())["results"] == result["results"]
     assert [line["step"] for line in read_metrics(out)] == [7, 10]
-    leftovers = [path for path in out.rglob("*") if path.name.startswith(".")]
-    assert leftovers == []
+    assert [path for path in out.rglob("*") if path.name.startswith(".")] == []
 
 
 def part_of(rows: int) -> MicroBatch:
@@ -200,17 +172,11 @@ def test_every_row_goes_to_one_process_and_none_is_left_without_work(rows: int) 
     assert {share.weight for share in shares} == {batch.weight}
 
 
-def test_sharding_alone_is_a_sentence() -> None:
+def test_what_cannot_be_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="--shard spreads a model over several processes"):
         join_processes(sharded=True)
-
-
-def test_sharding_and_compiling_at_once_is_a_sentence() -> None:
     with pytest.raises(UserError, match="--shard and --compile do not go together"):
         Settings(recipe=load_recipe("course"), shard=True, compiled=True)
-
-
-def test_a_device_that_is_missing_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match='the device "cuda" is not there'):
         choose_device("cuda")

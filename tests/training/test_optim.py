@@ -102,35 +102,24 @@ def test_muon_is_torchs_muon_up_to_its_bfloat16(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_decay_acts_on_matrices_that_multiply_and_on_nothing_else(kind: str, variant: str) -> None:
+def test_every_parameter_has_its_rate_and_only_matrices_that_multiply_decay(
+    kind: str, variant: str
+) -> None:
     model = make_model(variant)
-    decaying = {
-        id(parameter)
-        for optimizer in build_optimizers(model, make_phase(optimizer=kind, weight_decay=0.3))
-        for group in optimizer.param_groups
-        if group["weight_decay"]
-        for parameter in group["params"]
-    }
-    names = {name for name, p in model.named_parameters() if id(p) in decaying}
-    assert "embed.weight" not in names
-    assert not any("norm" in n or n.endswith("bias") or n == "positions" for n in names)
-    assert any(name.endswith("out.weight") for name in names)
-    assert ("head.weight" in names) == (kind == "adamw")
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_every_parameter_is_in_one_group_which_remembers_its_rate(kind: str, variant: str) -> None:
-    model = make_model(variant)
+    phase = make_phase(optimizer=kind, lr=0.5, muon_lr=0.25, weight_decay=0.3)
     groups = [
-        group
-        for optimizer in build_optimizers(model, make_phase(optimizer=kind, lr=0.5, muon_lr=0.25))
-        for group in optimizer.param_groups
+        group for optimizer in build_optimizers(model, phase) for group in optimizer.param_groups
     ]
     members = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(members) == sorted(id(parameter) for parameter in model.parameters())
     assert all(group["base_lr"] == group["lr"] for group in groups)
     assert {group["lr"] for group in groups} == ({0.5, 0.25} if kind == "muon" else {0.5})
+    decaying = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}
+    names = {name for name, p in model.named_parameters() if id(p) in decaying}
+    assert "embed.weight" not in names
+    assert not any("norm" in n or n.endswith("bias") or n == "positions" for n in names)
+    assert any(name.endswith("out.weight") for name in names)
+    assert ("head.weight" in names) == (kind == "adamw")
 
 
 rates = st.builds(
@@ -142,18 +131,15 @@ rates = st.builds(
 )
 
 
-@given(phase=rates, step=st.integers(0, 10_000), progress=st.floats(0, 1))
-def test_the_rate_stays_between_nothing_and_full(phase, step, progress) -> None:
-    scale = rate_scale(phase, step, progress)
+@given(phase=rates, step=st.integers(0, 10_000), first=st.floats(0, 1), later=st.floats(0, 1))
+def test_the_rate_is_between_nothing_and_full_and_never_rises_after_the_warm_up(
+    phase, step, first, later
+) -> None:
+    first, later = sorted((first, later))
+    scale = rate_scale(phase, step, later)
     assert 0 <= scale <= 1 + 1e-12
     if step >= phase.warmup_steps:
-        assert scale >= phase.floor - 1e-12
-
-
-@given(phase=rates, step=st.integers(50, 10_000), first=st.floats(0, 1), later=st.floats(0, 1))
-def test_after_the_warm_up_the_rate_never_rises(phase, step, first, later) -> None:
-    first, later = sorted((first, later))
-    assert rate_scale(phase, step, later) <= rate_scale(phase, step, first) + 1e-12
+        assert phase.floor - 1e-12 <= scale <= rate_scale(phase, step, first) + 1e-12
 
 
 @given(phase=rates, progress=st.floats(0, 1))

@@ -71,12 +71,6 @@ def test_a_file_of_ones_own_is_given_by_its_path_and_named_after_it(tmp_path: Pa
     ("wrong", "sentence"),
     [
         (content(vocabulry=300), 'no field "vocabulry". Did you mean "vocabulary"?'),
-        (content(silent_start=True), 'no field "silent_start". Did you mean "zero_init"?'),
-        (phase_with(asked=0.5), 'no field "phases.0.asked". Did you mean "asked_fact_prob"?'),
-        (phase_with(lead=0.5), 'Did you mean "prefix_prob"?'),
-        (phase_with(context=0.5), 'Did you mean "context_loss_weight"?'),
-        (phase_with(left=1), 'Did you mean "left_words"?'),
-        (phase_with(right=1), 'Did you mean "right_words"?'),
         (phase_with(weight_decy=1), 'no field "phases.0.weight_decy". Did you mean "weight_decay'),
         (phase_with(mixture={"spam": 1}), 'no field "phases.0.mixture.spam". Did you mean "span"?'),
         (phase_with(lr="fast"), "phases.0.lr: Input should be a valid number"),

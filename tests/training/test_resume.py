@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import Mixture
 
+PROGRESS = "wherefrom.cli.train.Progress.__call__"
 PHASES = {
     kind: [
         make_phase(
@@ -93,24 +95,29 @@ class TestInOneProcess:
         assert same_weights(model, resumed)
         assert curve(parts) == curve(folder)
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    @pytest.mark.parametrize("kind", ["adamw", "muon"])
     # in the first phase, with its last step, in the second phase, with the very last step
-    @pytest.mark.parametrize("step", [10, 14, 20, 27])
+    @pytest.mark.parametrize(
+        ("kind", "step", "number"),
+        [
+            ("adamw", 10, signal.SIGINT),
+            ("muon", 14, signal.SIGTERM),
+            ("muon", 20, signal.SIGINT),
+            ("adamw", 27, signal.SIGTERM),
+        ],
+    )
     def test_after_ctrl_c_or_sigterm_it_goes_on_to_the_same_weights(
         self, parts: Path, whole, kind: str, step: int, number: signal.Signals
     ) -> None:
         stop = interrupt_at(step, number)
-        if step < 27:
-            with pytest.raises(Stopped) as end:
-                train_model(parts, PHASES[kind], dropout=0.1, observe=stop)
-            assert end.value.signal_number == number
-        else:  # asked for when all steps were done: it may as well finish
+        with pytest.raises(Stopped) as end:
             train_model(parts, PHASES[kind], dropout=0.1, observe=stop)
+        assert end.value.signal_number == number
+        assert (parts / "checkpoints" / f"step-{step:09d}.json").exists()  # nothing is lost
         self.resume(parts, kind, whole)
 
-    @pytest.mark.parametrize("kind", ["adamw", "muon"])
-    @pytest.mark.parametrize("step", [10, 14, 20, 27])
+    @pytest.mark.parametrize(
+        ("kind", "step"), [("muon", 10), ("adamw", 14), ("adamw", 20), ("muon", 27)]
+    )
     def test_after_a_crash_it_goes_on_to_the_same_weights_and_logs_no_step_twice(
         self, parts: Path, whole, kind: str, step: int
     ) -> None:
@@ -146,14 +153,21 @@ class TestInOneProcess:
             file.write('{"phase": "read", "step": 1')
         self.resume(parts, "muon", whole)
 
-    def test_minutes_are_replayed_step_by_step(self, tmp_path: Path, parts: Path) -> None:
+    def test_minutes_go_on_where_they_were(
+        self, parts: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ticks = itertools.count()
+        clock = "wherefrom.training.loop.time.perf_counter"
+        monkeypatch.setattr(clock, lambda: 0.02 * next(ticks))
         phases = [make_phase(steps=None, minutes=0.6 / 60, optimizer="muon")]
-        first = train_model(tmp_path / "first", phases, checkpoint_every=0.1)
-        # a run that was killed early: its record of the clock is there, its checkpoints are not
-        parts.mkdir()
-        shutil.copy(tmp_path / "first" / "pace.jsonl", parts)
-        assert same_weights(first, train_model(parts, phases, resume=True))
-        assert curve(parts) == curve(tmp_path / "first")
+        with pytest.raises(Stopped):
+            train_model(parts, phases, observe=interrupt_at(20))
+        train_model(parts, phases, resume=True)
+        lines = read_metrics(parts)
+        assert [line["step"] for line in lines] == [10, 20, 30]
+        assert lines[1]["progress"] == pytest.approx(
+            (20 - 6) / (30 - 6)
+        )  # 0 until the first estimate
 
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -171,68 +185,45 @@ def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
     pytest.fail(f"no step {step} within a minute")
 
 
-def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out, err
-
-
-class TestRealProcesses:
-    def test_killed_with_9_in_the_middle_it_ends_in_the_same_bytes(
-        self, tmp_path: Path, small_world: Path, quick_recipe: Path, command, start_process: Start
-    ) -> None:
-        files = [small_world / name for name in ("documents.txt", "train.tsv", "dev.tsv")]
-        options = ["--recipe", quick_recipe, "--steps", 90, "--set-aside", 0, "--quiet"]
-        whole = tmp_path / "whole"
-        assert command("study", *files, "--out", whole, *options).code == 0
-        parts = tmp_path / "parts"
-        arguments = ("study", *files, "--out", parts, *options, "--checkpoint-every", "0.05")
-        process = start_process(*arguments)
-        wait_for(process, parts, 30)
-        second = command(*arguments, "--resume")
-        assert second.code == 2
-        assert f"is in use by process {process.pid} on {socket.gethostname()};" in second.err
-        assert second.err.count("\n") == 1
-        os.kill(process.pid, signal.SIGKILL)
-        assert end(process)[0] == -signal.SIGKILL
-        assert not (parts / "model.safetensors").exists()
-        code, _, err = end(start_process(*arguments, "--resume"))
-        assert (code, err) == (0, "")
-        for name in ("model.safetensors", "twins/scratch/model.safetensors", "predictions/dev.txt"):
-            assert (parts / name).read_bytes() == (whole / name).read_bytes()
-        assert curve(parts) == curve(whole)
-
-    @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-    def test_a_signal_saves_says_how_to_go_on_and_ends_in_the_same_bytes(
-        self,
-        tmp_path: Path,
-        small_world: Path,
-        quick_recipe: Path,
-        command,
-        start_process: Start,
-        number: signal.Signals,
-        status: int,
-    ) -> None:
-        first = ("pretrain", "synthesizer", small_world / "documents.txt", "--recipe", quick_recipe)
-        options = ("--steps", 90, "--seed", 4, "--quiet")
-        whole, parts = tmp_path / "whole", tmp_path / "parts"
-        assert command(*first, "--out", whole, *options).code == 0
-        process = start_process(*first, "--out", parts, *options, "--checkpoint-every", "0.05")
-        wait_for(process, parts, 30)
-        os.kill(process.pid, number)
-        code, out, err = end(process)
-        assert (code, out) == (status, "")
-        said = "wherefrom: stopped; continue it by repeating the command with --resume."
-        assert err.strip() == said
-        assert json.loads((parts / "run.json").read_text())["status"] == "stopped"
-        refused = command("evaluate", parts, small_world / "dev.tsv")
-        assert refused.code == 2
-        assert "has not finished training; go on with it by repeating" in refused.err
-        assert command(*first, "--out", parts, *options, "--resume").code == 0
-        info = json.loads((parts / "run.json").read_text())
-        assert info["status"] == "finished"
-        assert "--resume" not in info["command"]  # the run's command, not the last one
-        weights = "model.safetensors"
-        assert (parts / weights).read_bytes() == (whole / weights).read_bytes()
+def test_killed_with_9_and_then_stopped_by_a_signal_it_ends_in_the_same_bytes(
+    tmp_path: Path,
+    small_world: Path,
+    quick_recipe: Path,
+    command,
+    start_process: Start,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = ("pretrain", "synthesizer", small_world / "documents.txt", "--recipe", quick_recipe)
+    options = ("--steps", 60, "--seed", 4, "--quiet")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert command(*first, "--out", whole, *options).code == 0
+    arguments = (*first, "--out", parts, *options, "--checkpoint-every", "0.05")
+    process = start_process(*arguments)
+    wait_for(process, parts, 20)
+    second = command(*arguments, "--resume")
+    assert second.code == 2
+    assert f"is in use by process {process.pid} on {socket.gethostname()};" in second.err
+    assert second.err.count("\n") == 1
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert not (parts / "model.safetensors").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(PROGRESS, lambda *_: signal.raise_signal(signal.SIGTERM))
+        stopped = command(*arguments, "--resume")
+    said = "wherefrom: stopped; continue it by repeating the command with --resume."
+    assert (stopped.code, stopped.out, stopped.err.strip()) == (143, "", said)
+    assert json.loads((parts / "run.json").read_text())["status"] == "stopped"
+    refused = command("evaluate", parts, small_world / "dev.tsv")
+    assert refused.code == 2
+    assert "has not finished training; go on with it by repeating" in refused.err
+    assert command(*arguments, "--resume").code == 0
+    info = json.loads((parts / "run.json").read_text())
+    assert info["status"] == "finished"
+    assert "--resume" not in info["command"]  # the run's command, not the last one
+    weights = "model.safetensors"
+    assert (parts / weights).read_bytes() == (whole / weights).read_bytes()
+    assert curve(parts) == curve(whole)
 
 
 @pytest.mark.usefixtures("small_pools")
@@ -247,46 +238,34 @@ class TestRefusals:
     def stopped(self, arguments: list[object], command, monkeypatch) -> list[object]:
         """The arguments of a run that Ctrl-C stopped at its tenth step."""
         with monkeypatch.context() as patch:
-            stop = "wherefrom.cli.train.Progress.__call__"
-            patch.setattr(stop, lambda *_: signal.raise_signal(signal.SIGINT))
+            patch.setattr(PROGRESS, lambda *_: signal.raise_signal(signal.SIGINT))
             assert command(*arguments).code == 130
         return arguments
 
-    @pytest.mark.parametrize(
-        ("more", "sentence"),
-        [
-            (("--seed", 1), "cannot be resumed: seed was 0 and is now 1;"),
-            (("--size", "32x3x2"), "cannot be resumed: model.width was 16 and is now 32;"),
-            (("--steps", 13), "cannot be resumed: phases.0.steps was 12 and is now 13;"),
-            (("--tokens", "bpe"), "cannot be resumed: tokens was chars and is now bpe of 1500;"),
-            (("--recipe", "course"), "cannot be resumed: "),
-        ],
-    )
-    def test_another_configuration_is_refused(
-        self, stopped: list[object], command, more: tuple[object, ...], sentence: str
-    ) -> None:
-        ended = command(*stopped, *more, "--resume")
-        assert (ended.code, ended.out) == (2, "")
-        assert sentence in ended.err
-        assert ended.err.count("\n") == 1
-        assert command(*stopped, "--resume").code == 0  # and nothing was harmed
-
-    def test_another_variant_is_refused(self, stopped: list[object], command) -> None:
-        ended = command("pretrain", "llama", *stopped[2:], "--resume")
-        assert ended.code == 2
-        assert "model.variant was vanilla and is now llama" in ended.err
-
-    def test_changed_documents_are_refused(self, stopped: list[object], command) -> None:
-        corpus = Path(str(stopped[2]))
-        corpus.write_text(corpus.read_text("utf-8") + "Al Bo. Al Bo sang.\n", "utf-8")
-        ended = command(*stopped, "--resume")
-        assert ended.code == 2
-        assert "cannot be resumed: the corpus has changed since it started" in ended.err
-
-    def test_a_run_that_is_there_needs_resume(self, stopped: list[object], command) -> None:
+    def test_another_configuration_or_text_is_refused(self, stopped: list[object], command) -> None:
+        for changed, sentence in (
+            ([*stopped, "--seed", 1], "seed was 0 and is now 1;"),
+            ([*stopped, "--size", "32x3x2"], "model.width was 16 and is now 32;"),
+            ([*stopped, "--steps", 13], "phases.0.steps was 12 and is now 13;"),
+            ([*stopped, "--tokens", "bpe"], "tokens was chars and is now bpe of 1500;"),
+            ([*stopped, "--recipe", "course"], ""),
+            (["pretrain", "llama", *stopped[2:]], "model.variant was vanilla and is now llama;"),
+        ):
+            ended = command(*changed, "--resume")
+            assert (ended.code, ended.out) == (2, "")
+            assert f"cannot be resumed: {sentence}" in ended.err
+            assert ended.err.count("\n") == 1
         ended = command(*stopped)
         assert (ended.code, ended.err.count("\n")) == (2, 1)
         assert "already holds a run; add --resume to go on with it" in ended.err
+        corpus = Path(str(stopped[2]))
+        text = corpus.read_text("utf-8")
+        corpus.write_text(text + "Al Bo. Al Bo sang.\n", "utf-8")
+        ended = command(*stopped, "--resume")
+        assert ended.code == 2
+        assert "cannot be resumed: the corpus has changed since it started" in ended.err
+        corpus.write_text(text, "utf-8")
+        assert command(*stopped, "--resume").code == 0  # and nothing was harmed
 
     @pytest.mark.parametrize("inside", ["a file", "nothing but a file"])
     def test_what_is_not_a_run_is_left_alone(

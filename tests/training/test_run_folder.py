@@ -48,19 +48,14 @@ def test_the_finished_run_that_was_started_last_is_taken(tmp_path: Path) -> None
     assert find_newest_run(tmp_path) == tmp_path / "b" / "later"
 
 
-def test_no_run_is_one_sentence(tmp_path: Path) -> None:
+def test_no_run_is_one_sentence_and_a_question_is_no_run(tmp_path: Path) -> None:
     make(tmp_path / "c", "2026-03-05T00:00:00+00:00", "stopped")
     for below in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UserError, match=f"there is no finished run below {below}; name the"):
             find_newest_run(below)
-
-
-def test_a_question_is_no_run(tmp_path: Path) -> None:
-    make(tmp_path / "c", "2026-03-05T00:00:00+00:00", "stopped")
     assert is_run(tmp_path / "c")
-    assert not is_run(tmp_path)
-    for words in ("", "Where was Ada Moe born?", "x" * 10_000, "a\0b"):
-        assert not is_run(words)
+    for no_run in (tmp_path, "", "Where was Ada Moe born?", "x" * 10_000, "a\0b"):
+        assert not is_run(no_run)
 
 
 class TestWhatARunLearnedFrom:
@@ -79,11 +74,12 @@ class TestWhatARunLearnedFrom:
         assert source is not None
         return source
 
-    @pytest.mark.parametrize("recorded", ["run.json", "people.jsonl"])
+    @pytest.mark.parametrize("recorded", ["run.json", "subjects.jsonl"])
     def test_a_moved_run_reads_again_what_it_learned(self, moved: Path, recorded: str) -> None:
-        if recorded == "people.jsonl":  # as runs of older versions do
+        if recorded == "subjects.jsonl":
             info = read_json(moved / "run.json")
-            write_json(moved / "run.json", {**info, "left_out": None, "not_learned": None})
+            del info["left_out"], info["not_learned"]
+            write_json(moved / "run.json", info)
         run = load_run(moved)
         corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
         assert corpus is not None
@@ -103,7 +99,7 @@ class TestWhatARunLearnedFrom:
     def test_files_beside_the_run_are_found_when_both_are_moved(self, moved: Path) -> None:
         shutil.move(moved / "world", moved.parent / "text")
         data = read_json(moved / "run.json")["data"]
-        with pytest.raises(UserError, match="is not there any more, or put a copy of it into"):
+        with pytest.raises(UserError, match="is not there any more; put the corpus back, or"):
             self.corpus_of(moved).locate()
         data["corpus"]["relative_path"] = "../text/documents.txt"
         update_run(moved, data=data)
@@ -125,7 +121,10 @@ class TestWhatARunLearnedFrom:
         found = find_source(Run(child, run.model, run.tokens, info), "corpus")
         assert found is not None
         assert found.folder == moved
-        for wrong, says in (({"sha256": "0"}, "another one is"), ({"relative_path": ".."}, "not")):
+        for wrong, says in (
+            ({"sha256": "0"}, "has changed"),
+            ({"relative_path": ".."}, "not there any"),
+        ):
             info = {"data": {"parent": {**record, "relative_path": "../moved", **wrong}}}
             with pytest.raises(UserError, match=says):
                 find_source(Run(child, run.model, run.tokens, info), "corpus")

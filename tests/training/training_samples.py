@@ -79,9 +79,10 @@ def make_model(variant: str = "llama", *, dropout: float = 0.0, width: int = 16)
     return Decoder(config).initialise(torch.Generator().manual_seed(5))
 
 
-def make_job(folder: Path, phases: Sequence[Phase], model: Decoder, seed: int = 3) -> TrainingJob:
+def make_job(folder: Path, phases: Sequence[Phase], seed: int = 3) -> TrainingJob:
     folder.mkdir(exist_ok=True)
-    return TrainingJob(folder, "test", phases, model.config, tokens(), seed)
+    dumped = [phase.model_dump(mode="json") for phase in phases]
+    return TrainingJob(folder, tokens(), {"phases": dumped, "seed": seed})
 
 
 def train_model(
@@ -94,10 +95,12 @@ def train_model(
     resume: bool = False,
     observe: Observer | None = None,
     checkpoint_every: float = 1e8,
+    data: TrainingData | None = None,
 ) -> Decoder:
     model = make_model(variant, dropout=dropout)
     settings = Runtime(resume=resume, checkpoint_every=checkpoint_every)
-    train(model, training_data(), make_job(folder, phases, model, seed), settings, observe=observe)
+    job = make_job(folder, phases, seed)
+    train(model, data or training_data(), job, settings, observe=observe)
     return model
 
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from training_samples import make_model, make_phase, read_metrics, training_data
 
+from wherefrom.cli import main
 from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
@@ -22,7 +23,7 @@ from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.training import loop
 from wherefrom.training.checkpoint import save_weights, whole_weights
-from wherefrom.training.distributed import Processes, end_process, join_processes
+from wherefrom.training.distributed import Processes, join_processes
 from wherefrom.training.jobs import run_training
 from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import load_recipe
@@ -95,10 +96,9 @@ def work(world: Path, recipe: Path, out: Path) -> None:
 
 def wait_and_fail(out: Path) -> None:
     """Rank 0 works for longer than gloo waits, which is fine; then it fails, and all fail."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=1))
     processes = join_processes()
-    processes.on_rank0(lambda: time.sleep(3))
-    (out / f"waited-{processes.rank}").touch()
+    _set_pg_timeout(timedelta(seconds=1))
+    processes.on_rank0(lambda: time.sleep(2))
     began = time.monotonic()
     try:
         processes.on_rank0(lambda: 1 // 0)
@@ -106,12 +106,17 @@ def wait_and_fail(out: Path) -> None:
         seconds = time.monotonic() - began
         record = {"type": type(failure).__name__, "says": str(failure), "seconds": seconds}
         (out / f"failed-{processes.rank}.json").write_text(json.dumps(record))
+    _set_pg_timeout(timedelta(minutes=30))
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     batches.POOL = 64
+    world, recipe, out = (Path(word) for word in sys.argv[1:])
+    wait_and_fail(out)
     loop.LOG_EVERY = LOG_EVERY
-    arguments = [Path(word) for word in sys.argv[1:]]
-    work(*arguments) if len(arguments) > 1 else wait_and_fail(*arguments)
-    end_process(0)
+    work(world, recipe, out)
+    loop.LOG_EVERY = 10
+    options = ["--people", "40", "--recipe", str(recipe), "--steps", "10", "--shard", "--json"]
+    sys.argv = ["wherefrom", "study", *options, "--out", str(out / "study")]
+    main()

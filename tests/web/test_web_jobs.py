@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -51,29 +50,30 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         os.kill(read_json(mine)["pid"], signal.SIGKILL)
 
 
-def test_a_training_is_started_grows_is_stopped_and_goes_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
+    folder: Path, start_process: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # neither what lies in the served folder nor what is written there is ever executed
     (folder / "click.py").write_text("raise SystemExit('executed')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", *filter(None, sys.path)]))
+    server, port = open_page(start_process, folder)
+    form = urlencode({"name": "mine", **FORM}).encode()
+    with urlopen(f"http://127.0.0.1:{port}/runs/start", form, timeout=LONG) as reply:
+        assert reply.url.endswith("/runs")  # the page leads there
+        assert b'data-refresh="2000"' in reply.read()
+    assert end(server, signal.SIGINT) == "ended; the training of mine goes on.\n"
+    assert server.returncode == 130
     client = TestClient(create_app(folder), base_url=LOCAL)
-    reply = client.post("/runs/start", data={"name": "mine", **FORM}, follow_redirects=False)
-    assert (reply.status_code, reply.headers["location"]) == (303, "/runs")
-    assert 'data-refresh="2000"' in client.get("/runs", headers=PAGE).text
     again = client.post("/runs/start.json", data={"name": "other", **FORM})
     assert again.status_code == 400
     assert "one training at a time" in again.json()["error"]
 
-    # a server that was killed and started anew finds it
-    second = TestClient(create_app(folder), base_url=LOCAL)
-
     def state() -> dict[str, Any]:
-        return dict(second.get("/runs.json").json()["trainings"][0])
+        return dict(client.get("/runs.json").json()["trainings"][0])
 
     wait_for(lambda: state()["progress"]["step"] or not state()["running"])
     assert state()["running"], state()["said"]
-    assert second.post("/runs/stop.json", data={"name": "mine"}).json()["training"]["stopping"]
+    assert client.post("/runs/stop.json", data={"name": "mine"}).json()["training"]["stopping"]
     wait_for(lambda: not state()["running"])
     stopped = state()
     assert stopped["resumable"]
@@ -171,9 +171,8 @@ def end(server: subprocess.Popen[str], sent: signal.Signals) -> str:
         server.kill()
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_it_ends_with_one_sentence_whatever_is_under_way(
-    served: Path, start_process: Start, sent: signal.Signals, code: int
+    served: Path, start_process: Start
 ) -> None:
     server, port = open_page(start_process, served)
 
@@ -190,19 +189,7 @@ def test_it_ends_with_one_sentence_whatever_is_under_way(
     form = f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(asked)}"
     many = send("POST /ask/batch.json", f"{form}\r\n\r\n{asked}".encode())
     time.sleep(0.5)  # the thousand are being asked, or about to be
-    assert end(server, sent) == "ended.\n"
-    assert server.returncode == code
+    assert end(server, signal.SIGTERM) == "ended.\n"
+    assert server.returncode == 143
     for line in (idle, half, many):
         line.close()
-
-
-def test_a_training_goes_on_without_the_page(folder: Path, start_process: Start) -> None:
-    server, port = open_page(start_process, folder)
-    form = urlencode({"name": "mine", **FORM}).encode()
-    with urlopen(f"http://127.0.0.1:{port}/runs/start.json", form, timeout=LONG) as reply:
-        assert json.load(reply)["training"]["running"]
-    assert end(server, signal.SIGINT) == "ended; the training of mine goes on.\n"
-    server, _ = open_page(start_process, folder)
-    end(server, signal.SIGKILL)
-    known = read_json(folder / ".wherefrom" / "mine.json")
-    assert birth_of(known["pid"]) == known["born"]

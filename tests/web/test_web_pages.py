@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from web_samples import HOSTILE, LOCAL, PAGE, write_record
 
+from wherefrom.report.render import as_data
 from wherefrom.web.app import create_app
-from wherefrom.web.replies import as_data, maths
+from wherefrom.web.replies import maths
 
 PAGES = [
     "/ask",

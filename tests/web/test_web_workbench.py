@@ -10,8 +10,7 @@ from web_samples import PAGE
 
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.problems import PROBLEMS
-from wherefrom.web.bench import Setting, draw_length, work_out
-from wherefrom.web.chapters import CHAPTERS, Chapter
+from wherefrom.web.pages.workbench import CHAPTERS, Chapter, Setting, draw_length, work_out
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.problem)

@@ -103,12 +103,8 @@ def simulate(law: HeadsLaw, *, count: int, rng: np.random.Generator) -> HeadsTri
         with np.errstate(divide="ignore"):
             logits = np.log(mean_on_a) - np.log1p(-mean_on_a)
         average.add(mean_on_a, np.clip(logits, -750, 40))
-    return HeadsTrials(
-        count=2 * ((count + 1) // 2),
-        drawn=drawn,
-        heads=tuple(tally.report() for tally in heads),
-        average=average.report(),
-    )
+    reports = tuple(tally.report() for tally in heads)
+    return HeadsTrials(2 * ((count + 1) // 2), drawn, reports, average.report())
 
 
 def _logit(scores: Floats, weights: Floats, target: int) -> Floats:
@@ -133,20 +129,19 @@ def _logit_noise(
     n, d, h = keys.n, keys.d, len(queries)
     alpha = math.sqrt(keys.alpha)
     whole = alpha == 0 or n * d <= WHOLE_KEYS
-    size = max(h * n, d, n * d if alpha > 0 and whole else 0)
-    values, vectors = np.linalg.eigh(queries @ queries.T)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))  # root root^T = queries queries^T
+    if whole:
+        along = alpha * queries
+    else:  # along along^T = alpha queries queries^T
+        values, vectors = np.linalg.eigh(queries @ queries.T)
+        along = alpha * vectors * np.sqrt(np.maximum(values, 0.0))
+    size = max(h * n, d, n * along.shape[1] if alpha > 0 else 0)
 
     def draw(pairs: int) -> Floats:
-        if alpha > 0 and whole:
-            every = rng.standard_normal((d, pairs * n))
-            # thin products: the threads of a matrix library cost more here than they save
-            logits = np.einsum("hd,dm->hm", alpha * queries, every).reshape(h, pairs, n)
-        elif alpha > 0:
-            along = rng.standard_normal((h, pairs * n))
-            logits = (alpha * root @ along).reshape(h, pairs, n)
-        else:
-            logits = np.zeros((h, pairs, n))
+        logits = np.zeros((h, pairs, n))
+        if alpha > 0:
+            # a thin product: the threads of a matrix library cost more here than they save
+            normals = rng.standard_normal((along.shape[1], pairs * n))
+            logits = np.einsum("hd,dm->hm", along, normals).reshape(h, pairs, n)
         if keys.stretch > 0:
             length = math.sqrt(keys.stretch) * rng.standard_normal(pairs)  # of key a, beyond 1
             logits[:, :, A] += queries[:, [A]] * length
@@ -188,13 +183,11 @@ class _Tally:
 
     def report(self) -> WeightTrials:
         """The estimates so far."""
-        (mean, sd), (logit_mean, logit_sd) = self._mean_and_sd(0), self._mean_and_sd(1)
         share = float(self.below[0] / self.pairs)
         between = max(float(self.below[1]) / self.pairs - share**2, 0.0)
         # an event that was not seen may still happen: two imagined odd pairs widen the error
-        error = math.sqrt((between + 0.5 / self.pairs) / self.pairs)
-        below = Estimate(share, error)
-        return WeightTrials(logit_mean, logit_sd, mean, sd, below, self.histogram)
+        below = Estimate(share, math.sqrt((between + 0.5 / self.pairs) / self.pairs))
+        return WeightTrials(*self._mean_and_sd(1), *self._mean_and_sd(0), below, self.histogram)
 
     def _mean_and_sd(self, row: int) -> tuple[Estimate, Estimate]:
         averages = self.sums[row] / self.pairs
@@ -204,10 +197,8 @@ class _Tally:
         slope = np.array([-2 * first, 1.0])
         of_variance = math.sqrt(max(float(slope @ covariance @ slope), 0.0) / self.pairs)
         mean_error = math.sqrt(max(float(covariance[0, 0]), 0.0) / self.pairs)
-        return (
-            Estimate(float(self.centres[row] + first), mean_error),
-            Estimate(sd, of_variance / (2 * sd) if sd > 0 else 0.0),
-        )
+        mean = Estimate(float(self.centres[row] + first), mean_error)
+        return mean, Estimate(sd, of_variance / (2 * sd) if sd > 0 else 0.0)
 
 
 @dataclass(frozen=True)
@@ -228,14 +219,15 @@ class Agreement:
     @property
     def sentence(self) -> str:
         """The outcome in words."""
+        apart = f"{self.deviations:.1f} standard errors apart"
         if self.agrees:
             return (
                 f"law and trials agree on {self.count} numbers; "
-                f"the furthest is {self.quantity}, {self.deviations:.1f} standard errors apart."
+                f"the furthest is {self.quantity}, {apart}."
             )
         return (
             f"the law says {self.exact:.9g} for {self.quantity} and the trials "
-            f"{self.simulated:.9g}, {self.deviations:.1f} standard errors apart: "
+            f"{self.simulated:.9g}, {apart}: "
             "that is a failure of this tool, and neither number should be used."
         )
 

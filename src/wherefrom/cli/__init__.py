@@ -1,6 +1,6 @@
 """The command line. A command is a thin shell around a library function of the same meaning.
 
-Commands are found by name in the table below and imported only when they run, and the heavy
+Commands are found by name in the tables below and imported only when they run, and the heavy
 libraries only inside them, so that `--help` answers at once.
 """
 
@@ -17,37 +17,26 @@ import click
 from wherefrom.cli.output import echo_err, is_verbose, with_quiet
 from wherefrom.errors import Stopped, UserError, did_you_mean
 
-# what somebody wants -> the commands that do it -> the modules of this package that define them
-GROUPS: dict[str, dict[str, str]] = {
-    "the whole job": {"study": "train", "report": "report", "serve": "serve"},
-    "ask a run": {
-        "ask": "ask",
-        "evaluate": "ask",
-        "attention": "ask",
-        "judge": "judge",
-        "names": "judge",
-        "twins": "twins",
-    },
-    "step by step": {
-        "pretrain": "train",
-        "finetune": "train",
-        "baseline": "ask",
-        "export": "train",
-    },
-    "attention by hand": {
-        "problems": "check",
-        "check": "check",
-        "design": "workbench",
-        "law": "workbench",
-    },
-    "what there is": {
-        "variants": "data",
-        "recipes": "data",
-        "world": "data",
-        "completion": "completion",
-    },
+# what somebody wants -> the commands that do it
+GROUPS = {
+    "the whole job": ("study", "report", "serve"),
+    "ask a run": ("ask", "evaluate", "attention", "judge", "names", "twins"),
+    "step by step": ("pretrain", "finetune", "baseline", "export"),
+    "attention by hand": ("problems", "check", "design", "law"),
+    "what there is": ("variants", "recipes", "world", "completion"),
 }
-COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
+# the modules of this package -> the commands that they define, if not one of their own name
+MODULES = {
+    "ask": ("evaluate", "attention", "baseline"),
+    "check": ("problems",),
+    "data": ("variants", "recipes", "world"),
+    "judge": ("names",),
+    "pages": ("report", "serve"),
+    "train": ("study", "pretrain", "finetune", "export"),
+    "workbench": ("design", "law"),
+}
+HOMES = {name: module for module, names in MODULES.items() for name in names}
+COMMANDS = [name for names in GROUPS.values() for name in names]
 # people of the world that `make study` makes, so that the examples work right after it
 FIRST_STEPS = (
     ("wherefrom study --out runs/study --minutes 8", "train and ask: invented people"),
@@ -55,6 +44,16 @@ FIRST_STEPS = (
     ("wherefrom serve", "the same, in a browser"),
     ('wherefrom check average "q=beta*(k_a+k_b)"', "no training: attention itself"),
 )
+OVERVIEW = """\
+Wherefrom trains a small Transformer on a text of yours, asks it questions, and
+says for every answer where it came from: remembered, or made up.
+
+{groups}
+
+First steps:
+{steps}
+
+wherefrom --help lists the commands, wherefrom COMMAND --help explains one."""
 # what each extra of pyproject.toml brings, by the name of its import
 EXTRAS = {"page": ("fastapi", "multipart", "uvicorn"), "board": ("tensorboard",)}
 TORCH_READS = {  # as it is loaded; benchmarks train with the same
@@ -67,18 +66,16 @@ TORCH_READS = {  # as it is loaded; benchmarks train with the same
 
 
 class CommandTable(click.Group):
-    """A click group whose commands are those of the table above."""
+    """A click group whose commands are those of the tables above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return COMMANDS
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"wherefrom.cli.{COMMANDS[cmd_name]}")
-        command = getattr(module, cmd_name)
-        assert isinstance(command, click.Command)
-        return with_quiet(command)
+        module = importlib.import_module(f"wherefrom.cli.{HOMES.get(cmd_name, cmd_name)}")
+        return with_quiet(getattr(module, cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -107,18 +104,9 @@ with_quiet(cli)
 
 def overview() -> str:
     """All commands and the first steps, on one screen of 80 columns."""
-    lines = [
-        "Wherefrom trains a small Transformer on a text of yours, asks it questions, and",
-        "says for every answer where it came from: remembered, or made up.",
-        "",
-        *(f"  {title:<20}{'  '.join(names)}" for title, names in GROUPS.items()),
-        "",
-        "First steps:",
-        *(f"  {command:<48}{about}" for command, about in FIRST_STEPS),
-        "",
-        "wherefrom --help lists the commands, wherefrom COMMAND --help explains one.",
-    ]
-    return "\n".join(lines)
+    groups = (f"  {title:<20}{'  '.join(names)}" for title, names in GROUPS.items())
+    steps = (f"  {command:<48}{about}" for command, about in FIRST_STEPS)
+    return OVERVIEW.format(groups="\n".join(groups), steps="\n".join(steps))
 
 
 def set_what_torch_reads() -> None:

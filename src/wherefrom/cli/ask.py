@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from wherefrom.cli.completion import complete_paths
-from wherefrom.cli.output import JSON, PATH, TEMPLATE, echo_err, print_json, print_table
+from wherefrom.cli.output import JSON, PATH, TEMPLATE, echo_err, option, print_json, print_table
 from wherefrom.cli.progress import Progress
 from wherefrom.errors import UserError
-
-if TYPE_CHECKING:
-    from wherefrom.provenance.ask import AskedRow
 
 MOST_BYTES = 1 << 28  # that are read from a pipe
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...", shell_complete=complete_paths)
-@click.option("--file", "file", type=PATH, help="Questions of a TSV: question, answer, subject.")
-@click.option("--answers", type=PATH, help="Judge another model's answers: question, answer, ...")
-@click.option("--always-answer", is_flag=True, help="Show the answer however unsure it is.")
-@click.option("--risk", type=float, help="Share of shown answers that may be wrong, as 0.05.")
+@option("--file", "Questions of a TSV: question, answer, subject.", type=PATH)
+@option("--answers", "Judge another model's answers: question, answer, ...", type=PATH)
+@option("--always-answer", "Show the answer however unsure it is.", is_flag=True)
+@option("--risk", "Share of shown answers that may be wrong, as 0.05.", type=float)
 @JSON
 def ask(
-    words: tuple[str, ...],
-    file: Path | None,
-    answers: Path | None,
-    always_answer: bool,
-    risk: float | None,
-    as_json: bool,
+    words: tuple[str, ...], file: Path | None, answers: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Ask RUN (the newest if left out) and say where each answer came from.
 
@@ -48,27 +40,24 @@ def ask(
             "--file TSV, or - for questions on stdin; none came."
         )
     from wherefrom.corpus.documents import read_lines
-    from wherefrom.provenance.ask import as_rows, open_asker, read_rows
-    from wherefrom.provenance.judging.external_answers import judge_answers
+    from wherefrom.provenance.ask import as_rows, judge_answers, open_asker, read_rows
     from wherefrom.provenance.verdicts import shorten
 
-    rows: list[AskedRow] = as_rows([question for question in questions if question != "-"])
+    rows = as_rows([question for question in questions if question != "-"])
     if "-" in questions:
         rows += read_rows(_stdin_lines(), "stdin")
-    if file is not None:
-        rows += read_rows(read_lines(file, "questions").lines, str(file))
-    if answers is not None:
-        rows = read_rows(read_lines(answers, "answers").lines, str(answers), answers=True)
+    for path in (file, answers):
+        if path is not None:
+            lines = read_lines(path, "questions" if path is file else "answers").lines
+            rows += read_rows(lines, str(path), answers=path is answers)
     with open_asker(folder, say=echo_err) as asker, Progress() as progress:
-        report = progress.count("asking", len(rows))
+        options["report"] = progress.count("asking", len(rows))
         if answers is None:
-            verdicts = asker.ask_rows(rows, always_answer=always_answer, risk=risk, report=report)
+            verdicts, note = asker.ask_rows(rows, **options), None
         else:
-            verdicts, note = judge_answers(
-                asker, rows, always_answer=always_answer, risk=risk, report=report
-            )
-            if note:
-                echo_err(note)
+            verdicts, note = judge_answers(asker, rows, **options)
+    if note:
+        echo_err(note)
     answered = [verdict for verdict in verdicts if not verdict.error]
     if answered and as_json:
         print_json([verdict.to_dict() for verdict in verdicts])
@@ -77,8 +66,7 @@ def ask(
             click.echo(f"{shorten(verdict.question)}\n{verdict}\n")
     elif answered:
         click.echo(str(answered[0]))
-    errors = [verdict.error for verdict in verdicts if verdict.error]
-    if errors:
+    if errors := [verdict.error for verdict in verdicts if verdict.error]:
         more = f" {len(errors) - 1} more could not be asked either." if errors[1:] else ""
         raise UserError(f"{errors[0]}{more}")
 
@@ -121,7 +109,7 @@ def _stdin_lines() -> list[tuple[int, str]]:
 @click.command()
 @click.argument("run", type=PATH)
 @click.argument("questions", type=PATH, metavar="TSV")
-@click.option("--out", type=PATH, help="Write one prediction per line, in order.")
+@option("--out", "Write one prediction per line, in order.", type=PATH)
 @TEMPLATE
 @JSON
 def evaluate(
@@ -142,6 +130,7 @@ def evaluate(
         answers = answer_all(loaded.model, loaded.tokens, texts, report=report)
     if out is not None:
         write_predictions(out, answers)
+        echo_err(f"predictions written to {out}")
     said = [answer.text for answer in answers]
     right = [question.answer or "" for question in asked.questions]
     recall = score(said, right) if asked.answered else None
@@ -151,19 +140,14 @@ def evaluate(
             for text, answer in zip(texts, answers, strict=True)
         ]
         print_json({**(recall.to_dict() if recall else {"total": len(said)}), "answers": rows})
-    elif recall is not None:
-        click.echo(str(recall))
-    elif out is None:
-        for text in said:
-            click.echo(text)
-    if out is not None:
-        echo_err(f"predictions written to {out}")
+    elif recall is not None or out is None:
+        click.echo("\n".join(said) if recall is None else str(recall))
 
 
 @click.command()
 @click.argument("train", type=PATH)
 @click.argument("dev", type=PATH)
-@click.option("--always", help="Score this one answer too.")
+@option("--always", "Score this one answer too.")
 @TEMPLATE
 @JSON
 def baseline(
@@ -195,8 +179,8 @@ def baseline(
 @click.command()
 @click.argument("run", type=PATH)
 @click.argument("question")
-@click.option("--maps", is_flag=True, help="With --json: every layer's whole map of weights too.")
-@click.option("--plot", type=PATH, help="Write the maps as an HTML page.")
+@option("--maps", "With --json: every layer's whole map of weights too.", is_flag=True)
+@option("--plot", "Write the maps as an HTML page.", type=PATH)
 @JSON
 def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks as it is about to answer QUESTION."""
@@ -210,7 +194,7 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
     view = look_inside(loaded.model, loaded.tokens, question, subject)
     answer = answer_all(loaded.model, loaded.tokens, [question])[0]
     if plot is not None:
-        from wherefrom.report.inside_page import write_inside_page
+        from wherefrom.report.workbench_figures import write_inside_page
 
         write_inside_page(view, answer.text, plot)
         echo_err(f"maps written to {plot}")
@@ -226,16 +210,11 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
     for head in view.heads:
         top = int(head.weights.argmax())
         token = view.tokens[top] if head.mass_on_name is not None else f"latent {top}"
-        rows.append(
-            (
-                f"{head.layer}.{head.head}",
-                f"{token!r} {head.weights[top]:.2f}",
-                "" if head.mass_on_name is None or not view.name else f"{head.mass_on_name:.3f}",
-                f"{head.effective_keys:.1f}",
-                "" if head.margin is None else f"{head.margin:.2f}",
-                "" if head.implied_beta is None else f"{head.implied_beta:.2f}",
-                f"{head.second_distance:.2f} away" if head.second is not None else "none",
-            )
-        )
+        on_name = head.mass_on_name if view.name else None
+        numbers = (on_name, head.effective_keys, head.margin, head.implied_beta)
+        shown = ("" if number is None else f"{number:.3g}" for number in numbers)
+        other = "none" if head.second_weights is None else f"{head.second_distance:.2f} away"
+        place = f"{head.layer}.{head.head}"
+        rows.append((place, f"{token!r} {head.weights[top]:.2f}", *shown, other))
     columns = ("head", "looks most at", "on the name", "keys", "margin", "beta", "other weights")
     print_table(columns, rows, title=f"{question}  {answer.text}")

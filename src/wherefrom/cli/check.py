@@ -16,8 +16,7 @@ from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
     from wherefrom.attention.checker.grading import Answer
-    from wherefrom.attention.checker.problems import Problem
-    from wherefrom.attention.checker.result import CheckResult, Failure
+    from wherefrom.attention.checker.problems import CheckResult, Failure, Problem
 
 
 @click.command()
@@ -139,7 +138,7 @@ def _failure_rows(failure: Failure) -> list[tuple[str, str]]:
         rows.append(("", aside))
     if failure.simulated is not None:
         error = f"standard error {failure.standard_error:.4%}"
-        rows.append(("", f"simulated {failure.simulated:.4%} of all, {error}"))
+        rows.append(("", f"simulated {failure.simulated:.4%}, {error}"))
     if failure.alpha_allowed is not None:
         rows.append(("", f"the blur alpha may be {failure.alpha_allowed:.2g} at this beta"))
     return rows

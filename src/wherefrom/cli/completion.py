@@ -8,15 +8,12 @@ from __future__ import annotations
 import sys
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
+
+from wherefrom.cli.output import echo_err
 
 VARIABLE = "_WHEREFROM_COMPLETE"  # what click looks for before it parses anything
 SHELLS = ("bash", "zsh", "fish")
-WHERE = {
-    "bash": 'put eval "$(wherefrom completion bash)" into ~/.bashrc',
-    "zsh": 'put eval "$(wherefrom completion zsh)" into ~/.zshrc, behind compinit',
-    "fish": "write it to ~/.config/fish/completions/wherefrom.fish",
-}
 
 
 def complete_paths(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
@@ -41,15 +38,10 @@ def completion(shell: str) -> None:
     ~/.zshrc, behind compinit; fish: wherefrom completion fish >
     ~/.config/fish/completions/wherefrom.fish
     """
-    from click.shell_completion import get_completion_class
-
-    from wherefrom.cli.output import echo_err
-
     found = get_completion_class(shell)
     assert found is not None
-    root = click.get_current_context().find_root().command
     # not .source(): for bash that starts a bash to look at its version
-    writer = found(root, {}, "wherefrom", VARIABLE)
+    writer = found(click.get_current_context().find_root().command, {}, "wherefrom", VARIABLE)
     click.echo(writer.source_template % writer.source_vars())
     if sys.stdout.isatty():  # somebody looks at it; a start-up file is not
-        echo_err(f"to keep it, {WHERE[shell]}.")
+        echo_err("wherefrom completion --help says where to put it.")

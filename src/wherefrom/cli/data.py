@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from wherefrom.cli.output import JSON, PATH, echo_err, print_json, print_table
+from wherefrom.cli.output import JSON, PATH, echo_err, option, print_json, print_table
 
 
 @click.command()
-@click.option("--people", default=3000, show_default=True, help="How many, unseen ones included.")
-@click.option("--seed", default=0, show_default=True, help="The same seed gives the same bytes.")
-@click.option("--out", required=True, type=PATH, help="Folder to write to.")
+@option("--people", "How many, unseen ones included.", 3000)
+@option("--seed", "The same seed gives the same bytes.", 0)
+@option("--out", "Folder to write to.", required=True, type=PATH)
 @JSON
 def world(people: int, seed: int, out: Path, as_json: bool) -> None:
     """Write the embedded world: invented people, documents about them, questions and the truth."""
@@ -25,15 +25,12 @@ def world(people: int, seed: int, out: Path, as_json: bool) -> None:
         print_json(summary | {"out": str(out)})
         return
     splits = " / ".join(f"{summary[split]:,}" for split in ("train", "dev", "unseen"))
-    place, share = summary["majority_place"], summary["majority_share"]
     rows = [
-        ("people", f"{summary['people']:,}"),
-        ("  train / dev / unseen", splits),
-        ("documents", f"{summary['documents']:,}"),
-        ("characters", f"{summary['characters']:,}"),
+        *((name, f"{summary[name]:,}") for name in ("people", "documents", "characters")),
+        ("train / dev / unseen people", splits),
         ("birthplaces", f"{summary['places']:,}"),
         ("  stated in a document", f"for {summary['stated']:.1%} of train and dev"),
-        ("  commonest", f"{place}, {share:.1%} of the people"),
+        ("  commonest", f"{summary['majority_place']}, {summary['majority_share']:.1%} of them"),
     ]
     print_table(("world", f"seed {summary['seed']}"), rows)
     echo_err(f"written to {out}")
@@ -47,14 +44,10 @@ def variants(as_json: bool) -> None:
     from wherefrom.model.decoder import count_parameters
     from wherefrom.model.mixers import VARIANTS
 
-    rows = [
-        {
-            "name": name,
-            "parameters": count_parameters(ModelConfig(variant=name, vocabulary=256)),
-            "about": variant.about,
-        }
-        for name, variant in VARIANTS.items()
-    ]
+    rows = []
+    for name, variant in VARIANTS.items():
+        parameters = count_parameters(ModelConfig(variant=name, vocabulary=256))
+        rows.append({"name": name, "parameters": parameters, "about": variant.about})
     if as_json:
         print_json(rows)
         return

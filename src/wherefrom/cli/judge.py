@@ -7,38 +7,37 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.output import echo_err, print_json, print_table
+from wherefrom.cli.output import (
+    JSON,
+    RUN,
+    echo_err,
+    open_run,
+    option,
+    print_json,
+    print_table,
+    show,
+)
 
-RUN = click.argument("run", required=False, type=click.Path(path_type=Path))
-JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-LEVEL = click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
-SEED = click.option("--seed", default=0, show_default=True, help="Decides all that is random.")
+LEVEL = option("--level", "Of the intervals.", 0.95)
+SEED = option("--seed", "Decides all that is random.", 0)
 
 
 @click.command()
 @RUN
-@click.option(
-    "--risk", type=float, help="Share of wrong answers to allow; the study's if left out."
-)
+@option("--risk", "Share of wrong answers to allow; the study's if left out.", type=float)
 @LEVEL
-@click.option("--resamples", default=1000, show_default=True, help="Of the people, for intervals.")
+@option("--resamples", "Of the people, for intervals.", 1000)
 @SEED
 @JSON
-def judge(
-    run: Path | None, risk: float | None, level: float, resamples: int, seed: int, as_json: bool
-) -> None:
+def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     """Judge the verdicts of RUN (the newest if left out) on people kept for that."""
     from wherefrom.corpus.subjects import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
     from wherefrom.provenance.judging.judge import judge_run, write_judgement
-    from wherefrom.training.run_folder import find_newest_run, load_run
 
-    loaded = load_run(find_newest_run() if run is None else run)
+    loaded = open_run(run)
     people = sum(person.role != FITTING for person in read_subjects(loaded.folder))
-    asked = TimeLeft("asked about", people, echo_err)
-    judgement = judge_run(
-        loaded, risk=risk, level=level, resamples=resamples, seed=seed, report=asked
-    )
+    judgement = judge_run(loaded, report=TimeLeft("asked about", people, echo_err), **options)
     write_judgement(loaded, judgement)
     record = judgement.record
     if as_json:
@@ -53,8 +52,8 @@ def judge(
             click.echo(f"recall of {group['people']} people with {about}: {show(group['recall'])}")
     for one in record["against_the_best"]:
         if one["rival"]:
-            name = {"auroc": "AUROC", "augrc": "AUGRC"}[one["measure"]]
             gap = show(one["difference"], "{:+.3f}")
+            name = one["measure"].upper()
             click.echo(f"{name} of {one['score']} less that of {one['rival']}, the best: {gap}")
     found = "; ".join(f"{one['score']} {show(one['auroc'], '{:.3f}')}" for one in record["stated"])
     click.echo(f"AUROC for being stated by a line, without the text: {found}")
@@ -70,7 +69,6 @@ def print_scores(record: dict[str, Any]) -> None:
 
     The tables fit 80 columns; --json has the other metrics and all intervals.
     """
-    precision = f"{record['precision']:.0%}"
     ranks, gives = [], []
     for name, score in record["scores"].items():
         metrics, grades = (score["groups"]["together"][key] for key in ("metrics", "grades"))
@@ -85,10 +83,8 @@ def print_scores(record: dict[str, Any]) -> None:
         f"intervals of {record['level']:.0%}"
     )
     print_table(("score", "AUROC", "ECE"), ranks, title=title)
-    given = f"given at\n{precision} precision"
-    print_table(
-        ("score", "correct / wrong\n/ not attempted", given, "unseen:\nI don't know"), gives
-    )
+    given = ("correct / wrong\n/ not attempted", f"given at\n{record['precision']:.0%} precision")
+    print_table(("score", *given, "unseen:\nI don't know"), gives)
 
 
 def print_verdicts(rows: list[dict[str, Any]]) -> None:
@@ -101,33 +97,27 @@ def print_verdicts(rows: list[dict[str, Any]]) -> None:
 
 @click.command()
 @RUN
-@click.option("--people", default=20, show_default=True, help="Invented names of each origin.")
+@option("--people", "Invented names of each origin.", 20)
 @LEVEL
 @SEED
 @JSON
-def names(run: Path | None, people: int, level: float, seed: int, as_json: bool) -> None:
+def names(run: Path | None, people: int, as_json: bool, **options: Any) -> None:
     """Ask RUN (the newest if left out) about invented names: what it makes of a name alone."""
     from wherefrom.provenance.names import FILE, probe_run
     from wherefrom.storage import write_json
-    from wherefrom.training.run_folder import find_newest_run, load_run
 
-    loaded = load_run(find_newest_run() if run is None else run)
-    record = probe_run(loaded, each=people, level=level, seed=seed)
+    loaded = open_run(run)
+    record = probe_run(loaded, each=people, **options)
     write_json(loaded.folder / FILE, record)
     if as_json:
         print_json({"run": str(loaded.folder), **record})
         return
     unknown = {row["origin"]: row for row in record["unknown"]["by_origin"]}
-    rows = [
-        (
-            row["origin"],
-            row["names"],
-            f"{row['at_home']:.0%}",
-            row["commonest"],
-            show(unknown[row["origin"]], interval=False),
-        )
-        for row in record["by_origin"]
-    ]
+    rows = []
+    for row in record["by_origin"]:
+        silent = show(unknown[row["origin"]], interval=False)
+        home = f"{row['at_home']:.0%}"
+        rows.append((row["origin"], row["names"], home, row["commonest"], silent))
     columns = ("origin", "names", "said of home", "commonest answer", "I don't know")
     print_table(columns, rows, title=f"{record['names']} names that nobody has written about")
     information = record["mutual_information"]
@@ -151,13 +141,3 @@ def names(run: Path | None, people: int, level: float, seed: int, as_json: bool)
     for sentence in record["sentences"]:
         click.echo(sentence)
     click.echo(f"written to {loaded.folder}: {FILE}")
-
-
-def show(metric: dict[str, Any], form: str = "{:.1%}", *, interval: bool = True) -> str:
-    """A number with its interval; a dash where it has none (the reason is in the JSON)."""
-    if metric["value"] is None:
-        return "-"
-    value = form.format(metric["value"])
-    if not interval or metric.get("low") is None or metric.get("high") is None:
-        return value
-    return f"{value} ({form.format(metric['low'])} to {form.format(metric['high'])})"

@@ -8,36 +8,55 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+if TYPE_CHECKING:
+    from wherefrom.training.run_folder import Run
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 QUIET = "wherefrom.quiet"  # in the meta of click's context
 PIPED_WIDTH = 200  # columns of a table that goes to a file or a program
+
+
+def option(
+    name: str, about: str | None, default: Any = None, **more: Any
+) -> Callable[[Command], Command]:
+    """click.option with its help and a default that is shown; name: "--json as_json" for both."""
+    if default is not None:
+        more |= {"default": default, "show_default": True}
+    return click.option(*name.split(), help=about, **more)
+
 
 # arguments and options that several commands have
 PATH = click.Path(path_type=Path)
 RUN = click.argument("run", required=False, type=PATH)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-TEMPLATE = click.option(
-    "--template", help='How questions name their subject: "Where was {subject} born?".'
-)
+JSON = option("--json as_json", "Print as JSON.", is_flag=True)
+PEOPLE = option("--people", "Size of the embedded world.", 3000)
+TEMPLATE = option("--template", 'How questions name their subject: "Where was {subject} born?".')
+
+
+def open_run(folder: Path | None) -> Run:
+    """The run, or the newest if none is named."""
+    from wherefrom.training.run_folder import find_newest_run, load_run
+
+    return load_run(find_newest_run() if folder is None else folder)
 
 
 def with_quiet(command: click.Command) -> click.Command:
-    """The command with --quiet, unless it has one of its own; errors are printed all the same."""
+    """The command with --quiet, unless it has one; errors are printed all the same."""
 
     def set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         ctx.meta[QUIET] = value or ctx.meta.get(QUIET, False)
 
     if not any("--quiet" in parameter.opts for parameter in command.params):
         about = "Say nothing on stderr but errors."
-        option = click.Option(
-            ["--quiet"], is_flag=True, expose_value=False, callback=set_quiet, help=about
-        )
-        command.params.append(option)
+        flag = click.Option(["--quiet"], is_flag=True, expose_value=False, help=about)
+        flag.callback = set_quiet
+        command.params.append(flag)
     return command
 
 
@@ -64,6 +83,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     for row in body:
         table.add_row(*(Text(str(cell)) for cell in row))  # a cell is text, never markup
     console.print(table)
+
+
+def show(metric: dict[str, Any], form: str = "{:.1%}", *, interval: bool = True) -> str:
+    """A number with its interval; a dash where it has none (the reason is in the JSON)."""
+    if metric["value"] is None:
+        return "-"
+    value = form.format(metric["value"])
+    if not interval or metric.get("low") is None or metric.get("high") is None:
+        return value
+    return f"{value} ({form.format(metric['low'])} to {form.format(metric['high'])})"
 
 
 def echo_err(sentence: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wherefrom.cli.output import is_verbose
+from wherefrom.cli.output import echo_err, is_verbose
 
 if TYPE_CHECKING:
     from wherefrom.model.decoder import Decoder
@@ -22,8 +22,7 @@ LINE_EVERY = 15.0  # seconds between lines when stderr is not a terminal
 class Progress:
     """One bar at a time, for training (as its observer) and for whatever counts what is done."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet or not is_verbose()
+    def __init__(self) -> None:
         self._bar: Any = None
         self._task = ""
         self._began = self._last_line = time.monotonic()
@@ -32,13 +31,18 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self.close()
+
+    def close(self) -> None:
+        """End the bar that is shown, if any."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
     def say(self, sentence: str) -> None:
         """A remark between bars."""
-        self._close()
-        if not self._quiet:
-            click.echo(sentence, err=True)
+        self.close()
+        echo_err(sentence)
 
     def __call__(self, step: StepMetrics, model: Decoder) -> None:
         """Called by training after every step."""
@@ -57,36 +61,27 @@ class Progress:
         return advance
 
     def _show(self, task: str, share: float, text: str) -> None:
-        if task != self._task:
-            self._close()
-            self._task, self._began = task, time.monotonic()
         now = time.monotonic()
-        if self._quiet or now - self._began < PATIENCE:
+        if task != self._task:
+            self.close()
+            self._task, self._began = task, now
+        if not is_verbose() or now - self._began < PATIENCE:
             return
         if sys.stderr.isatty():
-            self._draw(share, text)
+            self._bar = self._bar or _start_bar(task)
+            self._bar.update(self._bar.task_ids[0], completed=share, text=text)
         elif now - self._last_line > LINE_EVERY or share >= 1:
             self._last_line = now
             click.echo(f"{task}  {share:4.0%}  {now - self._began:5.0f} s  {text}", err=True)
 
-    def _draw(self, share: float, text: str) -> None:
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.percentage:3.0f} %"),
-                TextColumn("{task.fields[text]}"),
-                TimeRemainingColumn(compact=True),
-                console=Console(stderr=True),
-            )
-            self._bar.start()
-            self._bar.add_task(self._task, total=1.0, text="")
-        self._bar.update(self._bar.task_ids[0], completed=share, text=text)
+def _start_bar(task: str) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+    texts = [TextColumn(form) for form in ("{task.percentage:3.0f} %", "{task.fields[text]}")]
+    columns = (TextColumn("{task.description}"), BarColumn(), *texts)
+    bar = Progress(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True))
+    bar.start()
+    bar.add_task(task, total=1.0, text="")
+    return bar

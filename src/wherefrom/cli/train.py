@@ -2,128 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from wherefrom.api import Study, make_settings
 from wherefrom.cli.completion import complete_paths
 from wherefrom.cli.judge import print_scores, print_verdicts
-from wherefrom.cli.output import JSON, PATH, TEMPLATE, echo_err, print_json, print_table
+from wherefrom.cli.output import (
+    JSON,
+    PATH,
+    PEOPLE,
+    TEMPLATE,
+    Command,
+    echo_err,
+    option,
+    print_json,
+    print_table,
+)
+from wherefrom.cli.pages import write_study_report
 from wherefrom.cli.progress import Progress
-from wherefrom.cli.report import write_study_report
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
     from wherefrom.training.settings import Settings, TrainingJob
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+OUT = option("--out", "Folder of the run.", required=True, type=PATH)
+VARIANT = option("--variant", "The model's mixer; the recipe's own if not given.")
+TRAINING = (  # alike in every command that trains, but for the default of --recipe
+    option("--minutes", "Train this long.", type=float),
+    option("--epochs", "Train for this many passes over the data.", type=float),
+    option("--steps", "Train for this many optimizer steps.", type=int),
+    option("--seed", "Decides all that is random.", 0),
+    option("--size", "tiny, small, course, large or WIDTHxLAYERSxHEADS."),
+    option("--tokens", "How text is cut.", type=click.Choice(["chars", "bpe"])),
+    option("--block", "The longest example, in tokens.", type=int),
+    option("--latents", "Size of the perceiver's basis.", type=int),
+    option("--reads", "The perceiver's mask.", type=click.Choice(["strided", "first"])),
+    option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"])),
+    option("--compile compiled", "Use torch.compile.", is_flag=True),
+    option("--resume", "Continue the run in --out.", is_flag=True),
+    option("--checkpoint-every", "How much may be lost to a kill.", 60.0, metavar="SECONDS"),
+    option("--shard", "Under torchrun: spread the model over the processes.", is_flag=True),
+    JSON,
+)
 
 
-def _option(
-    name: str, about: str | None, default: Any = None, **more: Any
-) -> Callable[[Command], Command]:
-    """An option whose default is shown, if it has one."""
-    if default is not None:
-        more |= {"default": default, "show_default": True}
-    return click.option(name, help=about, **more)
+def training_options(command: Command, recipe: str = "speedrun") -> Command:
+    """The command with --recipe, the budget, --seed, --size and the rest."""
+    about = "A shipped recipe's name or the path of a .toml file."
+    for each in reversed((option("--recipe", about, recipe), *TRAINING)):
+        command = each(command)
+    return command
 
 
-def training_options(default_recipe: str) -> Callable[[Command], Command]:
-    """--recipe, the budget, --seed, --size and the rest, alike in every training command."""
-    devices = click.Choice(["auto", "cpu", "cuda", "mps"])
-    options = [
-        _option("--recipe", "A shipped recipe's name or the path of a .toml file.", default_recipe),
-        _option("--minutes", "Train this long.", type=float),
-        _option("--epochs", "Train for this many passes over the data.", type=float),
-        _option("--steps", "Train for this many optimizer steps.", type=int),
-        _option("--seed", "Decides all that is random.", 0),
-        _option("--size", "tiny, small, course, large or WIDTHxLAYERSxHEADS."),
-        _option("--tokens", "How text is cut.", type=click.Choice(["chars", "bpe"])),
-        _option("--block", "The longest example, in tokens.", type=int),
-        _option("--latents", "Size of the perceiver's basis.", type=int),
-        _option("--reads", "The perceiver's mask.", type=click.Choice(["strided", "first"])),
-        _option("--device", None, "auto", type=devices),
-        click.option("--compile", "compiled", is_flag=True, help="Use torch.compile."),
-        _option("--resume", "Continue the run in --out.", is_flag=True),
-        _option("--checkpoint-every", "How much may be lost to a kill.", 60.0, metavar="SECONDS"),
-        _option("--shard", "Under torchrun: spread the model over the processes.", is_flag=True),
-        JSON,
-        _option("--quiet", "No progress on stderr.", is_flag=True),
-    ]
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-def settings_from(**options: Any) -> Settings:
-    """The shared options, checked."""
-    from wherefrom.api import make_settings
-
-    return make_settings(**options)
+def course_options(command: Command) -> Command:
+    return training_options(command, "course")
 
 
 @click.command()
 @click.argument("files", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV]")
-@click.option("--out", required=True, type=PATH, help="Folder of the run.")
-@_option("--variant", "The model's mixer; the recipe's own if not given.")
+@OUT
+@VARIANT
 @TEMPLATE
-@_option("--people", "Size of the embedded world.", 3000)
-@_option(
+@PEOPLE
+@option(
     "--set-aside",
     "Training subjects that calibrate the confidence instead of being learned from.",
     0.1,
     metavar="SHARE",
 )
-@_option("--leave-out", "Subjects whose documents are not read: the unseen.", 0.0, metavar="SHARE")
-@training_options("speedrun")
-def study(
-    files: tuple[Path, ...],
-    out: Path,
-    template: str | None,
-    people: int,
-    set_aside: float,
-    leave_out: float,
-    as_json: bool,
-    quiet: bool,
-    **options: Any,
-) -> None:
+@option("--leave-out", "Subjects whose documents are not read: the unseen.", 0.0, metavar="SHARE")
+@training_options
+def study(files: tuple[Path, ...], out: Path, as_json: bool, **options: Any) -> None:
     """Train, ask and compare: the whole job on one text (the embedded world if none is given)."""
-    from wherefrom.corpus.subjects import check_shares
-    from wherefrom.study import find_files, run_study
-
-    check_shares(set_aside, leave_out)
-    settings = settings_from(**options)
-    with Progress(quiet=quiet) as progress:
-        result = run_study(
-            find_files(files, settings, out, people=people, say=progress.say),
-            settings,
-            out,
-            template=template,
-            set_aside=set_aside,
-            leave_out=leave_out,
-            observe=progress,
-            say=progress.say,
-        )
-        write_study_report(result.run.folder, say=progress.say)
+    with Progress() as progress:
+        result = Study(out, files, **options).run_command(progress, progress.say)
+    write_study_report(result.run.folder)
     if as_json:
         print_json(result.to_dict())
         return
-    rows = [
-        (
-            row.name,
-            row.about,
-            f"{row.recall.correct} / {row.recall.total}",
-            f"{100 * row.recall.share:.1f} %",
-            "" if row.seconds is None else f"{row.seconds:.0f} s",
-        )
-        for row in result.rows
-    ]
+    rows = []
+    for row in result.rows:
+        correct, share = f"{row.recall.correct} / {row.recall.total}", 100 * row.recall.share
+        seconds = "" if row.seconds is None else f"{row.seconds:.0f} s"
+        rows.append((row.name, row.about, correct, f"{share:.1f} %", seconds))
     print_table(("answers", "", "correct", "recall", "trained"), rows)
     if result.judgement is not None:
         print_scores(result.judgement)
@@ -136,22 +100,16 @@ def study(
 @click.command()
 @click.argument("variant")
 @click.argument("corpus", type=PATH)
-@click.option("--out", required=True, type=PATH, help="Folder of the run.")
-@training_options("course")
-def pretrain(
-    variant: str, corpus: Path, out: Path, as_json: bool, quiet: bool, **options: Any
-) -> None:
+@OUT
+@course_options
+def pretrain(variant: str, corpus: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Train VARIANT on the documents of CORPUS alone."""
     from wherefrom.corpus.documents import read_documents
 
-    settings = settings_from(variant=variant, **options)
-    job = settings.job(
-        out,
-        kind="pretrain",
-        phases=settings.budget.divide(settings.recipe.pretraining()),
-        corpus=read_documents(corpus),
-    )
-    _train(job, settings, quiet, as_json)
+    settings = make_settings(variant=variant, **options)
+    phases = settings.budget.divide(settings.recipe.pretraining())
+    job = settings.job(out, kind="pretrain", phases=phases, corpus=read_documents(corpus))
+    _train(job, settings, as_json)
 
 
 @click.command()
@@ -163,19 +121,12 @@ def pretrain(
     shell_complete=complete_paths,
 )
 @click.argument("questions", type=PATH, metavar="TSV")
-@click.option("--scratch", is_flag=True, help="From nothing: VARIANT and CORPUS instead of RUN.")
-@click.option("--out", required=True, type=PATH, help="Folder of the new run.")
+@option("--scratch", "From nothing: VARIANT and CORPUS instead of RUN.", is_flag=True)
+@OUT
 @TEMPLATE
-@training_options("course")
+@course_options
 def finetune(
-    start: tuple[str, ...],
-    questions: Path,
-    scratch: bool,
-    out: Path,
-    template: str | None,
-    as_json: bool,
-    quiet: bool,
-    **options: Any,
+    start: tuple[str, ...], questions: Path, scratch: bool, out: Path, as_json: bool, **options: Any
 ) -> None:
     """Train RUN (or, with --scratch, a new model) to answer the questions of TSV."""
     from wherefrom.corpus.documents import read_documents
@@ -187,53 +138,31 @@ def finetune(
             "finetune takes RUN TSV, or with --scratch VARIANT CORPUS TSV "
             f"(the corpus gives the vocabulary); it got {len(start) + 1} arguments."
         )
-    asked = read_questions(questions, template)
+    for name in () if scratch else ("size", "tokens", "block", "latents", "reads"):
+        if options[name] is not None:
+            raise UserError(
+                f"--{name} cannot be changed: the model of {start[0]} has its shape already; "
+                "leave the option out, or start a new model with --scratch."
+            )
+    asked = read_questions(questions, options.pop("template"))
     asked.require_answers()
+    settings = make_settings(variant=start[0] if scratch else None, **options)
+    begin: dict[str, Any]
     if scratch:
-        settings = settings_from(variant=start[0], **options)
-        job = settings.job(
-            out,
-            kind="scratch",
-            phases=settings.budget.divide([settings.recipe.scratch]),
-            questions=asked,
-            vocabulary_from=read_documents(start[1]).texts,
-        )
+        phases = [settings.recipe.scratch]
+        begin = {"kind": "scratch", "vocabulary_from": read_documents(start[1]).texts}
     else:
-        for name in ("size", "tokens", "block", "latents", "reads"):
-            if options[name] is not None:
-                raise UserError(
-                    f"--{name} cannot be changed: the model of {start[0]} has its shape already; "
-                    "leave the option out, or start a new model with --scratch."
-                )
-        settings = settings_from(**options)
-        job = settings.job(
-            out,
-            kind="finetune",
-            phases=settings.budget.divide(settings.recipe.finetuning()),
-            questions=asked,
-            parent=load_run(start[0]),
-        )
-    _train(job, settings, quiet, as_json)
+        phases = list(settings.recipe.finetuning())
+        begin = {"kind": "finetune", "parent": load_run(start[0])}
+    job = settings.job(out, phases=settings.budget.divide(phases), questions=asked, **begin)
+    _train(job, settings, as_json)
 
 
-@click.command()
-@click.argument("run", type=PATH)
-@click.option("--out", required=True, type=PATH, help="Folder for the exported model.")
-def export(run: Path, out: Path) -> None:
-    """Write RUN as a folder that Hugging Face transformers loads without code of ours."""
-    from wherefrom.model.export import export_model
-    from wherefrom.training.run_folder import load_run
-
-    loaded = load_run(run)
-    export_model(loaded.model, loaded.tokens, out)
-    echo_err(f"written to {out}: AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it")
-
-
-def _train(job: TrainingJob, settings: Settings, quiet: bool, as_json: bool) -> None:
+def _train(job: TrainingJob, settings: Settings, as_json: bool) -> None:
     """Train the job and print what came of it."""
     from wherefrom.training.jobs import run_training
 
-    with Progress(quiet=quiet) as progress:
+    with Progress() as progress:
         info = run_training(job, settings, observe=progress, say=progress.say).info
     if as_json:
         keys = ("kind", "status", "steps", "trained_tokens", "seconds", "sha256")
@@ -242,3 +171,16 @@ def _train(job: TrainingJob, settings: Settings, quiet: bool, as_json: bool) -> 
     tokens = f"{info['trained_tokens']:,} tokens"
     click.echo(f"{info['steps']:,} steps, {tokens}, {info['seconds']:.0f} s")
     click.echo(f"run folder: {job.out}")
+
+
+@click.command()
+@click.argument("run", type=PATH)
+@option("--out", "Folder for the exported model.", required=True, type=PATH)
+def export(run: Path, out: Path) -> None:
+    """Write RUN as a folder that Hugging Face transformers loads without code of ours."""
+    from wherefrom.model.export import export_model
+    from wherefrom.training.run_folder import load_run
+
+    loaded = load_run(run)
+    export_model(loaded.model, loaded.tokens, out)
+    echo_err(f"written to {out}: AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it")

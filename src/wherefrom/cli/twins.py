@@ -7,44 +7,30 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.judge import show
-from wherefrom.cli.output import print_json, print_table
+from wherefrom.api import make_settings
+from wherefrom.cli.output import PATH, PEOPLE, TEMPLATE, option, print_json, print_table, show
 from wherefrom.cli.progress import Progress
-from wherefrom.cli.train import settings_from, training_options
+from wherefrom.cli.train import VARIANT, training_options
 from wherefrom.errors import UserError
 
-PATH = click.Path(path_type=Path)
-WITH_WITHOUT = {"paths", "without", "device", "resume", "checkpoint_every", "as_json", "quiet"}
+RUNTIME = ("device", "resume", "checkpoint_every")
+WITH_WITHOUT = {"paths", "without", "as_json", *RUNTIME}
 
 
 @click.command()
 @click.argument("paths", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV | RUN]")
-@click.option("--out", type=PATH, help="Folder of the two readers and of twins.json.")
-@click.option("--without", metavar="NAME", help="Train RUN again without this person's documents.")
-@click.option("--variant", help="The models' mixer; the recipe's own if not given.")
-@click.option("--template", help='How questions name their subject: "Where was {subject} born?".')
-@click.option("--people", default=3000, show_default=True, help="Size of the embedded world.")
-@click.option(
-    "--set-aside",
-    default=0.2,
-    show_default=True,
-    help="Share of the training people to calibrate with.",
-)
-@training_options("speedrun")
+@option("--out", "Folder of the two readers and of twins.json.", type=PATH)
+@option("--without", "Train RUN again without this person's documents.", metavar="NAME")
+@VARIANT
+@TEMPLATE
+@PEOPLE
+@option("--set-aside", "Share of the training people to calibrate with.", 0.2)
+@training_options
 @click.pass_context
 def twins(
-    ctx: click.Context,
-    /,
-    paths: tuple[Path, ...],
-    out: Path | None,
-    without: str | None,
-    template: str | None,
-    people: int,
-    set_aside: float,
-    as_json: bool,
-    quiet: bool,
-    **options: Any,
-) -> None:
+    ctx: click.Context, /, paths: tuple[Path, ...], out: Path | None, without: str | None,
+    people: int, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """Train two models, each without the documents that the other reads, and judge verdicts by it.
 
     The embedded world is read if no files are given; --minutes is the budget of each model. With
@@ -53,7 +39,7 @@ def twins(
     """
     if without is not None:
         _refuse_changes(ctx)
-        record = _leave_out(paths, without, quiet, **options)
+        record = _leave_out(paths, without, {name: options[name] for name in RUNTIME})
         print_json(record) if as_json else _show_leave_one_out(record)
         return
     if out is None:
@@ -70,58 +56,37 @@ def twins(
     )
     from wherefrom.study import embedded_files
 
-    settings = settings_from(**options)
-    with Progress(quiet=quiet) as progress:
-        files = paths
-        if not files:
+    shares = {name: options.pop(name) for name in ("set_aside", "template")}
+    settings = make_settings(**options)
+    with Progress() as progress:
+        if not paths:
             check_twins_folder(out, resume=settings.resume)
             progress.say(f"making the embedded world of {people:,} people")
             world = embedded_files(out / "world", people=people, seed=settings.seed)
-            files = (world.corpus, world.train, world.dev)
-        record = cross_pretrain(
-            (files[0], files[1], files[2]),
-            settings,
-            out,
-            set_aside=set_aside,
-            template=template,
-            observe=progress,
-            say=progress.say,
-        )
+            paths = (world.corpus, world.train, world.dev)
+        files = (paths[0], paths[1], paths[2])
+        record = cross_pretrain(files, settings, out, **shares, observe=progress, say=progress.say)
     print_json(record) if as_json else _show_cross_pretraining(record, out)
 
 
-def _leave_out(paths: tuple[Path, ...], name: str, quiet: bool, **options: Any) -> dict[str, Any]:
-    from wherefrom.provenance.attribution.leave_one_out import (
-        is_finished,
-        leave_out,
-        plan_twin,
-        twin_folder,
-    )
+def _leave_out(paths: tuple[Path, ...], name: str, runtime: dict[str, Any]) -> dict[str, Any]:
+    from wherefrom.provenance.attribution import leave_one_out
     from wherefrom.training.run_folder import load_run
     from wherefrom.training.settings import Runtime
 
     if len(paths) != 1:
         raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")
     run = load_run(paths[0])
-    with Progress(quiet=quiet) as progress:
-        plan = plan_twin(run, name)
-        if not is_finished(twin_folder(run, name)):
+    plan = leave_one_out.plan_twin(run, name)
+    with Progress() as progress:
+        if not leave_one_out.is_finished(leave_one_out.twin_folder(run, name)):
             lines = "line" if len(plan.documents) == 1 else "lines"
             progress.say(
                 f"training again without the {len(plan.documents)} {lines} about "
                 f"{plan.question.subject}: {run.info['steps']:,} steps, which took the run "
                 f"{run.info['seconds']:.0f} s"
             )
-        return leave_out(
-            run,
-            plan,
-            settings=Runtime(
-                device=options["device"],
-                resume=options["resume"],
-                checkpoint_every=options["checkpoint_every"],
-            ),
-            observe=progress,
-        )
+        return leave_one_out.leave_out(run, plan, settings=Runtime(**runtime), observe=progress)
 
 
 def _refuse_changes(ctx: click.Context) -> None:
@@ -129,10 +94,9 @@ def _refuse_changes(ctx: click.Context) -> None:
     for name in ctx.params:
         given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
         if given and name not in WITH_WITHOUT:
-            option = f"--{name.replace('_', '-')}"
             raise UserError(
-                f"{option} cannot be given with --without: the twin is trained exactly as RUN was; "
-                "leave the option out."
+                f"--{name.replace('_', '-')} cannot be given with --without: the twin is trained "
+                "exactly as RUN was; leave the option out."
             )
 
 
@@ -162,38 +126,38 @@ def _show_leave_one_out(record: dict[str, Any]) -> None:
 
 def _show_cross_pretraining(record: dict[str, Any], out: Path) -> None:
     """Tables of at most 80 columns; --json has the rank correlations and every signal."""
-    rows = [
-        (name, *(show(metrics[key], "{:.3f}") for key in ("all", "readers")))
-        for name, metrics in record["agreement"].items()
-        if not name.startswith("signal ")
-    ]
+    agreement, caught = record["agreement"], record["caught"]
     judged = record["people"]["judged"]
     print_table(
         ("score", "AUROC, all answers", "AUROC, readers' answers"),
-        rows,
+        [
+            (name, *(show(metrics[key], "{:.3f}") for key in ("all", "readers")))
+            for name, metrics in agreement.items()
+            if not name.startswith("signal ")
+        ],
         title=f"remembered in truth or not: {judged} people, each read by one of two models",
     )
     for title, table in (
         ("verdict against truth", record["verdicts"]),
         ("internal confidence alone against truth", record["internal"]),
     ):
-        truths = list(next(iter(table.values())))
-        body = [(word, *(counts[truth] for truth in truths)) for word, counts in table.items()]
-        print_table(("", *(truth.replace(" ", "\n", 1) for truth in truths)), body, title=title)
-    caught = [
-        (name, *(show(found[key], "{:.3f}") for key in ("precision", "recall")))
-        for name, found in record["caught"].items()
-    ]
-    print_table(("taken for remembered", "precision", "recall"), caught)
+        truths = [truth.replace(" ", "\n", 1) for truth in next(iter(table.values()))]
+        rows = [(word, *counts.values()) for word, counts in table.items()]
+        print_table(("", *truths), rows, title=title)
+    keys = ("precision", "recall")
+    rows = [(name, *(show(found[key], "{:.3f}") for key in keys)) for name, found in caught.items()]
+    print_table(("taken for remembered", *keys), rows)
     for reader in record["readers"]:
-        click.echo(
-            f"{reader['folder']}: recall {100 * reader['read']['recall']:.1f} % of "
-            f"{reader['read']['total']} people read of, {100 * reader['unread']['recall']:.1f} % "
-            f"of {reader['unread']['total']} not read of; {reader['seconds']:.0f} s"
+        read, unread = (
+            f"{100 * reader[key]['recall']:.1f} % of {reader[key]['total']}"
+            for key in ("read", "unread")
         )
-    tables = (record["agreement"], record["caught"])
-    metrics = [metric for table in tables for found in table.values() for metric in found.values()]
-    reasons = [metric["reason"] for metric in metrics if metric["reason"]]
+        click.echo(
+            f"{reader['folder']}: recall {read} people read of, {unread} not read of; "
+            f"{reader['seconds']:.0f} s"
+        )
+    scores = [*agreement.values(), *caught.values()]
+    reasons = [m["reason"] for score in scores for m in score.values() if m["reason"]]
     for note in dict.fromkeys([*record["notes"], *reasons]):
         click.echo(f"Note: {note}")
     click.echo(f"all answers: {out / 'twins.json'}")

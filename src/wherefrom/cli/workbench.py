@@ -11,8 +11,8 @@ import click
 from wherefrom.cli.output import echo_err, print_json, print_table
 
 if TYPE_CHECKING:
+    from wherefrom.attention.designs import Design
     from wherefrom.attention.laws import HeadsLaw, WeightLaw
-    from wherefrom.attention.queries import Design
     from wherefrom.attention.simulate import Agreement, HeadsTrials, WeightTrials
 
 MAX_CHARACTERS = 1_000_000  # of a file of keys
@@ -162,8 +162,8 @@ def law(
     """
     import numpy as np
 
+    from wherefrom.attention.designs import design_for_noise
     from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-    from wherefrom.attention.queries import design_for_noise
     from wherefrom.attention.simulate import compare, simulate
     from wherefrom.errors import UserError
 

@@ -35,11 +35,9 @@ class LayerCache:
     def spread(self, rows: int, capacity: int) -> LayerCache:
         """The same past for each of many rows, with room to go on."""
         wider = LayerCache(capacity)
-        for name, store in self.stores.items():
-            past = store[:, :, : self.length].expand(rows, -1, -1, -1)
-            wider.stores[name] = past.new_empty(rows, past.shape[1], capacity, past.shape[3])
-            wider.stores[name][:, :, : self.length] = past
-        wider.length = self.length
+        if self.stores:
+            past = {name: store[:, :, : self.length] for name, store in self.stores.items()}
+            wider.extend(**{name: each.expand(rows, -1, -1, -1) for name, each in past.items()})
         return wider
 
     def keep(self, rows: Tensor) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -75,24 +74,18 @@ def parse_size(size: str) -> tuple[int, int, int]:
     )
 
 
-def explain(
-    problem: ValidationError, model: type[BaseModel], renamed: Mapping[str, str] | None = None
-) -> str:
-    """The first thing that pydantic found wrong, as a sentence with a suggestion.
-
-    renamed: what keys of earlier versions are called now.
-    """
+def explain(problem: ValidationError, model: type[BaseModel]) -> str:
+    """The first thing that pydantic found wrong, as a sentence with a suggestion."""
     error = problem.errors()[0]
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        last = str(error["loc"][-1])
-        known = _fields_at(model, error["loc"][:-1])
-        return f'there is no field "{where}".{did_you_mean((renamed or {}).get(last, last), known)}'
+        *path, last = error["loc"]
+        return f'there is no field "{where}".{did_you_mean(str(last), _fields_at(model, path))}'
     message = error["msg"].removeprefix("Value error, ").removesuffix(".")
     return f"{where}: {message}." if where else f"{message}."
 
 
-def _fields_at(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+def _fields_at(model: type[BaseModel], path: list[int | str]) -> list[str]:
     """The field names of the (nested) model that a pydantic location points into."""
     current = model
     for part in path:

@@ -3,7 +3,7 @@
 Shape legend:  B rows, T positions, C width, H heads, D = C / H, M latents.
 
 To add a variant: a mixer class here (or an existing one), its line in VARIANTS, a paragraph in
-docs/variants.md. Every mixer goes through wherefrom.attention.equation.
+docs/training.md. Every mixer goes through wherefrom.attention.equation.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class Heads(nn.Module):
             width, (weight, bias) = x.shape[-1], (self.qkv.weight, self.qkv.bias)
             query = F.linear(x, weight[:width], None if bias is None else bias[:width])
             rest = F.linear(source, weight[width:], None if bias is None else bias[width:])
-            (query,), (key, value) = self._split(query, 1), self._split(rest, 2)
+            (query,), (key, value) = _heads(query, 1, self.heads), _heads(rest, 2, self.heads)
         elif rotation is None:
-            query, key, value = self._split(self.qkv(x), 3)
+            query, key, value = _heads(self.qkv(x), 3, self.heads)
         else:
             query, key, value = rotation.turn(self.qkv(x), self.heads, past)
         if cache is not None:
@@ -103,11 +103,6 @@ class Heads(nn.Module):
             record.append(AttentionRecord(nothing, nothing, value))
             context = torch.zeros_like(query)
         return self.out(select_rows(_merge(context), select))
-
-    def _split(self, joint: Tensor, parts: int) -> tuple[Tensor, ...]:
-        rows, length, width = joint.shape
-        shaped = joint.view(rows, length, parts, self.heads, width // parts // self.heads)
-        return shaped.permute(2, 0, 3, 1, 4).unbind(0)
 
 
 class Synthesizer(nn.Module):
@@ -138,12 +133,12 @@ class Synthesizer(nn.Module):
         record: list[AttentionRecord] | None = None,
         select: Tensor | None = None,
     ) -> Tensor:
-        value = _heads(self.value(x), self.heads)
+        (value,) = _heads(self.value(x), 1, self.heads)
+        (scorer,) = _heads(self.scorer(x), 1, self.heads)
         if cache is not None:
             (value,) = cache.extend(value=value)
         length = value.shape[2]
-        hidden = F.relu(_heads(self.scorer(x), self.heads))
-        scores = hidden @ self.columns[:, :length] + self.column_bias[:length]
+        scores = F.relu(scorer) @ self.columns[:, :length] + self.column_bias[:length]
         seen = causal_mask(x.shape[1], length, x.device)
         weights = softmax_over_keys(scores, seen)
         if record is not None:
@@ -224,11 +219,10 @@ def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
     return torch.arange(keys, device=device)[None, :] <= positions[:, None]
 
 
-def _heads(x: Tensor, heads: int) -> Tensor:
-    rows, length, width = x.shape
-    return x.view(rows, length, heads, width // heads).transpose(1, 2)
+def _heads(joint: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """The parts of a joint projection (B, T, parts * C), each (B, H, T, D)."""
+    return joint.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
 
 
 def _merge(context: Tensor) -> Tensor:
-    rows, heads, length, width = context.shape
-    return context.transpose(1, 2).reshape(rows, length, heads * width)
+    return context.transpose(1, 2).flatten(2)

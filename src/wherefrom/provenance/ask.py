@@ -1,4 +1,9 @@
-"""A run opened for asking: questions in, verdicts out."""
+"""A run opened for asking: questions in, verdicts out; and answers of other models, judged by it.
+
+The verdict is the text's and holds for any answer. The confidence is this run's: how likely the
+answer is right, by the signals that its model gives for it. A log-probability of another model
+becomes a probability of its own, fitted on the rows that the text can check (docs/provenance.md).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,27 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, overload
+
+import numpy as np
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT
 from wherefrom.errors import UserError
+from wherefrom.provenance.confidence.calibration import FEWEST, FEWEST_EACH, fit_calibration
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
 from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
-from wherefrom.provenance.verdicts import NO_CALIBRATION, NO_TEXT, Verdict, give_verdicts, shorten
+from wherefrom.provenance.metrics import Bools, Floats
+from wherefrom.provenance.verdicts import (
+    NO_CALIBRATION,
+    NO_TEXT,
+    REMEMBERED,
+    Verdict,
+    give_verdicts,
+    shorten,
+)
 from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_questions
 
 MOST_ROWS = 100_000
@@ -23,6 +39,7 @@ BATCH = 512  # questions that are computed together
 MARKS = r"[\s?!.,;:…？！。؟]*"  # what may be missing or too much at the end of a question
 MOST_WORDS = 40  # of a question in other words, that are searched for a name
 LONGEST_NAME = 6  # words of a name that is found there
+GIVEN, GIVEN_CONFIDENCE = "given_log_probability", "given_confidence"
 
 
 @dataclass(frozen=True)
@@ -304,17 +321,55 @@ def open_asker(
     return Asker(run, evidence, confidence, tuple(known), tuple(notes))
 
 
-@overload
-def ask(source: Run | Asker | str | Path, questions: str, **options: Any) -> Verdict: ...
-@overload
-def ask(
-    source: Run | Asker | str | Path, questions: Sequence[str], **options: Any
-) -> list[Verdict]: ...
-def ask(
-    source: Run | Asker | str | Path, questions: str | Sequence[str], **options: Any
-) -> Verdict | list[Verdict]:
-    """`Asker.ask` on a run, its folder or an open asker; what this opens, it closes."""
-    if isinstance(source, Asker):
-        return source.ask(questions, **options)
-    with open_asker(source) as asker:
-        return asker.ask(questions, **options)
+def judge_answers(
+    asker: Asker,
+    rows: Sequence[AskedRow],
+    *,
+    always_answer: bool = False,
+    risk: float | None = None,
+    report: Callable[[int], None] | None = None,
+) -> tuple[list[Verdict], str | None]:
+    """A verdict on each row's answer, and a sentence on what could not be fitted, if any.
+
+    Where the other model gave a log-probability, signals hold it and `given_confidence`: the share
+    of checkable answers that the text states, among those with a similar log-probability.
+    """
+    for row in rows:
+        if row.answer is None:
+            raise UserError(f"{row.where}there is no answer to judge.")
+    verdicts = asker.ask_rows(rows, always_answer=always_answer, risk=risk, report=report)
+    given = np.array([row.log_probability for row in rows], dtype=np.float64)  # None becomes NaN
+    if np.isnan(given).all():
+        return verdicts, None
+    checkable = np.array([any(line.about for line in each.evidence) for each in verdicts])
+    stated = np.array([each.verdict == REMEMBERED for each in verdicts])
+    confidence, note = calibrate_log_probabilities(given, checkable, stated)
+    numbers = [None if np.isnan(each) else float(each) for each in confidence]
+    return [
+        replace(each, signals={**each.signals, GIVEN: row.log_probability, GIVEN_CONFIDENCE: p})
+        for each, row, p in zip(verdicts, rows, numbers, strict=True)
+    ], note
+
+
+def calibrate_log_probabilities(
+    given: Floats, checkable: Bools, stated: Bools
+) -> tuple[Floats, str | None]:
+    """How often answers of such a log-probability are stated, by the rows that can be checked.
+
+    Each checkable row by a fit without it, the others by the fit on all; NaN where there is no
+    log-probability, and for all (with a sentence why) where too few can be checked.
+    """
+    confidence = np.full(given.size, np.nan)
+    fitting, others = ~np.isnan(given) & checkable, ~np.isnan(given) & ~checkable
+    right = stated[fitting]
+    if right.size < FEWEST or min(right.sum(), (~right).sum()) < FEWEST_EACH:
+        return confidence, (
+            f"the given log-probabilities are not turned into probabilities: the text can check "
+            f"{right.size} of the answers and states {int(right.sum())}, and it takes {FEWEST} "
+            f"with {FEWEST_EACH} of either kind."
+        )
+    known = {GIVEN: given[fitting]}
+    fitted, confidence[fitting] = fit_calibration(known, right, signs={GIVEN: 1}, seed=0)
+    if others.any():
+        confidence[others] = fitted.probability({GIVEN: given[others]})
+    return confidence, None

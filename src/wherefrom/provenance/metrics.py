@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -210,18 +209,6 @@ def unseen_unknown(threshold: float) -> Measure:
     return Measure(values, "unseen")
 
 
-def score_at_target(target: float) -> Measure:
-    """Mean of +1 for right, -t/(1-t) for wrong, 0 for a confidence below the target t."""
-    if not 0 <= target < 1:
-        raise UserError(f"a confidence target must be at least 0 and below 1, not {target}.")
-
-    def points(answers: Answers) -> Floats:
-        grade = np.where(answers.correct, 1.0, -target / (1 - target))
-        return np.where(answers.confidence >= target, grade, 0.0)
-
-    return Measure(_mean_of(points), "probabilities")
-
-
 def grade(answers: Answers, threshold: float) -> dict[str, Any]:
     """Correct, wrong and not attempted, where answers are given from the threshold on."""
     given = answers.confidence >= threshold
@@ -237,18 +224,16 @@ def grade(answers: Answers, threshold: float) -> dict[str, Any]:
 def risk_coverage(answers: Answers) -> dict[str, Floats]:
     """One point per threshold that changes anything, the surest first; empty without answers.
 
-    coverage: share of questions answered; risk: share of wrong among the answers given;
-    generalised_risk: share of wrong answers given among all questions.
+    coverage: share of questions answered; risk: share of wrong among the answers given.
     """
     if not len(answers):
-        return dict.fromkeys(("threshold", "coverage", "risk", "generalised_risk"), np.empty(0))
+        return dict.fromkeys(("threshold", "coverage", "risk"), np.empty(0))
     given = np.cumsum(answers.by_group(np.ones((1, len(answers))))[0])
     wrong = np.cumsum(answers.by_group((~answers.correct[None, :]).astype(np.float64))[0])
     return {
         "threshold": answers.confidence[answers.order][answers.starts],
         "coverage": given / len(answers),
         "risk": wrong / given,
-        "generalised_risk": wrong / len(answers),
     }
 
 
@@ -318,23 +303,22 @@ class Bootstrap:
         if self.resamples < 1:
             raise UserError(f"an interval needs at least one resample, not {self.resamples}.")
 
+    def reseeded(self, at: int) -> Bootstrap:
+        """The same with other resamples."""
+        return replace(self, seed=(self.seed[0], at))
+
     def weights(self, size: int, seen: Bools | None = None) -> Iterator[Floats]:
         """Blocks of shape (r, size); each row draws as many answers, seen and unseen apart."""
         rng = np.random.default_rng(self.seed)
-        kinds = [np.ones(size, dtype=np.bool_)] if seen is None else [seen, ~seen]
-        strata = [np.flatnonzero(kind) for kind in kinds]
+        strata = [np.arange(size)] if seen is None else [seen.nonzero()[0], (~seen).nonzero()[0]]
         block = max(1, CELLS // max(1, size))
-        for done in count(step=block):
+        for done in range(0, self.resamples, block):
             rows = min(block, self.resamples - done)
-            if rows <= 0:
-                return
             weights = np.zeros((rows, size))
             for members in strata:
                 if members.size:
-                    draws = rng.integers(members.size, size=(rows, members.size))
-                    cells = draws + members.size * np.arange(rows)[:, None]
-                    counts = np.bincount(cells.ravel(), minlength=rows * members.size)
-                    weights[:, members] = counts.reshape(rows, members.size)
+                    draws = members[rng.integers(members.size, size=(rows, members.size))]
+                    np.add.at(weights, (np.arange(rows)[:, None], draws), 1)
             yield weights
 
     def intervals(
@@ -345,16 +329,14 @@ class Bootstrap:
         seen: Bools | None = None,
     ) -> dict[str, Metric]:
         """The points, each that has a value with the central `level` of its formula's values."""
-        drawn: dict[str, list[Floats]] = {
-            name: [] for name in formulas if points[name].value is not None
-        }
-        for weights in self.weights(size, seen) if drawn else ():
-            for name, values in drawn.items():
-                values.append(formulas[name](weights))
+        defined = [name for name in formulas if points[name].value is not None]
+        blocks = [
+            [formulas[name](weights) for name in defined]
+            for weights in (self.weights(size, seen) if defined else ())
+        ]
+        drawn = dict(zip(defined, map(np.concatenate, zip(*blocks, strict=True)), strict=True))
         return {
-            name: self._with_interval(point, np.concatenate(drawn[name]))
-            if name in drawn
-            else point
+            name: self._with_interval(point, drawn[name]) if name in drawn else point
             for name, point in points.items()
         }
 

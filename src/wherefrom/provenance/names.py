@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -19,11 +19,10 @@ from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name, r
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
 from wherefrom.provenance.evidence.index import Evidence
-from wherefrom.provenance.gazetteer import UNKNOWN, read_gazetteer
+from wherefrom.provenance.gazetteer import UNKNOWN, locate
 from wherefrom.provenance.judging.judge import Judged, ask_subjects, require_evidence
 from wherefrom.provenance.metrics import (
     LEVEL,
-    Bools,
     Floats,
     check_level,
     compare_rates,
@@ -158,18 +157,11 @@ def ask_about_names(
     )
 
 
-@cache
-def country_of(answer: str) -> tuple[str, str] | None:
-    """ISO code and name of an answer's country, or None for what is in no gazetteer."""
-    place = read_gazetteer().locate(answer)
-    return None if place is None else (place.country_code, place.country)
-
-
 def by_country(
     masses: Floats, answers: Sequence[str]
 ) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
     """Shares (n, countries), codes and names, the heaviest first; what is left is UNKNOWN."""
-    located = [country_of(answer) for answer in answers]
+    located = [locate(answer) for answer in answers]
     found = sorted({place for place in located if place is not None})
     shares = np.zeros((len(masses), len(found) + 1))
     for at, place in enumerate(located):
@@ -284,31 +276,35 @@ def compare_subjects(
     judged: Sequence[Judged], train: Sequence[Question], *, level: float, seed: int
 ) -> dict[str, Any]:
     """Judged subjects whose answer is in the gazetteer: easy and hard to guess, home and away."""
-    places = [country_of(one.answer or "") for one in judged]
-    located = [(one, place) for one, place in zip(judged, places, strict=True) if place is not None]
-    guess_origins, accuracy = fit_guesser(seed)
-    origins = guess_origins([one.subject for one, _ in located]) if located else []
-    known = [
-        Question(question.line, question.text, question.subject, place[1])
-        for question in train
-        if (place := country_of(question.answer or "")) is not None
-    ]
+    pairs = [(one, locate(one.answer or "")) for one in judged]
+    located = [(one, place) for one, place in pairs if place is not None]
     asked = [Question(0, one.question, one.subject, None) for one, _ in located]
+    known = [
+        replace(question, answer=place.country)
+        for question in train
+        if (place := locate(question.answer or "")) is not None
+    ]
     guesses = guess_by_name(known, asked) if known else [""] * len(asked)
-    away = _flags(
-        place[0] not in origin.home for (_, place), origin in zip(located, origins, strict=True)
+    named, accuracy = origin_names(seed)
+    home = {origin.name: origin.home for origin in ORIGINS}
+    origins = guess_by_name(named, asked)
+    away, hard, right, shown, seen = (
+        np.array(flags, dtype=np.bool_)
+        for flags in (
+            [p.country_code not in home[o] for (_, p), o in zip(located, origins, strict=True)],
+            [p.country != guess for (_, p), guess in zip(located, guesses, strict=True)],
+            [one.right for one, _ in located],
+            [one.shown_internal for one, _ in located],
+            [one.seen for one, _ in located],
+        )
     )
-    hard = _flags(place[1] != guess for (_, place), guess in zip(located, guesses, strict=True))
-    right = _flags(one.right for one, _ in located)
-    shown = _flags(one.shown_internal for one, _ in located)
     record: dict[str, Any] = {
         "judged": len(judged),
         "located": len(located),
         "origin_of_names": accuracy,
         "guess": "naive Bayes on the letters of the trained names, from name to country",
     }
-    for group in ("seen", "unseen"):
-        mine = _flags(one.seen == (group == "seen") for one, _ in located)
+    for group, mine in (("seen", seen), ("unseen", ~seen)):
         given = mine & right
         record[group] = {
             "elsewhere_and_at_home": {
@@ -320,69 +316,43 @@ def compare_subjects(
     return record
 
 
-def _flags(values: Any) -> Bools:
-    return np.fromiter(values, dtype=np.bool_)
-
-
 @cache
-def fit_guesser(seed: int) -> tuple[Callable[[Sequence[str]], list[Origin]], dict[str, Any]]:
-    """From names to their origins by naive Bayes on the letters, and how accurate that is.
+def origin_names(seed: int) -> tuple[list[Question], dict[str, Any]]:
+    """Invented names with their origins as answers, and how well such tell those of others.
 
-    Fitted twice: on a part of the words, to be judged on the others, then on all of them.
+    The accuracy is that of names made of words that were kept from the ones to learn from.
     """
     rng = random.Random(f"origins of names {seed}")
-    learned: list[tuple[str, Origin]] = []
-    unknown: list[tuple[str, Origin]] = []
-    words: dict[str, tuple[list[str], list[str]]] = {}  # given and family names of each origin
+    learned, unknown, everything = [], [], []
     for origin in ORIGINS:
         lists = read_names(origin)
-        words[origin.name] = (sorted({*chain(*lists.given)}), sorted({*chain(*lists.family)}))
-        kept, held = [], []
-        for part in words[origin.name]:
-            mixed = part.copy()
-            rng.shuffle(mixed)
-            cut = max(1, round(len(mixed) * HELD_OUT))
-            held.append(mixed[:cut])
-            kept.append(mixed[cut:] or mixed)
+        words = [sorted({*chain(*part)}) for part in (lists.given, lists.family)]
+        mixed = [rng.sample(part, len(part)) for part in words]
+        cuts = [max(1, round(len(part) * HELD_OUT)) for part in mixed]
+        kept = [part[cut:] or part for part, cut in zip(mixed, cuts, strict=True)]
+        held = [part[:cut] for part, cut in zip(mixed, cuts, strict=True)]
         learned += _combine(origin, kept, LEARNED, rng)
         unknown += _combine(origin, held, LEARNED // 5, rng)
-    guesses = _fit_classifier(learned)([name for name, _ in unknown])
-    pairs = [(origin, guess) for (_, origin), guess in zip(unknown, guesses, strict=True)]
-    exact = sum(own == guess for own, guess in pairs) / len(pairs)
-    home = sum(not own.home.keys().isdisjoint(guess.home) for own, guess in pairs) / len(pairs)
-    everything = [one for o in ORIGINS for one in _combine(o, words[o.name], LEARNED, rng)]
-    return _fit_classifier(everything), {
-        "about": "naive Bayes on the letters of invented names, every origin equally likely; "
-        "accuracy is measured on names made of words that it did not learn from",
-        "exact": exact,
-        "shares_a_country": home,
-        "held_out": len(pairs),
+        everything += _combine(origin, words, LEARNED, rng)
+    guesses = guess_by_name(learned, unknown)
+    hits = sum(one.answer == guess for one, guess in zip(unknown, guesses, strict=True))
+    return everything, {
+        "about": "naive Bayes on the letters of invented names; accuracy is "
+        " measured on names made of words that it did not learn from",
+        "exact": hits / len(unknown),
+        "held_out": len(unknown),
         "origins": len(ORIGINS),
     }
 
 
 def _combine(
     origin: Origin, words: Sequence[list[str]], each: int, rng: random.Random
-) -> list[tuple[str, Origin]]:
+) -> list[Question]:
     """Up to `each` names in which every word comes as often as every other, or not at all."""
     given, family = (rng.sample(part, len(part)) for part in words)
     count = min(each, max(len(given), len(family)))
     names = (f"{given[at % len(given)]} {family[at % len(family)]}" for at in range(count))
-    return [(name, origin) for name in names]
-
-
-def _fit_classifier(names: Sequence[tuple[str, Origin]]) -> Callable[[Sequence[str]], list[Origin]]:
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.naive_bayes import MultinomialNB
-    from sklearn.pipeline import make_pipeline
-
-    classifier = make_pipeline(
-        CountVectorizer(analyzer="char_wb", ngram_range=(1, 4), lowercase=True),
-        MultinomialNB(alpha=0.1, fit_prior=False),
-    )
-    classifier.fit([name for name, _ in names], [origin.name for _, origin in names])
-    by_name = {origin.name: origin for origin in ORIGINS}
-    return lambda asked: [by_name[str(found)] for found in classifier.predict(list(asked))]
+    return [Question(0, "", name, origin.name) for name in names]
 
 
 def summarise(record: dict[str, Any]) -> list[str]:

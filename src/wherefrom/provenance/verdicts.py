@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.provenance.confidence.guarantee import Guarantee
-from wherefrom.provenance.evidence.index import Evidence, EvidenceLine
-from wherefrom.provenance.evidence.lookup import Support, find_support
+from wherefrom.provenance.evidence.index import Evidence
+from wherefrom.provenance.evidence.lookup import EvidenceLine, Support, find_support
 from wherefrom.recall.decode import answer_all
 from wherefrom.results import Printable
 from wherefrom.training.run_folder import Run

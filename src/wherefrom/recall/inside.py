@@ -40,23 +40,13 @@ class HeadView:
     margin: float | None  # best score minus second best, None for a single key
     implied_beta: float | None  # the beta whose textbook query puts as much on its key
     freedom: int  # dimension of the weights that give the same output
-    second: Floats | None  # one such set, as far away as one step goes
+    second_weights: Floats | None  # one such set, as far away as one step goes
     second_distance: float  # total variation between the two
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "layer": self.layer,
-            "head": self.head,
-            "weights": _rounded(self.weights),
-            "moved": _rounded(self.moved),
-            "mass_on_name": self.mass_on_name,
-            "entropy": self.entropy,
-            "effective_keys": self.effective_keys,
-            "margin": self.margin,
-            "implied_beta": self.implied_beta,
-            "freedom": self.freedom,
-            "second_weights": None if self.second is None else _rounded(self.second),
-            "second_distance": self.second_distance,
+            name: _rounded(value) if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
         }
 
 
@@ -113,23 +103,21 @@ def _view(
     record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None
 ) -> HeadView | None:
     """The last query of one head, or None when it may look nowhere."""
-    seen = record.weights[0, head, -1] > 0
-    if not bool(seen.any()):
-        return None
     weights = record.weights[0, head, -1].double().numpy()
+    if not (weights > 0).any():
+        return None
     values = record.values[0, head].double().numpy()
     scores = record.scores[0, head, -1].double().numpy()
     allowed = np.isfinite(scores)
     positive = weights[weights > 0]
     entropy = float(-(positive * np.log(positive)).sum())
-    ordered = np.sort(scores[allowed])[::-1]
     best = np.zeros(len(scores), dtype=bool)
-    best[int(np.argmax(np.where(allowed, scores, -np.inf)))] = True
+    best[np.argmax(scores)] = True
     others = int(allowed.sum()) - 1
     margin = beta = None
     if others:
-        margin = float(ordered[0] - ordered[1])
-        leftover = float(log_leftover(np.where(allowed, scores, -np.inf), best))
+        margin = float(scores[best][0] - scores[~best].max())
+        leftover = float(log_leftover(scores, best))
         beta = float(math.log(weights[best][0]) - leftover + math.log(others))
     freedom, other, distance = second_weights(
         values[allowed], weights[allowed] / weights[allowed].sum()
@@ -149,7 +137,7 @@ def _view(
         margin=margin,
         implied_beta=beta,
         freedom=freedom,
-        second=second,
+        second_weights=second,
         second_distance=distance,
     )
 
@@ -157,8 +145,7 @@ def _view(
 def _name_tokens(
     question: str, subject: str | None, offsets: list[tuple[int, int]]
 ) -> tuple[int, ...]:
-    start = question.find(subject) if subject else -1
-    if subject is None or start < 0:
+    if not subject or (start := question.find(subject)) < 0:
         return ()
     end = start + len(subject)
     return tuple(i for i, (first, last) in enumerate(offsets) if first < end and last > start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import cycle, pairwise
@@ -26,17 +27,14 @@ FIGURE_STYLE = """
 .js-plotly-plot .plotly .modebar { display: none; }
 """
 
-PAGE_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem;
-       color: #1d2126; background: #ffffff; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-@media (prefers-color-scheme: dark) { body { color: #e4e7eb; background: #14171b; } }
-"""
 
+def themed(
+    figure: go.Figure, *, x: str, y: str, title: str = "", height: int = 420, **layout: Any
+) -> go.Figure:
+    """Give a figure the shared look: titles, legend below, margins that leave a phone its room.
 
-def themed(figure: go.Figure, *, x: str, y: str, title: str = "") -> go.Figure:
-    """Give a figure the shared look: titles, legend below, margins that leave a phone its room."""
+    layout: what else the figure's layout is to have.
+    """
     figure.update_layout(
         title={"text": title, "x": 0, "xanchor": "left", "font": {"size": 15}} if title else None,
         template="none",
@@ -46,10 +44,11 @@ def themed(figure: go.Figure, *, x: str, y: str, title: str = "") -> go.Figure:
         margin={"l": 58, "r": 12, "t": 44 if title else 14, "b": 54},
         legend={"orientation": "h", "x": 0, "y": -0.22, "xanchor": "left", "yanchor": "top"},
         colorway=list(COLOURS),
-        height=420,
+        height=height,
         autosize=True,
         hoverlabel={"font": {"size": 13}},
     )
+    figure.update_layout(layout)
     axis = {
         "gridcolor": GRID,
         "zerolinecolor": GRID,
@@ -64,35 +63,25 @@ def themed(figure: go.Figure, *, x: str, y: str, title: str = "") -> go.Figure:
     return figure
 
 
-def page(title: str, sections: Sequence[tuple[str, str, go.Figure]]) -> str:
-    """One HTML file that needs no other: heading, a sentence and a figure for each section.
-
-    The script that draws is inside, so the file works offline and can be sent on.
-    """
-    from html import escape
-
-    body = [f"<h1>{escape(title)}</h1>"]
-    for index, (heading, sentence, figure) in enumerate(sections):
-        drawing = figure.to_html(
-            full_html=False,
-            include_plotlyjs=index == 0,
-            config={"responsive": True, "displaylogo": False},
-        )
-        body.append(f"<h2>{escape(heading)}</h2><p>{escape(sentence)}</p>{drawing}")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{PAGE_STYLE}{FIGURE_STYLE}</style></head>"
-        f"<body>{''.join(body)}</body></html>\n"
-    )
+def as_record(figure: go.Figure) -> dict[str, Any]:
+    """A figure's data and layout as JSON has them, without plotly's template."""
+    drawn = json.loads(figure.to_json())
+    drawn["layout"].pop("template", None)
+    return {"data": drawn["data"], "layout": drawn["layout"]}
 
 
 RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"
 # for a few bars or lines, beside the two that are ours
 OTHERS = (ORANGE, PINK, VIOLET, GREY, "#8b6f47")
-LONGEST_LABEL = 26
 DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")
+LONGEST_LABEL = 26
 COLUMNS = 20  # countries of a map that can still be read
+FIFTHS = {"tickformat": ".0%", "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1]}
+HALVES = {"tickformat": ".0%", "tickvals": [0, 0.5, 1]}  # a phone leaves room for no more
+LEGEND_ON_TOP: dict[str, Any] = {
+    "legend": {"x": 0, "y": 1.0, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
+    "margin": {"t": 40},
+}
 
 Record = Mapping[str, Any]
 
@@ -115,96 +104,102 @@ def recall_bars(rows: Sequence[Record]) -> go.Figure:
         f"{100 * row['value']:.1f} %"
         for row in rows
     ]
-    figure = go.Figure(
-        go.Bar(
-            x=[row["value"] for row in rows], y=names, orientation="h", showlegend=False,
-            marker={"color": [BLUE if row["name"] == "pretrained" else GREY for row in rows]},
-            error_x=_whiskers(rows), hovertemplate="%{x:.1%}<extra></extra>", width=0.6,
-        )
+    figure = go.Figure().add_bar(
+        x=[row["value"] for row in rows], y=names, orientation="h", showlegend=False,
+        marker={"color": [BLUE if row["name"] == "pretrained" else GREY for row in rows]},
+        error_x=_whiskers(rows), hovertemplate="%{x:.1%}<extra></extra>", width=0.6,
     )  # fmt: skip
-    themed(figure, x="recall", y="")
-    figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_HALVES)
-    figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_layout(height=80 + 50 * len(rows))
-    return figure
+    themed(figure, x="recall", y="", height=80 + 50 * len(rows))
+    figure.update_xaxes(range=[0, 1.03], **HALVES)
+    return figure.update_yaxes(autorange="reversed", showgrid=False)
 
 
 def documents_bars(groups: Sequence[Record]) -> go.Figure:
-    """Recall by how many documents are about a person, with the number of people."""
-    here = [group for group in groups if group["people"]]
-    rows = [group["recall"] for group in here]
-    figure = go.Figure(
-        go.Bar(
-            x=[str(group["documents"]) for group in here], y=[row["value"] for row in rows],
-            error_y=_whiskers(rows), width=0.6, marker={"color": BLUE}, showlegend=False,
-            hovertemplate="%{x} documents: %{y:.1%}<extra></extra>",
-        )
+    """Recall by how many documents are about a subject, with the number of subjects."""
+    names, rows = [str(one["documents"]) for one in groups], [one["recall"] for one in groups]
+    figure = go.Figure().add_bar(
+        x=names, y=[row["value"] for row in rows], error_y=_whiskers(rows), width=0.6,
+        marker={"color": BLUE}, showlegend=False,
+        hovertemplate="%{x} documents: %{y:.1%}<extra></extra>",
     )  # fmt: skip
-    for group, row in zip(here, rows, strict=True):
+    for name, group, row in zip(names, groups, rows, strict=True):
         top = row["high"] if row.get("high") is not None else row["value"]
-        figure.add_annotation(
-            x=str(group["documents"]), y=top, yshift=22, showarrow=False,
-            text=f"{100 * row['value']:.0f} %<br>of {group['people']:,}",
-        )  # fmt: skip
-    themed(figure, x="documents about them", y="recall")
+        text = f"{100 * row['value']:.0f} %<br>of {group['people']:,}"
+        figure.add_annotation(x=name, y=top, yshift=22, showarrow=False, text=text)
+    themed(figure, x="documents about them", y="recall", height=360)
     figure.update_xaxes(type="category", showgrid=False)
-    figure.update_yaxes(range=[0, 1.2], tickformat=".0%", tickvals=_FIFTHS)
-    figure.update_layout(height=360)
-    return figure
+    return figure.update_yaxes(range=[0, 1.2], **FIFTHS)
 
 
 def answers_bars(rows: Sequence[Record]) -> go.Figure:
     """Right and wrong, by the commonest right answers. rows: answer, right, wrong."""
-    names = [label(row["answer"]) for row in rows]
     figure = go.Figure()
     for key, colour in (("right", RIGHT), ("wrong", WRONG)):
         figure.add_bar(
-            x=[row[key] for row in rows], y=names, orientation="h", name=key,
+            x=[row[key] for row in rows], y=[label(row["answer"]) for row in rows], name=key,
             marker={"color": colour}, text=[str(row[key] or "") for row in rows],
-            textposition="inside", insidetextanchor="middle", textangle=0,
-            hovertemplate="%{y}: %{x} " + key + "<extra></extra>",
+            hovertemplate="%{y}: %{x} " + key + "<extra></extra>", **STACKED,
         )  # fmt: skip
-    themed(figure, x="questions", y="")
-    figure.update_layout(barmode="stack", height=130 + 26 * len(rows), uniformtext=_READABLE)
-    figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
-    return _legend_on_top(figure)
+    themed(figure, x="questions", y="", height=130 + 26 * len(rows), **LEGEND_ON_TOP)
+    figure.update_layout(barmode="stack", uniformtext=READABLE)
+    return figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
+
+
+def grades_bars(rows: Sequence[Record]) -> go.Figure:
+    """Right, wrong and not attempted. rows: people, mode, correct, wrong, not_attempted."""
+    kinds = {"correct": ("right", RIGHT), "wrong": ("wrong", WRONG),
+             "not_attempted": ("I don't know", WITHHELD)}  # fmt: skip
+    totals = [max(1, sum(row[key] for key in kinds)) for row in rows]
+    figure = go.Figure()
+    for key, (name, colour) in kinds.items():
+        figure.add_bar(
+            x=[row[key] / total for row, total in zip(rows, totals, strict=True)],
+            y=[f"<b>{row['people']}</b><br>{label(row['mode'])}" for row in rows], name=name,
+            marker={"color": colour}, text=[f"{row[key]:,}" if row[key] else "" for row in rows],
+            customdata=[row[key] for row in rows],
+            hovertemplate="%{customdata} " + name + " (%{x:.1%})<extra>%{y}</extra>", **STACKED,
+        )  # fmt: skip
+    themed(figure, x="share of subjects", y="", height=120 + 46 * len(rows), **LEGEND_ON_TOP)
+    figure.update_layout(barmode="stack", uniformtext=READABLE)
+    figure.update_xaxes(range=[0, 1.03], **HALVES)
+    return figure.update_yaxes(autorange="reversed", showgrid=False)
+
+
+STACKED: dict[str, Any] = {"orientation": "h", "textposition": "inside",
+                           "insidetextanchor": "middle", "textangle": 0}  # fmt: skip
+READABLE = {"mode": "hide", "minsize": 11}  # a number too large for its bar is left out
 
 
 def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
     """Loss and speed over the minutes of training, for the model and its twin."""
+
+    def minutes(point: Record) -> float | None:
+        seconds = point.get("seconds")
+        return None if seconds is None else seconds / 60
+
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09,
                            row_heights=[0.62, 0.38])  # fmt: skip
     for (name, points), colour in zip(runs, (BLUE, ORANGE), strict=False):
-        minutes = [_minutes(point) for point in points]
         for row, key in ((1, "loss"), (2, "tokens_per_second")):
             figure.add_scatter(
-                x=minutes, y=[point.get(key) for point in points], name=name, row=row, col=1,
-                legendgroup=name, showlegend=row == 1, mode="lines" if len(points) > 2 else
-                "lines+markers", line={"color": colour, "width": 2},
+                x=[minutes(point) for point in points], y=[point.get(key) for point in points],
+                name=name, row=row, col=1, legendgroup=name, showlegend=row == 1,
+                mode="lines" if len(points) > 2 else "lines+markers",
+                line={"color": colour, "width": 2},
             )  # fmt: skip
-    themed(figure, x="", y="")
-    _mark_phases(figure, runs[0][1])
-    figure.update_xaxes(title_text="minutes of training", row=2, col=1)
-    figure.update_yaxes(title_text="loss (nats per token)", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(title_text="tokens / s", rangemode="tozero", row=2, col=1)
-    figure.update_layout(height=460)
-    return _legend_on_top(figure)
-
-
-def _mark_phases(figure: go.Figure, points: Sequence[Record]) -> None:
-    """A line where one phase of the training ends and another begins."""
-    for before, after in pairwise(points):
+    themed(figure, x="", y="", height=460, **LEGEND_ON_TOP)
+    for before, after in pairwise(runs[0][1]):
         if before.get("phase") != after.get("phase"):
-            figure.add_vline(
-                x=_minutes(before), line={"color": GREY, "dash": "dot", "width": 1},
-                annotation={"text": label(after.get("phase")), "font": {"size": 12}}, row=1, col=1,
-            )  # fmt: skip
+            _mark_x(figure, minutes(before), label(after.get("phase")), row=1, col=1)
+    figure.update_xaxes(title_text="minutes of training", row=2, col=1)
+    for row, title in ((1, "loss (nats per token)"), (2, "tokens / s")):
+        figure.update_yaxes(title_text=title, rangemode="tozero", row=row, col=1)
+    return figure
 
 
 def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
-    """What was promised against what came true; the larger a point the more people it holds."""
-    figure = go.Figure()
-    figure.add_scatter(
+    """Confidence against what came true; the larger a point the more subjects it holds."""
+    figure = go.Figure().add_scatter(
         x=[0, 1], y=[0, 1], mode="lines", name="perfect", hoverinfo="skip",
         line={"color": GREY, "dash": "dash", "width": 1},
     )  # fmt: skip
@@ -217,79 +212,45 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
             customdata=[one["people"] for one in bins],
             hovertemplate="%{customdata} subjects at %{x:.1%}: %{y:.1%} right<extra></extra>",
         )  # fmt: skip
-    themed(figure, x="confidence", y="share that was right")
+    themed(figure, x="confidence", y="share that was right", height=440, **LEGEND_ON_TOP)
     for axis in (figure.update_xaxes, figure.update_yaxes):
-        axis(range=[-0.03, 1.06], tickformat=".0%", tickvals=_FIFTHS)
-    figure.update_layout(height=440)
-    return _legend_on_top(figure)
+        axis(range=[-0.03, 1.06], **FIFTHS)
+    return figure
 
 
 def confidence_histogram(histogram: Record) -> go.Figure:
-    """How sure the model was of answers that are right and of those that are wrong."""
+    """How confident the model was of answers that are right and of those that are wrong."""
     edges = histogram["edges"]
-    middles = [(low + high) / 2 for low, high in pairwise(edges)]
     figure = go.Figure()
     for key, colour in (("right", RIGHT), ("wrong", WRONG)):
         figure.add_bar(
-            x=middles, y=histogram[key], name=key, width=edges[1] - edges[0],
-            marker={"color": colour, "line": {"width": 0}},
+            x=[(low + high) / 2 for low, high in pairwise(edges)], y=histogram[key], name=key,
+            width=edges[1] - edges[0], marker={"color": colour, "line": {"width": 0}},
             hovertemplate="%{y} " + key + " near %{x:.0%}<extra></extra>",
         )  # fmt: skip
-    themed(figure, x="internal confidence", y="answers")
-    figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_FIFTHS)
-    figure.update_layout(barmode="stack", height=340, bargap=0.06)
-    return _legend_on_top(figure)
+    themed(figure, x="internal confidence", y="answers", height=340, **LEGEND_ON_TOP)
+    figure.update_xaxes(range=[0, 1.03], **FIFTHS)
+    return figure.update_layout(barmode="stack", bargap=0.06)
 
 
 def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
     """The share of wrong answers among those given, as more and more are given; lower is better."""
-    figure = go.Figure()
-    others = cycle(zip(OTHERS, DASHES, strict=True))
+    figure, others = go.Figure(), cycle(zip(OTHERS, DASHES, strict=True))
     ours = {"internal": BLUE, "checked": GREEN}
     for name, score in scores.items():
         curve = score["groups"]["together"].get("risk_coverage") or {}
-        coverage, risk = curve.get("coverage", []), curve.get("risk", [])
-        if not coverage:
+        if not curve.get("coverage"):
             continue
-        mine = name in ours
-        colour, dash = (ours[name], "solid") if mine else next(others)
+        colour, dash = (ours[name], "solid") if name in ours else next(others)
         figure.add_scatter(
-            x=coverage, y=risk, name=label(name),
-            mode="markers" if len(coverage) == 1 else "lines",
-            line={"color": colour, "width": 3 if mine else 1.6, "dash": dash},
-            marker={"size": 9},
+            x=curve["coverage"], y=curve.get("risk", []), name=label(name),
+            mode="markers" if len(curve["coverage"]) == 1 else "lines", marker={"size": 9},
+            line={"color": colour, "width": 3 if name in ours else 1.6, "dash": dash},
             hovertemplate="%{x:.1%} given, %{y:.1%} of them wrong<extra>%{fullData.name}</extra>",
         )  # fmt: skip
-    themed(figure, x="coverage: share answered", y="risk: share of these wrong")
-    figure.update_xaxes(range=[0, 1.02], tickformat=".0%", tickvals=_FIFTHS)
-    figure.update_yaxes(rangemode="tozero", tickformat=".0%")
-    figure.update_layout(height=460)
-    return figure
-
-
-def grades_bars(rows: Sequence[Record]) -> go.Figure:
-    """Right, wrong and not attempted. rows: people, mode, correct, wrong, not_attempted."""
-    names = [f"<b>{row['people']}</b><br>{label(row['mode'])}" for row in rows]
-    totals = [row["correct"] + row["wrong"] + row["not_attempted"] for row in rows]
-    figure = go.Figure()
-    for key, name, colour in (
-        ("correct", "right", RIGHT),
-        ("wrong", "wrong", WRONG),
-        ("not_attempted", "I don't know", WITHHELD),
-    ):
-        figure.add_bar(
-            x=[row[key] / max(1, total) for row, total in zip(rows, totals, strict=True)],
-            y=names, orientation="h", name=name, marker={"color": colour},
-            text=[f"{row[key]:,}" if row[key] else "" for row in rows], textposition="inside",
-            insidetextanchor="middle", textangle=0,
-            customdata=[row[key] for row in rows],
-            hovertemplate="%{customdata} " + name + " (%{x:.1%})<extra>%{y}</extra>",
-        )  # fmt: skip
-    themed(figure, x="share of subjects", y="")
-    figure.update_xaxes(range=[0, 1.03], tickformat=".0%", tickvals=_HALVES)
-    figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_layout(barmode="stack", height=120 + 46 * len(rows), uniformtext=_READABLE)
-    return _legend_on_top(figure)
+    themed(figure, x="coverage: share answered", y="risk: share of these wrong", height=460)
+    figure.update_xaxes(range=[0, 1.02], **FIFTHS)
+    return figure.update_yaxes(rangemode="tozero", tickformat=".0%")
 
 
 def darkest(record: Record) -> float:
@@ -301,21 +262,18 @@ def origins_map(record: Record) -> go.Figure:
     """Where names of each origin are said to be born: a row per origin, a column per country."""
     countries, matrix = list(record["countries"]), record["matrix"]
     shown = min(COLUMNS, len(countries) - 1)  # the last one stands for places in no gazetteer
-    names = [*countries[:shown], "others", "no known place"]
-    table = [[*row[:shown], sum(row[shown:-1]), row[-1]] for row in matrix]
-    figure = go.Figure(
-        go.Heatmap(
-            z=table, x=[label(name) for name in names], y=[label(o) for o in record["origins"]],
-            zmin=0, zmax=darkest(record), colorscale=SHADES, xgap=1, ygap=1,
-            hovertemplate="%{y} names: %{z:.1%} %{x}<extra></extra>",
-            colorbar={"title": {"text": "share"}, "thickness": 10, "outlinewidth": 0,
-                      "tickformat": ".0%"},
-        )
+    names = [*map(label, countries[:shown]), "others", "no known place"]
+    figure = go.Figure().add_heatmap(
+        z=[[*row[:shown], sum(row[shown:-1]), row[-1]] for row in matrix], x=names,
+        y=[label(origin) for origin in record["origins"]], zmin=0, zmax=darkest(record),
+        colorscale=SHADES, xgap=1, ygap=1, hovertemplate="%{y} names: %{z:.1%} %{x}<extra></extra>",
+        colorbar={"title": {"text": "share"}, "thickness": 10, "outlinewidth": 0,
+                  "tickformat": ".0%"},
     )  # fmt: skip
     at_home = [
-        (label(name), label(row["origin"]))
+        (name, label(row["origin"]))
         for row in record["by_origin"]
-        for code, name in list(zip(record.get("codes", ()), countries, strict=False))[:shown]
+        for code, name in zip(record.get("codes", ())[:shown], names, strict=False)
         if code in row.get("home", ())
     ]
     figure.add_scatter(
@@ -323,13 +281,11 @@ def origins_map(record: Record) -> go.Figure:
         marker={"symbol": "circle-open", "size": 8, "color": ORANGE}, hoverinfo="skip",
         name="at home", showlegend=False,
     )  # fmt: skip
-    themed(figure, x="country of the answer", y="origin of the name")
-    figure.update_xaxes(
-        showgrid=False, zeroline=False, tickangle=-60, dtick=1, range=[-0.5, len(names) - 0.5]
-    )
-    figure.update_yaxes(showgrid=False, zeroline=False, dtick=1, range=[len(matrix) - 0.5, -0.5])
-    figure.update_layout(height=170 + 17 * len(matrix))
-    return figure
+    height = 170 + 17 * len(matrix)
+    themed(figure, x="country of the answer", y="origin of the name", height=height)
+    plain = {"showgrid": False, "zeroline": False, "dtick": 1}
+    figure.update_xaxes(tickangle=-60, range=[-0.5, len(names) - 0.5], **plain)
+    return figure.update_yaxes(range=[len(matrix) - 0.5, -0.5], **plain)
 
 
 def cost_curves(lengths: Sequence[int], costs: Mapping[str, Sequence[float]], at: int) -> go.Figure:
@@ -337,45 +293,25 @@ def cost_curves(lengths: Sequence[int], costs: Mapping[str, Sequence[float]], at
     figure = go.Figure()
     for (name, curve), colour in zip(costs.items(), (ORANGE, BLUE), strict=False):
         figure.add_scatter(x=list(lengths), y=list(curve), name=name, line={"color": colour})
+    _mark_x(figure, at, "this run")
+    labels = {"x": "length of the text, in tokens", "y": "products of mixing"}
+    themed(figure, **labels, height=340, **LEGEND_ON_TOP)
+    return figure.update_yaxes(rangemode="tozero", tickformat="~s")
+
+
+def _mark_x(figure: go.Figure, at: float | None, text: str, **where: int) -> None:
+    """A dotted line at one place of the x axis, with a word."""
     figure.add_vline(
         x=at, line={"color": GREY, "dash": "dot", "width": 1},
-        annotation={"text": "this run", "font": {"size": 12}},
+        annotation={"text": text, "font": {"size": 12}}, **where,
     )  # fmt: skip
-    themed(figure, x="length of the text, in tokens", y="products of mixing")
-    figure.update_yaxes(rangemode="tozero", tickformat="~s")
-    figure.update_layout(height=340)
-    return _legend_on_top(figure)
-
-
-_FIFTHS = [0, 0.2, 0.4, 0.6, 0.8, 1]
-_READABLE = {"mode": "hide", "minsize": 11}  # a number too large for its bar is left out
-_HALVES = [0, 0.5, 1]  # beside long labels a phone leaves room for no more
-
-
-def _minutes(point: Record) -> float | None:
-    seconds = point.get("seconds")
-    return None if seconds is None else seconds / 60
 
 
 def _whiskers(rows: Sequence[Record]) -> dict[str, Any]:
     """Intervals as plotly's error bars; none where a row has none."""
-
-    def reach(row: Record, key: str) -> float:
-        return abs(row[key] - row["value"]) if row.get(key) is not None else 0.0
-
-    return {
-        "type": "data",
-        "array": [reach(row, "high") for row in rows],
-        "arrayminus": [reach(row, "low") for row in rows],
-        "color": GREY,
-        "thickness": 1.5,
-        "width": 4,
-    }
-
-
-def _legend_on_top(figure: go.Figure) -> go.Figure:
-    figure.update_layout(
-        legend={"x": 0, "y": 1.0, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
-        margin={"t": 40},
-    )
-    return figure
+    reach = [
+        [0.0 if row.get(key) is None else abs(row[key] - row["value"]) for row in rows]
+        for key in ("high", "low")
+    ]
+    return {"type": "data", "array": reach[0], "arrayminus": reach[1], "color": GREY,
+            "thickness": 1.5, "width": 4}  # fmt: skip

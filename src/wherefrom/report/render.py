@@ -6,17 +6,21 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from wherefrom.errors import UserError
-from wherefrom.report.figures import FIGURE_STYLE
-from wherefrom.report.sections import show_cell
+from wherefrom.report.figures import FIGURE_STYLE, as_record
+from wherefrom.report.study_report import show_cell
 from wherefrom.storage import write_whole
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 FORMATS = {".html": "html", ".json": "json", ".md": "md", ".markdown": "md"}  # by ending
 
@@ -44,47 +48,6 @@ def write_report(
     return out
 
 
-def render_html(report: dict[str, Any]) -> str:
-    """The page for the dictionary of a report; its policy forbids every request."""
-    from plotly.offline import get_plotlyjs
-
-    # as a browser reads them, so that the hashes are those of what runs
-    scripts = [re.sub("\r\n?", "\n", text) for text in (str(get_plotlyjs()), _file("report.js"))]
-    digests = (hashlib.sha256(script.encode("utf-8")).digest() for script in scripts)
-    hashes = " ".join(f"'sha256-{base64.b64encode(each).decode('ascii')}'" for each in digests)
-    policy = (
-        f"default-src 'none'; script-src {hashes}; "
-        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    environment = Environment(
-        loader=PackageLoader("wherefrom.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
-    environment.filters |= {"prose": prose, "data": as_data, "cell": show_cell}
-    return environment.get_template("file.html").render(
-        report=report,
-        policy=policy,
-        style=Markup(_file("report.css") + FIGURE_STYLE),
-        scripts=[Markup(script) for script in scripts],
-    )
-
-
-def render_markdown(report: dict[str, Any]) -> str:
-    """The text for the dictionary of a report; figures are told by their tables."""
-    environment = Environment(
-        loader=PackageLoader("wherefrom.report"),
-        autoescape=False,  # what stands in the text is escaped by the filter `plain`
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"plain": _plain, "prose": _markdown_prose, "cell": show_cell}
-    text = environment.get_template("report.md").render(report=report)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-
-
 def prose(text: str) -> Markup:
     """A sentence, escaped; what stands in backquotes is code, and no line starts with a %."""
     whole = str(escape(text)).replace(" %", "\u00a0%")
@@ -99,20 +62,70 @@ def as_data(value: Any) -> Markup:
     return Markup(text)
 
 
-def _file(name: str) -> str:
-    return (files("wherefrom.report") / name).read_text(encoding="utf-8")
+def make_environment(*packages: str, escaping: bool = True, **filters: Any) -> Environment:
+    """Jinja over the templates of these packages; a name that is not there is an error."""
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
+        autoescape=escaping,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"cell": show_cell, "data": as_data, "prose": prose, **filters}
+    return environment
 
 
-def _plain(text: object) -> str:
-    """A text on one line, with nothing in it that Markdown or HTML would act on."""
-    return _escape(" ".join(str(text).split()))
+def render_html(report: dict[str, Any]) -> str:
+    """The page for the dictionary of a report; its policy forbids every request."""
+    from plotly.offline import get_plotlyjs
+
+    here = files("wherefrom.report")
+    script, style = (
+        (here / f"report.{kind}").read_text(encoding="utf-8") for kind in ("js", "css")
+    )
+    # as a browser reads them, so that the hashes are those of what runs
+    scripts = [re.sub("\r\n?", "\n", text) for text in (str(get_plotlyjs()), script)]
+    digests = (hashlib.sha256(script.encode("utf-8")).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(each).decode('ascii')}'" for each in digests)
+    policy = (
+        f"default-src 'none'; script-src {hashes}; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return make_environment("wherefrom.report").get_template("file.html").render(
+        report=report, policy=policy, style=Markup(style + FIGURE_STYLE),
+        scripts=[Markup(script) for script in scripts],
+    )  # fmt: skip
 
 
-def _markdown_prose(text: str) -> str:
-    """A sentence of ours: what stands in backquotes stays code."""
-    pieces = re.split(r"(`[^`]+`)", " ".join(text.split()))
-    return "".join(piece if at % 2 else _escape(piece) for at, piece in enumerate(pieces))
+def render_figures(title: str, figures: Iterable[tuple[str, str, go.Figure]]) -> str:
+    """A file like the report's: a heading, a sentence and a figure for each section."""
+    sections: list[dict[str, Any]] = [
+        {"id": f"figure-{at}", "title": heading, "question": None, "sentence": sentence,
+         "missing": False, "more": [], "figure": as_record(figure), "caption": heading,
+         "table": None, "examples": []}
+        for at, (heading, sentence, figure) in enumerate(figures)
+    ]  # fmt: skip
+    whole = {"run": "", "title": title, "sentence": "", "headlines": [], "questions": []}
+    return render_html({**whole, "notes": [], "sections": sections})
 
 
-def _escape(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", text)
+def render_markdown(report: dict[str, Any]) -> str:
+    """The text for the dictionary of a report; figures are told by their tables."""
+
+    def escape_markdown(text: str) -> str:
+        return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", text)
+
+    def plain(text: object) -> str:
+        """A text on one line, with nothing in it that Markdown or HTML would act on."""
+        return escape_markdown(" ".join(str(text).split()))
+
+    def sentence(text: str) -> str:
+        """A sentence of ours: what stands in backquotes stays code."""
+        pieces = re.split(r"(`[^`]+`)", " ".join(text.split()))
+        return "".join(
+            piece if at % 2 else escape_markdown(piece) for at, piece in enumerate(pieces)
+        )
+
+    environment = make_environment("wherefrom.report", escaping=False, plain=plain, prose=sentence)
+    text = environment.get_template("report.txt").render(report=report)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -1,48 +1,75 @@
 """The report on a study, as a dictionary, from the records of its run alone.
 
 Nothing is asked of the model again: what a run has not recorded is said to be missing, with the
-command that makes it. `render` turns the dictionary into HTML or Markdown.
+command that makes it. A run may be older than some of its records, or come from somebody else: a
+record that is broken is named in a note. `render` turns the dictionary into HTML or Markdown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import tomllib
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, StrictUndefined, UndefinedError
+
 from wherefrom.errors import UserError
-from wherefrom.report.records import Records, read_records
-from wherefrom.report.sections import SECTIONS, missing, percent, recall_rows
+from wherefrom.report import sections
+from wherefrom.report.figures import as_record
 
 FORMAT = 2
+WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
 # what reading a record of an unknown shape may end in
-ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError)
+ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError,
+       UndefinedError)  # fmt: skip
+Rows = tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Records:
+    """What one finished run has recorded about itself; None or empty where there is nothing.
+
+    metrics, scratch: the training of the model and of its twin that read nothing; judgement: with
+    the curves where judgement.json has them; without: twins that did not read one subject's
+    documents; crossing: twins.json of the folder that this run is a reader of.
+    """
+
+    folder: Path
+    info: dict[str, Any]
+    metrics: Rows
+    scratch: Rows
+    judgement: dict[str, Any] | None
+    judged: Rows
+    subjects: Rows
+    calibration: dict[str, Any] | None
+    origins: dict[str, Any] | None
+    without: Rows
+    crossing: dict[str, Any] | None
+    problems: tuple[str, ...]
 
 
 def make_report(run_folder: str | Path) -> dict[str, Any]:
     """The report on a finished run; UserError for what is no run or has not finished."""
     records = read_records(run_folder)
-    sections = []
-    for id, title, question, make in SECTIONS:
-        try:
-            found = make(records)
-        except ODD as odd:  # records of a shape that this version does not know cost this section
-            found = missing(
-                "The run's records on this cannot be read: they are of another version, or broken "
-                f"({type(odd).__name__}: {odd})."
-            )
-        if found is not None:
-            sections.append({"id": id, "title": title, "question": question, **found})
+    made, facts = [], {}
+    for words in WORDS["section"]:
+        section, found = _write_section(words, records)
+        if found != {}:
+            made.append(section)
+            facts[section["id"]] = found
     notes = [records.info.get("notes"), (records.judgement or {}).get("notes"), records.problems]
     sentences = [str(note) for each in notes if isinstance(each, list | tuple) for note in each]
-    said = {sentence for section in sections for sentence in section["more"]}
+    said = {sentence for section in made for sentence in section["more"]}
     return {
         "format": FORMAT,
         "run": str(records.folder),
         "title": records.folder.resolve().name,
-        "sentence": next(one["sentence"] for one in sections if one["id"] == "made"),
-        "headlines": _headlines(records),
+        "sentence": next(one["sentence"] for one in made if one["id"] == "made"),
+        "headlines": _write_headlines(facts),
         "questions": [
             {
                 "question": section["question"],
@@ -50,11 +77,11 @@ def make_report(run_folder: str | Path) -> dict[str, Any]:
                 "answered": not section["missing"],
                 "section": section["id"],
             }
-            for section in sections
+            for section in made
             if section["question"] is not None
         ],
         "notes": [note for note in dict.fromkeys(sentences) if note not in said],
-        "sections": sections,
+        "sections": made,
     }
 
 
@@ -66,45 +93,195 @@ def read_report(run_folder: str | Path) -> dict[str, Any] | None:
         return None
 
 
-def _headlines(records: Records) -> list[dict[str, str]]:
-    """The numbers that are seen first; what its record does not give is left out."""
+# ---- facts into words
+
+
+def show_cell(value: Any, form: str) -> str:
+    """A cell as a person reads it; a dash where there is nothing."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if form == "percent":
+        return f"{100 * value:.1f} %"
+    if form == "count" or (form == "number" and isinstance(value, int)):
+        return f"{value:,.0f}"
+    if form == "number":
+        return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3f}"
+    return f"{value:g}"
+
+
+def show_interval(metric: dict[str, Any], level: float, form: str = "number") -> str:
+    """' (95 % interval 0.91 to 0.95)', or nothing where there is none."""
+    if metric.get("low") is None or metric.get("high") is None:
+        return ""
+    low, high = (show_cell(float(metric[key]), form) for key in ("low", "high"))
+    return f" ({100 * level:.0f} % interval {low} to {high})"
+
+
+TEMPLATES = Environment(undefined=StrictUndefined)  # of plain text; `render` escapes it
+TEMPLATES.filters |= {
+    "cell": show_cell,
+    "count": "{:,.0f}".format,
+    "interval": show_interval,
+    "percent": lambda value: show_cell(value, "percent"),
+    "plural": sections.plural,
+}
+
+
+def _write(template: str, facts: dict[str, Any]) -> list[str]:
+    """The lines of a rendered template that have anything on them."""
+    lines = TEMPLATES.from_string(template).render(facts).splitlines()
+    return [" ".join(line.split()) for line in lines if line.strip()]
+
+
+def _write_line(template: str, facts: dict[str, Any]) -> str:
+    return " ".join(_write(template, facts))
+
+
+def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, Any], Any]:
+    """The section as a dictionary, and its facts: None where it is missing, {} if left out."""
+    section: dict[str, Any] = {
+        **{key: words.get(key) for key in ("id", "title", "question")},
+        "sentence": words.get("missing", WORDS["no_judgement"]),
+        "missing": True,
+        "more": [],
+        "figure": None,
+        "caption": "",
+        "table": None,
+        "examples": [],
+    }
+    try:
+        if (needed := words.get("needs")) and getattr(records, needed) is None:
+            return section, None if needed == "judgement" else {}
+        facts = getattr(sections, words.get("facts", words["id"]))(records)
+        if facts:
+            section |= _fill_section(words, facts)
+    except ODD as odd:  # records of a shape that this version does not know cost this section
+        reason = f"{type(odd).__name__}: {odd}"
+        section["sentence"] = (
+            "The run's records on this cannot be read: they are of another version, or broken "
+            f"({reason})."
+        )
+        facts = None
+    return section, facts
+
+
+def _fill_section(words: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    table = None
+    if "rows" in facts and (facts["rows"] or not words.get("folded")):
+        table = {
+            "columns": [_write_line(title, facts) for title in words["columns"]],
+            "formats": list(words["columns"].values()),
+            "rows": facts["rows"],
+            "folded": words.get("folded", False),  # it is long, and shown on request
+        }
+    return {
+        "sentence": _write_line(words["sentence"], facts),
+        "missing": False,
+        "more": _write(words.get("more", ""), facts),
+        "figure": as_record(facts["figure"]) if facts.get("figure") else None,
+        "caption": _write_line(words.get("caption", ""), facts),
+        "table": table,
+        "examples": facts.get("examples", []),
+    }
+
+
+def _write_headlines(facts: dict[str, Any]) -> list[dict[str, str]]:
+    """The numbers that are seen first; what its section does not give is left out."""
     found = []
-    for numbers in (_recall, _confidence, _training):
+    for words in WORDS["headline"]:
+        here = facts.get(words["section"])
         with suppress(*ODD):
-            for value, label, about in numbers(records):
-                found.append({"value": value, "label": label, "about": about})
+            if here and (value := _write_line(words["value"], here)):
+                about = _write_line(words["about"], here)
+                found.append({"value": value, "label": words["label"], "about": about})
     return found
 
 
-def _recall(records: Records) -> Iterator[tuple[str, str, str]]:
-    rows = recall_rows(records)
-    if model := rows.get("pretrained"):
-        about = f"{model['correct']:,} of {model['total']:,} answered exactly"
-        yield percent(model["value"]), "recall", about
-    if common := rows.get("majority"):
-        yield percent(common["value"]), "baseline", str(common["about"])
+# ---- records
 
 
-def _confidence(records: Records) -> Iterator[tuple[str, str, str]]:
-    if records.judgement is None:
-        return
-    scores = records.judgement["scores"]
-    metrics = scores["internal"]["groups"]["together"]["metrics"]
-    auroc, unknown = (metrics[key]["value"] for key in ("auroc", "unseen_unknown"))
-    if auroc is not None:
-        yield f"{auroc:.3f}", "AUROC", "right from wrong by the model's own signals"
-    checked = scores["checked"]["groups"]["together"]["grades"]
-    if checked["precision"] is not None:
-        shown = checked["correct"] + checked["wrong"]
-        everyone = shown + checked["not_attempted"]
-        about = f"right of the {shown:,} answers shown, of {everyone:,}, with the lines looked up"
-        yield percent(checked["precision"]), "precision", about
-    if unknown is not None:
-        about = 'of subjects it never read of get "I don\'t know" by its own signals'
-        yield percent(unknown), "unseen", about
+def read_records(folder: str | Path) -> Records:
+    """The records of a finished run; UserError for what is no run or has not finished."""
+    folder = Path(folder)
+    if not (folder / "run.json").is_file():
+        raise UserError(f"{folder} is not a run: it holds no run.json.")
+    problems: list[str] = []
+    info = _record(folder / "run.json", problems)
+    if info is None:
+        raise UserError(f"{folder / 'run.json'} is not the record of a run: it is broken.")
+    if info.get("status") != "finished":
+        raise UserError(
+            f"the run {folder} has not finished training, so there is nothing to report; continue "
+            "it by repeating its command with --resume."
+        )
+    judgement = _judgement(folder, info, problems)
+    without = [_record(p, problems) for p in sorted(folder.glob("twins/without-*/without.json"))]
+    here = folder.resolve()
+    crossing = _record(here.parent / "twins.json", problems) or {}
+    readers = [one for one in crossing.get("readers") or () if isinstance(one, dict)]
+    return Records(
+        folder=folder,
+        info=info,
+        metrics=_lines(folder / "metrics.jsonl", problems),
+        scratch=_lines(folder / "twins" / "scratch" / "metrics.jsonl", problems),
+        judgement=judgement,
+        judged=_lines(folder / "judged.jsonl", problems) if judgement else (),
+        subjects=_lines(folder / "subjects.jsonl", problems),
+        calibration=_record(folder / "calibration.json", problems),
+        origins=_record(folder / "origins.json", problems)
+        or _record(folder / "names.json", problems),  # of `wherefrom names`
+        without=tuple(record for record in without if record is not None),
+        crossing=crossing if here.name in [one.get("folder") for one in readers] else None,
+        problems=tuple(problems),
+    )
 
 
-def _training(records: Records) -> Iterator[tuple[str, str, str]]:
-    seconds, tokens = (records.info[key] for key in ("seconds", "trained_tokens"))
-    shown = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
-    yield shown, "training", f"{tokens:,} tokens"
+def _judgement(folder: Path, info: dict[str, Any], problems: list[str]) -> dict[str, Any] | None:
+    """The numbers on the verdicts, if they are of these weights."""
+    whole = _record(folder / "judgement.json", problems)
+    for found in (whole, info.get("judgement")):
+        if not isinstance(found, dict) or not isinstance(found.get("scores"), dict):
+            continue
+        if "guarantees" not in found:
+            why = "was written by an earlier version"
+        elif found.get("weights_sha256") not in (None, info.get("sha256")):
+            why = "is of other weights than the run's"
+        else:
+            return found
+        problems.append(
+            f"the judgement in the folder {why}, and is left out; make it again with "
+            "`wherefrom judge`."
+        )
+        return None
+    return None
+
+
+def _parse(text: str) -> dict[str, Any] | None:
+    """The JSON object in a text, in which NaN and infinity are no numbers to report."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text, parse_constant=lambda _: None)
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _read(path: Path) -> str:
+    """The text of a file; nothing, which is no record either, where it cannot be read."""
+    with suppress(OSError, ValueError):
+        return path.read_text(encoding="utf-8")
+    return ""
+
+
+def _record(path: Path, problems: list[str]) -> dict[str, Any] | None:
+    found = _parse(_read(path)) if path.is_file() else None
+    if found is None and path.is_file():
+        problems.append(f"{path.name} is broken and was left out.")
+    return found
+
+
+def _lines(path: Path, problems: list[str]) -> Rows:
+    rows = [_parse(line) for line in _read(path).splitlines()]
+    if bad := rows.count(None):
+        problems.append(f"{path.name} has {bad} broken lines, which were left out.")
+    return tuple(row for row in rows if row is not None)

@@ -22,14 +22,27 @@ from torch.optim import Optimizer
 
 from wherefrom.corpus.batches import StreamPosition
 from wherefrom.storage import make_folder, sha256_of, write_json, write_whole
-from wherefrom.training.distributed import Processes, gather, shard_like
+from wherefrom.training.distributed import gather, shard_like
 
 KEPT = 2
 
 
 @dataclass(frozen=True)
+class Segment:
+    """From `step` on, the progress of a phase grows from `progress` by `per_step` a step."""
+
+    phase: int
+    step: int
+    progress: float
+    per_step: float
+
+
+@dataclass(frozen=True)
 class TrainingState:
-    """Where a training is: all the numbers that are not tensors."""
+    """Where a training is: all the numbers that are not tensors.
+
+    segments: how budgets of minutes or epochs have become steps so far.
+    """
 
     phase: int = 0
     step: int = 0  # in this phase
@@ -39,6 +52,7 @@ class TrainingState:
     total_seconds: float = 0.0
     tokens: int = 0
     pending_losses: tuple[float, ...] = ()
+    segments: tuple[Segment, ...] = ()
 
 
 def save_checkpoint(
@@ -46,24 +60,24 @@ def save_checkpoint(
     state: TrainingState,
     model: nn.Module,
     optimizers: Sequence[Optimizer],
-    processes: Processes | None = None,
+    *,
+    writes: bool = True,
 ) -> None:
     """Write a checkpoint and drop those older than the newest two.
 
-    All processes take part, since each may hold a piece of the tensors; rank 0 writes.
+    All processes take part, since each may hold a piece of the tensors; one of them `writes`.
     """
-    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors = {f"model/{name}": tensor for name, tensor in whole_weights(model).items()}
     for index, optimizer in enumerate(optimizers):
         for parameter, moments in optimizer.state_dict()["state"].items():
             for key, tensor in moments.items():
-                tensors[f"optimizer/{index}/{parameter}/{key}"] = tensor
-    tensors = {name: gather(tensor).contiguous() for name, tensor in tensors.items()}
-    if processes is not None and not processes.is_rank0:
+                whole = gather(tensor).contiguous()
+                tensors[f"optimizer/{index}/{parameter}/{key}"] = whole
+    if not writes:
         return
     make_folder(folder)
     stem = f"step-{state.total_steps:09d}"
-    write_whole(folder / f"{stem}.safetensors", save(tensors))
-    digest = sha256_of(folder / f"{stem}.safetensors")
+    digest = save_weights(folder / f"{stem}.safetensors", tensors)
     write_json(folder / f"{stem}.json", {"sha256": digest, "progress": asdict(state)})
     for old in sorted(folder.glob("step-*.json"))[:-KEPT]:
         old.unlink()
@@ -82,11 +96,7 @@ class Checkpoint:
     tensors: dict[str, Tensor]
 
     def restore_model(self, model: nn.Module) -> None:
-        weights = {
-            name.removeprefix("model/"): tensor
-            for name, tensor in self.tensors.items()
-            if name.startswith("model/")
-        }
+        weights = {n[6:]: tensor for n, tensor in self.tensors.items() if n.startswith("model/")}
         model.load_state_dict(weights, strict=True)
 
     def restore_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
@@ -110,9 +120,11 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
             content: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
             if content["sha256"] != sha256_of(weights):
                 continue
-            fields = dict(content["progress"])
-            fields["place"] = StreamPosition(**fields["place"])
-            fields["pending_losses"] = tuple(fields["pending_losses"])
+            fields = content["progress"] | {
+                "place": StreamPosition(**content["progress"]["place"]),
+                "pending_losses": tuple(content["progress"]["pending_losses"]),
+                "segments": tuple(Segment(**each) for each in content["progress"]["segments"]),
+            }
             return Checkpoint(TrainingState(**fields), load_file(weights))
     return None
 
@@ -123,7 +135,7 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> str:
-    """The model alone, as `model.safetensors`; returns the hash."""
+    """Tensors by name as a file; returns its hash."""
     write_whole(path, save(weights))
     return sha256_of(path)
 

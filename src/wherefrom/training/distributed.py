@@ -30,22 +30,18 @@ from wherefrom.model.decoder import Block
 def gather(tensor: Tensor) -> Tensor:
     """The whole of a tensor; all processes must call it at once."""
     piece: Any = tensor
-    whole: Tensor = piece.full_tensor() if _is_sharded(tensor) else tensor
+    whole: Tensor = piece.full_tensor() if hasattr(piece, "full_tensor") else piece  # a DTensor
     return whole
 
 
 def shard_like(tensor: Tensor, piece: Any) -> Tensor:
     """A whole tensor, which every process has, as the piece that this one keeps of it."""
-    if not _is_sharded(piece) or tensor.shape != piece.shape:
+    if not hasattr(piece, "full_tensor") or tensor.shape != piece.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
     tensor = tensor.to(piece.device)
     return distribute_tensor(tensor, piece.device_mesh, piece.placements, src_data_rank=None)
-
-
-def _is_sharded(tensor: Tensor) -> bool:
-    return hasattr(tensor, "full_tensor")  # a DTensor, without importing the class
 
 
 @dataclass(frozen=True)
@@ -63,15 +59,13 @@ class Processes:
 
     def rows_of(self, batch: Batch) -> Batch:
         """This process's share of a batch; the loss denominator stays that of the whole."""
-        if self.count == 1:
-            return batch
-        return replace(batch, parts=tuple(self._rows(part) for part in batch.parts))
-
-    def _rows(self, part: MicroBatch) -> MicroBatch:
-        ids, weights = part.ids[self.rank :: self.count], part.weights[self.rank :: self.count]
-        if len(ids) == 0:  # nothing left for this one: a row that counts for nothing
-            ids, weights = part.ids[:1], torch.zeros_like(part.weights[:1])
-        return MicroBatch(ids=ids, weights=weights)
+        parts = []
+        for part in batch.parts:
+            ids, weights = part.ids[self.rank :: self.count], part.weights[self.rank :: self.count]
+            if len(ids) == 0:  # nothing left for this one: a row that counts for nothing
+                ids, weights = part.ids[:1], torch.zeros_like(part.weights[:1])
+            parts.append(MicroBatch(ids=ids, weights=weights))
+        return replace(batch, parts=tuple(parts))
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model as it is to be called in training; FSDP shards it in place."""
@@ -99,20 +93,20 @@ class Processes:
         return model.no_sync()
 
     def all_reduce_sum(self, number: float) -> float:
-        return self._collect(number, lambda tensor: dist.all_reduce(tensor))
+        return self._collect(number, dist.all_reduce)
 
     def all_reduce_max(self, number: float) -> float:
-        return self._collect(number, lambda tensor: dist.all_reduce(tensor, dist.ReduceOp.MAX))
+        return self._collect(number, dist.all_reduce, op=dist.ReduceOp.MAX)
 
     def broadcast(self, number: float) -> float:
         """The number of rank 0, on every rank."""
-        return self._collect(number, lambda tensor: dist.broadcast(tensor, src=0))
+        return self._collect(number, dist.broadcast, src=0)
 
-    def _collect(self, number: float, collective: Callable[[Tensor], object]) -> float:
+    def _collect(self, number: float, collective: Callable[..., object], **how: Any) -> float:
         if self.count == 1:
             return number
         tensor = torch.tensor([number], dtype=torch.float64)
-        collective(tensor)
+        collective(tensor, **how)
         return float(tensor.item())
 
     def on_rank0(self, act: Callable[[], object]) -> None:
@@ -131,10 +125,8 @@ class Processes:
             except BaseException as raised:
                 failure = raised
         kind = next((each for each in _PASSED_ON if isinstance(failure, each)), RuntimeError)
-        outcome: list[Any] = [None if failure is None else (_PASSED_ON.index(kind), str(failure))]
-        dist.broadcast_object_list(
-            outcome, src=0, group=_patient_group(), device=torch.device("cpu")
-        )
+        outcome = [None if failure is None else (_PASSED_ON.index(kind), str(failure))]
+        dist.broadcast_object_list(outcome, src=0, group=_patient_group(), device=_CPU)
         if failure is not None:
             raise failure
         if outcome[0] is not None:
@@ -142,6 +134,7 @@ class Processes:
             raise _PASSED_ON[number](message or "rank 0 failed")
 
 
+_CPU = torch.device("cpu")
 _PASSED_ON: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt, RuntimeError)
 
 
@@ -185,11 +178,8 @@ def end_process(status: int) -> NoReturn:
 
 def choose_device(name: str) -> torch.device:
     """`auto` takes the fastest kind there is; a kind that is missing is one sentence."""
-    available = {
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-        "cpu": True,
-    }
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    available["cpu"] = True
     if name == "auto":
         name = next(kind for kind, there in available.items() if there)
     if not available.get(name, False):

@@ -1,9 +1,9 @@
 """Training one run from start to finish: a new one, one that was stopped, or a twin of another.
 
 A twin takes the run's own vocabulary, shape, seed, phases and questions, and as many steps at the
-same learning rates: a run that was given minutes left a record of its speed, which is followed
-instead of the clock. With the same documents, the twin's weights are the run's to the last bit (on
-the same number of threads).
+same learning rates: a run that was given minutes or epochs left a record of how they became steps
+(`pace.jsonl`), which is followed instead of the clock. With the same documents, the twin's weights
+are the run's to the last bit (on the same number of threads).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.storage import write_whole
-from wherefrom.training.checkpoint import load_weights, save_weights, whole_weights
+from wherefrom.storage import write_json, write_whole
+from wherefrom.training.checkpoint import Segment, load_weights, save_weights, whole_weights
 from wherefrom.training.distributed import choose_device, join_processes
-from wherefrom.training.loop import BudgetClock, Observer, peak_memory, train
+from wherefrom.training.loop import Observer, peak_memory, train
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import (
     Run,
@@ -35,10 +35,9 @@ from wherefrom.training.run_folder import (
     open_folder,
     start_run,
     update_run,
-    write_shape,
 )
-from wherefrom.training.settings import Runtime, Segment, TrainingJob
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.settings import Runtime, TrainingJob
+from wherefrom.training.sources import TrainingData
 
 
 def run_training(
@@ -67,19 +66,17 @@ def run_training(
         if is_finished(out):
             return load_run(out, device=device)
         data = TrainingData.encode(job.documents, job.questions, job.tokens, job.config.block)
-        model = Decoder(job.config).initialise(
-            torch.Generator().manual_seed(job.seed), zero_init=job.zero_init
-        )
+        generator = torch.Generator().manual_seed(job.record["seed"])
+        model = Decoder(job.config).initialise(generator, zero_init=job.record["zero_init"])
         if job.parent is not None:
             load_weights(job.parent.folder / "model.safetensors", model)
         model.to(device)
 
         def start() -> None:
             start_run(out, job.record, job.details, say)
-            write_shape(out, job.config, job.tokens)
-            if job.segments and not (out / "pace.jsonl").exists():
-                lines = (json.dumps(asdict(segment)) + "\n" for segment in job.segments)
-                write_whole(out / "pace.jsonl", "".join(lines))
+            shape = {"tokens": job.tokens.kind, **job.config.model_dump()}
+            write_json(out / "config.json", shape)
+            write_whole(out / "tokenizer.json", job.tokens.to_json())
 
         processes.on_rank0(start)
         try:
@@ -91,11 +88,13 @@ def run_training(
         weights = whole_weights(model)
 
         def finish() -> None:
-            digest = save_weights(out / "model.safetensors", weights)
+            if state.segments:
+                lines = [json.dumps(asdict(segment)) + "\n" for segment in state.segments]
+                write_whole(out / "pace.jsonl", "".join(lines))
             update_run(
                 out,
                 status="finished",
-                sha256=digest,
+                sha256=save_weights(out / "model.safetensors", weights),
                 steps=state.total_steps,
                 trained_tokens=state.tokens,
                 seconds=round(state.total_seconds, 2),
@@ -112,17 +111,16 @@ def retrain(
     questions: Sequence[Question],
     out: Path,
     *,
-    instead_of: Sequence[Document],
     settings: Runtime | None = None,
     observe: Observer | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """The run once more with `documents` where it read `instead_of`; a finished twin is loaded.
+    """The run once more, with these documents; a finished twin is loaded.
 
     Steps and learning rates are those that the run took, whatever its budget was.
     """
-    phases = _same_steps(run, instead_of, questions)
     before = run.info["job"]
+    phases, segments = _same_steps(run)
     record = {
         **before,
         "kind": "left out",
@@ -136,50 +134,30 @@ def retrain(
     }
     job = TrainingJob(
         out=Path(out),
-        kind="left out",
-        phases=phases,
-        config=run.model.config,
         tokens=run.tokens,
-        seed=int(before["seed"]),
-        zero_init=bool(before["zero_init"]),
-        documents=documents,
-        questions=questions,
-        segments=_recorded_segments(run),
         record=record,
         details={"kind": "left out", "templates": list(run.templates), "data": data},
+        documents=documents,
+        questions=questions,
+        segments=segments,
     )
     return run_training(job, settings or Runtime(device="cpu"), observe=observe, say=say)
 
 
-def _same_steps(
-    run: Run, documents: Sequence[Document], questions: Sequence[Question]
-) -> list[Phase]:
-    """The run's phases; epochs become steps, since an epoch is shorter with a document less."""
-    phases = [Phase(**fields) for fields in run.info["job"]["phases"]]
-    if all(phase.epochs is None for phase in phases):
-        return phases
-    data = TrainingData.encode(documents, questions, run.tokens, run.model.config.block)
-    for index, phase in enumerate(phases):
-        if phase.epochs is not None:
-            epoch = stream_for(phase, data, [int(run.info["job"]["seed"]), index]).epoch_steps()
-            steps = max(1, round(phase.epochs * epoch))
-            phases[index] = phase.model_copy(update={"epochs": None, "steps": steps})
-    return phases
-
-
-def _recorded_segments(run: Run) -> list[Segment]:
-    """How the run's minutes became steps, closed behind its last step so that no clock is read."""
+def _same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
+    """The run's phases and how their minutes became steps; epochs become that many steps."""
     record = run.folder / "pace.jsonl"
-    segments: list[Segment] = []
-    for index, fields in enumerate(run.info["job"]["phases"]):
-        if (minutes := fields.get("minutes")) is None:
-            continue
-        clock = BudgetClock(seconds=60 * minutes, record=record, phase=index, writes=False)
-        steps = next((n for n in range(run.info["steps"] + 1) if clock.progress(n) >= 1), None)
-        if not steps:
-            raise UserError(
-                f"{record} does not say how many steps {run.folder} took; no twin can follow it."
-            )
-        last = Segment(index, steps - 1, clock.progress(steps - 1), 1.0)
-        segments += [*clock.segments[1:], last]
-    return segments
+    lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else ()
+    segments = [Segment(**json.loads(line)) for line in lines]
+    phases = [Phase(**fields) for fields in run.info["job"]["phases"]]
+    for index, phase in enumerate(phases):
+        if phase.steps is None:
+            steps = [segment.step + 1 for segment in segments if segment.phase == index]
+            if not steps:
+                raise UserError(
+                    f"{record} does not say how many steps {run.folder} took; no twin can "
+                    "follow it."
+                )
+            if phase.epochs is not None:
+                phases[index] = phase.model_copy(update={"epochs": None, "steps": steps[-1]})
+    return phases, segments

@@ -1,20 +1,19 @@
 """The loop: one for pretraining, finetuning and everything mixed.
 
 What a step does depends on the weights, the batch, the step's number and the progress of the phase,
-all of which a checkpoint and the run's records restore; so a run that was stopped goes on to the
-same weights as one that was not.
+all of which a checkpoint restores; so a run that was stopped goes on to the same weights as one
+that was not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -29,11 +28,10 @@ from wherefrom.corpus.batches import Batch, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import write_whole
-from wherefrom.training.checkpoint import TrainingState, load_checkpoint, save_checkpoint
+from wherefrom.training.checkpoint import Segment, TrainingState, load_checkpoint, save_checkpoint
 from wherefrom.training.distributed import Processes
 from wherefrom.training.optim import build_optimizers, rate_scale
-from wherefrom.training.recipes import Phase
-from wherefrom.training.settings import Runtime, Segment, TrainingJob
+from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for
 
 LOG_EVERY = 10  # steps
@@ -71,7 +69,7 @@ def train(
     """
     processes = processes or Processes()
     checkpoints = job.out / "checkpoints"
-    state = TrainingState()
+    state = TrainingState(segments=tuple(job.segments))
     checkpoint = load_checkpoint(checkpoints) if settings.resume else None
     if checkpoint is not None:
         state = checkpoint.state
@@ -81,15 +79,20 @@ def train(
     logged = state.total_steps - len(state.pending_losses)
     with (
         GracefulInterrupt() as interrupt,
-        MetricsWriter(job.out, after=logged, writes=processes.is_rank0) as metrics,
+        contextlib.closing(MetricsWriter(job.out, logged, processes.is_rank0)) as metrics,
     ):
         for index in range(state.phase, len(job.phases)):
             phase = job.phases[index]
             optimizers = build_optimizers(model, phase)
             if checkpoint is not None and checkpoint.state.phase == index:
                 checkpoint.restore_optimizers(optimizers)
-            stream = stream_for(phase, data, [job.seed, index])
-            clock = _budget_clock(phase, index, stream.epoch_steps, job.out, processes)
+            stream = stream_for(phase, data, [job.record["seed"], index])
+            steps = phase.steps
+            if phase.epochs is not None:
+                steps = max(1, round(phase.epochs * stream.epoch_steps()))
+            seconds = None if phase.minutes is None or job.segments else 60 * phase.minutes
+            known = [segment for segment in state.segments if segment.phase == index]
+            clock = BudgetClock(index, steps=steps, seconds=seconds, segments=known)
             saved_at = time.monotonic()
             started = time.perf_counter()
             for batch, place in stream.from_position(state.place):
@@ -99,7 +102,7 @@ def train(
                 for optimizer in optimizers:
                     for group in optimizer.param_groups:
                         group["lr"] = group["base_lr"] * scale
-                seed = [job.seed, index, state.step, processes.rank]
+                seed = [job.record["seed"], index, state.step, processes.rank]
                 with _seeded_dropout(seed if model.config.dropout else None):
                     loss = accumulate_gradients(runner, batch, processes)
                 if phase.clip is not None:
@@ -112,35 +115,42 @@ def train(
                         f"the loss is no longer a number at step {state.step + 1} of the phase "
                         f'"{phase.name}"; lower the learning rates of the recipe and start again.'
                     )
-                seconds = processes.broadcast(state.seconds + time.perf_counter() - started)
+                took = processes.broadcast(time.perf_counter() - started)
                 state = replace(
                     state,
                     step=state.step + 1,
                     total_steps=state.total_steps + 1,
                     place=place,
                     tokens=state.tokens + batch.tokens,
-                    total_seconds=state.total_seconds + seconds - state.seconds,
-                    seconds=seconds,
+                    total_seconds=state.total_seconds + took,
+                    seconds=state.seconds + took,
                     pending_losses=(*state.pending_losses, loss),
+                    segments=state.segments
+                    + clock.after_step(state.step + 1, state.seconds + took),
                 )
-                clock.after_step(state.step, state.seconds)
-                if state.total_steps % LOG_EVERY == 0:
-                    state = metrics.log(state, phase, phase.lr * scale, clock, observe, model)
+                progress = clock.progress(state.step)
+                if state.total_steps % LOG_EVERY == 0 or progress >= 1:
+                    line = metrics.log(state, phase.name, progress, phase.lr * scale)
+                    state = replace(state, pending_losses=())
+                    if observe is not None:
+                        observe(line, model)
                 due = time.monotonic() - saved_at > settings.checkpoint_every
                 request = processes.all_reduce_max(interrupt.received or int(due))
                 if request:
-                    save_checkpoint(checkpoints, state, model, optimizers, processes)
+                    save_checkpoint(
+                        checkpoints, state, model, optimizers, writes=processes.is_rank0
+                    )
                     saved_at = time.monotonic()
                 if request > 1:
                     raise Stopped(int(request))
                 started = time.perf_counter()  # records and observers are not training
-            if state.pending_losses:
-                last = state.step - 1
-                rate = phase.lr * rate_scale(phase, last, clock.progress(last))
-                state = metrics.log(state, phase, rate, clock, observe, model)
+            if phase.steps is None and not job.segments:
+                # where it ended, so that a twin takes as many steps whatever its own clock says
+                last = Segment(index, state.step - 1, clock.progress(state.step - 1), 1.0)
+                state = replace(state, segments=(*state.segments, last))
             state = replace(state, phase=index + 1, step=0, place=StreamPosition(), seconds=0.0)
             checkpoint = None
-            save_checkpoint(checkpoints, state, model, [], processes)
+            save_checkpoint(checkpoints, state, model, [], writes=processes.is_rank0)
     return state
 
 
@@ -191,85 +201,50 @@ ESTIMATE_EVERY = 5.0  # seconds between estimates
 class BudgetClock:
     """How much of a phase's budget, a number of steps or of seconds, is used up.
 
-    Learning rates follow the progress, so seconds become recorded segments of steady speed: every
-    estimate is written to `record` before it is used, and a resumed run repeats the record.
+    Learning rates follow the progress, so seconds become segments of steady speed. With segments
+    alone, and neither steps nor seconds, it follows those and reads no time.
     """
 
     def __init__(
         self,
+        phase: int = 0,
         *,
         steps: int | None = None,
         seconds: float | None = None,
-        record: Path | None = None,
-        phase: int = 0,
-        writes: bool = True,
+        segments: Sequence[Segment] = (),
     ) -> None:
-        self._steps = steps
-        self._seconds = seconds
-        self._record = record
-        self._phase = phase
-        self._writes = writes  # of several processes one keeps the record
-        self.segments = [Segment(phase, 0, 0.0, 0.0)]
-        if record is not None and record.exists():
-            self._read(record)
+        self._phase, self._steps, self._seconds = phase, steps, seconds
+        self._segments = [Segment(phase, 0, 0.0, 0.0), *segments]
         self._steps_seen = 0
         self._last_step, self._last_seconds = 0, 0.0
 
     def progress(self, step: int) -> float:
         """From 0 to 1, before the step of that number (from 0) is taken."""
         if self._steps is not None:
-            return step / self._steps
-        segment = next(each for each in reversed(self.segments) if each.step <= step)
+            return min(1.0, step / self._steps)
+        segment = next(each for each in reversed(self._segments) if each.step <= step)
         return min(1.0, segment.progress + (step - segment.step) * segment.per_step)
 
-    def after_step(self, step: int, seconds: float) -> None:
-        """`step` steps are done and took `seconds` in all: estimate the speed now and then."""
+    def after_step(self, step: int, seconds: float) -> tuple[Segment, ...]:
+        """`step` steps are done and took `seconds` in all: now and then, a new segment."""
         if self._seconds is None:
-            return
-        known_until = self.segments[-1].step
+            return ()
         self._steps_seen += 1  # and not `step`: the first steps after a resume are slow as well
-        if step <= known_until or self._steps_seen <= SKIPPED_STEPS:
+        if self._steps_seen <= SKIPPED_STEPS:
             self._last_step, self._last_seconds = step, seconds
-            return
+            return ()
         taken = step - self._last_step
-        due = FIRST_ESTIMATE if known_until == 0 else 1
+        due = FIRST_ESTIMATE if len(self._segments) == 1 else 1
         enough = seconds - self._last_seconds >= min(ESTIMATE_EVERY, self._seconds / 50)
         if seconds < self._seconds and (taken < due or not enough):
-            return
+            return ()
         speed = (seconds - self._last_seconds) / taken
         left = (self._seconds - seconds) / speed
         at = self.progress(step)
-        per_step = (1 - at) / left if left > 0.5 else 1.0
-        segment = Segment(self._phase, step, at, per_step)
-        if self._writes and self._record is not None:
-            with open(self._record, "a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(segment)) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        self.segments.append(segment)
+        segment = Segment(self._phase, step, at, (1 - at) / left if left > 0.5 else 1.0)
+        self._segments.append(segment)
         self._last_step, self._last_seconds = step, seconds
-
-    def _read(self, record: Path) -> None:
-        """What was decided before; a last line cut short by a kill was never used, and goes."""
-        whole, _, torn = record.read_text(encoding="utf-8").rpartition("\n")
-        if torn and self._writes:
-            write_whole(record, whole + "\n" if whole else "")
-        known = [Segment(**json.loads(line)) for line in whole.splitlines()]
-        self.segments += [segment for segment in known if segment.phase == self._phase]
-
-
-def _budget_clock(
-    phase: Phase, index: int, epoch_steps: Callable[[], float], folder: Path, processes: Processes
-) -> BudgetClock:
-    if phase.minutes is not None:
-        record = folder / "pace.jsonl"
-        return BudgetClock(
-            seconds=60 * phase.minutes, record=record, phase=index, writes=processes.is_rank0
-        )
-    if phase.steps is not None:
-        return BudgetClock(steps=phase.steps)
-    assert phase.epochs is not None
-    return BudgetClock(steps=max(1, round(phase.epochs * epoch_steps())))
+        return (segment,)
 
 
 class MetricsWriter:
@@ -278,71 +253,46 @@ class MetricsWriter:
     Without tensorboard (the extra `board`) there are no events.
     """
 
-    def __init__(self, folder: Path, *, after: int, writes: bool) -> None:
-        self._path = folder / "metrics.jsonl"
-        self._after = after
-        self._writes = writes
+    def __init__(self, folder: Path, after: int, writes: bool) -> None:
+        self._tokens, self._seconds = 0, 0.0
         self._file: Any = None
         self._board: Any = None
-        self._last = (0, 0.0)
+        if not writes:
+            return
+        path = folder / "metrics.jsonl"
+        kept = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            with contextlib.suppress(ValueError, KeyError):  # cut short by a kill
+                if json.loads(line)["step"] <= after:
+                    kept.append(line + "\n")
+        write_whole(path, "".join(kept))
+        self._file = path.open("a", encoding="utf-8")
+        with contextlib.suppress(ModuleNotFoundError):
+            from torch.utils.tensorboard import SummaryWriter
 
-    def __enter__(self) -> MetricsWriter:
-        if self._writes:
-            if self._path.exists():
-                self._drop_later_lines()
-            self._file = open(self._path, "a", encoding="utf-8")
-            with contextlib.suppress(ModuleNotFoundError):
-                from torch.utils.tensorboard import SummaryWriter
+            self._board = SummaryWriter(str(folder / "events"), purge_step=after + 1)
 
-                events = str(self._path.parent / "events")
-                self._board = SummaryWriter(events, purge_step=self._after + 1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         for writer in (self._file, self._board):
             if writer is not None:
                 writer.close()
 
-    def log(
-        self,
-        state: TrainingState,
-        phase: Phase,
-        lr: float,
-        clock: BudgetClock,
-        observe: Observer | None,
-        model: Decoder,
-    ) -> TrainingState:
-        """Write down the mean loss since the last line, and call the observer."""
-        tokens, seconds = self._last
-        speed = (state.tokens - tokens) / max(1e-9, state.total_seconds - seconds)
-        self._last = (state.tokens, state.total_seconds)
+    def log(self, state: TrainingState, phase: str, progress: float, lr: float) -> StepMetrics:
+        """Write down how it goes, with the mean loss since the last line."""
+        passed = max(1e-9, state.total_seconds - self._seconds)
+        speed = (state.tokens - self._tokens) / passed
+        self._tokens, self._seconds = state.tokens, state.total_seconds
+        loss = sum(state.pending_losses) / len(state.pending_losses)
         metrics = StepMetrics(
-            phase=phase.name,
-            step=state.total_steps,
-            progress=min(1.0, clock.progress(state.step)),
-            loss=sum(state.pending_losses) / len(state.pending_losses),
-            lr=lr,
-            tokens=state.tokens,
-            seconds=state.total_seconds,
-            tokens_per_second=speed,
+            phase, state.total_steps, progress, loss, lr, state.tokens, state.total_seconds, speed
         )
         if self._file is not None:
             self._file.write(json.dumps(asdict(metrics)) + "\n")
             self._file.flush()
         if self._board is not None:
-            for name, value in {"loss": metrics.loss, "lr": lr, "tokens/s": speed}.items():
+            for name, value in {"loss": loss, "lr": lr, "tokens/s": speed}.items():
                 self._board.add_scalar(name, value, metrics.step)
-        if observe is not None:
-            observe(metrics, model)
-        return replace(state, pending_losses=())
-
-    def _drop_later_lines(self) -> None:
-        kept = []
-        for line in self._path.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError, KeyError):  # cut short by a kill
-                if json.loads(line)["step"] <= self._after:
-                    kept.append(line)
-        write_whole(self._path, "".join(line + "\n" for line in kept))
+        return metrics
 
 
 class GracefulInterrupt:

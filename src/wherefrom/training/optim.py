@@ -52,32 +52,22 @@ class Muon(Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         assert closure is None
         for group in self.param_groups:
-            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            momentum, lr = group["momentum"], group["lr"]
+            looks = defaultdict(list)  # by shape: matrices of one shape are stacked
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    by_shape[parameter.shape].append(parameter)
-            for shape, parameters in by_shape.items():
-                self._step_alike(shape, parameters, group)
-
-    def _step_alike(
-        self, shape: torch.Size, parameters: list[Tensor], group: dict[str, Any]
-    ) -> None:
-        momentum, lr = group["momentum"], group["lr"]
-        looks = []
-        for parameter in parameters:
-            state = self.state[parameter]
-            if "momentum" not in state:
-                state["momentum"] = torch.zeros_like(parameter)
-            buffer = state["momentum"]
-            assert parameter.grad is not None
-            buffer.lerp_(parameter.grad, 1 - momentum)
-            look = parameter.grad.lerp(buffer, momentum)  # Nesterov's look ahead
-            looks.append(gather(look))
-        updates = orthogonalise(torch.stack(looks), self._quintics)
-        rate = lr * max(1.0, shape[0] / shape[1]) ** 0.5
-        for parameter, update in zip(parameters, updates.unbind(0), strict=True):
-            step = shard_like(update, parameter)
-            parameter.mul_(1 - lr * group["weight_decay"]).add_(step, alpha=-rate)
+                    state = self.state[parameter]
+                    if "momentum" not in state:
+                        state["momentum"] = torch.zeros_like(parameter)
+                    state["momentum"].lerp_(parameter.grad, 1 - momentum)
+                    look = parameter.grad.lerp(state["momentum"], momentum)  # Nesterov's
+                    looks[parameter.shape].append((parameter, gather(look)))
+            for (rows, columns), pairs in looks.items():
+                updates = orthogonalise(torch.stack([look for _, look in pairs]), self._quintics)
+                rate = lr * max(1.0, rows / columns) ** 0.5
+                for (parameter, _), update in zip(pairs, updates.unbind(0), strict=True):
+                    step = shard_like(update, parameter)
+                    parameter.mul_(1 - lr * group["weight_decay"]).add_(step, alpha=-rate)
 
 
 def orthogonalise(

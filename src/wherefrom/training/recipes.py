@@ -20,16 +20,7 @@ from wherefrom.model.config import explain, parse_size
 SHIPPED = Path(__file__).parent / "shipped"
 DOCUMENT_OBJECTIVES = ("name", "text", "span", "salient")
 OBJECTIVES = (*DOCUMENT_OBJECTIVES, "question", "derived")
-RENAMED = {  # keys of earlier versions, in recipes and in the records of runs
-    "asked": "asked_fact_prob",
-    "lead": "prefix_prob",
-    "context": "context_loss_weight",
-    "left": "left_words",
-    "right": "right_words",
-    "silent_start": "zero_init",
-}
-
-
+Share = Annotated[float, Field(ge=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -40,12 +31,12 @@ class _Strict(BaseModel):
 class Mixture(_Strict):
     """How much of each objective: relative shares of the examples."""
 
-    name: float = Field(default=0.0, ge=0)
-    text: float = Field(default=0.0, ge=0)
-    span: float = Field(default=0.0, ge=0)
-    salient: float = Field(default=0.0, ge=0)
-    question: float = Field(default=0.0, ge=0)
-    derived: float = Field(default=0.0, ge=0)
+    name: Share = 0.0
+    text: Share = 0.0
+    span: Share = 0.0
+    salient: Share = 0.0
+    question: Share = 0.0
+    derived: Share = 0.0
 
     @model_validator(mode="after")
     def _not_empty(self) -> Mixture:
@@ -101,18 +92,6 @@ class Phase(_Strict):
             raise ValueError("give exactly one of batch_tokens and batch_examples")
         return self
 
-    def without_questions(self) -> Phase | None:
-        """This phase for someone who has no questions, or None if it is nothing without them."""
-        rest = {k: v for k, v in self.mixture.shares().items() if k not in ("question", "derived")}
-        return self.model_copy(update={"mixture": Mixture(**rest)}) if rest else None
-
-    def questions_only(self) -> Phase | None:
-        """This phase for someone who has only questions, or None if it asks none."""
-        share = self.mixture.question
-        if share == 0:
-            return None
-        return self.model_copy(update={"mixture": Mixture(question=share)})
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -132,8 +111,6 @@ class Budget:
 
     def divide(self, phases: Sequence[Phase], *, whole: bool = True) -> list[Phase]:
         """The phases, each with its share of this budget; `whole` spends all of it on them."""
-        if self == Budget():
-            return list(phases)
         total = sum(phase.share for phase in phases) if whole else 1.0
         result = []
         for phase in phases:
@@ -143,7 +120,7 @@ class Budget:
                 "epochs": None if self.epochs is None else self.epochs * part,
                 "steps": None if self.steps is None else max(1, round(self.steps * part)),
             }
-            result.append(phase.model_copy(update=update))
+            result.append(phase.model_copy(update=update) if any(update.values()) else phase)
         return result
 
 
@@ -171,15 +148,18 @@ class Recipe(_Strict):
 
     def pretraining(self) -> tuple[Phase, ...]:
         """The phases that read documents, without their questions."""
-        phases = [phase.without_questions() for phase in self.phases]
-        return self._some([phase for phase in phases if phase], "reads no documents")
+        return self._only(DOCUMENT_OBJECTIVES, "reads no documents")
 
     def finetuning(self) -> tuple[Phase, ...]:
         """The phases that ask questions, without their documents."""
-        phases = [phase.questions_only() for phase in self.phases]
-        return self._some([phase for phase in phases if phase], "asks no questions")
+        return self._only(("question",), "asks no questions")
 
-    def _some(self, phases: list[Phase], otherwise: str) -> tuple[Phase, ...]:
+    def _only(self, objectives: Sequence[str], otherwise: str) -> tuple[Phase, ...]:
+        phases = []
+        for phase in self.phases:
+            kept = {k: v for k, v in phase.mixture.shares().items() if k in objectives}
+            if kept:
+                phases.append(phase.model_copy(update={"mixture": Mixture(**kept)}))
         if not phases:
             raise UserError(f'the recipe "{self.name}" {otherwise}; choose another with --recipe.')
         return tuple(phases)
@@ -215,4 +195,4 @@ def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
     try:
         return Recipe(**content)
     except ValidationError as problem:
-        raise UserError(f"the recipe {where}: {explain(problem, Recipe, RENAMED)}") from None
+        raise UserError(f"the recipe {where}: {explain(problem, Recipe)}") from None

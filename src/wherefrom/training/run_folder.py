@@ -31,12 +31,11 @@ from wherefrom.corpus.questions import Question, QuestionSet, read_questions
 from wherefrom.corpus.subjects import LEFT_OUT, SET_ASIDE, SUBJECTS_FILE, read_subjects
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
-from wherefrom.model.config import ModelConfig, make_config
+from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.results import Printable
-from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
+from wherefrom.storage import make_folder, read_json, sha256_of, write_json
 from wherefrom.training.checkpoint import load_weights
-from wherefrom.training.recipes import RENAMED
 
 FORMAT = 1
 LOCK = "run.lock"
@@ -49,6 +48,8 @@ CONTENT = {  # what a job knows by its hash alone
     "questions": "the questions have",
     "vocabulary": "the text that its vocabulary comes from has",
 }
+DEEPEST = 3  # folders below the one that is searched for the newest run
+MOST_PARENTS = 20  # runs that a run may go back to, one finetuned from the other
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,39 +111,6 @@ def lock_run(folder: Path) -> Iterator[None]:
 _locked: dict[Path, int] = {}  # folder -> the thread of this process that holds its lock
 
 
-def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
-    """Make the folder of a new run, or check that an old one is of this very job.
-
-    `job` is everything that decides the weights. It is written down when a run starts, and a
-    resumed run must match it key by key.
-    """
-    check_folder(folder, resume=resume)
-    record = folder / "run.json"
-    if record.exists():
-        changed = _difference(upgrade_job(read_json(record).get("job", {})), job)
-        if changed is not None:
-            raise UserError(
-                f"{folder} cannot be resumed: {changed}; repeat the first command, or choose "
-                "another --out."
-            )
-    make_folder(folder)
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a run that needs no more training."""
-    has_weights = (folder / "model.safetensors").exists()
-    return has_weights and read_json(folder / "run.json").get("status") == "finished"
-
-
-def upgrade_job(job: Any) -> Any:
-    """The record of a job with the recipe's keys as they are called now."""
-    if isinstance(job, list):
-        return [upgrade_job(each) for each in job]
-    if not isinstance(job, dict):
-        return job
-    return {RENAMED.get(key, key): upgrade_job(value) for key, value in job.items()}
-
-
 def check_folder(folder: Path, *, resume: bool) -> None:
     """Refuse a folder that a run can neither start nor go on in; touch nothing."""
     if (folder / "run.json").exists():
@@ -155,6 +123,51 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
         if any(name not in PARTS and not name.startswith(".run.json.") for name in inside):
             raise UserError(f"{folder} exists and is not a run; choose another --out.")
+
+
+def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
+    """Make the folder of a new run, or check that an old one is of this very job.
+
+    `job` is everything that decides the weights. It is written down when a run starts, and a
+    resumed run must match it key by key.
+    """
+    check_folder(folder, resume=resume)
+    if is_run(folder):
+        before, after = dict(_leaves(read_json(folder / "run.json").get("job"))), dict(_leaves(job))
+        for key in sorted({*before, *after}):
+            was, now = before.get(key), after.get(key)
+            if was != now:
+                change = f"{key} was {was} and is now {now}"
+                if key in CONTENT:
+                    change = f"{CONTENT[key]} changed since it started"
+                raise UserError(
+                    f"{folder} cannot be resumed: {change}; repeat the first command, or choose "
+                    "another --out."
+                )
+    make_folder(folder)
+
+
+def _leaves(record: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of a nested record, under a key such as "phases.0.lr"."""
+    if not isinstance(record, Mapping | list):
+        yield key, record
+        return
+    for name, value in record.items() if isinstance(record, Mapping) else enumerate(record):
+        yield from _leaves(value, f"{key}.{name}" if key else str(name))
+
+
+def is_run(folder: str | Path) -> bool:
+    """Whether a folder holds a run, finished or not."""
+    try:
+        return str(folder) != "" and (Path(folder) / "run.json").is_file()
+    except (OSError, ValueError):  # a question is no path: too long, or with a NUL in it
+        return False
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the folder holds a run that needs no more training."""
+    has_weights = (folder / "model.safetensors").exists()
+    return has_weights and read_json(folder / "run.json").get("status") == "finished"
 
 
 def start_run(
@@ -174,7 +187,7 @@ def start_run(
         "status": "training",
         "versions": now,
     }
-    was = _dict(before.get("versions"))
+    was = before.get("versions", {})
     changed = [key for key in DECIDES_BITS if was.get(key, now[key]) != now[key]]
     if changed:
         info["earlier_versions"] = [*before.get("earlier_versions", []), was]
@@ -193,19 +206,12 @@ def update_run(folder: Path, **details: Any) -> dict[str, Any]:
     return info
 
 
-def write_shape(folder: Path, config: ModelConfig, tokens: Tokenizer) -> None:
-    """config.json and tokenizer.json, which stand from the first step on."""
-    write_json(folder / "config.json", {"tokens": tokens.kind, **config.model_dump()})
-    write_whole(folder / "tokenizer.json", tokens.to_json())
-
-
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     """Load a finished run; what is missing or does not fit is one sentence."""
     folder = Path(folder)
-    if not (folder / "run.json").is_file():
+    if not is_run(folder):
         raise UserError(f"{folder} is not a run: it holds no run.json.")
     info = read_json(folder / "run.json")
-    info["job"] = upgrade_job(info.get("job", {}))
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise UserError(
@@ -257,42 +263,6 @@ def commit() -> str:
     return answer.stdout.strip()
 
 
-def _difference(before: Any, after: Any, where: str = "") -> str | None:
-    """The first thing that two records of a job disagree on, down to the number, or None."""
-    if isinstance(before, list) and isinstance(after, list):
-        if len(before) != len(after):
-            return f"there were {len(before)} {where} and there are now {len(after)}"
-        before, after = dict(enumerate(before)), dict(enumerate(after))
-    if isinstance(before, dict) and isinstance(after, dict):
-        for key in sorted({*before, *after}):
-            inner = f"{where}.{key}" if where else str(key)
-            changed = _difference(before.get(key), after.get(key), inner)
-            if changed is not None:
-                return changed
-        return None
-    if before == after:
-        return None
-    if where in CONTENT:
-        return f"{CONTENT[where]} changed since it started"
-    return f"{where} was {_brief(before)} and is now {_brief(after)}"
-
-
-def _brief(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-DEEPEST = 3  # folders below the one that is searched
-
-
-def is_run(folder: str | Path) -> bool:
-    """Whether a folder holds a run, finished or not."""
-    try:
-        return str(folder) != "" and (Path(folder) / "run.json").is_file()
-    except (OSError, ValueError):  # a question is no path: too long, or with a NUL in it
-        return False
-
-
 def find_newest_run(below: str | Path = "runs") -> Path:
     """The finished run that was started last; the twins inside a run do not count."""
     patterns = ["/".join(["[!.]*"] * depth) + "/run.json" for depth in range(1, DEEPEST + 1)]
@@ -310,15 +280,12 @@ def find_newest_run(below: str | Path = "runs") -> Path:
     return Path(max(finished)[1])
 
 
-MOST_PARENTS = 20  # runs that a run may go back to, one finetuned from the other
-
-
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that a run learned from, as run.json records it.
+    """A file that a run learned from: "corpus", "questions" or "dev", as run.json records it.
 
-    what: "corpus", "questions" or "dev". folder, info: of the run that read the file, which is the
-    run itself or one that it goes on from.
+    folder, info: of the run that read the file, which is the run itself or one that it goes on
+    from.
     """
 
     what: str
@@ -326,32 +293,9 @@ class SourceFile:
     info: dict[str, Any]
     record: dict[str, Any]
 
-    @property
-    def path(self) -> Path:
-        """Where the file was when the run read it."""
-        return Path(self.record["path"])
-
     def locate(self) -> Path:
-        """Where the file is now: only one with the recorded hash is accepted.
-
-        Looked for at its old place, at the same place relative to the run folder, and inside the
-        run folder, where an embedded world is and where anybody may put a copy.
-        """
-        places = [self.path, self.folder / "world" / self.path.name, self.folder / self.path.name]
-        if "relative_path" in self.record:
-            places.insert(1, _resolve(self.folder, self.record["relative_path"]))
-        there = [place for place in places if place.is_file()]
-        for place in there:
-            if sha256_of(place) == self.record["sha256"]:
-                return place
-        what = "corpus" if self.what == "corpus" else "question file"
-        problem = (
-            f"{there[0]} has changed since {self.folder} learned from it; put the {what} back as "
-            "it was"
-            if there
-            else f"the {what} {self.path} that {self.folder} learned from is not there any more"
-        )
-        raise UserError(f"{problem}, or put a copy of it into {self.folder}.")
+        """Where the file is now."""
+        return _locate("corpus" if self.what == "corpus" else "question file", self)
 
 
 def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[str, Any]:
@@ -364,10 +308,6 @@ def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[
     }
 
 
-def _resolve(folder: Path, relative: str) -> Path:
-    return Path(os.path.normpath(folder / relative))
-
-
 def find_source(run: Run, what: str) -> SourceFile | None:
     """The record of the corpus, questions or dev questions that a run or its parents learned from.
 
@@ -375,76 +315,79 @@ def find_source(run: Run, what: str) -> SourceFile | None:
     """
     folder, info = run.folder, run.info
     for _ in range(MOST_PARENTS):
-        data = _dict({**_dict(info.get("data")), "dev": info.get("dev")})
-        record = _dict(data.get(what))
-        if record:
-            if not all(isinstance(record.get(key), str) for key in ("path", "sha256")):
-                raise UserError(f"{folder / 'run.json'} does not say which {what} the run read.")
-            return SourceFile(what, folder, info, record)
-        parent = _dict(data.get("parent"))
-        if not parent:
+        data = {**info.get("data", {}), "dev": info.get("dev")}
+        if data.get(what):
+            return SourceFile(what, folder, info, data[what])
+        if not data.get("parent"):
             return None
-        folder, info = _find_parent(folder, parent)
+        folder = _locate("run", SourceFile("parent", folder, info, data["parent"]))
+        info = read_json(folder / "run.json")
     raise UserError(f"{run.folder} goes back to more than {MOST_PARENTS} runs.")
 
 
-def _find_parent(folder: Path, parent: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """The run that the run in `folder` goes on from, where it was or moved along with it."""
-    was = Path(str(parent.get("path")))
-    places = [was, _resolve(folder, str(parent.get("relative_path", was)))]
-    there = [place for place in places if is_run(place)]
-    if not there:
-        raise UserError(
-            f"{folder} goes on from the run {was}, which is not there any more, so that the text "
-            "it read is not known."
-        )
-    for place in there:
-        info = _dict(read_json(place / "run.json"))
-        if info.get("sha256") == parent.get("sha256"):
-            return place, info
-    raise UserError(
-        f"{folder} goes on from a run that was in {was}; another one is there now, so that the "
-        "text it read is not known."
-    )
+def _locate(what: str, source: SourceFile) -> Path:
+    """Where a recorded file or run is now: only one with the recorded hash is accepted.
+
+    Looked for at its old place, at the same place relative to the run folder, and inside the run
+    folder, where an embedded world is and where anybody may put a copy.
+    """
+    folder, record = source.folder, source.record
+    try:
+        was, wanted = Path(record["path"]), record["sha256"]
+    except (KeyError, TypeError):
+        raise UserError(f"{folder / 'run.json'} does not say which {what} the run read.") from None
+    moved = Path(os.path.normpath(folder / record.get("relative_path", was)))
+    there = []
+    for place in (was, moved, folder / "world" / was.name, folder / was.name):
+        if is_run(place) if what == "run" else place.is_file():
+            there.append(place)
+            digest = (
+                sha256_of(place) if place.is_file() else read_json(place / "run.json")["sha256"]
+            )
+            if digest == wanted:
+                return place
+    problem = f"the {what} {was} that {folder} learned from is not there any more"
+    if there:
+        problem = f"{there[0]} has changed since {folder} learned from it"
+    raise UserError(f"{problem}; put the {what} back, or put a copy of it into {folder}.")
 
 
 def read_learned_documents(source: SourceFile) -> Corpus:
     """The documents that the run read: its corpus without the subjects that were left out."""
     corpus = read_documents(source.locate())
-    gone = _excluded(source, "left_out", LEFT_OUT)
+    gone = _excluded(source, {"left_out": LEFT_OUT})
     kept = tuple(d for d in corpus.documents if fold_words(d.subject) not in gone)
-    wanted = _dict(source.info.get("job")).get("documents")
-    for each in (corpus, replace(corpus, documents=kept)):
-        if wanted in (None, digest_of(each.texts)):
-            return each
-    raise UserError(_PART_UNKNOWN.format(source.folder, corpus.path))
+    _check_part(source, "documents", [document.text for document in kept])
+    return replace(corpus, documents=kept)
 
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
     """The questions that the run learned: its file without subjects set aside or left out."""
     file = read_questions(source.locate(), source.info.get("templates", ()))
-    gone = _excluded(source, "left_out", LEFT_OUT) | _excluded(source, "not_learned", SET_ASIDE)
+    gone = _excluded(source, {"left_out": LEFT_OUT, "not_learned": SET_ASIDE})
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
-    wanted = _dict(source.info.get("job")).get("questions")
-    for each in (file, replace(file, questions=kept)):
-        if wanted in (None, digest_of(question_rows(each.questions))):
-            return each
-    raise UserError(_PART_UNKNOWN.format(source.folder, file.path))
+    _check_part(source, "questions", question_rows(kept))
+    return replace(file, questions=kept)
 
 
-_PART_UNKNOWN = (
-    "the run in {} learned from a part of {}, and which part is not written down there any more."
-)
+def _excluded(source: SourceFile, reasons: Mapping[str, str]) -> set[tuple[str, ...]]:
+    """The subjects that were kept out of training, by run.json or else by subjects.jsonl."""
+    names: list[str] = []
+    for key, reason in reasons.items():
+        if key in source.info:
+            names += source.info[key]
+        elif (source.folder / SUBJECTS_FILE).is_file():
+            subjects = read_subjects(source.folder)
+            names += [each.subject for each in subjects if each.source == reason]
+    return {fold_words(name) for name in names}
 
 
-def _excluded(source: SourceFile, key: str, reason: str) -> set[tuple[str, ...]]:
-    """The subjects that a study kept out of training, by run.json or else by people.jsonl."""
-    names = source.info.get(key)
-    if not isinstance(names, list):
-        there = (source.folder / SUBJECTS_FILE).is_file()
-        people = read_subjects(source.folder) if there else ()
-        names = [person.subject for person in people if person.source == reason]
-    return {fold_words(str(name)) for name in names}
+def _check_part(source: SourceFile, what: str, texts: Sequence[str]) -> None:
+    if digest_of(texts) != source.info["job"][what]:
+        raise UserError(
+            f"the run in {source.folder} learned from a part of {source.record['path']}, and which "
+            "part is not written down there any more."
+        )
 
 
 def digest_of(texts: Sequence[str]) -> str | None:
@@ -455,7 +398,3 @@ def digest_of(texts: Sequence[str]) -> str | None:
 def question_rows(questions: Iterable[Question]) -> list[str]:
     """One line per question, for `digest_of`."""
     return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in questions]
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
+from wherefrom.training.checkpoint import Segment
 from wherefrom.training.recipes import Budget, Phase, Recipe
 from wherefrom.training.run_folder import Run, describe_file, digest_of, question_rows
 
@@ -25,36 +27,30 @@ LARGEST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Segment:
-    """From `step` on, the progress of a phase grows from `progress` by `per_step` a step."""
-
-    phase: int
-    step: int
-    progress: float
-    per_step: float
-
-
-@dataclass(frozen=True)
 class TrainingJob:
     """One run to train: where to, and everything that decides its weights.
 
-    record: the same as JSON, which a resumed run must repeat. details: what else run.json says.
-    segments: how the minutes of its phases become steps, where that was decided before.
+    record: what run.json keeps of the job and a resumed run must repeat, among it the model, the
+    phases and the seed. details: what else run.json says. segments: how the budgets of its phases
+    became steps, if a run before it decided that.
     """
 
     out: Path
-    kind: str
-    phases: Sequence[Phase]
-    config: ModelConfig
     tokens: Tokenizer
-    seed: int
-    zero_init: bool = False
+    record: Mapping[str, Any]
+    details: Mapping[str, Any] = field(default_factory=dict)
     documents: Sequence[Document] = ()
     questions: Sequence[Question] = ()
     parent: Run | None = None
     segments: Sequence[Segment] = ()
-    record: Mapping[str, Any] = field(default_factory=dict)
-    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        return [Phase(**fields) for fields in self.record["phases"]]
+
+    @cached_property
+    def config(self) -> ModelConfig:
+        return make_config(**self.record["model"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +90,7 @@ class Settings(Runtime):
         super().__post_init__()
         if type(self.seed) is not int or not 0 <= self.seed <= LARGEST_SEED:
             raise UserError(f"--seed must be between 0 and {LARGEST_SEED}, not {self.seed}.")
-        if self.variant is not None:
-            find_variant(self.variant)
+        find_variant(self.variant or self.recipe.variant)
 
     def job(
         self,
@@ -117,68 +112,58 @@ class Settings(Runtime):
         the questions that the model will be asked.
         """
         out = Path(out)
-        learned = questions.questions if questions is not None else ()
-        stored = out / "tokenizer.json"
+        texts = corpus.texts if corpus else []
+        learned = questions.questions if questions else ()
+        templates: Sequence[str] = ()
+        data = {}
+        spelling: str = self.tokens or self.recipe.tokens
         if parent is not None:
-            tokens, config = parent.tokens, parent.model.config
+            tokens, config, spelling = parent.tokens, parent.model.config, parent.tokens.kind
+            templates = parent.templates
+            data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
         else:
+            stored = out / "tokenizer.json"
             if self.resume and stored.exists():
                 tokens = Tokenizer.from_json(stored.read_text(encoding="utf-8"))
             else:
-                texts = vocabulary_from or (corpus.texts if corpus is not None else ())
                 written = [text for q in learned for text in (q.text, q.answer or "")]
-                tokens = self.build_tokens(texts, [*letters_from, *written])
+                tokens = self.build_tokens(vocabulary_from or texts, [*letters_from, *written])
             config = self.model_config_for(tokens.size)
-        kind_of_tokens = self.tokens or self.recipe.tokens
-        if parent is not None:
-            kind_of_tokens = parent.tokens.kind
-        elif kind_of_tokens != "chars":
-            kind_of_tokens = f"{kind_of_tokens} of {self.recipe.vocabulary}"
+            if spelling != "chars":
+                spelling = f"{spelling} of {self.recipe.vocabulary}"
+        if corpus is not None:
+            data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=len(texts))
+        if questions is not None:
+            templates = questions.templates
+            data["questions"] = describe_file(
+                questions.path, questions.sha256, out, questions=len(learned)
+            )
         record = {
             "kind": kind,
             "model": config.model_dump(),
             "phases": [phase.model_dump(mode="json") for phase in phases],
             "seed": self.seed,
             "zero_init": self.recipe.zero_init,
-            "tokens": kind_of_tokens,
+            "tokens": spelling,
             "vocabulary": digest_of(vocabulary_from),
             "corpus": corpus.sha256 if corpus else None,
-            "documents": digest_of(corpus.texts) if corpus else None,
+            "documents": digest_of(texts),
             "questions": digest_of(question_rows(learned)),
-            "parent": parent.info.get("sha256") if parent else None,
+            "parent": parent.info["sha256"] if parent else None,
         }
-        data = {}
-        if corpus is not None:
-            count = len(corpus.documents)
-            data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=count)
-        if questions is not None:
-            count = len(learned)
-            data["questions"] = describe_file(
-                questions.path, questions.sha256, out, questions=count
-            )
-        if parent is not None:
-            data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
-        inherited = parent.templates if parent else ()
-        templates = questions.templates if questions is not None else inherited
         return TrainingJob(
             out=out,
-            kind=kind,
-            phases=phases,
-            config=config,
             tokens=tokens,
-            seed=self.seed,
-            zero_init=self.recipe.zero_init,
-            documents=corpus.documents if corpus is not None else (),
-            questions=learned,
-            parent=parent,
             record=record,
             details={"kind": kind, "templates": list(templates), "data": data, **(details or {})},
+            documents=corpus.documents if corpus else (),
+            questions=learned,
+            parent=parent,
         )
 
     def model_config_for(self, vocabulary: int) -> ModelConfig:
         """The shape of a new model with that many tokens."""
         width, layers, heads = parse_size(self.size or self.recipe.size)
-        find_variant(self.variant or self.recipe.variant)
         block = self.recipe.block if self.block is None else self.block
         return make_config(
             variant=self.variant or self.recipe.variant,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from numpy.random import Generator
 
 from wherefrom.corpus.batches import BatchStream, ExampleSource
 from wherefrom.corpus.documents import Document
@@ -50,7 +50,7 @@ class TrainingData:
     ) -> TrainingData:
         readings = read_relations(documents, questions)
         return cls(
-            documents=encode_documents(documents, tokens, readings),
+            documents=encode_documents(documents, tokens, readings) if documents else (),
             questions=question_examples(questions, tokens, block) if questions else (),
             derived=derive_questions(documents, questions, readings, tokens, block),
             block=block,
@@ -58,58 +58,51 @@ class TrainingData:
 
 
 def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchStream:
-    """The phase's endless stream of batches."""
-    sources = [_source(name, share, phase, data) for name, share in phase.mixture.shares().items()]
-    return BatchStream(sources, seed=seed, tokens=phase.batch_tokens, examples=phase.batch_examples)
+    """The phase's endless stream of batches: a pool of them is a function of seed and number."""
+    with_facts = [document for document in data.documents if document.facts]
+    documents, questions, derived, block = data.documents, data.questions, data.derived, data.block
+    named = [document for document in documents if document.name_end]
 
-
-def _source(name: str, share: float, phase: Phase, data: TrainingData) -> ExampleSource:
-    block = data.block
-    if name == "question":
-        questions = data.questions
-        _need(len(questions), phase, "questions")
-        return ExampleSource(share, len(questions), lambda i, _: questions[i])
-    if name == "derived":
-        derived = data.derived
-        _need(len(derived), phase, "questions whose answers stand in the documents")
-        return ExampleSource(share, len(derived), lambda i, rng: derived_example(derived[i], rng))
-    documents = data.documents
-    if name == "salient":
-        documents = [document for document in documents if document.facts]
-        _need(len(documents), phase, "documents with words that few others have")
-
-        def make(i: int, rng: np.random.Generator) -> Example:
-            fact = pick_fact(documents[i], rng, asked_prob=phase.asked_fact_prob)
-            prefix = None
-            if phase.prefix_prob and rng.random() < phase.prefix_prob:
-                prefix = pick_prefix(documents[int(rng.integers(len(documents)))], rng)
-            return salient_example(
-                documents[i],
-                fact,
-                block,
-                rng,
-                left=phase.left_words,
-                right=phase.right_words,
-                context_loss_weight=phase.context_loss_weight,
-                prefix=prefix,
-            )
-
-        return ExampleSource(share, len(documents), make)
-    _need(len(documents), phase, "documents")
-    if name == "name":
-        return ExampleSource(share, len(documents), lambda i, _: name_example(documents[i], block))
-    if name == "text":
-        return ExampleSource(
-            share, len(documents), lambda i, rng: text_example(documents[i], block, rng)
+    def salient(i: int, rng: Generator) -> Example:
+        fact = pick_fact(with_facts[i], rng, asked_prob=phase.asked_fact_prob)
+        prefix = None
+        if phase.prefix_prob and rng.random() < phase.prefix_prob:
+            prefix = pick_prefix(with_facts[int(rng.integers(len(with_facts)))], rng)
+        return salient_example(
+            with_facts[i],
+            fact,
+            block,
+            rng,
+            left=phase.left_words,
+            right=phase.right_words,
+            context_loss_weight=phase.context_loss_weight,
+            prefix=prefix,
         )
-    closing = phase.closing_mask
-    return ExampleSource(
-        share,
-        len(documents),
-        lambda i, rng: span_example(documents[i], block, rng, closing=closing),
-    )
 
+    def span(i: int, rng: Generator) -> Example:
+        return span_example(documents[i], block, rng, closing=phase.closing_mask)
 
-def _need(count: int, phase: Phase, what: str) -> None:
-    if count == 0:
-        raise UserError(f'the phase "{phase.name}" of the recipe needs {what}, and there are none.')
+    objectives = {  # name -> how many records, what they are, and how record i is made an example
+        "name": (len(named), "documents", lambda i, _: name_example(named[i], block)),
+        "text": (
+            len(documents),
+            "documents",
+            lambda i, rng: text_example(documents[i], block, rng),
+        ),
+        "span": (len(documents), "documents", span),
+        "salient": (len(with_facts), "documents with words that few others have", salient),
+        "question": (len(questions), "questions", lambda i, _: questions[i]),
+        "derived": (len(derived), "questions", lambda i, rng: derived_example(derived[i], rng)),
+    }
+    shares = phase.mixture.shares()
+    if not derived and len(shares) > 1:
+        shares.pop("derived", None)  # nothing was read off the text
+    sources = []
+    for name, share in shares.items():
+        count, what, make = objectives[name]
+        if count == 0:
+            raise UserError(
+                f'the phase "{phase.name}" of the recipe needs {what}, and there are none.'
+            )
+        sources.append(ExampleSource(share, count, make))
+    return BatchStream(sources, seed=seed, tokens=phase.batch_tokens, examples=phase.batch_examples)

@@ -21,9 +21,8 @@ from starlette.staticfiles import StaticFiles
 from wherefrom.errors import UserError
 from wherefrom.web.guard import Guard, Limits
 from wherefrom.web.pages import ask, inside, records, workbench
-from wherefrom.web.replies import ERRORS, PLOTLY, install_error_handlers
+from wherefrom.web.replies import ERRORS, PLOTLY, Site, install_error_handlers
 from wherefrom.web.runs import RunIndex
-from wherefrom.web.state import Site
 
 ABOUT = (
     "Every page of Wherefrom as JSON: ask a trained model and learn where its answers come from, "

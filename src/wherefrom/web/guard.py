@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,19 +31,10 @@ HASHES = " ".join(
 # Scripts, styles and pictures come from here and nowhere else, and none of them is written inside
 # a page. For plotly.js two things are loosened: pictures as data: (its maps), and the attributes
 # above; its style element is replaced by /static/plotly.css.
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        f"style-src 'self' 'unsafe-hashes' {HASHES}",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "font-src 'self'",
-        "form-action 'self'",
-        "frame-src 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; "
+    f"style-src 'self' 'unsafe-hashes' {HASHES}; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; form-action 'self'; frame-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -51,6 +44,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-store",
 }
 
 
@@ -67,14 +61,6 @@ class Limits:
     heavy: int = 2  # checks, laws, reports and lists of runs that are worked on at once
     heavy_waiting: int = 32
     body_seconds: float = 20.0  # to send a body in
-
-
-class RefusedError(Exception):
-    """A request that is not served, with the reason as a sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
 
 
 class Guard:
@@ -98,16 +84,16 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
+        request = Request(scope, receive)
         try:
-            self._check_sender(scope)
-            body = await self._read_body(scope, receive)
-        except RefusedError as refusal:
+            self._check_sender(request)
+            body = await self._read_body(request)
+        except HTTPException as refusal:
             # the connection is closed, since what is left of the body is not read
             headers = {"Connection": "close"}
-            reply = JSONResponse({"error": str(refusal)}, refusal.status, headers)
+            reply = JSONResponse({"error": refusal.detail}, refusal.status_code, headers)
             await reply(scope, receive, send_with_headers)
             return
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -117,65 +103,60 @@ class Guard:
 
         await self.app(scope, receive_body, send_with_headers)
 
-    def _check_sender(self, scope: Scope) -> None:
+    def _check_sender(self, request: Request) -> None:
         """Refuse a request under a foreign name, or from another site unless it follows a link."""
-        headers = Headers(scope=scope)
+        headers, scope = request.headers, request.scope
         names = headers.getlist("host")
-        if len(names) != 1 or self._host_of(f"//{names[0]}") is None:
-            raise RefusedError(
+        if len(names) != 1 or not self._is_ours(f"//{names[0]}"):
+            raise HTTPException(
                 403, "This page answers only under the name of its own machine, such as 127.0.0.1."
             )
         own = names[0].lower()
         for origin in headers.getlist("origin"):
-            if self._host_of(origin) is None or urlsplit(origin).netloc.lower() != own:
-                raise RefusedError(403, "This request comes from another site, and is refused.")
+            if not self._is_ours(origin) or urlsplit(origin).netloc.lower() != own:
+                raise HTTPException(403, "This request comes from another site, and is refused.")
         site = headers.get("sec-fetch-site", "same-origin")
         follows_link = scope["method"] in ("GET", "HEAD") and (
             headers.get("sec-fetch-mode") == "navigate"
             and headers.get("sec-fetch-dest", "document") == "document"
         )
         if site in ("cross-site", "same-site") and not follows_link:
-            raise RefusedError(403, "This request was made by another site, and is refused.")
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self.limits.address:
-            raise RefusedError(
-                414, f"An address may have {self.limits.address:,} bytes, and this one has more."
-            )
+            raise HTTPException(403, "This request was made by another site, and is refused.")
+        most = self.limits.address
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > most:
+            raise HTTPException(414, f"An address may have {most:,} bytes, and this one has more.")
 
-    def _host_of(self, address: str) -> str | None:
-        """The host of an address if it is one of ours."""
+    def _is_ours(self, address: str) -> bool:
+        """Whether an address is one of our hosts, with or without a port, and nothing else."""
         try:
             parts = urlsplit(address)
             host, _ = parts.hostname, parts.port
         except ValueError:
-            return None
-        if parts.username is not None or parts.path.strip("/") or parts.query or parts.fragment:
-            return None
-        return host if host in self.hosts else None
+            return False
+        rest = parts.username is not None or parts.path.strip("/") or parts.query or parts.fragment
+        return host in self.hosts and not rest
 
-    async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
+    async def _read_body(self, request: Request) -> bytes:
         """The whole body, as long as it is no longer than allowed."""
-        most, headers = self.limits.body, Headers(scope=scope)
-        too_long = RefusedError(
+        most, length = self.limits.body, request.headers.get("content-length", "0")
+        too_long = HTTPException(
             413, f"A request may carry {most:,} bytes, and this one carries more."
         )
-        length = headers.get("content-length", "0")
         if not length.isascii() or not length.isdigit():
-            raise RefusedError(400, "The Content-Length of this request is not a number.")
+            raise HTTPException(400, "The Content-Length of this request is not a number.")
         if int(length) > most:
             raise too_long
-        if length == "0" and "transfer-encoding" not in headers:
-            return b""
         body = bytearray()
+        if length == "0" and "transfer-encoding" not in request.headers:
+            return b""
         try:
             async with asyncio.timeout(self.limits.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise RefusedError(400, "The request ended before its body did.")
-                    body += message.get("body", b"")
+                async for piece in request.stream():
+                    body += piece
                     if len(body) > most:
                         raise too_long
-                    if not message.get("more_body", False):
-                        return bytes(body)
         except TimeoutError:
-            raise RefusedError(408, "The body of this request took too long to arrive.") from None
+            raise HTTPException(408, "The body of this request took too long to arrive.") from None
+        except ClientDisconnect:
+            raise HTTPException(400, "The request ended before its body did.") from None
+        return bytes(body)

@@ -1,14 +1,16 @@
-"""A page is a dictionary first: `.json` gives it as it is, the same address without renders it.
+"""What all pages share: the state of the server, and replies as a dictionary first.
 
-Everything that is put into a page is escaped by the template engine, always; data for the scripts
-travels in blocks of JSON in which no character can end the block. Errors have one shape,
-{"error": a sentence}, and one page.
+`.json` gives the dictionary of a page as it is, the same address without renders it. Everything
+that is put into a page is escaped by the template engine, always; data for the scripts travels in
+blocks of JSON in which no character can end the block. Errors have one shape, {"error": a
+sentence}, and one page.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
@@ -18,36 +20,46 @@ import plotly
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from wherefrom.errors import UserError
-from wherefrom.report.render import as_data, prose
-from wherefrom.report.sections import show_cell
-from wherefrom.web.models import BusyError
-from wherefrom.web.runs import Record, UnknownRunError
+from wherefrom.report.render import make_environment
+from wherefrom.web.guard import Limits
+from wherefrom.web.jobs import Trainings
+from wherefrom.web.models import BusyError, Limiter, Models
+from wherefrom.web.runs import Record, RunIndex, UnknownRunError
 
 Endpoint = Callable[..., Awaitable[Record]]
 
 
-class ErrorShape(BaseModel):
-    """What every error is."""
+class Site:
+    """The runs, the loaded models, the trainings, the threads, and what each visitor asked."""
 
-    error: str = Field(description="What was expected, what came, and what to do, as a sentence.")
+    def __init__(self, index: RunIndex, limits: Limits) -> None:
+        self.index = index
+        self.limits = limits
+        self.models = Models(index, limits)
+        self.trainings = Trainings(index)
+        self.computing = Limiter(limits.heavy, limits.heavy_waiting)  # checks, laws, whole reports
+        self.reading = Limiter(limits.heavy, limits.heavy_waiting)  # records of runs, trainings
+        self.histories: OrderedDict[str, deque[Record]] = OrderedDict()  # by visitor
+
+    def close(self) -> list[str]:
+        """Take no more work; the names of trainings that go on without this server."""
+        for pool in (self.models, self.computing, self.reading):
+            pool.close()
+        return self.trainings.close()
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorShape, "description": "What was asked for cannot be done."},
-    403: {"model": ErrorShape, "description": "Asked under a foreign name or by a foreign site."},
-    404: {"model": ErrorShape, "description": "There is no such run, chapter or page."},
-    408: {"model": ErrorShape, "description": "The body took too long to arrive."},
-    413: {"model": ErrorShape, "description": "The body is too long."},
-    414: {"model": ErrorShape, "description": "The address is too long."},
-    422: {"model": ErrorShape, "description": "A parameter is missing or out of its range."},
-    503: {"model": ErrorShape, "description": "Too much is asked at once; try again."},
-}
+def site_of(request: Request) -> Site:
+    site = request.app.state.site
+    assert isinstance(site, Site)
+    return site
+
+
+# ---- numbers and words in templates
 
 
 def percent(share: float | None, digits: int = 0) -> str:
@@ -78,7 +90,7 @@ def significant(value: Any, digits: int = 3) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     if isinstance(value, int) or value == 0:
-        return f"{value:,}" if isinstance(value, int) else "0"
+        return f"{value:,.0f}"
     return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
@@ -88,7 +100,7 @@ GREEK = {"mu": "μ", "beta": "β", "alpha": "α", "Sigma": "Σ", "eps": "ε", "M
 def maths(text: str) -> Markup:
     """Our plain spelling of mathematics as it is usually set: k_a, A^T, beta, >=."""
     safe = str(escape(text))
-    safe = re.sub(r"\b(mu|beta|alpha|Sigma|eps|Mu)(?=\b|_)", lambda m: GREEK[m[1]], safe)
+    safe = re.sub(rf"\b({'|'.join(GREEK)})(?=\b|_)", lambda m: GREEK[m[1]], safe)
     safe = re.sub(r"(?<![A-Za-z])([A-Za-zμΣ])_([a-z0-9])\b", r"<i>\1</i><sub>\2</sub>", safe)
     safe = re.sub(r"\^(-?[A-Za-z0-9β]+)", r"<sup>\1</sup>", safe)
     for plain, sign in (("&gt;=", "≥"), ("&lt;=", "≤"), ("-&gt;", "→"), (" . ", " · ")):
@@ -96,29 +108,25 @@ def maths(text: str) -> Markup:
     return Markup(re.sub(r"(?<=[ (\d])-(?=[ \dβ<])", "−", safe))
 
 
-TEMPLATES = Environment(
-    loader=ChoiceLoader([PackageLoader("wherefrom.web"), PackageLoader("wherefrom.report")]),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-TEMPLATES.filters |= {
-    "cell": show_cell,
-    "data": as_data,
-    "duration": duration,
-    "maths": maths,
-    "moment": moment,
-    "percent": percent,
-    "prose": prose,
-    "significant": significant,
-}
+def capitalise(text: str) -> str:
+    """A message that follows "wherefrom:" on the command line, as a sentence of its own."""
+    first = text.split(" ")[0]
+    return text[0].upper() + text[1:] if len(first) > 1 and first.isalpha() else text
+
+
+TEMPLATES = make_environment(
+    "wherefrom.web", "wherefrom.report", duration=duration, maths=maths, moment=moment,
+    percent=percent, significant=significant,
+)  # fmt: skip
 # Style elements that the drawing library adds unless an element of that id is there: the page's
 # policy would refuse them, and nothing here draws the kinds of map that they are for.
 PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 TEMPLATES.globals["unwanted_styles"] = sorted(
     set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', PLOTLY.read_text(encoding="utf-8")))
 )
+
+
+# ---- replies
 
 
 def render(
@@ -143,16 +151,15 @@ def html_and_json(
     A mistake in the parameter `typed` is shown on the page that it was typed into; programs get
     the error. With `redirect` the page does what it was sent for and leads there.
     """
+    tag = path.split("/")[1]
 
     def add(function: Endpoint) -> Endpoint:
         async def as_html(**arguments: Any) -> Response:
             mistake, status = None, 200
             try:
                 record = await function(**arguments)
-            except UnknownRunError:
-                raise
             except UserError as problem:
-                if not typed or arguments[typed] is None:
+                if isinstance(problem, UnknownRunError) or arguments.get(typed) is None:
                     raise
                 mistake, status = capitalise(str(problem)), 400
                 record = await function(**{**arguments, typed: None})
@@ -165,7 +172,6 @@ def html_and_json(
                 reply.set_cookie("visitor", visitor, path="/ask", httponly=True, samesite="strict")
             return reply
 
-        tag = path.split("/")[1]
         as_html.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
         router.add_api_route(
             path + ".json",
@@ -181,41 +187,53 @@ def html_and_json(
     return add
 
 
+class ErrorShape(BaseModel):
+    """What every error is."""
+
+    error: str = Field(description="What was expected, what came, and what to do, as a sentence.")
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorShape, "description": description}
+    for status, description in {
+        400: "What was asked for cannot be done.",
+        403: "Asked under a foreign name or by a foreign site.",
+        404: "There is no such run, chapter or page.",
+        408: "The body took too long to arrive.",
+        413: "The body is too long.",
+        414: "The address is too long.",
+        422: "A parameter is missing or out of its range.",
+        503: "Too much is asked at once; try again.",
+    }.items()
+}
+SENTENCES = {404: "There is no such page.", 405: "This address does not take that method."}
+
+
+async def reply_to_error(request: Request, problem: Exception) -> Response:
+    """Every error in one shape: JSON for programs, a page for people."""
+    status, headers = 500, {}
+    sentence = "Something went wrong on our side; the server's log says what."
+    if isinstance(problem, UserError):
+        status, sentence = 400, capitalise(str(problem))
+        status = 404 if isinstance(problem, UnknownRunError) else status
+    elif isinstance(problem, HTTPException):
+        status, headers = problem.status_code, dict(problem.headers or {})
+        sentence = SENTENCES.get(status, problem.detail)
+    elif isinstance(problem, RequestValidationError):
+        status, sentence = 422, _say_invalid(problem.errors()[0])
+    elif isinstance(problem, BusyError):
+        status, sentence, headers = 503, BusyError.sentence, {"Retry-After": "1"}
+    answer: Response = JSONResponse({"error": sentence}, status_code=status)
+    wants_page = "text/html" in request.headers.get("accept", "")
+    if wants_page and not request.url.path.endswith(".json"):
+        answer = render("error.html", {"error": sentence, "status": status}, status=status)
+    answer.headers.update(headers)
+    return answer
+
+
 def install_error_handlers(app: FastAPI) -> None:
-    """Every error of the app in one shape: JSON for programs, a page for people."""
-
-    def reply(request: Request, status: int, sentence: str) -> Response:
-        answer: Response = JSONResponse({"error": sentence}, status_code=status)
-        wants_page = "text/html" in request.headers.get("accept", "")
-        if wants_page and not request.url.path.endswith(".json"):
-            answer = render("error.html", {"error": sentence, "status": status}, status=status)
-        if status == 503:
-            answer.headers["Retry-After"] = "1"
-        return answer
-
-    @app.exception_handler(UserError)
-    async def user_error(request: Request, problem: UserError) -> Response:
-        status = 404 if isinstance(problem, UnknownRunError) else 400
-        return reply(request, status, capitalise(str(problem)))
-
-    @app.exception_handler(HTTPException)
-    async def http_error(request: Request, problem: HTTPException) -> Response:
-        said = {404: "There is no such page.", 405: "This address does not take that method."}
-        answer = reply(request, problem.status_code, said.get(problem.status_code, problem.detail))
-        answer.headers.update(problem.headers or {})
-        return answer
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, problem: RequestValidationError) -> Response:
-        return reply(request, 422, _say_invalid(problem.errors()[0]))
-
-    @app.exception_handler(BusyError)
-    async def busy(request: Request, problem: BusyError) -> Response:
-        return reply(request, 503, BusyError.sentence)
-
-    @app.exception_handler(Exception)
-    async def failure(request: Request, problem: Exception) -> Response:
-        return reply(request, 500, "Something went wrong on our side; the server's log says what.")
+    for kind in (UserError, HTTPException, RequestValidationError, BusyError, Exception):
+        app.add_exception_handler(kind, reply_to_error)
 
 
 def _say_invalid(error: Record) -> str:
@@ -230,9 +248,3 @@ def _say_invalid(error: Record) -> str:
     came = error.get("input")
     shown = f"; it was {came!r:.80}" if isinstance(came, str | int | float) else ""
     return f"Something is wrong with {named}: {reason}{shown}."[:500]
-
-
-def capitalise(text: str) -> str:
-    """A message that follows "wherefrom:" on the command line, as a sentence of its own."""
-    first = text.split(" ")[0]
-    return text[0].upper() + text[1:] if len(first) > 1 and first.isalpha() else text

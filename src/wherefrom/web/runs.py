@@ -162,7 +162,7 @@ class RunIndex:
         job = _object(record, "job")
         model = _object(job, "model")
         shape = [_number(model.get(key)) for key in ("width", "layers", "heads")]
-        result = next((row for row in _rows(record, "results") if row["name"] == "pretrained"), {})
+        result = next((row for row in _rows(record) if row["name"] == "pretrained"), {})
         return {
             "name": name,
             "kind": _text(record.get("kind")),
@@ -170,11 +170,8 @@ class RunIndex:
             "variant": _text(model.get("variant")),
             "size": "x".join(f"{number:g}" for number in shape if number) if all(shape) else None,
             "recipe": _recipe(record),
-            "recall": result.get("recall"),
-            "correct": result.get("correct"),
-            "total": result.get("total"),
-            "seconds": _number(record.get("seconds")),
-            "steps": _number(record.get("steps")),
+            **{key: result.get(key) for key in ("recall", "correct", "total")},
+            **{key: _number(record.get(key)) for key in ("seconds", "steps")},
             "seed": _number(job.get("seed")),
             "started": _text(record.get("started")),
             "can_answer": (folder / "model.safetensors").is_file(),
@@ -186,12 +183,11 @@ class RunIndex:
         """The summary, and beside it text, command, results and versions."""
         record = self.read_object(folder / "run.json")
         command = [_text(word) or "" for word in _list(record, "command")]
-        sources = {key: each for key, each in _object(record, "data").items() if _is_object(each)}
         return {
             **self.summary(name, folder),
             "template": _text(record.get("template")),
             "command": ["wherefrom", *command[1:]] if command else [],
-            "results": _rows(record, "results"),
+            "results": _rows(record),
             "data": [
                 {
                     "what": what,
@@ -199,7 +195,8 @@ class RunIndex:
                     "sha256": _text(source.get("sha256")) or "",
                     "count": _number(source.get("documents", source.get("questions"))),
                 }
-                for what, source in sources.items()
+                for what, source in _object(record, "data").items()
+                if isinstance(source, dict)
             ],
             "versions": {key: str(each)[:80] for key, each in _object(record, "versions").items()},
             "sha256": _text(record.get("sha256")),
@@ -209,14 +206,12 @@ class RunIndex:
         """The three files that a study was given, if they are still there."""
         record = self.read_object(folder / "run.json")
         command, data = _list(record, "command"), _object(record, "data")
-        if record.get("kind") != "study" or len(command) < 5 or command[1] != "study":
+        if record.get("kind") != "study" or command[1:2] != ["study"]:
             return None
-        paths = [_object(data, what).get("path") for what in ("corpus", "questions")]
-        paths.append(_object(record, "dev").get("path"))
-        if all(
-            isinstance(path, str) and path in command and os.path.isfile(path) for path in paths
-        ):
-            return [str(Path(path).resolve()) for path in paths if path]
+        sources = [_object(data, "corpus"), _object(data, "questions"), _object(record, "dev")]
+        paths = [_text(source.get("path")) or "" for source in sources]
+        if all(path in command and os.path.isfile(path) for path in paths):
+            return [str(Path(path).resolve()) for path in paths]
         return None
 
     def curve(self, folder: Path) -> dict[str, list[Any]]:
@@ -235,7 +230,7 @@ class RunIndex:
         last = dict(zip(COLUMNS, points[-1], strict=True))
         share = last["progress"] or 0.0
         job = _object(self.read_object(folder / "run.json"), "job")
-        phases = [each for each in _list(job, "phases") if _is_object(each)]
+        phases = [each for each in _list(job, "phases") if isinstance(each, dict)]
         names = [_text(each.get("name")) for each in phases]
         if last["phase"] in names:
             shares = [abs(_number(each.get("share")) or 1.0) for each in phases]
@@ -325,7 +320,7 @@ class _Curve:
                 point = json.loads(line)
             except (ValueError, RecursionError):
                 continue  # cut short by a kill
-            if _is_object(point) and _number(point.get("step")) is not None:
+            if isinstance(point, dict) and _number(point.get("step")) is not None:
                 numbers = (_number(point.get(column)) for column in COLUMNS[1:])
                 self.points.append((_text(point.get("phase")) or "", *numbers))
 
@@ -350,20 +345,16 @@ def _recipe(record: Record) -> str | None:
     return DEFAULT_RECIPES.get(_text(record.get("kind")) or "") if command else None
 
 
-def _rows(record: Record, key: str) -> list[Record]:
+def _rows(record: Record) -> list[Record]:
     """Results: who answered, and how well."""
     return [
         {
             **{name: _text(row.get(name)) or "" for name in ("name", "about")},
             **{name: _number(row.get(name)) for name in ("correct", "total", "recall", "seconds")},
         }
-        for row in _list(record, key)
-        if _is_object(row)
+        for row in _list(record, "results")
+        if isinstance(row, dict)
     ]
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def _object(record: Record, key: str) -> Record:
@@ -383,6 +374,4 @@ def _text(value: Any) -> str | None:
 def _number(value: Any) -> float | int | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, int):
-        return value if abs(value) < 2**53 else None
-    return value if math.isfinite(value) else None
+    return value if abs(value) < 2**53 else None  # so that neither NaN nor infinity is one

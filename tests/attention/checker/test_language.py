@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.instances import Numeric
 from wherefrom.attention.checker.language import (
     FUNCTIONS,
     MAX_DEPTH,
@@ -25,7 +26,6 @@ from wherefrom.attention.checker.language import (
     evaluate,
     parse,
 )
-from wherefrom.attention.checker.matrices import Numeric
 from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 

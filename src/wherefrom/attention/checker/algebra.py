@@ -21,7 +21,8 @@ from typing import Literal
 
 from wherefrom.attention.checker.language import UndefinedError
 
-Term = tuple[Fraction, int, tuple[str, ...]]  # power of beta, power of n, atoms with repetition
+Power = Fraction | int  # whole ones are ints, whose hashes are cheap
+Term = tuple[Power, int, tuple[str, ...]]  # power of beta, power of n, atoms with repetition
 Polynomial = dict[Term, Fraction]
 Kind = Literal["zero", "constant", "up", "down", "unclear"]
 
@@ -30,7 +31,7 @@ MAX_TERMS = 60
 MAX_DEGREE = 64
 MAX_BITS = 400
 MAX_EXPONENT = 200  # exp of more is beyond the magnitudes that numbers may have
-NO_SYMBOL: Term = (Fraction(0), 0, ())
+NO_SYMBOL: Term = (0, 0, ())
 UNITY: Polynomial = {NO_SYMBOL: Fraction(1)}
 
 
@@ -43,7 +44,7 @@ class Trend:
     """What becomes of a number as beta grows; `value` is the limit where it is a constant."""
 
     kind: Kind
-    order: Fraction = Fraction(-1)  # it grows as this power of beta
+    order: Power = -1  # it grows as this power of beta
     value: float | None = None
 
 
@@ -52,6 +53,7 @@ class Scalar:
 
     def __init__(self, field: Field, top: Polynomial, bottom: Polynomial) -> None:
         self.field, self.top, self.bottom = field, top, bottom
+        self.at_n: dict[int, list[list[tuple[float, float]]]] = {}  # what `at` has computed
 
     @property
     def is_zero(self) -> bool:
@@ -103,7 +105,12 @@ class Scalar:
 
     def at(self, beta: float, n: int) -> float:
         """The value as a float; ZeroDivisionError at a pole, OverflowError beyond all floats."""
-        return self.field.value(self.top, beta, n) / self.field.value(self.bottom, beta, n)
+        if n not in self.at_n:
+            self.at_n[n] = [self.field.floats(part, n) for part in (self.top, self.bottom)]
+        top, bottom = (sum(c * beta**b for b, c in part) for part in self.at_n[n])
+        if not (math.isfinite(top) and math.isfinite(bottom)):
+            raise OverflowError
+        return top / bottom
 
 
 class Field:
@@ -114,8 +121,9 @@ class Field:
         self.steps = 0
         self.atoms: dict[str, tuple[str, Polynomial]] = {}  # name -> function, its argument in n
         self.doubts: list[Scalar] = []  # divisors not shown to be non-zero for every n
-        self.beta = Scalar(self, {(Fraction(1), 0, ()): Fraction(1)}, UNITY)
-        self.n = Scalar(self, {(Fraction(0), 1, ()): Fraction(1)}, UNITY)
+        self.doubtful: dict[int, bool] = {}  # what `has_doubt` has found
+        self.beta = Scalar(self, {(1, 0, ()): Fraction(1)}, UNITY)
+        self.n = Scalar(self, {(0, 1, ()): Fraction(1)}, UNITY)
 
     def rational(self, value: Fraction | int) -> Scalar:
         return Scalar(self, {NO_SYMBOL: Fraction(value)} if value else {}, UNITY)
@@ -128,11 +136,13 @@ class Field:
         product: Polynomial = {}
         for (b, k, atoms), c in x.items():
             for (b2, k2, atoms2), c2 in y.items():
-                for term, c3 in self._reduce(b + b2, k + k2, [*atoms, *atoms2]).items():
+                for term, c3 in self._reduce(_whole(b + b2), k + k2, [*atoms, *atoms2]).items():
                     product[term] = product.get(term, Fraction(0)) + c * c2 * c3
         return _capped({term: c for term, c in product.items() if c})
 
-    def _reduce(self, b: Fraction, k: int, atoms: list[str]) -> Polynomial:
+    def _reduce(self, b: Power, k: int, atoms: list[str]) -> Polynomial:
+        if not atoms:
+            return {(b, k, ()): Fraction(1)}
         for name, count in Counter(atoms).items():
             function, argument = self.atoms[name]
             if count > 1 and function == "sqrt":
@@ -148,12 +158,13 @@ class Field:
         terms = [*top, *bottom]
         k = min(term[1] for term in terms)
         common = reduce(Counter.__and__, (Counter(term[2]) for term in terms))
-        shift, content = Fraction(0), _content(bottom)
+        shift: Power = 0
+        content = _content(bottom)
         if len(bottom) == 1:
             (((shift, _, _), content),) = bottom.items()
         top, bottom = (
             {
-                (b - shift, j - k, tuple(sorted((Counter(atoms) - common).elements()))): c / content
+                (_whole(b - shift), j - k, _without(atoms, common)): c / content
                 for (b, j, atoms), c in polynomial.items()
             }
             for polynomial in (top, bottom)
@@ -186,14 +197,16 @@ class Field:
     def _atom(self, function: str, argument: Polynomial) -> Scalar:
         name = f"{function}({show(argument)})"
         self.atoms[name] = (function, argument)
-        return Scalar(self, {(Fraction(0), 0, (name,)): Fraction(1)}, UNITY)
+        return Scalar(self, {(0, 0, (name,)): Fraction(1)}, UNITY)
 
     def _root(self, polynomial: Polynomial) -> Polynomial:
         """The positive root: powers of beta and n, a rational number and an atom of each kind."""
         content = _content(polynomial)
         b = min(b for b, _, _ in polynomial)
         k = min(k for _, k, _ in polynomial) // 2 * 2
-        inner = {(c - b, j - k, atoms): v / content for (c, j, atoms), v in polynomial.items()}
+        inner = {
+            (_whole(c - b), j - k, atoms): v / content for (c, j, atoms), v in polynomial.items()
+        }
         if any(c or atoms for c, _, atoms in inner) or self.sign(inner) != 1:
             raise NotExactError
         whole = content.numerator * content.denominator  # sqrt(p/q) = sqrt(p q)/q
@@ -202,21 +215,27 @@ class Field:
             if whole > 10**12:
                 raise NotExactError
             factor = max(f for f in range(1, min(factor, 1000) + 1) if whole % f**2 == 0)
-        root: Polynomial = {(b / 2, k // 2, ()): Fraction(factor, content.denominator)}
+        half = _whole(Fraction(b) / 2)
+        root: Polynomial = {(half, k // 2, ()): Fraction(factor, content.denominator)}
         for part in ({NO_SYMBOL: Fraction(whole, factor**2)}, inner):
             if part != UNITY:
                 root = self.times(root, self._atom("sqrt", part).top)
         return root
 
     def value(self, polynomial: Polynomial, beta: float, n: int) -> float:
-        """In floating point; the part in n is summed exactly, so that nothing cancels there."""
-        total = 0.0
-        for (b, atoms), c in _at(polynomial, n).items():
-            factors = [self._atom_value(atom, n) for atom in atoms]
-            total += math.prod(factors, start=float(c)) * beta ** float(b)
+        """In floating point; OverflowError beyond all floats."""
+        total = sum(c * beta**b for b, c in self.floats(polynomial, n))
         if not math.isfinite(total):
             raise OverflowError
         return total
+
+    def floats(self, polynomial: Polynomial, n: int) -> list[tuple[float, float]]:
+        """Powers of beta and their coefficients at this n; the part in n is summed exactly, so
+        that nothing cancels there."""
+        return [
+            (float(b), math.prod((self._atom_value(atom, n) for atom in atoms), start=float(c)))
+            for (b, atoms), c in _at(polynomial, n).items()
+        ]
 
     def _atom_value(self, name: str, n: int) -> float:
         function, argument = self.atoms[name]
@@ -268,26 +287,26 @@ class Field:
 
     def has_doubt(self, n: int) -> bool:
         """Was something divided by that is zero at this n, whatever beta is?"""
-        try:
-            return any(self.lead(doubt.top, n)[1] == 0 for doubt in self.doubts)
-        except OverflowError:
-            return True
+        if n not in self.doubtful:
+            try:
+                self.doubtful[n] = any(self.lead(x.top, n)[1] == 0 for x in self.doubts)
+            except OverflowError:
+                self.doubtful[n] = True
+        return self.doubtful[n]
 
     def critical_n(self, x: Scalar) -> set[int]:
         """The n from which on a coefficient of x has another sign, where that is known."""
         parts = [part for p in (x.top, x.bottom) for part in _by_beta(p).values()]
         return {n for part in parts for runs in self.runs(part) for n, _ in runs[1:]}
 
-    def lead(
-        self, polynomial: Polynomial, n: int | None = None
-    ) -> tuple[Fraction, int, Polynomial]:
+    def lead(self, polynomial: Polynomial, n: int | None = None) -> tuple[Power, int, Polynomial]:
         """Power, sign and coefficient of the leading term in beta (at n: that is not zero)."""
         coefficients = _by_beta(polynomial)
         for order in sorted(coefficients, reverse=True):
             sign = self.sign(coefficients[order], n)
             if sign or n is None:
                 return order, sign, coefficients[order]
-        return Fraction(0), 0, {}
+        return 0, 0, {}
 
     def trend(self, x: Scalar, n: int | None = None) -> Trend:
         """What becomes of x as beta grows, at one n or for every n at once."""
@@ -316,14 +335,14 @@ class Field:
 def show(polynomial: Polynomial) -> str:
     """The polynomial as it could be written again."""
 
-    def powers(term: Term) -> list[tuple[str, Fraction]]:
+    def powers(term: Term) -> list[tuple[str, Power]]:
         b, k, atoms = term
-        found = {"beta": b, "n": Fraction(k)} | {a: Fraction(c) for a, c in Counter(atoms).items()}
+        found: dict[str, Power] = {"beta": b, "n": k, **Counter(atoms)}
         return sorted((symbol, e) for symbol, e in found.items() if e)
 
     rows = [(powers(term), c) for term, c in polynomial.items()]
     text = ""
-    for symbols, c in sorted(rows, key=lambda row: (-sum(abs(e) for _, e in row[0]), row[0])):
+    for symbols, c in sorted(rows, key=lambda row: (-sum(max(e, -e) for _, e in row[0]), row[0])):
         factors = [
             s if e == 1 else f"{s}**{e}" if e.denominator == 1 and e > 0 else f"{s}**({e})"
             for s, e in symbols
@@ -369,19 +388,27 @@ def _sign_runs(p: Sequence[int], start: int) -> list[tuple[int, int]]:
     return runs
 
 
-def _at(polynomial: Polynomial, n: int) -> dict[tuple[Fraction, tuple[str, ...]], Fraction]:
+def _whole(power: Power) -> Power:
+    return power.numerator if power.denominator == 1 else power
+
+
+def _without(atoms: tuple[str, ...], common: Counter[str]) -> tuple[str, ...]:
+    return tuple(sorted((Counter(atoms) - common).elements())) if common else atoms
+
+
+def _at(polynomial: Polynomial, n: int) -> dict[tuple[Power, tuple[str, ...]], Fraction]:
     """Power of beta and atoms -> their coefficient at this n, where it is not zero."""
-    total: dict[tuple[Fraction, tuple[str, ...]], Fraction] = {}
+    total: dict[tuple[Power, tuple[str, ...]], Fraction] = {}
     for (b, k, atoms), c in polynomial.items():
         total[b, atoms] = total.get((b, atoms), Fraction(0)) + c * n**k
     return {key: c for key, c in total.items() if c}
 
 
-def _by_beta(polynomial: Polynomial) -> dict[Fraction, Polynomial]:
+def _by_beta(polynomial: Polynomial) -> dict[Power, Polynomial]:
     """Power of beta -> its coefficient."""
-    found: dict[Fraction, Polynomial] = {}
+    found: dict[Power, Polynomial] = {}
     for (b, k, atoms), c in polynomial.items():
-        found.setdefault(b, {})[Fraction(0), k, atoms] = c
+        found.setdefault(b, {})[0, k, atoms] = c
     return found
 
 
@@ -401,7 +428,7 @@ def _sum(x: Polynomial, y: Polynomial) -> Polynomial:
 
 def _capped(polynomial: Polynomial) -> Polynomial:
     bits = (c.numerator.bit_length() + c.denominator.bit_length() for c in polynomial.values())
-    degrees = (abs(b) + k + len(atoms) for b, k, atoms in polynomial)
+    degrees = (max(b, -b) + k + len(atoms) for b, k, atoms in polynomial)
     if len(polynomial) > MAX_TERMS or max(degrees, default=0) > MAX_DEGREE:
         raise NotExactError
     if max(bits, default=0) > MAX_BITS:

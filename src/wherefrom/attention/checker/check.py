@@ -13,8 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from wherefrom.attention.checker.failure import probability_between
-from wherefrom.attention.checker.instances import key_values, orthonormal, word_instance
+from wherefrom.attention.checker.instances import Numeric, key_values, orthonormal, word_instance
 from wherefrom.attention.checker.judge_extraction import judge_extraction, wrong_shape_example
 from wherefrom.attention.checker.judge_queries import judge_queries
 from wherefrom.attention.checker.judge_words import judge_words
@@ -24,9 +23,8 @@ from wherefrom.attention.checker.language import (
     evaluate,
     read_construction,
 )
-from wherefrom.attention.checker.matrices import Numeric
-from wherefrom.attention.checker.problems import find_problem
-from wherefrom.attention.checker.result import CheckResult, Counterexample, Failure
+from wherefrom.attention.checker.logits import probability_between
+from wherefrom.attention.checker.problems import CheckResult, Counterexample, Failure, find_problem
 from wherefrom.errors import UserError
 
 __all__ = ["CheckResult", "check"]
@@ -77,7 +75,8 @@ def _wrong_shape(construction: Construction, draft: CheckResult, name: str) -> C
         sizes, values = {"d": 4}, word_instance(4, 2.0)
         if problem.family == "keys":
             sizes, values = {"n": n, "d": n}, key_values(problem, orthonormal(n, n), 2.0)
-        value = evaluate(construction.expressions[name], Numeric(values))
+        numbers_of = Numeric(values)
+        value = numbers_of.matrix(evaluate(construction.expressions[name], numbers_of))
         at = " and ".join(f"{key} = {size}" for key, size in sizes.items())
         sentence = f"with {at}, {name} comes out as {value.shape[0]} x {value.shape[1]}."
         numbers = {"beta": 2.0, name: np.round(value, 6).tolist()}
@@ -108,7 +107,7 @@ def _judge_range(construction: Construction, draft: CheckResult) -> CheckResult:
 
 def _plain_number(construction: Construction, name: str) -> float:
     expression = construction.expressions[name]
-    value = float(evaluate(expression, Numeric({})).item())
+    value = float(np.asarray(evaluate(expression, Numeric({}))).item())
     if not -1e6 <= value <= 1e6:
         raise ExpressionError(f"{name} must lie within a million of 0.", expression.source, 1)
     return value

@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wherefrom.attention.checker.check import check
-from wherefrom.attention.checker.problems import find_problem
-from wherefrom.attention.checker.result import CheckResult
+from wherefrom.attention.checker.problems import CheckResult, find_problem
 from wherefrom.errors import UserError
 
 MAX_BYTES = 1_000_000

@@ -18,10 +18,17 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
-from wherefrom.attention.checker.instances import Values, shown, space_instance, space_values
+from wherefrom.attention.checker.instances import (
+    Exact,
+    Matrix,
+    Numeric,
+    Values,
+    shown,
+    space_instance,
+    space_values,
+)
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.matrices import Exact, Matrix, Numeric
-from wherefrom.attention.checker.result import Assumption, CheckResult, Counterexample
+from wherefrom.attention.checker.problems import Assumption, CheckResult, Counterexample
 
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident
 SMALLEST = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 3, 1))
@@ -36,7 +43,10 @@ def judge_extraction(construction: Construction, draft: CheckResult) -> CheckRes
     draft = replace(draft, because=because)
     exact = _exact(construction)
     if exact is None:
-        because = "on every drawn instance; the exact algebra does not reach this formula."
+        because = (
+            "M s was v_a on every instance that was drawn. That is no proof: the exact algebra "
+        )
+        because += "does not reach this formula."
         draft = replace(draft, verdict="holds", because=because)
     else:
         keeps, leaks = exact
@@ -102,7 +112,8 @@ def _what_goes_wrong(keeps: Scalar, leaks: Scalar) -> str:
 
 
 def _matrix(construction: Construction, values: Values, dtype: DTypeLike = np.float64) -> Matrix:
-    return evaluate(construction.expressions["M"], Numeric(values, dtype))
+    algebra = Numeric(values, dtype)
+    return algebra.matrix(evaluate(construction.expressions["M"], algebra))
 
 
 def _error(

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from wherefrom.attention.checker.algebra import UNITY
-from wherefrom.attention.checker.failure import RISK, SD, Floats, weight_on_a
 from wherefrom.attention.checker.instances import (
+    Floats,
+    Numeric,
     Variants,
     key_values,
     oblique_angles,
@@ -28,9 +29,18 @@ from wherefrom.attention.checker.instances import (
     unequal_norms,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.logits import EVERY_N, HIGH_RUNGS, RUNGS, Queries, Reading
-from wherefrom.attention.checker.matrices import Numeric
-from wherefrom.attention.checker.result import (
+from wherefrom.attention.checker.logits import (
+    EVERY_N,
+    HIGH_RUNGS,
+    RISK,
+    RUNGS,
+    SD,
+    Queries,
+    Reading,
+    failure_probability,
+    weight_on_a,
+)
+from wherefrom.attention.checker.problems import (
     Assumption,
     BetaNeeded,
     CheckResult,
@@ -56,25 +66,15 @@ DRAWS = 8
 def judge_queries(construction: Construction, draft: CheckResult) -> CheckResult:
     """The verdict on a query or a pair of queries."""
     model = Queries(construction)
-    draft = replace(draft, derived=_derived(model), notes=_notes(model))
-    if model.proved():
-        draft = replace(draft, because=_why_proved(model))
-    else:
-        readings = model.readings(draft.tolerance)
-        n, reading = next(iter(readings.items()))
-        if reading.ok is False:
-            return _refuted(draft, model, n, reading)
-        lead = model.largest_lead()
-        if lead is not None:
-            return _outnumbered(draft, model, lead)
-        if any(reading.ok is None for reading in readings.values()):
-            because = "the algebra does not reach this formula, and the numbers do not settle as "
-            return replace(draft, verdict="inconclusive", because=because + "beta grows.")
-        draft = replace(draft, verdict="holds", because=_why_only_holds(model, readings))
+    draft = decide(model, replace(draft, derived=_derived(model), notes=_notes(model)))
+    if not draft.passed:
+        shown = draft.counterexample is not None and draft.counterexample.sizes.get("n")
+        spoilt = model.stretched and draft.verdict == "refuted" and shown
+        return replace(draft, failure=_failure(model, 0.0, draft)) if spoilt else draft
     needed = _beta_needed(model, draft.tolerance)
     if needed is None:
-        because = "no beta on the ladder reaches the tolerance, though the limit should."
-        return replace(draft, verdict="inconclusive", because=because)
+        because = "as beta grows the weights should arrive, but no beta that a computer can hold "
+        return replace(draft, verdict="inconclusive", because=because + "brings them near enough.")
     draft = replace(draft, beta=needed)
     if model.problem.noise != "none":
         draft = replace(draft, failure=_failure(model, needed.value, draft))
@@ -84,6 +84,24 @@ def judge_queries(construction: Construction, draft: CheckResult) -> CheckResult
     checked = f"drawn keys at every n from {model.problem.least_n} to {EVERY_N}, with beta from "
     checked += "1.1 to 1000 times what is needed, with the attention equation"
     return replace(draft, checked=checked, assumptions=tuple(_assumptions(model, draft, needed)))
+
+
+def decide(model: Queries, draft: CheckResult) -> CheckResult:
+    """The draft with the verdict that algebra and numbers give, before drawn keys confirm it."""
+    if model.proved():
+        return replace(draft, because=_why_proved(model))
+    readings = model.readings(draft.tolerance)
+    n, reading = next(iter(readings.items()))
+    if reading.ok is False:
+        return _refuted(draft, model, n, reading)
+    lead = model.largest_lead()
+    if lead is not None:
+        return _outnumbered(draft, model, lead)
+    if any(reading.ok is None for reading in readings.values()):
+        because = "the weights change too slowly with beta to see where they end, and the formula "
+        because += "is not one that the exact algebra can follow."
+        return replace(draft, verdict="inconclusive", because=because)
+    return replace(draft, verdict="holds", because=_why_only_holds(model, readings))
 
 
 def _derived(model: Queries) -> tuple[str, ...]:
@@ -129,9 +147,12 @@ def _why_only_holds(model: Queries, readings: dict[int, Reading]) -> str:
     sizes = f"n = {min(readings)} to "
     sizes += f"{most:,}" if most < 10**7 else f"10^{math.log10(most):.0f}"
     if not model.exact:
-        return f"in numbers, for {sizes}; the exact algebra does not reach this formula."
+        return (
+            f"computed in numbers for {sizes}. That is no proof: the exact algebra does not reach "
+            "this formula."
+        )
     if worst == 0 and not model.stretched:
-        return f"at each n that was tried, {sizes}; no argument covers every n between them."
+        return f"the goal is reached at each n that was tried, {sizes}; no argument covers every n."
     what = "the failure rate" if model.stretched else "the misplaced share"
     because = f"within this tolerance for {sizes}, but not for every tolerance"
     rest = f": {what} tends to {worst:.3g} at worst, which no beta removes" if worst else ""
@@ -154,9 +175,8 @@ def _refuted(draft: CheckResult, model: Queries, n: int, reading: Reading) -> Ch
     elif not model.stretched and along and model.trend("a", "b", n).kind in ("up", "down"):
         gap = model.gaps[0]["a", "b"]
         because += f"; k_a.q - k_b.q = {gap} grows with beta, so one of the two takes all"
-    failure = _failure(model, 0.0, draft) if model.stretched else None
     example = _counterexample(model, n, draft.tolerance)
-    return replace(draft, because=because + ".", counterexample=example, failure=failure)
+    return replace(draft, because=because + ".", counterexample=example)
 
 
 def _same_queries(model: Queries) -> bool:
@@ -222,11 +242,10 @@ def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
             numbers[name] = np.round(table, 6).tolist()
         grouped = [*weights[: model.named].tolist(), float(weights[model.named :].sum())]
     else:
-        heads = [dict(zip(model.groups, head, strict=True)) for head in model.logits(beta, n)]
-        if model.stretched:
-            heads = [head | {"a": e * head["a"]} for head in heads]
-        rows = [list(model.weights(head, n).values()) for head in heads]
-        grouped = np.mean(rows, axis=0).tolist()
+        logits = np.array(model.logits(beta, n))
+        logits[:, 0] *= e
+        heads = [dict(zip(model.groups, head, strict=True)) for head in logits.tolist()]
+        grouped = np.mean([[*model.weights(head, n).values()] for head in heads], axis=0).tolist()
     by_group = dict(zip(model.groups, grouped, strict=True))
     numbers["weights_by_group"] = {g: round(w, 6) for g, w in by_group.items()}
     numbers["wanted_by_group"] = dict(model.problem.target)
@@ -311,7 +330,7 @@ def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | Non
     spread = None
     if model.stretched:
         meaning = f"more than {eps:g} of the weight is misplaced (alpha -> 0)"
-        given, aside, in_all = model.failure(heads, n, eps)
+        given, aside, in_all = failure_probability(heads, n, eps)
         spread = weight_on_a(heads, n)[1]
     else:
         meaning = f"a and b are off the even split by more than {eps:g}, at alpha = {ALPHA:g}"
@@ -326,21 +345,26 @@ def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | Non
 def _simulate(model: Queries, n: int, beta: float, draft: CheckResult) -> tuple[float, float]:
     """How often the goal is missed over drawn keys, with its standard error.
 
-    Stretched: too much weight is misplaced. Isotropic: the split between a and b is uneven.
+    Stretched: too much weight is misplaced, among the samples that are not set aside. Isotropic:
+    the split between a and b is uneven.
     """
     rng = np.random.default_rng([draft.seed, 1])
     means = orthonormal(n, n, rng)
     queries = _queries(model, means, beta)
     alpha = VANISHING if model.stretched else ALPHA
     keys = means + math.sqrt(alpha) * rng.standard_normal((SAMPLES, n, n))
+    kept = np.ones(SAMPLES, dtype=bool)
     if model.stretched:
-        keys[:, 0] += SD * rng.standard_normal((SAMPLES, 1)) * means[0]
+        e = 1 + SD * rng.standard_normal((SAMPLES, 1))
+        keys[:, 0] += (e - 1) * means[0]
+        if len(queries) > 1 and (queries @ means[0] > 0).any():
+            kept = e[:, 0] >= 0
     weights = attend(queries, keys, keys[..., :1]).weights.mean(axis=-2)
     wrong = _misplaced(model, weights)
     if not model.stretched:
         wrong = np.abs(weights[:, 0] / (weights[:, 0] + weights[:, 1]) - 0.5)
-    share = float((wrong > draft.tolerance).mean())
-    return share, math.sqrt(max(share * (1 - share), 1 / SAMPLES) / SAMPLES)
+    share, count = float((wrong[kept] > draft.tolerance).mean()), int(kept.sum())
+    return share, math.sqrt(max(share * (1 - share), 1 / count) / count)
 
 
 def _misplaced(model: Queries, weights: Floats) -> Floats:
@@ -382,10 +406,10 @@ def _contradiction(model: Queries, draft: CheckResult, needed: BetaNeeded) -> st
     """What drawn keys say against the verdict, at every n up to 30 and several beta; or nothing."""
     failure = draft.failure
     if failure is not None and failure.simulated is not None and failure.standard_error is not None:
-        off = abs(failure.simulated - failure.in_all)
+        off = abs(failure.simulated - failure.probability)
         if off > GATE * failure.standard_error:
             return (
-                f"the exact failure rate {failure.in_all:.4f} and the simulated one "
+                f"the exact failure rate {failure.probability:.4f} and the simulated one "
                 f"{failure.simulated:.4f} disagree: a fault of the checker."
             )
     rng = np.random.default_rng(draft.seed)

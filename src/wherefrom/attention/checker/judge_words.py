@@ -21,6 +21,9 @@ from numpy.typing import DTypeLike
 from wherefrom.attention.checker.algebra import Field, NotExactError
 from wherefrom.attention.checker.instances import (
     WORDS,
+    Exact,
+    Matrix,
+    Numeric,
     Values,
     oblique_angles,
     orthonormal,
@@ -30,8 +33,7 @@ from wherefrom.attention.checker.instances import (
     word_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.matrices import Exact, Matrix, Numeric
-from wherefrom.attention.checker.result import Assumption, BetaNeeded, CheckResult, Counterexample
+from wherefrom.attention.checker.problems import Assumption, BetaNeeded, CheckResult, Counterexample
 from wherefrom.attention.equation import attend
 
 RUNGS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, *(2.0**k for k in range(5, 11)))
@@ -71,21 +73,23 @@ def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
     if len(errors) < 4:
         if not errors:
             _rows(construction, word_instance(4, 1.0), 1.0)  # says what is wrong, and where
-        because = "the numbers overflow before the large factor is large."
+        because = "the numbers become too large for a computer before beta is large enough to see a limit."
         return replace(draft, verdict="inconclusive", because=because)
     within = [error <= draft.tolerance for error in errors[-3:]]
     settled = bool(proof.wrong) or not errors[-1] < STILL_FALLING * errors[-2]
     if not proof.reached and not any(within) and settled:
         return _refuted(construction, draft, proof)
     if not all(within):
-        because = "the numbers do not settle as beta grows."
+        because = "c1 and c2 change too slowly with beta to see where they end."
         if proof.reached:
-            because = "the limit is right, but no beta that fits a float shows it."
+            because = "the limit is right, but no beta that a computer can hold comes near enough to show it."
         return replace(draft, verdict="inconclusive", because=because)
     if proof.reached:
         draft = replace(draft, because="for every d: " + proof.reached)
     else:
-        because = "in numbers; the exact algebra does not reach this formula."
+        because = (
+            "computed in numbers. That is no proof: the exact algebra does not reach this formula."
+        )
         because = f"{proof.wrong}, but within this tolerance." if proof.wrong else because
         draft = replace(draft, verdict="holds", because=because)
     needed = _beta_needed(construction, draft.tolerance)

@@ -35,7 +35,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.after_training import ensure_confidence
 from wherefrom.provenance.confidence.fit import Confidence
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
-from wherefrom.provenance.judging.rivals import RIVALS, SUPPORT
+from wherefrom.provenance.judging.measure import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import (
     Answers,
     Bootstrap,
@@ -351,17 +351,8 @@ def summarise(rows: Sequence[Row], bootstrap: Bootstrap) -> dict[str, Any]:
         "internal": count_table(rows, lambda s: "shown" if s["shown_internal"] else DONT_KNOW),
         "agreement": measure_agreement(rows, bootstrap),
         "caught": {name: measure_test(rows, test, bootstrap) for name, test in TESTS.items()},
-        "judged": [_rounded(row) for row in rows],
+        "judged": list(rows),
     }
-
-
-def _rounded(row: Row) -> Row:
-    row = {**row, "score": round(row["score"], 4)}
-    for side in ("with", "without"):
-        row[side] = {k: round(v, 4) if "log_" in k else v for k, v in row[side].items()}
-        scores = row[side]["scores"].items()
-        row[side]["scores"] = {name: float(f"{value:.6g}") for name, value in scores}
-    return row
 
 
 def count_table(rows: Sequence[Row], word: Callable[[Row], str]) -> dict[str, dict[str, int]]:
@@ -394,12 +385,11 @@ def measure_agreement(rows: Sequence[Row], bootstrap: Bootstrap) -> dict[str, di
         both = Answers(np.concatenate([read, unread]), truths.T.ravel())
         readers = Answers(read, truths[:, 0])
         rank = float(rank_correlations(read, memorised, np.ones((1, len(rows))))[0])
-        constant = "one of the two scores is the same for everybody."
-        defined = np.isfinite(rank)
+        ranked = Metric(value=None, reason="one of the two scores is the same for everybody.")
         points = {
             "all": auroc(both),
             "readers": auroc(readers),
-            "rank": Metric(value=rank) if defined else Metric(value=None, reason=constant),
+            "rank": Metric(value=rank) if np.isfinite(rank) else ranked,
         }
         formulas: dict[str, Callable[[Floats], Floats]] = {
             "all": partial(_auroc_of_pairs, both),
@@ -435,16 +425,17 @@ def measure_test(
     yes = np.array([(test(row["with"]), test(row["without"])) for row in rows])
     true = _remembered(rows)
     both = (yes & true).sum(axis=1).astype(np.float64)
-    points, formulas = {}, {}
-    for name, flags, why in (
-        ("precision", yes, "no answer is taken for remembered."),
-        ("recall", true, "no answer is remembered."),
-    ):
-        total = flags.sum(axis=1).astype(np.float64)
-        points[name] = Metric(value=None, reason=why)
-        if total.any():
-            points[name] = Metric(value=float(both.sum() / total.sum()))
-        formulas[name] = partial(_weighted_ratio, both, total)
+    totals = {"precision": yes.sum(axis=1), "recall": true.sum(axis=1)}
+    why = {"precision": "no answer is taken for remembered.", "recall": "no answer is remembered."}
+    points = {
+        name: Metric(value=float(both.sum() / total.sum()))
+        if total.any()
+        else Metric(value=None, reason=why[name])
+        for name, total in totals.items()
+    }
+    formulas: dict[str, Callable[[Floats], Floats]] = {
+        name: partial(_weighted_ratio, both, total) for name, total in totals.items()
+    }
     found = bootstrap.intervals(points, formulas, len(rows))
     return {name: asdict(metric) for name, metric in found.items()}
 

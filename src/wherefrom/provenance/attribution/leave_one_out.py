@@ -43,7 +43,7 @@ from wherefrom.provenance.attribution.cross_pretraining import (
     likelihoods,
     true_origin,
 )
-from wherefrom.provenance.verdicts import REMEMBERED
+from wherefrom.provenance.verdicts import REMEMBERED, shorten
 from wherefrom.recall.decode import answer_all
 from wherefrom.storage import make_folder, read_json, write_json
 from wherefrom.training.distributed import join_processes
@@ -112,9 +112,8 @@ def find_documents(corpus: Corpus, name: str) -> tuple[Document, ...]:
         subjects = {" ".join(fold_words(d.subject)): d.subject for d in corpus.documents}
         near = get_close_matches(" ".join(wanted), subjects, n=3, cutoff=0.6)
         hint = ", ".join(f'"{subjects[each]}"' for each in near)
-        shown = name if len(name) <= 60 else name[:57] + "..."
         raise UserError(
-            f'no document is about "{shown}", so there is nothing to leave out; '
+            f'no document is about "{shorten(name)}", so there is nothing to leave out; '
             + (f"near names are {hint}." if near else "no name in the corpus is near it.")
         )
     return found
@@ -158,7 +157,6 @@ def leave_out(
         [document for document in plan.corpus.documents if document.line not in dropped],
         plan.questions,
         folder,
-        instead_of=plan.corpus.documents,
         settings=replace(settings, resume=settings.resume or is_finished(folder)),
         observe=observe,
     )

@@ -126,10 +126,11 @@ def fit_calibration(
     if not (right.shape == many.shape == rows and (many > 0).all()):
         raise UserError(f"each of {rows[0]} subjects needs a grade and a count above 0.")
     total, fewer = int(right.sum()), min(int(right.sum()), int((~right).sum()))
-    usable = {name: column for name, column in columns.items() if _varies(column)}
-    if right.size < FEWEST or fewer < FEWEST_EACH or not usable:
+    measured = [_measure(name, values, many) for name, values in columns.items()]
+    weights = [each for each in measured if each is not None]
+    if right.size < FEWEST or fewer < FEWEST_EACH or not weights:
         share = (float(many @ right) + 1) / (float(many.sum()) + 2)
-        why = "too few right or wrong answers" if usable else "no signal that varies"
+        why = "too few right or wrong answers" if weights else "no signal that varies"
         same = Calibration(
             signals=(),
             intercept=float(np.log(share / (1 - share))),
@@ -141,9 +142,8 @@ def fit_calibration(
         )
         return FittedCalibration(same, same.probability(columns))
 
-    weights = [_measure(name, values, many) for name, values in usable.items()]
-    table = np.stack([each.scaled(usable[each.name]) for each in weights], axis=1)
-    held = np.array([(signs or {}).get(name, 0) for name in usable])
+    table = np.stack([each.scaled(columns[each.name]) for each in weights], axis=1)
+    held = np.array([(signs or {}).get(each.name, 0) for each in weights])
     folds = assign_folds(right, np.random.default_rng(seed))
     strength, held_out = choose_strength(table, right, folds, held, many)
     *fitted, intercept = fit_logistic(table, right, held, many, strength).tolist()
@@ -259,20 +259,16 @@ def _columns(signals: Mapping[str, ArrayLike]) -> dict[str, Floats]:
     return columns
 
 
-def _varies(column: Floats) -> bool:
-    """A signal that is missing for all or the same for all, but for rounding, has no weight."""
-    finite = column[np.isfinite(column)]
-    return finite.size > 0 and bool(np.ptp(finite) > 1e-12 * np.abs(finite).max())
-
-
-def _measure(name: str, values: Floats, counts: Floats) -> SignalWeight:
-    """Mean, spread and range over these subjects.
+def _measure(name: str, values: Floats, counts: Floats) -> SignalWeight | None:
+    """Mean, spread and range over these subjects; None for a signal that does not vary.
 
     Values are kept within that range, infinite ones too: what lies beyond it is as strong as the
     strongest seen, not stronger.
     """
     there = np.isfinite(values)
     finite, many = values[there], counts[there]
+    if not finite.size or np.ptp(finite) <= 1e-12 * np.abs(finite).max():  # but for rounding
+        return None
     mean = float(np.average(finite, weights=many))
     scale = float(np.sqrt(np.average((finite - mean) ** 2, weights=many)))
     low, high = float(finite.min()), float(finite.max())

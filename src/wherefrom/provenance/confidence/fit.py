@@ -24,7 +24,7 @@ from wherefrom.provenance.metrics import Bools, Floats
 from wherefrom.provenance.signals.reader import (
     CORE,
     NAME_SIGNALS,
-    SIGNALS,
+    SIGNS,
     SignalReader,
     SignalState,
     SignalTable,
@@ -131,18 +131,19 @@ def fit_confidence(
     everyone, counts = with_spare_subjects(subjects)
     reader = SignalReader.prepare(run, known_answers, names, contexts=contexts, seed=seed)
     reader, table, right = read_signals(reader, everyone, counts, seed=seed, report=report)
-    support = find_support(evidence, table.subjects, table.answers, reader.known_answers)
+    people = [one.subject for one in everyone]
+    support = find_support(evidence, people, table.answers, reader.known_answers)
 
-    def fit(columns: Mapping[str, Floats], signs: Mapping[str, int]) -> ConfidenceMode:
+    def fit(columns: Mapping[str, Floats]) -> ConfidenceMode:
+        signs = SIGNS | EVIDENCE_SIGNS
         fitted = fit_calibration(columns, right, signs=signs, counts=counts, seed=seed)
         held_out = tuple(fitted.held_out[: len(asked)].tolist())
         grades = right[: len(asked)]
         guarantee = guarantee_threshold(held_out, grades, risk=risk, delta=delta)
         return ConfidenceMode(fitted.calibration, guarantee, held_out)
 
-    signs = {name: SIGNALS[name].sign for name in table.columns}
-    columns = {**table.columns, **evidence_columns(support)}
-    modes = {"internal": fit(table.columns, signs), "checked": fit(columns, signs | EVIDENCE_SIGNS)}
+    with_text = {**table.columns, **evidence_columns(support)}
+    modes = {"internal": fit(table.columns), "checked": fit(with_text)}
     remarks = [
         f"{name}: {remark}"
         for name, mode in modes.items()
@@ -198,7 +199,7 @@ def read_signals(
         fitted = fit_calibration(
             {name: table.columns[name] for name in NAME_SIGNALS},
             [one.seen for one in subjects],
-            signs={name: SIGNALS[name].sign for name in NAME_SIGNALS},
+            signs=SIGNS,
             counts=counts,
             bend=False,
             seed=seed,
@@ -206,8 +207,7 @@ def read_signals(
         reader = reader.with_curve(fitted.calibration)
         columns["name_read"] = fitted.held_out
     right = [is_right(said, one) for said, one in zip(table.answers, subjects, strict=True)]
-    core = SignalTable(table.questions, table.subjects, table.answers, columns)
-    return reader, core, np.array(right)
+    return reader, SignalTable(table.answers, columns), np.array(right)
 
 
 def is_right(answer: str, subject: Subject) -> bool:
@@ -251,16 +251,11 @@ def load_confidence(run: Run) -> Confidence:
     if record.get("weights_sha256") != run.info.get("sha256"):
         raise UserError(f"{path} was fitted for other weights than the run has; {again}.")
     try:
-        confidence: Confidence = TypeAdapter(Confidence).validate_python({**record, "run": run})
-        if len(confidence.signal_state.countries) != len(confidence.reader.trie.answers):
-            raise UserError("its known answers are not those of the run")
+        return TypeAdapter(Confidence).validate_python({**record, "run": run})
     except ValidationError as problem:
         first: Any = problem.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise UserError(f"{path} is broken ({where}: {first['msg']}); {again}.") from None
-    except UserError as problem:
-        raise UserError(f"{path} is broken ({problem}); {again}.") from None
-    return confidence
 
 
 def _note_on_names(subjects: Sequence[Subject]) -> list[str]:

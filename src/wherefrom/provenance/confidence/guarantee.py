@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,31 +72,21 @@ def guarantee_threshold(
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
             raise UserError(f"the {name} must lie between 0 and 1, not at {value}.")
-    if not (np.diff(grid) < 0).all():
-        raise UserError("thresholds must be tested from the highest down, each once.")
     answers = Answers(confidence, correct)
     subjects = len(answers)
     given, wrong = counts_at(answers, grid)
-    chosen = None
-    for at in np.flatnonzero(given >= starting_count(subjects, risk, delta)).tolist():
-        if tail(wrong[at], given[at], risk) > delta:
-            break
-        chosen = at
-    if chosen is not None:
-        some, bad = int(given[chosen]), int(wrong[chosen])
-        return Guarantee(
-            threshold=float(grid[chosen]),
-            risk=risk,
-            delta=delta,
-            subjects=subjects,
-            given=some,
-            wrong=bad,
-            bound=upper_bound(bad, some, delta),
-        )
+    tested = np.flatnonzero(given >= starting_count(subjects, risk, delta))
+    failed = tail(wrong[tested], given[tested], risk) > delta
+    passed = tested[: np.argmax(failed)] if failed.any() else tested
     # one wrong answer more and one right one more than there were: so a handful of lucky answers
     # estimates nothing
-    fits = np.flatnonzero(wrong + 1 <= risk * (given + 2))
+    fits = passed if passed.size else np.flatnonzero(wrong + 1 <= risk * (given + 2))
     some, bad = (int(given[fits[-1]]), int(wrong[fits[-1]])) if fits.size else (0, 0)
+    about: dict[str, Any] = {"risk": risk, "delta": delta, "subjects": subjects}
+    about |= {"given": some, "wrong": bad}
+    if passed.size:
+        bound = upper_bound(bad, some, delta)
+        return Guarantee(threshold=float(grid[passed[-1]]), bound=bound, **about)
     believed = round(1 - risk, 6) if probability else None
     estimate = float(grid[fits[-1]]) if fits.size else believed
     needed = subjects_needed(given, wrong, subjects, risk, delta)
@@ -103,13 +94,9 @@ def guarantee_threshold(
     return Guarantee(
         threshold=None,
         reason=f"{why}; {_what_instead(estimate, risk, some, bad)}",
-        risk=risk,
-        delta=delta,
-        subjects=subjects,
-        given=some,
-        wrong=bad,
         subjects_needed=needed,
         estimate=estimate,
+        **about,
     )
 
 

@@ -13,24 +13,20 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from wherefrom.corpus.documents import Corpus, Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence.reading import DocumentBody
+from wherefrom.provenance.evidence.lookup import LOOKED_AT, DocumentBody, EvidenceLine, Words
 from wherefrom.training.run_folder import Run, find_source, read_learned_documents
 
 EVIDENCE_FILE = "evidence.sqlite"
 ALIKE = 0.72  # names that are less similar are not suggested for one that is not found
-LONGEST = 2_000  # characters of a name or an answer
-LOOKED_AT = 1_000  # documents that find() weighs to choose its lines from
-FORMAT = 1
-APPLICATION = 0x57464556  # "WFEV", in SQLite's header
+FORMAT = "1"
 _TERMS = 8  # pairs of a name that are looked up; the rest is read in the documents themselves
 _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -43,29 +39,12 @@ CREATE VIRTUAL TABLE bodies USING
     fts5(terms, content='', detail='none', columnsize=0, tokenize="ascii tokenchars '_'");
 """
 
-Words = tuple[str, ...]
 
-
-@dataclass(frozen=True)
-class EvidenceLine:
-    """A document and what it is to a question; only one that names the subject is evidence."""
-
-    line: int
-    text: str
-    subject: str  # of the document, as it writes the name
-    about: bool  # that is the very name asked for
-    names_subject: bool  # it is about the subject or names it in its text
-    states_answer: bool
-    similarity: float = 1.0  # of the names: below 1 where the subject only looks alike
-
-
-@dataclass(frozen=True)
-class EvidenceCount:
-    """How many documents name the subject, are about it, and name it and state the answer."""
+class EvidenceCount(NamedTuple):
+    """How many documents name the subject, and how many are about it."""
 
     naming: int
     about: int
-    stating: int
 
 
 class Evidence:
@@ -102,32 +81,19 @@ class Evidence:
 
         If no document names the subject: lines about similar names, none of them evidence.
         """
-        if limit < 1:
-            raise UserError(f"at least 1 line of evidence can be asked for, and {limit} were.")
         wanted, stated = _words_of(subject, "name"), _words_of(answer, "answer")
         with self._turn:
             lines = list(self._read(wanted, stated, LOOKED_AT))
             if not lines:
                 return self._find_similar(wanted, limit)
-        lines.sort(
-            key=lambda one: (
-                not (one.about and one.states_answer),
-                not one.about,
-                not one.states_answer,
-                one.line,
-            )
-        )
+        lines.sort(key=lambda one: (not one.about, not one.states_answer, one.line))
         return lines[:limit]
 
-    def count(self, subject: str, answer: str | None = None) -> EvidenceCount:
+    def count(self, subject: str) -> EvidenceCount:
         """All documents that name the subject, counted; similar names do not count."""
         with self._turn:
-            lines = list(self._read(_words_of(subject, "name"), _words_of(answer, "answer"), -1))
-        return EvidenceCount(
-            naming=len(lines),
-            about=sum(line.about for line in lines),
-            stating=sum(line.states_answer for line in lines),
-        )
+            lines = list(self._read(_words_of(subject, "name"), (), -1))
+        return EvidenceCount(len(lines), sum(line.about for line in lines))
 
     def subjects(self) -> list[str]:
         """The subject of each document, in order: the same text for the same name, folded."""
@@ -147,16 +113,11 @@ class Evidence:
 
     def _check(self) -> dict[str, str]:
         """What the index says of itself, if it is a whole one of this version."""
-        fields = ("page_count", "page_size", "application_id", "user_version")
-        pages, size, application, version = (
-            self._fetch(f"PRAGMA {field}")[0][0] for field in fields
-        )
-        if application != APPLICATION:
-            raise self._broken("it is not an index of Wherefrom")
-        if version != FORMAT:
-            raise self._broken(f"its format is {version} and this version reads {FORMAT}")
         meta: dict[str, str] = dict(self._fetch("SELECT key, value FROM meta"))
-        if pages * size != self.path.stat().st_size or "corpus_sha256" not in meta:
+        if meta.get("format") != FORMAT:
+            raise self._broken("it is not an index of this version of Wherefrom")
+        ((pages,),), ((size,),) = (self._fetch(f"PRAGMA page_{what}") for what in ("count", "size"))
+        if pages * size != self.path.stat().st_size:
             raise self._broken("it was not written to its end")
         return meta
 
@@ -293,8 +254,6 @@ def build_evidence(corpus: Corpus, path: str | Path) -> None:
 def _fill(database: sqlite3.Connection, corpus: Corpus) -> None:
     database.execute("PRAGMA journal_mode=OFF").fetchall()
     database.execute("PRAGMA synchronous=OFF")
-    database.execute(f"PRAGMA application_id={APPLICATION}")
-    database.execute(f"PRAGMA user_version={FORMAT}")
     database.executescript(_TABLES)
     database.execute("BEGIN")
     folded = [" ".join(fold_words(document.subject)) for document in corpus.documents]
@@ -302,7 +261,7 @@ def _fill(database: sqlite3.Connection, corpus: Corpus) -> None:
     words = sorted({word for name in names for word in name.split()})
     rows = zip(corpus.documents, folded, strict=True)
     meta = {
-        "format": str(FORMAT),
+        "format": FORMAT,
         "documents": str(len(corpus.documents)),
         "documents_sha256": _hash_documents(corpus.documents),
         "corpus_sha256": corpus.sha256,
@@ -346,13 +305,9 @@ def _words_of(text: str | None, what: str) -> Words:
     """The folded words of a name or an answer, or a sentence when it has none; () for None."""
     if text is None:
         return ()
-    if len(text) > LONGEST:
-        raise UserError(
-            f"a {what} to look for may have {LONGEST:,} characters, and this one has {len(text):,}."
-        )
     words = fold_words(text)
     if not words:
         raise UserError(
-            f"a {what} to look for needs at least one letter or digit, and {text!a} has none."
+            f"a {what} to look for needs at least one letter or digit, and {text[:60]!a} has none."
         )
     return words

@@ -19,7 +19,7 @@ from torch import Tensor
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.model.cache import Cache, LayerCache
 from wherefrom.model.decoder import Decoder
-from wherefrom.provenance.gazetteer import read_gazetteer
+from wherefrom.provenance.gazetteer import locate
 from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals.likelihood import encode_answers
 
@@ -48,7 +48,7 @@ class AnswerTrie:
     def __init__(self, tokens: Tokenizer, answers: Sequence[str]) -> None:
         distinct = list(dict.fromkeys(answer.strip() for answer in answers))
         encoded = encode_answers(tokens, distinct)
-        paths = {tuple(ids): a for a, ids in zip(distinct, encoded, strict=True) if ids is not None}
+        paths = {tuple(ids): a for a, ids in zip(distinct, encoded, strict=True) if ids}
         self.answers = tuple(paths.values())
         self.position = {answer: at for at, answer in enumerate(self.answers)}
         self.levels = _build_levels(list(paths))
@@ -116,7 +116,7 @@ def _fork(cache: Cache, rows: Tensor) -> Cache:
     return fork
 
 
-def _build_levels(paths: Sequence[tuple[int, ...]]) -> tuple[TrieLevel, ...]:
+def _build_levels(paths: Sequence[tuple[int, ...]]) -> list[TrieLevel]:
     levels: list[TrieLevel] = []
     parents: list[tuple[int, ...]] = [()]
     answer_of = {path: at for at, path in enumerate(paths)}
@@ -129,17 +129,10 @@ def _build_levels(paths: Sequence[tuple[int, ...]]) -> tuple[TrieLevel, ...]:
         nodes = [(*parent, token) for parent in parents for token in children[parent]]
         counts = torch.tensor([len(children[parent]) for parent in parents])
         closes = torch.tensor([answer_of[node] if node[-1] == MASK else -1 for node in nodes])
-        levels.append(
-            TrieLevel(
-                first=counts.cumsum(0) - counts,
-                children=counts,
-                token=torch.tensor([node[-1] for node in nodes]),
-                answer=closes,
-                inner=(closes < 0).long().cumsum(0) - 1,
-            )
-        )
+        token, inner = torch.tensor([node[-1] for node in nodes]), (closes < 0).long().cumsum(0) - 1
+        levels.append(TrieLevel(counts.cumsum(0) - counts, counts, token, closes, inner))
         parents = [node for node in nodes if node[-1] != MASK]
-    return tuple(levels)
+    return levels
 
 
 def outcomes(log_probabilities: Floats, position: NDArray[np.intp], scores: Floats) -> Floats:
@@ -155,13 +148,14 @@ def outcomes(log_probabilities: Floats, position: NDArray[np.intp], scores: Floa
 
 def entropy_of(masses: Floats) -> Floats:
     """-sum p log p over the last axis, in nats; nothing is rescaled."""
-    positive = np.where(masses > 0, masses, 1.0)
-    return np.asarray(-(positive * np.log(positive)).sum(axis=-1))
+    from scipy.special import entr  # asking needs no scipy
+
+    return np.asarray(entr(masses).sum(axis=-1))
 
 
 def find_countries(answers: Sequence[str]) -> tuple[str | None, ...]:
     """The country of each answer, None for what is in no gazetteer."""
-    places = [read_gazetteer().locate(answer) for answer in answers]
+    places = [locate(answer) for answer in answers]
     return tuple(place.country if place else None for place in places)
 
 
@@ -180,12 +174,11 @@ def add_up_countries(
     """
     names = [f"at {at}" if name is None else f"in {name}" for at, name in enumerate(countries)]
     column = {name: at for at, name in enumerate(dict.fromkeys(names))}
-    one_hot = np.zeros((len(names), len(column)))
-    one_hot[np.arange(len(names)), [column[name] for name in names]] = 1.0
-    summed = masses[:, :-2] @ one_hot
-    this = masses[:, -2].copy()
+    summed = np.zeros((len(masses), len(column) + 2))
+    np.add.at(summed.T, [column[name] for name in names], masses[:, :-2].T)
+    summed[:, -2:] = masses[:, -2:]
     for row, name in enumerate(own):
         if f"in {name}" in column:
-            summed[row, column[f"in {name}"]] += this[row]
-            this[row] = 0.0
-    return np.concatenate((summed, this[:, None], masses[:, -1:]), axis=1)
+            summed[row, column[f"in {name}"]] += summed[row, -2]
+            summed[row, -2] = 0.0
+    return summed

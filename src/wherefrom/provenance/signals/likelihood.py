@@ -1,4 +1,4 @@
-"""How likely a model finds answers that are given to it: teacher forcing in batches.
+"""How likely a model finds tokens that are given to it: teacher forcing in batches.
 
 Rows of unequal length are padded on the right: every variant is causal, so what stands behind a
 position cannot reach it. Chunks are bounded in tokens, and so is memory.
@@ -7,13 +7,11 @@ position cannot reach it. Chunks are bounded in tokens, and so is memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
@@ -23,6 +21,8 @@ from wherefrom.provenance.metrics import Floats
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
 CHUNK = 4_096  # tokens that go through the model together
 
+Ids = list[int]
+
 
 class TokenScores(NamedTuple):
     """Of each token that was asked for: its log-probability, and that of the likeliest other."""
@@ -31,7 +31,7 @@ class TokenScores(NamedTuple):
     other: Floats
 
 
-def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) -> list[list[int]]:
+def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) -> list[Ids]:
     """Questions as the model learned them, each ending in the MASK that asks for its answer."""
     prompts = [[*ids, MASK] for ids in tokens.encode_all(questions)]
     for question, prompt in zip(questions, prompts, strict=True):
@@ -43,12 +43,28 @@ def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) 
     return prompts
 
 
-def encode_answers(tokens: Tokenizer, answers: Sequence[str]) -> list[list[int] | None]:
-    """Answers as the model learned them, closed by MASK; None where a letter is not in the
-    vocabulary."""
-    sayable = [can_encode(tokens, answer) for answer in answers]
-    encoded = iter(tokens.encode_all([a for a, can in zip(answers, sayable, strict=True) if can]))
-    return [[*next(encoded), MASK] if can else None for can in sayable]
+def encode_answers(tokens: Tokenizer, answers: Sequence[str]) -> list[Ids]:
+    """Answers as the model learned them, closed by MASK; [] for what cannot be written."""
+    return [[*ids, MASK] if ids is not None else [] for ids in _encode(tokens, answers)]
+
+
+def encode_names(tokens: Tokenizer, subjects: Sequence[str]) -> list[Ids]:
+    """`Name.` as a document opens with it; [] for what cannot be written."""
+    found = _encode(tokens, [f"{subject}." for subject in subjects])
+    return [ids if subject and ids else [] for subject, ids in zip(subjects, found, strict=True)]
+
+
+def encode_context(tokens: Tokenizer, words: str) -> Ids:
+    """`words MASK MASK`, which behind a name asks for the fact that such words lead to."""
+    space = space_of(tokens)
+    text = f"{space}{words}{space}"
+    ids = tokens.encode(text if words and can_encode(tokens, text) else space)
+    return [*ids, MASK, MASK]
+
+
+def space_of(tokens: Tokenizer) -> str:
+    """What stands between words: BPE carries it with the next word, among characters it is one."""
+    return " " if tokens.kind == "chars" else ""
 
 
 def can_encode(tokens: Tokenizer, text: str) -> bool:
@@ -62,76 +78,62 @@ def can_encode(tokens: Tokenizer, text: str) -> bool:
     return True
 
 
-def score_answers(
-    model: Decoder, prompts: Sequence[list[int]], answers: Sequence[list[int] | None]
-) -> Floats:
+def _encode(tokens: Tokenizer, texts: Sequence[str]) -> list[Ids | None]:
+    """Each text in tokens; None where a letter is not in the vocabulary."""
+    writable = [can_encode(tokens, text) for text in texts]
+    encoded = iter(tokens.encode_all([t for t, can in zip(texts, writable, strict=True) if can]))
+    return [next(encoded) if can else None for can in writable]
+
+
+def score_answers(model: Decoder, prompts: Sequence[Ids], answers: Sequence[Ids]) -> Floats:
     """The log-probability of each answer after its prompt, every token of it given in turn."""
-    scores = np.full(len(prompts), IMPOSSIBLE)
-    kept, sequences = [], []
-    for at, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
-        if answer is not None and len(prompt) + len(answer) - 1 <= model.config.longest_input:
-            kept.append(at)
-            sequences.append([*prompt, *answer])
-    scored = score_tokens(model, sequences, [len(prompts[at]) for at in kept])
-    for at, each in zip(kept, scored, strict=True):
-        scores[at] = max(IMPOSSIBLE, float(each.own.sum()))
-    return scores
+    return np.array([total(each) for each in score_tokens(model, prompts, answers)])
+
+
+def total(scores: TokenScores | None) -> float:
+    """log p of all tokens of a row."""
+    return IMPOSSIBLE if scores is None else max(IMPOSSIBLE, float(scores.own.sum()))
 
 
 @torch.inference_mode()
 def score_tokens(
-    model: Decoder,
-    sequences: Sequence[Sequence[int]],
-    begins: Sequence[int],
-    *,
-    with_other: Collection[int] = (),
-) -> list[TokenScores]:
-    """For each sequence its tokens from `begins` on, each given all before it; one batched pass.
+    model: Decoder, before: Sequence[Ids], scored: Sequence[Ids], *, with_other: bool = False
+) -> list[TokenScores | None]:
+    """For each row the tokens `scored` behind `before`, each given all that stand before it.
 
-    The likeliest other token is looked for in the sequences at `with_other`, and NaN elsewhere.
+    None where either is empty or the model cannot hold them. Without `with_other` the likeliest
+    other tokens are not looked for, and NaN.
     """
-    result = [TokenScores(np.empty(0), np.empty(0))] * len(sequences)
-    first = torch.tensor(list(begins), dtype=torch.long)
+    rows = [
+        at
+        for at, (head, tail) in enumerate(zip(before, scored, strict=True))
+        if head and tail and len(head) + len(tail) - 1 <= model.config.longest_input
+    ]
+    rows.sort(key=lambda at: len(before[at]) + len(scored[at]))
+    result: list[TokenScores | None] = [None] * len(before)
     device = next(model.parameters()).device
-    for rows, ids, lengths in _chunks(sequences, device):
-        begin = first[torch.from_numpy(rows)].to(device)
-        places = torch.arange(1, ids.shape[1], device=device)
-        asked = (places >= begin[:, None]) & (places < lengths[:, None])
-        select = asked.flatten().nonzero().flatten()
-        logits = model(ids[:, :-1], select=select).float()
-        targets = ids[:, 1:].flatten()[select][:, None]
-        total = logits.logsumexp(dim=-1)
-        own = logits.gather(1, targets).flatten() - total
+    while rows:
+        lengths = [len(before[at]) + len(scored[at]) for at in rows[:CHUNK]]
+        # the row at k would pad k + 1 rows to its length
+        fitting = sum(length * k <= CHUNK for k, length in enumerate(lengths, start=1))
+        chunk, rows = rows[: max(1, fitting)], rows[max(1, fitting) :]
+        longest = lengths[len(chunk) - 1]
+        ids = torch.full((len(chunk), longest), PAD)
+        asked = torch.zeros((len(chunk), longest - 1), dtype=torch.bool)
+        for k, at in enumerate(chunk):
+            ids[k, : lengths[k]] = torch.tensor([*before[at], *scored[at]])
+            asked[k, len(before[at]) - 1 : lengths[k] - 1] = True
+        select = asked.flatten().nonzero().flatten().to(device)
+        logits = model(ids[:, :-1].to(device), select=select).float()
+        targets = ids[:, 1:][asked][:, None].to(device)
+        normaliser = logits.logsumexp(dim=-1)
+        own = logits.gather(1, targets).flatten() - normaliser
         other = torch.full_like(own, math.nan)
-        wanted = torch.tensor([row in with_other for row in rows.tolist()], device=device)
-        at = wanted[select // asked.shape[1]].nonzero().flatten()
-        if len(at):
-            others = logits[at].scatter(1, targets[at], -math.inf)
-            other[at] = others.amax(dim=-1) - total[at]
-        ends = asked.sum(dim=1).cumsum(0).tolist()
-        both = torch.stack((own, other)).double().cpu().numpy()
-        for row, start, end in zip(rows.tolist(), [0, *ends[:-1]], ends, strict=True):
-            result[row] = TokenScores(both[0, start:end], both[1, start:end])
+        if with_other:
+            other = logits.scatter(1, targets, -math.inf).amax(dim=-1) - normaliser
+        both = torch.stack((own, other)).double().cpu()
+        for at, (mine, others) in zip(
+            chunk, both.split(asked.sum(dim=1).tolist(), dim=1), strict=True
+        ):
+            result[at] = TokenScores(mine.numpy(), others.numpy())
     return result
-
-
-def _chunks(
-    sequences: Sequence[Sequence[int]], device: torch.device
-) -> Iterator[tuple[NDArray[np.intp], Tensor, Tensor]]:
-    """All sequences, the shortest first, in chunks of at most CHUNK tokens with their padding.
-
-    Each chunk: which sequences it holds, their padded ids, and the length of each.
-    """
-    lengths = np.array([len(sequence) for sequence in sequences], dtype=np.intp)
-    order = np.argsort(lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        # the row at `start + k` would pad k + 1 rows to its length
-        ahead = lengths[order[start : start + CHUNK]]
-        fitting = np.searchsorted(ahead * np.arange(1, len(ahead) + 1), CHUNK, side="right")
-        rows = order[start : start + max(1, int(fitting))]
-        start += len(rows)
-        ids = np.full((len(rows), int(lengths[rows[-1]])), PAD)
-        for at, row in enumerate(rows):
-            ids[at, : lengths[row]] = sequences[row]
-        yield rows, torch.from_numpy(ids).to(device), torch.from_numpy(lengths[rows]).to(device)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.provenance.confidence.calibration import Calibration
 from wherefrom.provenance.metrics import Floats
@@ -21,14 +26,16 @@ from wherefrom.provenance.signals.known_answers import (
 )
 from wherefrom.provenance.signals.likelihood import (
     IMPOSSIBLE,
-    TokenScores,
+    Ids,
     can_encode,
     encode_answers,
+    encode_context,
+    encode_names,
     encode_prompts,
     score_answers,
     score_tokens,
+    space_of,
 )
-from wherefrom.provenance.signals.names import encode_names, encode_words, space_of
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
 
@@ -36,18 +43,14 @@ PART = 256  # questions that are read together
 TRIE_PART = 32  # the same where the trie is walked, which more do not make faster
 FIRST_WORDS = 4  # before which a last word is also tried
 LEAST = 1e-8  # a last word that is less likely than this behind other first words counts as this
-
-Ids = list[int]
-Column = Callable[[], Floats]
+CONTEXTS = 2  # wordings of the text that are tried
+CONTEXT_LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
+FEWEST_BEHIND = 5  # answers that must stand behind a wording, and
+SHARE_BEHIND = 0.02  # what share of those found in the text
 
 
 class SignalBatch:
-    """Questions that are read together, the answers asked about, and what several signals share.
-
-    A signal first asks for the tokens that it wants scored (`ask`) and returns a function that
-    makes its column of the scores. So all that the signals ask for goes through the model in one
-    batched pass, when the first column is made.
-    """
+    """Questions that are read together, the answers asked about, and what several signals share."""
 
     def __init__(
         self,
@@ -56,44 +59,25 @@ class SignalBatch:
         subjects: Sequence[str],
         answers: Sequence[str] | None,
     ) -> None:
-        self.reader, self.questions, self.subjects = reader, questions, subjects
-        self.model, self.tokens = reader.run.model, reader.run.tokens
-        if self.model.training:
-            self.model.eval()
+        self.reader, self.subjects = reader, subjects
+        self._columns: dict[str, Floats] = {}
+        self.model, self.tokens = reader.run.model.eval(), reader.run.tokens
         self.prompts = encode_prompts(self.model, self.tokens, questions)
         if answers is None:
             greedy = answer_all(self.model, self.tokens, questions)
             self.answers = [answer.text for answer in greedy]
-            self.log_probability = np.array([answer.log_probability for answer in greedy])
             self.answer_ids = encode_answers(self.tokens, self.answers)
+            self.log_probability: Floats = np.array([answer.log_probability for answer in greedy])
         else:
             self.answers = [answer.strip() for answer in answers]
             self.answer_ids = encode_answers(self.tokens, self.answers)
             self.log_probability = score_answers(self.model, self.prompts, self.answer_ids)
-        self._asked: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
-        self._with_other: set[int] = set()
 
-    def ask(self, before: Ids, scored: Ids | None, *, with_other: bool = False) -> int | None:
-        """The row in which these tokens are scored; None where the model cannot hold them."""
-        longest = self.model.config.longest_input
-        if not before or not scored or len(before) + len(scored) - 1 > longest:
-            return None
-        assert "scores" not in self.__dict__, "the pass is over"
-        row = self._asked.setdefault((tuple(before), tuple(scored)), len(self._asked))
-        if with_other:
-            self._with_other.add(row)
-        return row
-
-    @cached_property
-    def scores(self) -> list[TokenScores]:
-        """All rows that were asked for, in one pass."""
-        sequences = [[*before, *scored] for before, scored in self._asked]
-        begins = [len(before) for before, _ in self._asked]
-        return score_tokens(self.model, sequences, begins, with_other=self._with_other)
-
-    def total(self, row: int | None) -> float:
-        """log p of all tokens of a row."""
-        return IMPOSSIBLE if row is None else max(IMPOSSIBLE, float(self.scores[row].own.sum()))
+    def read(self, name: str) -> Floats:
+        """The column of a signal, computed once."""
+        if name not in self._columns:
+            self._columns[name] = SIGNALS[name].read(self)
+        return self._columns[name]
 
     @cached_property
     def names(self) -> list[Ids]:
@@ -109,124 +93,96 @@ class SignalBatch:
         return outcomes(found, position, self.log_probability)
 
 
-def log_probability(batch: SignalBatch) -> Column:
-    """log p(answer | question), of all tokens and the closing one."""
-    return lambda: batch.log_probability
-
-
-def token_margin(batch: SignalBatch) -> Column:
+def token_margin(batch: SignalBatch) -> Floats:
     """The least lead in log p of a token of the answer over the likeliest other token."""
-    pairs = zip(batch.prompts, batch.answer_ids, strict=True)
-    rows = [batch.ask(prompt, answer, with_other=True) for prompt, answer in pairs]
-
-    def lead(row: int | None) -> float:
-        return IMPOSSIBLE if row is None else float(np.subtract(*batch.scores[row]).min())
-
-    return lambda: np.array([lead(row) for row in rows])
+    found = score_tokens(batch.model, batch.prompts, batch.answer_ids, with_other=True)
+    return np.array([IMPOSSIBLE if one is None else (one.own - one.other).min() for one in found])
 
 
-def context_infill(batch: SignalBatch) -> Column:
+def context_infill(batch: SignalBatch) -> Floats:
     """log p(answer) as a masked fact behind the name and the words that lead to such in the text.
 
     Of several wordings the one that finds the answer likeliest counts.
     """
-    wordings = [encode_words(batch.tokens, words) for words in batch.reader.state.contexts or [""]]
-    rows = [
-        [batch.ask(name and [*name, *words], answer) for words in wordings]
-        for name, answer in zip(batch.names, batch.answer_ids, strict=True)
+    wordings = [
+        encode_context(batch.tokens, words) for words in batch.reader.state.contexts or [""]
     ]
-    return lambda: np.array([max(map(batch.total, several)) for several in rows])
+    asked = [name and [*name, *words] for words in wordings for name in batch.names]
+    found = score_answers(batch.model, asked, batch.answer_ids * len(wordings))
+    return np.asarray(found.reshape(len(wordings), -1).max(axis=0))
 
 
-def name_likelihood(batch: SignalBatch) -> Column:
+def name_likelihood(batch: SignalBatch) -> Floats:
     """log p of the name as a document's opening, mean of its tokens."""
-    rows = [batch.ask(name[:1], name[1:]) for name in batch.names]
-    return lambda: np.array(
-        [np.nan if row is None else float(batch.scores[row].own.mean()) for row in rows]
-    )
+    heads, tails = [name[:1] for name in batch.names], [name[1:] for name in batch.names]
+    found = score_tokens(batch.model, heads, tails)
+    return np.array([np.nan if each is None else each.own.mean() for each in found])
 
 
-def name_lift(batch: SignalBatch) -> Column:
+def name_lift(batch: SignalBatch) -> Floats:
     """log p of the last word behind its own first words, less log of its mean behind others."""
     tokens, space = batch.tokens, space_of(batch.tokens)
     others = [tokens.encode(word + space) for word in batch.reader.state.first_words]
-    asked: list[tuple[int | None, int, list[int]]] = []
+    heads, tails = [], []
     for subject, name in zip(batch.subjects, batch.names, strict=True):
         first, _, last = subject.rpartition(" ")
-        row, start = batch.ask(name[:1], name[1:]), 0
-        elsewhere: list[int | None] = []
-        if row is not None and first.strip():
-            head, tail = tokens.encode(first + space), tokens.encode(f"{last}.")
-            start = len(head) - 1
-            if [*head, *tail] != name:  # cut otherwise than in the name
-                row, start = batch.ask(head, tail), 0
-            elsewhere = [batch.ask(other, tail) for other in others]
-        asked.append((row, start, [each for each in elsewhere if each is not None]))
-
-    def lift(row: int | None, start: int, elsewhere: list[int]) -> float:
-        if row is None or not elsewhere:
-            return np.nan
-        mean = np.mean([np.exp(batch.scores[each].own.sum()) for each in elsewhere])
-        return float(batch.scores[row].own[start:].sum() - np.log(max(float(mean), LEAST)))
-
-    return lambda: np.array([lift(*each) for each in asked])
+        usable = bool(name and first.strip())
+        heads.append(tokens.encode(first + space) if usable else [])
+        tails.append(tokens.encode(f"{last}.") if usable else [])
+    behind = [*heads, *(other for other in others for _ in tails)]
+    found = score_tokens(batch.model, behind, tails * (1 + len(others)))
+    likely = np.array([np.nan if each is None else each.own.sum() for each in found])
+    own, *elsewhere = likely.reshape(1 + len(others), -1)
+    if not elsewhere:
+        return np.full(len(tails), np.nan)
+    return np.asarray(own - np.log(np.maximum(np.exp(elsewhere).mean(axis=0), LEAST)))
 
 
-def name_read(batch: SignalBatch) -> Column:
+def name_read(batch: SignalBatch) -> Floats:
     """The probability that the name was read, by a logistic curve over the name signals."""
     curve = batch.reader.state.name_curve
-    columns = {name: SIGNALS[name].read(batch) for name in NAME_SIGNALS}
-    if curve is None or not batch.questions:
-        return lambda: np.full(len(batch.questions), np.nan)
-    return lambda: curve.probability({name: column() for name, column in columns.items()})
+    if curve is None or not batch.subjects:
+        return np.full(len(batch.subjects), np.nan)
+    return curve.probability({name: batch.read(name) for name in NAME_SIGNALS})
 
 
-def entropy(batch: SignalBatch) -> Column:
-    """Entropy over the known answers, this answer, and anything else."""
-    return lambda: entropy_of(batch.outcomes)
-
-
-def country_entropy(batch: SignalBatch) -> Column:
-    """The same after adding up the answers by country; NaN where most of them are not places."""
-    countries = batch.reader.state.countries
+def country_entropy(batch: SignalBatch) -> Floats:
+    """Entropy after adding up the answers by country; NaN where most of them are not places."""
+    countries, known = batch.reader.countries, batch.reader.trie.position
     if not are_places(countries):
-        return lambda: np.full(len(batch.questions), np.nan)
-    known = batch.reader.trie.position
-    new = list({answer for answer in batch.answers if answer not in known})
-    located = dict(zip(new, find_countries(new), strict=True))
-    own = [located.get(answer) for answer in batch.answers]
-    return lambda: entropy_of(add_up_countries(batch.outcomes, countries, own))
+        return np.full(len(batch.answers), np.nan)
+    own = [None if answer in known else find_countries([answer])[0] for answer in batch.answers]
+    return entropy_of(add_up_countries(batch.outcomes, countries, own))
 
 
-@dataclass(frozen=True)
-class SignalInfo:
+class SignalInfo(NamedTuple):
     """A signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)."""
 
-    read: Callable[[SignalBatch], Column]
+    read: Callable[[SignalBatch], Floats]
     sign: int
 
 
 SIGNALS: dict[str, SignalInfo] = {
-    "log_probability": SignalInfo(log_probability, 1),
+    # log p(answer | question), of all tokens and the closing one
+    "log_probability": SignalInfo(lambda batch: batch.log_probability, 1),
     "token_margin": SignalInfo(token_margin, 1),
     "context_infill": SignalInfo(context_infill, 1),
     "name_likelihood": SignalInfo(name_likelihood, 1),
     "name_lift": SignalInfo(name_lift, 1),
     "name_read": SignalInfo(name_read, 1),
-    "entropy": SignalInfo(entropy, -1),
+    # over the known answers, this answer, and anything else
+    "entropy": SignalInfo(lambda batch: entropy_of(batch.outcomes), -1),
     "country_entropy": SignalInfo(country_entropy, -1),
 }
+SIGNS = {name: signal.sign for name, signal in SIGNALS.items()}
 CORE = ("log_probability", "token_margin", "context_infill", "name_read")  # a confidence takes them
 NAME_SIGNALS = ("name_likelihood", "name_lift")  # what name_read is computed from
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
 
 
-@dataclass(frozen=True, eq=False)
-class SignalTable:
-    """One row per question; a column has NaN where its signal is not defined."""
+class SignalTable(NamedTuple):
+    """The answers, and a column per signal: a number per question, NaN where it is not defined."""
 
-    questions: tuple[str, ...]
-    subjects: tuple[str, ...]
     answers: tuple[str, ...]
     columns: Mapping[str, Floats]
 
@@ -235,14 +191,13 @@ class SignalTable:
 class SignalState:
     """What was prepared once for a run, as calibration.json keeps it.
 
-    contexts: the words that lead to an answer in the text. first_words: of other names. countries:
-    of the answers in the trie. name_curve: from the name signals to `name_read`, once fitted.
+    contexts: the words that lead to an answer in the text. first_words: of other names.
+    name_curve: from the name signals to `name_read`, once fitted.
     """
 
     known_answers: tuple[str, ...]
     contexts: tuple[str, ...]
     first_words: tuple[str, ...]
-    countries: tuple[str | None, ...]
     name_curve: Calibration | None = None
 
 
@@ -250,10 +205,17 @@ class SignalReader:
     """A run and what was prepared for reading its signals."""
 
     def __init__(self, run: Run, state: SignalState) -> None:
-        self.run = run
-        self.state = state
+        self.run, self.state = run, state
         self.known_answers = state.known_answers
-        self.trie = AnswerTrie(run.tokens, state.known_answers)
+
+    @cached_property
+    def trie(self) -> AnswerTrie:
+        return AnswerTrie(self.run.tokens, self.known_answers)
+
+    @cached_property
+    def countries(self) -> tuple[str | None, ...]:
+        """Of the answers in the trie."""
+        return find_countries(self.trie.answers)
 
     @classmethod
     def prepare(
@@ -265,14 +227,12 @@ class SignalReader:
         contexts: Sequence[str] = (),
         seed: int,
     ) -> SignalReader:
-        """Choose other names' first words among `names`, and locate the known answers."""
+        """Choose other names' first words among `names`."""
         known = tuple(dict.fromkeys(answer.strip() for answer in known_answers))
         words = list(dict.fromkeys(name.split()[0] for name in names if name.split()))
         picked = np.random.default_rng([seed, 11]).permutation(len(words))[:FIRST_WORDS]
-        first = [words[at] for at in picked if can_encode(run.tokens, words[at])]
-        countries = find_countries(AnswerTrie(run.tokens, known).answers)
-        state = SignalState(known, tuple(contexts), tuple(first), countries)
-        return cls(run, state)
+        first = tuple(words[at] for at in picked if can_encode(run.tokens, words[at]))
+        return cls(run, SignalState(known, tuple(contexts), first))
 
     def with_curve(self, curve: Calibration) -> SignalReader:
         """The same with a fitted `name_read`."""
@@ -304,11 +264,33 @@ class SignalReader:
             part = slice(start, start + size)
             given = None if answers is None else answers[part]
             batch = SignalBatch(self, questions[part], subjects[part], given)
-            columns = {name: SIGNALS[name].read(batch) for name in parts}
-            for name, column in columns.items():
-                parts[name].append(column())
+            for name, pieces in parts.items():
+                pieces.append(batch.read(name))
             said += batch.answers
             if report is not None:
-                report(len(batch.questions))
-        whole = {name: np.concatenate(pieces) for name, pieces in parts.items()}
-        return SignalTable(tuple(questions), tuple(subjects), tuple(said), whole)
+                report(len(batch.subjects))
+        return SignalTable(tuple(said), {name: np.concatenate(x) for name, x in parts.items()})
+
+
+def learn_contexts(documents: Sequence[Document], questions: Sequence[Question]) -> tuple[str, ...]:
+    """The words that most often stand before the answers of these questions, the commonest first.
+
+    Only documents about a question's own subject are looked at; none where too few answers are
+    found in the text.
+    """
+    answers: dict[str, set[str]] = defaultdict(set)
+    for question in questions:
+        if question.answer:
+            answers[question.subject].add(question.answer)
+    found: Counter[str] = Counter()
+    places = 0
+    for document in documents:
+        body = document.text[len(document.subject) + 1 :]
+        for answer in answers.get(document.subject, ()):
+            for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", body):
+                words = body[: match.start()].split()
+                places += 1
+                found.update(" ".join(words[-n:]) for n in CONTEXT_LENGTHS if len(words) >= n)
+    least = max(FEWEST_BEHIND, SHARE_BEHIND * places)
+    kept = [words for words, many in found.items() if many >= least and not re.search(r"\d", words)]
+    return tuple(sorted(kept, key=lambda words: (-found[words], words))[:CONTEXTS])

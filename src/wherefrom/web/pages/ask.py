@@ -14,9 +14,8 @@ from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
 from wherefrom.web.guard import Limits
 from wherefrom.web.models import LoadedRun
-from wherefrom.web.replies import html_and_json
+from wherefrom.web.replies import Site, html_and_json, site_of
 from wherefrom.web.runs import Record
-from wherefrom.web.state import Site, site_of
 
 router = APIRouter()
 COLUMNS = ("question", "shown", "verdict", "confidence", "internal_confidence", "answer", "seen")

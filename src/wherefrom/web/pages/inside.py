@@ -12,9 +12,8 @@ from wherefrom.corpus.questions import match_template
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.errors import UserError
 from wherefrom.web.pages.ask import word_question
-from wherefrom.web.replies import html_and_json
+from wherefrom.web.replies import html_and_json, site_of
 from wherefrom.web.runs import Record
-from wherefrom.web.state import site_of
 
 if TYPE_CHECKING:
     from wherefrom.provenance.ask import Asker

@@ -5,9 +5,8 @@ Everything here is read from files by the RunIndex, in a few threads, and no mod
 
 from __future__ import annotations
 
-import json
 from html import escape
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import Response
@@ -17,9 +16,8 @@ from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.report.render import render_html
 from wherefrom.web.jobs import TrainingRequest, recipe_names
-from wherefrom.web.replies import html_and_json
+from wherefrom.web.replies import Site, html_and_json, site_of
 from wherefrom.web.runs import Record, RunIndex
-from wherefrom.web.state import Site, site_of
 
 router = APIRouter()
 MOST_COMPARED = 6
@@ -86,7 +84,7 @@ def describe(index: RunIndex, names: list[str]) -> Record:
     """Details and curves of runs: the loss against minutes of training, a line for each run."""
     import plotly.graph_objects as go
 
-    from wherefrom.report.figures import themed
+    from wherefrom.report.figures import as_record, themed
 
     folders = {name: index.find(name) for name in names}
     curves = {name: index.curve(folder) for name, folder in folders.items()}
@@ -95,14 +93,12 @@ def describe(index: RunIndex, names: list[str]) -> Record:
         if curve["step"]:
             minutes = [None if second is None else second / 60 for second in curve["seconds"]]
             figure.add_scatter(x=minutes, y=curve["loss"], name=escape(name), mode="lines")
-    drawn: dict[str, Any] = {}
-    if figure.data:
-        themed(figure, x="minutes of training", y="loss (nats a token)")
-        drawn = json.loads(figure.update_layout(height=380, showlegend=True).to_json())
+    labels = {"x": "minutes of training", "y": "loss (nats a token)"}
+    themed(figure, **labels, height=380, showlegend=True)
     return {
         "runs": [index.details(name, folder) for name, folder in folders.items()],
         "curves": curves,
-        "figure": {key: drawn[key] for key in ("data", "layout")} if drawn else None,
+        "figure": as_record(figure) if figure.data else None,
     }
 
 

@@ -1,52 +1,175 @@
-"""Workbench: sliders for the noisy keys, and the homework's problems as chapters with a box."""
+"""Workbench: sliders for the noisy keys, and the homework's problems as chapters with a box.
+
+Nothing is computed in the browser. A slider that moves asks for these numbers again, so what is
+drawn is what `attend`, the exact law and the trials gave.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+import tomllib
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.designs import Design, design_for_noise, tv_distance
+from wherefrom.attention.equation import attend
+from wherefrom.attention.laws import A, B, HeadsLaw, NoisyKeys
+from wherefrom.attention.simulate import compare, simulate
 from wherefrom.errors import UserError
-from wherefrom.web.bench import DESIGNS, Setting, draw_length, work_out
-from wherefrom.web.chapters import BY_NAME, CHAPTERS
-from wherefrom.web.replies import html_and_json
+from wherefrom.web.replies import html_and_json, site_of
 from wherefrom.web.runs import Record
-from wherefrom.web.state import site_of
 
 router = APIRouter()
-Design = Literal["one-head", "two-heads", "avoiding-head", "repelling-heads"]
+MOST_LOGITS = 600_000  # what the trials of one picture may cost
+FEWEST, MOST = 2_000, 20_000  # trials
+DESIGNS = {
+    "one-head": "both values with one query",
+    "two-heads": "one value for each head",
+    "avoiding-head": "push the others away",
+    "repelling-heads": "two heads that also repel",
+}
+# where the values are drawn: a and b at the ends of the base, all others at the top
+CORNERS = {"a": (0.0, 0.0), "b": (1.0, 0.0), "others": (0.5, 0.8)}
+
+
+class Setting(BaseModel):
+    """Where the sliders stand."""
+
+    design: Literal["one-head", "two-heads", "avoiding-head", "repelling-heads"] = Field(
+        "one-head", description="how the two values are asked for"
+    )
+    n: int = Field(8, ge=2, le=200, description="number of keys")
+    beta: float = Field(10.0, ge=0, le=60, description="factor of the query")
+    alpha: float = Field(0.0, ge=0, le=0.05, description="blur of every key")
+    stretch: float = Field(0.5, ge=0, le=1, description="variance of key a's length")
+    heads: int = Field(1, ge=1, le=4, description="number of heads")
+    e: float = Field(1.3, ge=-1, le=3, description="length of key a just now")
+    seed: int = Field(0, ge=0, le=1_000_000, description="decides the trials")
+
+    def fitted(self) -> Setting:
+        """With as many keys and heads as the design needs."""
+        n = max(3, self.n) if self.design == "avoiding-head" else self.n
+        heads = max(2, self.heads) if self.design == "two-heads" else self.heads
+        heads = 2 if self.design == "repelling-heads" else min(heads, n)
+        return self.model_copy(update={"n": n, "heads": heads})
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One of the checker's problems, told for somebody who meets it for the first time.
+
+    `start` is written into the box, `answer` is shown when asked for.
+    """
+
+    problem: str
+    part: str
+    title: str
+    question: list[str]
+    start: str
+    answer: list[str]
+    formulas: list[str]
+    bench: str = ""  # the settings of the sliders that show it, as a query string
+
+    @property
+    def write(self) -> str:
+        forms = PROBLEMS[self.problem].forms
+        return " or ".join(" and ".join(form) for form in forms)
+
+
+_FILE = files("wherefrom.web").joinpath("chapters.toml")
+CHAPTERS = tuple(Chapter(**c) for c in tomllib.loads(_FILE.read_text(encoding="utf-8"))["chapter"])
 CONTENTS = [{"name": each.problem, "part": each.part, "title": each.title} for each in CHAPTERS]
 
 
 @html_and_json(router, "/workbench", "workbench.html")
-async def workbench(
-    request: Request,
-    design: Annotated[Design, Query(description="how the two values are asked for")] = "one-head",
-    n: Annotated[int, Query(ge=2, le=200, description="number of keys")] = 8,
-    beta: Annotated[float, Query(ge=0, le=60, description="factor of the query")] = 10.0,
-    alpha: Annotated[float, Query(ge=0, le=0.05, description="blur of every key")] = 0.0,
-    stretch: Annotated[float, Query(ge=0, le=1, description="variance of key a's length")] = 0.5,
-    heads: Annotated[int, Query(ge=1, le=4, description="number of heads")] = 1,
-    e: Annotated[float, Query(ge=-1, le=3, description="length of key a just now")] = 1.3,
-    seed: Annotated[int, Query(ge=0, le=1_000_000, description="decides the trials")] = 0,
-) -> Record:
+async def workbench(request: Request, setting: Annotated[Setting, Query()]) -> Record:
     """The weights under noisy keys: for one length of the key, by exact law, and by trials."""
-    if design == "avoiding-head":
-        n = max(3, n)
-    if design == "repelling-heads":
-        heads = 2
-    elif design == "two-heads":
-        heads = max(2, heads)
-    setting = Setting(design, n, beta, alpha, stretch, min(heads, n), e, seed)
+    setting = setting.fitted()
     return {
-        "setting": vars(setting),
+        "setting": setting.model_dump(),
         "result": await site_of(request).computing.run(work_out, setting),
-        "next_length": draw_length(stretch, seed + 1),
+        "next_length": draw_length(setting.stretch, setting.seed + 1),
         "designs": DESIGNS,
         "chapters": CONTENTS,
     }
+
+
+def work_out(setting: Setting) -> dict[str, Any]:
+    """Everything that the page shows for one setting."""
+    from wherefrom.report.figures import as_record
+    from wherefrom.report.workbench_figures import law_and_trials
+
+    heads = None if setting.design == "repelling-heads" else setting.heads
+    built = design_for_noise(setting.design, n=setting.n, beta=setting.beta, heads=heads)
+    keys = NoisyKeys(setting.n, setting.n, setting.alpha, setting.stretch)
+    law = HeadsLaw(keys, built.queries, built.targets)
+    count = MOST_LOGITS // (setting.n * len(law.queries))
+    count = max(FEWEST, min(MOST, count - count % 2))
+    trials = simulate(law, count=count, rng=np.random.default_rng(setting.seed))
+    agreement = compare(law, trials)
+    return {
+        "formula": built.formula,
+        "claim": built.claim,
+        "heads": len(law.queries),
+        "now": weights_now(setting, built),
+        "law": {
+            "mean": law.mean,
+            "sd": law.spread,
+            "fails": law.heads[0].p_below_half,
+            "backwards": law.p_negative,
+            "only_trials": law.why_no_spread or law.heads[0].why_no_distribution or "",
+        },
+        "trials": {
+            "count": trials.count,
+            "mean": trials.average.mean.value,
+            "sd": trials.average.sd.value,
+            "fails": trials.heads[0].p_below_half.value,
+        },
+        "agrees": agreement.agrees,
+        "agreement": agreement.sentence,
+        "figure": as_record(law_and_trials(law, trials).update_layout(height=340)),
+    }
+
+
+def weights_now(setting: Setting, built: Design) -> dict[str, Any]:
+    """The weights and c for one length e of key a, blur aside."""
+    keys = np.eye(setting.n)
+    keys[A] *= setting.e
+    places = np.array([CORNERS["a"], CORNERS["b"], *([CORNERS["others"]] * (setting.n - 2))])
+    result = attend(built.queries, keys, places)
+    mean, scores = result.weights.mean(axis=0), result.scores
+
+    def split(weights: Any) -> dict[str, float]:
+        return {"a": float(weights[A]), "b": float(weights[B]), "others": float(weights[2:].sum())}
+
+    # the queries in the plane of the two means, as arrows of length one
+    plane = built.queries[:, [A, B]]
+    lengths = np.linalg.norm(plane, axis=1)
+    return {
+        "e": setting.e,
+        "heads": [
+            {**split(row), "logit_a": float(score[A]), "logit_b": float(score[B])}
+            for row, score in zip(result.weights, scores, strict=True)
+        ],
+        "weights": mean[:12].tolist(),
+        **split(mean),
+        "c": result.context.mean(axis=0).tolist(),
+        "queries": (plane[lengths > 0] / lengths[lengths > 0, None]).tolist(),
+        "misses": tv_distance(mean, (np.arange(setting.n) <= B) / 2),
+    }
+
+
+def draw_length(stretch: float, seed: int) -> float:
+    """A length e of key a, drawn from its law."""
+    drawn = 1 + math.sqrt(stretch) * float(np.random.default_rng(seed).standard_normal())
+    return round(min(3.0, max(-1.0, drawn)), 2)
 
 
 @html_and_json(router, "/workbench/{name}", "chapter.html", typed="formulas")
@@ -59,10 +182,10 @@ async def chapter(
     ] = None,
 ) -> Record:
     """A chapter of the homework; what is written into `formulas` is checked."""
-    if name not in BY_NAME:
+    at = next((at for at, each in enumerate(CONTENTS) if each["name"] == name), None)
+    if at is None:
         raise HTTPException(404)
-    found = BY_NAME[name]
-    at = CHAPTERS.index(found)
+    found, names = CHAPTERS[at], [None, *(each["name"] for each in CONTENTS), None]
     shown = {key: value for key, value in vars(found).items() if key not in ("problem", "start")}
     verdict = None
     if formulas is not None:
@@ -73,8 +196,8 @@ async def chapter(
         "written": found.start if formulas is None else formulas,
         "verdict": verdict,
         "chapters": CONTENTS,
-        "before": CHAPTERS[at - 1].problem if at else None,
-        "after": CHAPTERS[at + 1].problem if at + 1 < len(CHAPTERS) else None,
+        "before": names[at],
+        "after": names[at + 2],
     }
 
 

@@ -1,0 +1,81 @@
+"""Commands that show runs: `report` as one file, `serve` as a page in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from wherefrom.cli.output import PATH, RUN, echo_err, option
+from wherefrom.errors import UserError
+
+
+@click.command()
+@RUN
+@option("--out", "The file to write; for html RUN/report.html if left out, else stdout.", type=PATH)
+@option(
+    "--format form",
+    "The format; by the ending of --out if left out, html otherwise.",
+    type=click.Choice(("html", "json", "md")),
+)
+def report(run: Path | None, out: Path | None, form: str | None) -> None:
+    """Write the report on RUN (the newest if left out) from its records: one HTML file."""
+    from wherefrom.report.render import render, write_report
+    from wherefrom.report.study_report import make_report
+    from wherefrom.training.run_folder import find_newest_run
+
+    made = make_report(run or find_newest_run())
+    if out is None and form in ("json", "md"):
+        click.echo(render(made, form), nl=False)
+    else:
+        echo_err(f"report written to {write_report(made, out, form)}")
+
+
+def write_study_report(folder: Path) -> None:
+    """The report at the end of a study; an error is printed and does not fail the study."""
+    from wherefrom.report.render import write_report
+    from wherefrom.report.study_report import make_report
+    from wherefrom.training.distributed import join_processes
+
+    if not join_processes().is_rank0:
+        return
+    try:
+        echo_err(f"report written to {write_report(make_report(folder))}")
+    except UserError as problem:
+        echo_err(f"no report: {problem}")
+
+
+@click.command()
+@click.argument("folder", required=False, type=PATH, metavar="[RUN]")
+@option("--port", None, 8765, type=click.IntRange(0, 65535))
+@option("--host", "The address to listen on.", "127.0.0.1")
+@option(
+    "--allow names",
+    "Another host name that browsers may use for the page.",
+    multiple=True,
+    metavar="NAME",
+)
+def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> None:
+    """Show RUN, or all runs of a folder (runs/ if none is given), as a page in the browser.
+
+    Ask, workbench, inside, runs, report; nothing is loaded from elsewhere and nothing is sent
+    anywhere. The address is printed; Ctrl-C ends it at once (exit code 130; 143 after a plain
+    kill), and a training that it started goes on.
+    """
+    from wherefrom.storage import make_folder
+    from wherefrom.web.app import create_app, listen, serve_until_signal
+
+    if folder is None:
+        folder = make_folder("runs")
+    socket = listen(host, port)
+    app = create_app(folder, hosts=(host, *names))
+    shown = f"[{host}]" if ":" in host else host
+    echo_err(f"serving {folder} at http://{shown}:{socket.getsockname()[1]}/ (Ctrl-C ends it)")
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        echo_err("anybody who can reach this machine can use the page, and train on it.")
+
+    def on_exit() -> None:
+        going_on = app.state.site.close()
+        echo_err(f"ended; the training of {going_on[0]} goes on." if going_on else "ended.")
+
+    serve_until_signal(app, socket, on_exit)
