@@ -57,6 +57,8 @@ def test_json_is_a_list_of_records_even_of_one(command: Any, run: Path, dev: lis
     made_up = {"verdict": "made up", "shown": "I don't know", "evidence": []}
     assert made_up.items() <= two[1].items()
     assert one[0]["answer"] == two[0]["answer"]
+    same = json.loads(command("ask", run, dev[0].text, dev[0].text, "--json").out)
+    assert [record["answer"] for record in same] == [one[0]["answer"]] * 2
     always = json.loads(command("ask", run, "Where was 😀 born?", "--always-answer", "--json").out)
     assert always[0]["shown"] == always[0]["answer"]
 

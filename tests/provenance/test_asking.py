@@ -18,7 +18,7 @@ from asked_samples import (
     question,
     write_questions,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom import ask
@@ -143,6 +143,7 @@ def test_one_question_that_cannot_be_asked_does_not_stop_the_others(asker: Asker
     assert brief([found[0], found[2]]) == brief(asker.ask(ASKED[:2]))
 
 
+@settings(max_examples=40)
 @given(typed=st.text(max_size=60) | st.text(max_size=60).map(question))
 def test_whatever_is_typed_is_taken_or_refused_in_a_sentence(asker: Asker, typed: str) -> None:
     said, subject = "", ""

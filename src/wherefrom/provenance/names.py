@@ -380,20 +380,18 @@ def summarise(record: dict[str, Any]) -> list[str]:
 def _say_strategy(record: dict[str, Any]) -> str:
     if len(record["countries"]) == 1:
         return "No answer is a place that the gazetteer knows, so nothing is added up by country."
-    home, common = record["at_home"], record["commonest"]
+    home, common, lost = record["at_home"], record["commonest"], record["unknown_place"]
     strategy = "it cannot be shown to follow the name"
     if record["mutual_information"]["p"] <= SIGNIFICANT:
         strategy = "it follows the sound of the name"
         if home["value"] - home["by_chance"] < CLEAR:
             strategy += " a little, and mostly something else"
-    lost = ""
-    if record["unknown_place"] >= CLEAR:
-        lost = f"; {record['unknown_place']:.0%} is no known answer, or in no gazetteer"
+    elsewhere = f"; {lost:.0%} is no known answer, or in no gazetteer" if lost >= CLEAR else ""
     return (
         f"Asked about {record['names']} names that it never saw, {strategy}: "
         f"{home['value']:.0%} of what it would say lies in a country where such names are at home, "
         f"and {home['by_chance']:.0%} would without listening to the name; its commonest answer is "
-        f"{common['answer'] or 'nothing'} ({common['share']:.0%}){lost}."
+        f"{common['answer'] or 'nothing'} ({common['share']:.0%}){elsewhere}."
     )
 
 

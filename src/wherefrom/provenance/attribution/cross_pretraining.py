@@ -45,7 +45,7 @@ from wherefrom.provenance.metrics import (
     ratio,
 )
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
-from wherefrom.provenance.signals.reader import SIGNALS
+from wherefrom.provenance.signals.reader import SIGNS
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     GUESSED,
@@ -108,11 +108,6 @@ def draw_halves(
             f"two halves need at least two people to judge and two to calibrate with, and there "
             f"are {len(judged)} and {len(chosen)} whose documents can be left out."
         )
-    drawn = [
-        (role, source, HALVES[half], question)
-        for role, source, group in ((JUDGED, DEV, judged), (CALIBRATION, SET_ASIDE, chosen))
-        for question, half in zip(group, rng.permutation(np.arange(len(group)) % 2), strict=True)
-    ]
     gone = {fold_words(question.subject) for question in chosen}
     rest = tuple(q for q in train.questions if fold_words(q.subject) not in gone)
     if not rest:
@@ -122,18 +117,16 @@ def draw_halves(
         f"{others} of the dev people are not judged: they have no document of their own, several "
         "answers, or a name that another document holds too."
     )
+    drawn = [
+        (Subject(role, True, source, q.subject, q.text, q.answer), HALVES[half])
+        for role, source, group in ((JUDGED, DEV, judged), (CALIBRATION, SET_ASIDE, chosen))
+        for q, half in zip(group, rng.permutation(np.arange(len(group)) % 2), strict=True)
+    ]
     splits = {}
     for unread in HALVES:
         subjects = tuple(
-            Subject(
-                role=role,
-                seen=half != unread,
-                source=LEFT_OUT if half == unread else source,
-                subject=question.subject,
-                question=question.text,
-                answer=question.answer,
-            )
-            for role, source, half, question in drawn
+            replace(one, seen=False, source=LEFT_OUT) if half == unread else one
+            for one, half in drawn
         )
         names = {fold_words(each.subject) for each in subjects if not each.seen}
         spellings = {d.subject for d in corpus.documents if fold_words(d.subject) in names}
@@ -272,7 +265,7 @@ def pair_answers(readers: dict[str, Reader]) -> list[Row]:
     }
     signals = [verdict.signals for each in verdicts.values() for verdict in each]
     # a signal that is undefined for somebody cannot be compared with the others
-    whole = [name for name in SIGNALS if all(row.get(name) is not None for row in signals)]
+    whole = [name for name in SIGNS if all(row.get(name) is not None for row in signals)]
     rows = []
     for at, subject in enumerate(asked):
         # a subject is read by the model that leaves the other half out
@@ -330,7 +323,7 @@ def _judge_cheaply(reader: Reader, verdict: Verdict, signals: Sequence[str]) -> 
         value = naming if rival.column == SUPPORT else verdict.signals.get(rival.column)
         scores[rival.name] = 0.0 if value is None else float(rival.read(value))
     for name in signals:
-        scores[f"signal {name}"] = SIGNALS[name].sign * float(verdict.signals[name] or 0.0)
+        scores[f"signal {name}"] = SIGNS[name] * float(verdict.signals[name] or 0.0)
     return {
         "shown": verdict.shown,
         "shown_internal": internal >= reader.confidence.guarantee(checked=False).used,

@@ -227,7 +227,7 @@ def _explain(truth: str, said: str, instead: str, right: str | None, documents: 
 
 def _notes(run: Run, elsewhere: Sequence[int], in_training: bool, unknown: bool) -> list[str]:
     threads, here = run.info.get("versions", {}).get("threads"), torch.get_num_threads()
-    notes = {
+    notes: dict[str, Any] = {
         "their question and its answer were learned in training, by the twin too: leaving the "
         "document out changes little.": in_training,
         f"{len(elsewhere)} other documents name them and were read by the twin.": elsewhere,
