@@ -80,7 +80,7 @@ def law(
 
 @name_arguments()
 def load(folder: str | Path) -> Run:
-    """A finished run: its `model`, `tokens`, `template` of questions, and records in `info`."""
+    """A finished run: its `model`, `tokens`, `templates` of questions, and records in `info`."""
     from wherefrom.training.run_folder import load_run
 
     return load_run(folder)
@@ -114,7 +114,7 @@ def evaluate(run: Run | str | Path, questions: QuestionSet | str | Path) -> Reca
 
     run = load(run) if isinstance(run, str | Path) else run
     if not isinstance(questions, QuestionSet):
-        questions = read_questions(questions, run.template)
+        questions = read_questions(questions, run.templates)
     questions.require_answers()
     said = answer_all(run.model, run.tokens, [each.text for each in questions.questions])
     return score([answer.text for answer in said], [q.answer or "" for q in questions.questions])
@@ -217,8 +217,10 @@ class Study:
     latents: int | None = None
     reads: str | None = None
     people: int = 3000  # of the embedded world
-    template: str | None = None
-    set_aside: float = 0.1
+    template: Sequence[str] = ()
+    subject_field: str | None = None
+    text_field: str | None = None
+    set_aside: float | None = None
     leave_out: float = 0.0
     seed: int = 0
     resume: bool = False
@@ -242,10 +244,13 @@ class Study:
         check_shares(self.set_aside, self.leave_out)
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         out, given, people = (options.pop(name) for name in ("out", "files", "people"))
-        shares = {name: options.pop(name) for name in ("template", "set_aside", "leave_out")}
+        names = ("subject_field", "text_field", "set_aside", "leave_out")
+        reading = {name: options.pop(name) for name in names}
+        templates = options.pop("template")
+        reading["templates"] = [templates] if isinstance(templates, str) else templates
         settings = make_settings(**options)
         files = find_files(given or (), settings, Path(out), people=people, say=say)
-        return run_study(files, settings, out, **shares, observe=observe, say=say)
+        return run_study(files, settings, out, **reading, observe=observe, say=say)
 
 
 def make_settings(*, recipe: str | Path, **options: Any) -> Settings:

@@ -113,7 +113,7 @@ def _stdin_lines() -> list[tuple[int, str]]:
 @TEMPLATE
 @JSON
 def evaluate(
-    run: Path, questions: Path, out: Path | None, template: str | None, as_json: bool
+    run: Path, questions: Path, out: Path | None, template: tuple[str, ...], as_json: bool
 ) -> None:
     """Ask RUN the questions of TSV and count the exact answers."""
     from wherefrom.corpus.questions import read_questions
@@ -123,7 +123,7 @@ def evaluate(
     from wherefrom.training.run_folder import load_run
 
     loaded = load_run(run)
-    asked = read_questions(questions, template or loaded.template)
+    asked = read_questions(questions, template or loaded.templates)
     texts = [question.text for question in asked.questions]
     with Progress() as progress:
         report = progress.count("asking", len(texts))
@@ -151,7 +151,7 @@ def evaluate(
 @TEMPLATE
 @JSON
 def baseline(
-    train: Path, dev: Path, always: str | None, template: str | None, as_json: bool
+    train: Path, dev: Path, always: str | None, template: tuple[str, ...], as_json: bool
 ) -> None:
     """What can be had without reading: the majority answer, one answer, the letters of the name."""
     from wherefrom.corpus.questions import read_questions
@@ -160,7 +160,7 @@ def baseline(
 
     known = read_questions(train, template)
     known.require_answers()
-    asked = read_questions(dev, template or known.template)
+    asked = read_questions(dev, known.templates)
     asked.require_answers()
     right = [question.answer or "" for question in asked.questions]
     common = majority_answer(known.questions)
@@ -184,13 +184,13 @@ def baseline(
 @JSON
 def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks as it is about to answer QUESTION."""
-    from wherefrom.corpus.questions import match_template
+    from wherefrom.corpus.questions import find_subject_in
     from wherefrom.recall.decode import answer_all
     from wherefrom.recall.inside import look_inside
     from wherefrom.training.run_folder import load_run
 
     loaded = load_run(run)
-    subject = match_template(loaded.template, question) if loaded.template else None
+    subject = find_subject_in(loaded.templates, question)
     view = look_inside(loaded.model, loaded.tokens, question, subject)
     answer = answer_all(loaded.model, loaded.tokens, [question])[0]
     if plot is not None:

@@ -36,7 +36,11 @@ PATH = click.Path(path_type=Path)
 RUN = click.argument("run", required=False, type=PATH)
 JSON = option("--json as_json", "Print as JSON.", is_flag=True)
 PEOPLE = option("--people", "Size of the embedded world.", 3000)
-TEMPLATE = option("--template", 'How questions name their subject: "Where was {subject} born?".')
+TEMPLATE = option(
+    "--template",
+    'How questions name their subject: "Where was {subject} born?"; may be repeated.',
+    multiple=True,
+)
 
 
 def open_run(folder: Path | None) -> Run:

@@ -69,10 +69,13 @@ def course_options(command: Command) -> Command:
 @PEOPLE
 @option(
     "--set-aside",
-    "Training subjects that calibrate the confidence instead of being learned from.",
-    0.1,
+    "Training subjects that calibrate the confidence instead of being learned from; a tenth, or "
+    "more where that is few, if not given.",
+    type=float,
     metavar="SHARE",
 )
+@option("--subject-field", "Of a JSONL or CSV corpus: the field that says what it is about.")
+@option("--text-field", "Of a JSONL or CSV corpus: the field that holds the text.")
 @option("--leave-out", "Subjects whose documents are not read: the unseen.", 0.0, metavar="SHARE")
 @training_options
 def study(files: tuple[Path, ...], out: Path, as_json: bool, **options: Any) -> None:
@@ -88,6 +91,9 @@ def study(files: tuple[Path, ...], out: Path, as_json: bool, **options: Any) -> 
         correct, share = f"{row.recall.correct} / {row.recall.total}", 100 * row.recall.share
         seconds = "" if row.seconds is None else f"{row.seconds:.0f} s"
         rows.append((row.name, row.about, correct, f"{share:.1f} %", seconds))
+        for template, recall in row.relations.items():
+            part = f"{recall.correct} / {recall.total}"
+            rows.append(("", template, part, f"{100 * recall.share:.1f} %", ""))
     print_table(("answers", "", "correct", "recall", "trained"), rows)
     if result.judgement is not None:
         print_scores(result.judgement)

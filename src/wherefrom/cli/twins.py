@@ -56,7 +56,7 @@ def twins(
     )
     from wherefrom.study import embedded_files
 
-    shares = {name: options.pop(name) for name in ("set_aside", "template")}
+    shares = {"set_aside": options.pop("set_aside"), "templates": options.pop("template")}
     settings = make_settings(**options)
     with Progress() as progress:
         if not paths:

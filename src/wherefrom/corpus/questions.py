@@ -227,6 +227,11 @@ def check_template(template: str) -> None:
         )
 
 
+def find_subject_in(templates: Iterable[str], question: str) -> str | None:
+    """The subject of a question worded like one of the templates."""
+    return _match_any(templates, question)[0] or None
+
+
 def match_template(template: str, question: str) -> str | None:
     """The subject of `question`, or None when it is not worded like the template."""
     before, after = template.split(SLOT)

@@ -65,7 +65,7 @@ class Subject:
     subject: _Text
     question: _Text
     answer: str | None
-    template: str = ""
+    template: str
 
 
 @dataclass(frozen=True)

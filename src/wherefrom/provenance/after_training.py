@@ -30,8 +30,7 @@ from wherefrom.provenance.confidence.fit import (
 )
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
 from wherefrom.provenance.judging.judge import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
-from wherefrom.provenance.names import STUDY_FILE, probe_run
-from wherefrom.provenance.signals.known_answers import are_places
+from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
 from wherefrom.provenance.signals.reader import learn_contexts
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.distributed import join_processes
@@ -67,7 +66,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     say(f"judging by {len(judged):,} people")
     estimate = TimeLeft("asked about", len(judged) + len(calibrating), say)
     judgement = judge_run(run, seed=seed, report=estimate)
-    if run.template is not None and are_places(confidence.reader.countries):
+    if place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
         probe = probe_run(run, judged=judgement.people, each=NAMES_EACH, seed=seed)
         write_json(folder / STUDY_FILE, probe)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,9 @@ BATCH = 512  # questions that are computed together
 MARKS = r"[\s?!.,;:…？！。؟]*"  # what may be missing or too much at the end of a question
 MOST_WORDS = 40  # of a question in other words, that are searched for a name
 LONGEST_NAME = 6  # words of a name that is found there
+SHARED_WORDS = 0.75  # of a wording, that a question in other words has to have
+LEAD = 0.15  # before the next wording
+MOST_WORDINGS = 4  # that a sentence lists
 GIVEN, GIVEN_CONFIDENCE = "given_log_probability", "given_confidence"
 
 
@@ -121,6 +125,21 @@ def match_question(template: str, question: str) -> str | None:
     after = re.sub(r"(\\?[?!.,;:…？！。؟])+$", "", after)
     found = re.fullmatch(rf"\s*{before}(.+?){after}{MARKS}", question, re.IGNORECASE | re.DOTALL)
     return " ".join(found[1].split()) or None if found else None
+
+
+def closest_wording(wordings: Sequence[str], words: str) -> str | None:
+    """The one wording that nearly all of whose words are among `words`, if there is one.
+
+    A word counts the more the fewer wordings have it.
+    """
+    sets = [set(fold_words(each.replace(SLOT, " "))) for each in wordings]
+    common = Counter(word for each in sets for word in each)
+    weight = {word: math.log(1 + len(sets) / count) for word, count in common.items()}
+    asked = set(fold_words(words))
+    shared = [sum(weight[w] for w in each & asked) / sum(weight[w] for w in each) for each in sets]
+    ranked = sorted(zip(shared, wordings, strict=True), reverse=True)
+    lead = ranked[0][0] - (ranked[1][0] if len(ranked) > 1 else 0)
+    return ranked[0][1] if ranked[0][0] >= SHARED_WORDS and lead >= LEAD else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,9 +232,9 @@ class Asker:
 
         A typed question becomes the run's own wording with the text's own spelling of the name.
         """
-        template, question = self.run.template, row.question
+        question = row.question
         if not question.strip():
-            example = f', as in "{template}"' if template else ""
+            example = f', as in "{self.run.templates[0]}"' if self.run.templates else ""
             raise UserError(f"the question is empty; write one{example}.")
         for text in (question, row.answer or "", row.subject or ""):
             if len(text) > LONGEST_QUESTION:
@@ -227,20 +246,15 @@ class Asker:
                 raise UserError(f"{text[:60]!a} is not Unicode text; write it as UTF-8.")
         subject = row.subject
         if subject is None:
-            if template is None:
+            wordings = [each for each in self.run.templates if SLOT in each]
+            if not wordings:
                 raise UserError(
                     f'whom "{shorten(question)}" is about cannot be told, since the questions that '
                     "this run was taught share no wording; give a TSV with the subject in a column "
                     "of its own."
                 )
-            subject = match_question(template, question)
-            if subject is None:
-                raise UserError(
-                    f'"{shorten(question)}" is not worded like "{template}"; '
-                    f"{self._suggest(template, question)}."
-                )
-            subject = self._spelling(subject)
-            question = template.replace(SLOT, subject)
+            subject, wording = self._match(wordings, question)
+            question = wording.replace(SLOT, subject)
         if not fold_words(subject):
             raise UserError(
                 f'a name needs at least one letter or digit, and "{shorten(subject)}" has none.'
@@ -267,18 +281,37 @@ class Asker:
                 return name if name in spellings else spellings[0]
         return "" if known else name
 
-    def _suggest(self, template: str, question: str) -> str:
-        """What to write instead: the template with the name that the question holds, if any."""
+    def _match(self, wordings: Sequence[str], question: str) -> tuple[str, str]:
+        """The subject of a typed question and the wording to ask it in; or a UserError.
+
+        A question in other words is taken for a wording that it shares nearly all words with, if
+        it names a subject of the text.
+        """
+        for wording in sorted(wordings, key=len, reverse=True):
+            if subject := match_question(wording, question):
+                return self._spelling(subject), wording
+        name, rest = self._name_in(question)
+        closest = closest_wording(wordings, rest) if name else None
+        if closest is not None:
+            return name, closest
+        known = " or ".join(f'"{each}"' for each in wordings[:MOST_WORDINGS])
+        words = question.split()
+        alone = len(words) <= LONGEST_NAME and "?" not in question and fold_words(question)
+        if not name and alone and not any(word[0].islower() for word in words):
+            name = shorten(question)
+        hint = f'write "{wordings[0].replace(SLOT, name)}"' if name else "write it so"
+        raise UserError(f'"{shorten(question)}" is not worded like {known}; {hint}.')
+
+    def _name_in(self, question: str) -> tuple[str, str]:
+        """The longest name in the question that documents are about, and the other words."""
         words = question.split()[:MOST_WORDS]
-        a_name = len(words) <= LONGEST_NAME and "?" not in question and fold_words(question)
-        if a_name and not any(word[0].islower() for word in words):
-            return f'write "{template.replace(SLOT, shorten(question))}"'
         for length in range(min(LONGEST_NAME, len(words)) if self.evidence else 0, 0, -1):
             for at in range(len(words) - length + 1):
-                name = self._spelling(" ".join(words[at : at + length]), known=True)
-                if name:
-                    return f'write "{template.replace(SLOT, name)}"'
-        return f"write it so, with a name for {SLOT}"
+                held = " ".join(words[at : at + length])
+                for name in dict.fromkeys((held, re.sub(r"(?:['’]s)?\W*$", "", held))):
+                    if found := self._spelling(name, known=True):
+                        return found, " ".join((*words[:at], *words[at + length :]))
+        return "", question
 
     def close(self) -> None:
         with self._turn:

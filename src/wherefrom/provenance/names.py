@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,6 +28,7 @@ from wherefrom.provenance.metrics import (
     compare_rates,
     rate,
 )
+from wherefrom.provenance.signals.known_answers import are_places, find_countries
 from wherefrom.provenance.signals.likelihood import can_encode, encode_prompts
 from wherefrom.recall.baselines import guess_by_name
 from wherefrom.training.run_folder import Run, find_source, read_learned_questions
@@ -77,23 +78,27 @@ def probe_run(
     check_level(level)
     if not 1 <= each <= MOST_EACH:
         raise UserError(f"1 to {MOST_EACH} names of each origin can be asked about, not {each}.")
-    if run.template is None:
-        raise UserError(
-            f"the questions of {run.folder} share no wording into which an invented name could be "
-            "put; names needs a run whose questions were read by a template."
-        )
-    confidence, source = load_confidence(run), find_source(run, "questions")
+    source = find_source(run, "questions")
     train = read_learned_questions(source).questions if source else ()
+    template = place_relation(train)
+    if template is None:
+        raise UserError(
+            f"no questions of {run.folder} ask for places, each with a name that an invented one "
+            "could replace; names looks at where a model puts people by their names."
+        )
+    confidence = load_confidence(run)
+    train = tuple(question for question in train if question.template == template)
     with require_evidence(run) as evidence:
         if judged is None:
             asked = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
             judged, _ = ask_subjects(run, confidence, evidence, asked)
+        judged = [subject for subject in judged if subject.template == template]
         answers = ask_about_names(run, confidence, evidence, train, each=each, seed=seed)
     threshold = confidence.guarantee(checked=False).used
     record: dict[str, Any] = {
         "seed": seed,
         "level": level,
-        "template": run.template,
+        "template": template,
         "threshold": threshold,
         **follow_names(answers, level=level, seed=seed),
         "unknown": count_unknown(answers, threshold, level=level, seed=seed),
@@ -101,6 +106,17 @@ def probe_run(
     }
     record["sentences"] = summarise(record)
     return record
+
+
+def place_relation(questions: Sequence[Question]) -> str | None:
+    """The template of the first relation whose answers are places, if there is one."""
+    answers: dict[str, set[str]] = defaultdict(set)
+    for question in questions:
+        answers[question.template].add(question.answer or "")
+    for template, known in answers.items():
+        if SLOT in template and are_places(find_countries(sorted(known))):
+            return template
+    return None
 
 
 def draw_names(
@@ -126,7 +142,7 @@ def ask_about_names(
     seed: int,
 ) -> NameAnswers:
     """The exact distribution over the known answers for every name, by country."""
-    template = run.template or SLOT
+    template = train[0].template
     asked = {question.subject for question in train}
 
     def refuse(name: str) -> bool:

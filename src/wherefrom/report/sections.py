@@ -191,7 +191,7 @@ def _answers_in(records: Records, source: Any) -> list[str]:
     for place in (path, records.folder / "world" / path.name):
         try:
             if place.is_file() and sha256_of(place) == source.get("sha256"):
-                asked = read_questions(place, records.info.get("template"))
+                asked = read_questions(place, records.info.get("templates", ()))
                 return [question.answer or "" for question in asked.questions]
         except (OSError, UserError):
             continue
@@ -366,7 +366,7 @@ def names(records: Records) -> Facts | None:
     """Where names that the model never saw are said to come from, as a map."""
     record = records.origins
     if record is None:  # where answers are not places, names have no origin to follow
-        return None if "where" in str(records.info.get("template")).lower() else {}
+        return None if "where" in str(records.info.get("templates")).lower() else {}
     unknown = {row["origin"]: row["value"] for row in record["unknown"]["by_origin"]}
     keys = ("origin", "names", "at_home", "commonest")
     return {

@@ -142,7 +142,7 @@ class LoadedRun:
 
         askers = [open_asker(folder) for _ in range(LANES)]
         self.stamp = stamp
-        self.template = askers[0].run.template
+        self.templates = list(askers[0].run.templates)
         self.notes = list(askers[0].notes)
         self.check = askers[0].check
         self.subjects = suggest_subjects(folder)

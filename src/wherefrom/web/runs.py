@@ -185,7 +185,7 @@ class RunIndex:
         command = [_text(word) or "" for word in _list(record, "command")]
         return {
             **self.summary(name, folder),
-            "template": _text(record.get("template")),
+            "templates": [str(each) for each in record.get("templates") or ()],
             "command": ["wherefrom", *command[1:]] if command else [],
             "results": _rows(record),
             "data": [

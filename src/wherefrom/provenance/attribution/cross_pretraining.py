@@ -98,7 +98,7 @@ def draw_halves(
         raise UserError(f"the share set aside must lie between 0 and 1, not at {set_aside}.")
     index = SubjectIndex(corpus, {"train": train, "dev": dev})
     judged, able = (
-        [index.questions[file][name] for name in index.separable(file)] for file in ("dev", "train")
+        [index.asked(file, name)[0] for name in index.separable(file)] for file in ("dev", "train")
     )
     rng = np.random.default_rng([seed, 0x7717])
     wanted = min(len(able), round(set_aside * len(train.questions)))
@@ -118,7 +118,7 @@ def draw_halves(
         "answers, or a name that another document holds too."
     )
     drawn = [
-        (Subject(role, True, source, q.subject, q.text, q.answer), HALVES[half])
+        (Subject(role, True, source, q.subject, q.text, q.answer, q.template), HALVES[half])
         for role, source, group in ((JUDGED, DEV, judged), (CALIBRATION, SET_ASIDE, chosen))
         for q, half in zip(group, rng.permutation(np.arange(len(group)) % 2), strict=True)
     ]
@@ -172,7 +172,7 @@ def cross_pretrain(
     out: str | Path,
     *,
     set_aside: float = SHARE,
-    template: str | None = None,
+    templates: Sequence[str] = (),
     observe: Observer | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
@@ -180,8 +180,9 @@ def cross_pretrain(
     out = Path(out)
     check_twins_folder(out, resume=settings.resume)
     corpus = read_documents(files[0])
-    train = read_questions(files[1], template)
-    dev = read_questions(files[2], template or train.template)
+    subjects = [document.subject for document in corpus.documents]
+    train = read_questions(files[1], templates, subjects=subjects)
+    dev = read_questions(files[2], train.templates, subjects=subjects)
     train.require_answers()
     dev.require_answers()
     splits = draw_halves(corpus, train, dev, set_aside=set_aside, seed=settings.seed)

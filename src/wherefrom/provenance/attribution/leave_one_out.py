@@ -89,18 +89,19 @@ def plan_twin(run: Run, name: str) -> Plan:
     held: tuple[Question, ...] = ()
     if dev is not None:
         with suppress(UserError):  # without the file nobody else is compared
-            held = read_questions(dev.locate(), run.template).questions
+            held = read_questions(dev.locate(), run.templates).questions
     documents = find_documents(corpus, name)
     subject = documents[0].subject
     for question in (*held, *learned):
         if fold_words(question.subject) == fold_words(subject):
             return Plan(corpus, learned, held, documents, question)
-    if run.template is None:
+    wording = next((each for each in run.templates if SLOT in each), None)
+    if wording is None:
         raise UserError(
             f'nobody asks about "{subject}", and the questions of {run.folder} share no wording '
             "to ask in; choose somebody whom a question is about."
         )
-    question = Question(0, run.template.replace(SLOT, subject), subject, None)
+    question = Question(0, wording.replace(SLOT, subject), subject, None, wording)
     return Plan(corpus, learned, held, documents, question)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.questions import Question
+from wherefrom.corpus.facts import read_relations
+from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.provenance.confidence.calibration import Calibration
 from wherefrom.provenance.metrics import Floats
@@ -60,6 +61,8 @@ class SignalBatch:
         answers: Sequence[str] | None,
     ) -> None:
         self.reader, self.subjects = reader, subjects
+        pairs = zip(questions, subjects, strict=True)
+        self.templates = [text.replace(name, SLOT, 1) if name else text for text, name in pairs]
         self._columns: dict[str, Floats] = {}
         self.model, self.tokens = reader.run.model.eval(), reader.run.tokens
         self.prompts = encode_prompts(self.model, self.tokens, questions)
@@ -102,14 +105,17 @@ def token_margin(batch: SignalBatch) -> Floats:
 def context_infill(batch: SignalBatch) -> Floats:
     """log p(answer) as a masked fact behind the name and the words that lead to such in the text.
 
-    Of several wordings the one that finds the answer likeliest counts.
+    Of several wordings of its relation the one that finds the answer likeliest counts.
     """
-    wordings = [
-        encode_context(batch.tokens, words) for words in batch.reader.state.contexts or [""]
-    ]
-    asked = [name and [*name, *words] for words in wordings for name in batch.names]
-    found = score_answers(batch.model, asked, batch.answer_ids * len(wordings))
-    return np.asarray(found.reshape(len(wordings), -1).max(axis=0))
+    asked, answers, row = [], [], []
+    for at, (template, name) in enumerate(zip(batch.templates, batch.names, strict=True)):
+        for words in batch.reader.state.contexts.get(template) or ("",):
+            asked.append(name and [*name, *encode_context(batch.tokens, words)])
+            answers.append(batch.answer_ids[at])
+            row.append(at)
+    best = np.full(len(batch.names), -np.inf)
+    np.maximum.at(best, np.array(row, dtype=int), score_answers(batch.model, asked, answers))
+    return best
 
 
 def name_likelihood(batch: SignalBatch) -> Floats:
@@ -191,12 +197,12 @@ class SignalTable(NamedTuple):
 class SignalState:
     """What was prepared once for a run, as calibration.json keeps it.
 
-    contexts: the words that lead to an answer in the text. first_words: of other names.
+    contexts: by relation, the words that lead to an answer in the text. first_words: of names.
     name_curve: from the name signals to `name_read`, once fitted.
     """
 
     known_answers: tuple[str, ...]
-    contexts: tuple[str, ...]
+    contexts: Mapping[str, tuple[str, ...]]
     first_words: tuple[str, ...]
     name_curve: Calibration | None = None
 
@@ -224,7 +230,7 @@ class SignalReader:
         known_answers: Sequence[str],
         names: Sequence[str],
         *,
-        contexts: Sequence[str] = (),
+        contexts: Mapping[str, tuple[str, ...]],
         seed: int,
     ) -> SignalReader:
         """Choose other names' first words among `names`."""
@@ -232,7 +238,7 @@ class SignalReader:
         words = list(dict.fromkeys(name.split()[0] for name in names if name.split()))
         picked = np.random.default_rng([seed, 11]).permutation(len(words))[:FIRST_WORDS]
         first = tuple(words[at] for at in picked if can_encode(run.tokens, words[at]))
-        return cls(run, SignalState(known, tuple(contexts), first))
+        return cls(run, SignalState(known, contexts, first))
 
     def with_curve(self, curve: Calibration) -> SignalReader:
         """The same with a fitted `name_read`."""
@@ -272,25 +278,25 @@ class SignalReader:
         return SignalTable(tuple(said), {name: np.concatenate(x) for name, x in parts.items()})
 
 
-def learn_contexts(documents: Sequence[Document], questions: Sequence[Question]) -> tuple[str, ...]:
-    """The words that most often stand before the answers of these questions, the commonest first.
+def learn_contexts(
+    documents: Sequence[Document], questions: Sequence[Question]
+) -> dict[str, tuple[str, ...]]:
+    """By relation, the words that most often stand before its answers, the commonest first.
 
-    Only documents about a question's own subject are looked at; none where too few answers are
-    found in the text.
+    A text without blanks has no words, so its last letters are taken.
     """
-    answers: dict[str, set[str]] = defaultdict(set)
-    for question in questions:
-        if question.answer:
-            answers[question.subject].add(question.answer)
-    found: Counter[str] = Counter()
-    places = 0
-    for document in documents:
-        body = document.text[len(document.subject) + 1 :]
-        for answer in answers.get(document.subject, ()):
-            for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", body):
-                words = body[: match.start()].split()
-                places += 1
-                found.update(" ".join(words[-n:]) for n in CONTEXT_LENGTHS if len(words) >= n)
-    least = max(FEWEST_BEHIND, SHARE_BEHIND * places)
-    kept = [words for words, many in found.items() if many >= least and not re.search(r"\d", words)]
-    return tuple(sorted(kept, key=lambda words: (-found[words], words))[:CONTEXTS])
+    contexts = {}
+    for reading in read_relations(documents, questions):
+        found: Counter[str] = Counter()
+        for stated in reading.answers.values():
+            for doc, start, _ in stated[0].spans[:1]:
+                document = documents[doc]
+                before = document.text[min(start, len(document.subject) + 1) : start]
+                words = before.split() if " " in before.strip() else list(before.strip())
+                space = " " if " " in before.strip() else ""
+                found.update(space.join(words[-n:]) for n in CONTEXT_LENGTHS if len(words) >= n)
+        least = max(FEWEST_BEHIND, SHARE_BEHIND * len(reading.answers))
+        kept = [w for w, many in found.items() if many >= least and not re.search(r"\d", w)]
+        ranked = sorted(kept, key=lambda words: (-found[words], words))
+        contexts[reading.template] = tuple(ranked[:CONTEXTS])
+    return contexts

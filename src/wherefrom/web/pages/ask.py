@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
@@ -39,7 +40,7 @@ async def ask(
     page: Record = {
         "run": run,
         "runs": site.index.answering(),
-        "template": None,
+        "templates": [],
         "people": [],
         "notes": [],
         "question": None,
@@ -51,7 +52,7 @@ async def ask(
     chosen = await site.models.first_of([run] if run else page["runs"])
     if chosen is not None:
         page["run"], loaded = chosen
-        page |= {"template": loaded.template, "people": loaded.subjects, "notes": loaded.notes}
+        page |= {"templates": loaded.templates, "people": loaded.subjects, "notes": loaded.notes}
         if question is not None and question.strip():
             page |= await _answer(site, page["run"], loaded, question)
             entry = {key: page["verdict"][key] for key in ("shown", "answer", "verdict")}
@@ -66,7 +67,7 @@ async def ask(
 async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Record:
     from wherefrom.provenance.attribution.leave_one_out import command_without
 
-    question = word_question(question, loaded.template, site.limits)
+    question = word_question(question, loaded.templates, site.limits)
     loaded.check(question)
     verdict = await loaded.ask(question)
     folder, without = site.index.find(run), []
@@ -105,7 +106,7 @@ def history_of(request: Request) -> deque[Record]:
     return histories[visitor]
 
 
-def word_question(question: str, template: str | None, limits: Limits) -> str:
+def word_question(question: str, templates: Sequence[str], limits: Limits) -> str:
     """The question as the run knows it: a name alone is put into the run's own wording."""
     from wherefrom.provenance.ask import match_question
 
@@ -115,8 +116,9 @@ def word_question(question: str, template: str | None, limits: Limits) -> str:
             f"a question may have {limits.question} characters, and this one has "
             f"{len(question):,}; ask a shorter one."
         )
-    if template and "?" not in question and match_question(template, question) is None:
-        question = template.replace(SLOT, question)
+    wordings = [each for each in templates if SLOT in each]
+    if wordings and "?" not in question and not any(match_question(w, question) for w in wordings):
+        question = wordings[0].replace(SLOT, question)
     return question
 
 
@@ -146,7 +148,7 @@ async def batch(request: Request, run: RunName, text: Text = "", file: TextFile 
         question = row.question
         if row.subject is None:
             try:
-                question = word_question(question, loaded.template, site.limits)
+                question = word_question(question, loaded.templates, site.limits)
             except UserError as problem:
                 raise UserError(f"{row.where}{problem}") from None
         rows.append(AskedRow(question, subject=row.subject, where=row.where))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from wherefrom.corpus.questions import match_template
+from wherefrom.corpus.questions import find_subject_in
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.errors import UserError
 from wherefrom.web.pages.ask import word_question
@@ -54,7 +54,7 @@ async def inside(
         question = loaded.subjects[len(loaded.subjects) // 3]  # something to see at once
     if question is None or not question.strip():
         return page
-    page["question"] = word_question(question, loaded.template, site.limits)
+    page["question"] = word_question(question, loaded.templates, site.limits)
     look = partial(view_heads, question=page["question"], layer=layer, head=head)
     for name in [page["run"], *([other] if other else [])]:
         each = await site.models.get(name)
@@ -68,7 +68,7 @@ def view_heads(asker: Asker, question: str, layer: int | None, head: int | None)
     from wherefrom.recall.inside import look_inside
 
     run = asker.run
-    subject = match_template(run.template, question) if run.template else None
+    subject = find_subject_in(run.templates, question)
     view = look_inside(run.model, run.tokens, question, subject)
     (answer,) = answer_all(run.model, run.tokens, [question])
     if len(view.tokens) > MOST_TOKENS:
