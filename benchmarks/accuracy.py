@@ -56,7 +56,6 @@ Told = dict[str, Any]
 ROWS: dict[str, list[Told]] = {
     "five": [{"recipe": "speedrun", "minutes": 5.0}],
     "twenty": [{"recipe": "speedrun", "minutes": 20.0}],
-    "sixty": [{"recipe": "marathon", "minutes": 60.0}],
     "variants": [{"recipe": "speedrun", "minutes": 20.0, "variant": name} for name in VARIANTS],
     "chars": [{"recipe": "speedrun", "minutes": 60.0, "tokens": "chars"}],
     "twostep": [{"recipe": "twostep", "minutes": 60.0}],

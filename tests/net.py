@@ -206,7 +206,6 @@ def find_weights() -> dict[str, Any]:
     found["variant perceiver, first 16"] = trained(Path("variants/first"))
     budgets = {
         "speedrun": ("--steps", 40),
-        "marathon": ("--steps", 40, "--seed", 3),
         "course": ("--steps", 20, "--block", 64),
         "twostep": ("--steps", 40, "--leave-out", 0.2),
     }
@@ -233,7 +232,7 @@ def find_plain() -> dict[str, Any]:
     )
     found["variants"] = said("variants", "--json")
     found["recipes"] = said("recipes", "--json")
-    for recipe in ("speedrun", "marathon", "course", "twostep"):
+    for recipe in ("speedrun", "course", "twostep"):
         found[f"recipes {recipe}"] = said("recipes", recipe, "--json")
     found["problems"] = said("problems", "--json")
     found["problems average"] = said("problems", "average", "--json")

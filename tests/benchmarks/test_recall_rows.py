@@ -122,7 +122,7 @@ class TestAblation:
 
 
 class TestAccuracy:
-    @pytest.mark.parametrize("recipe", ["twostep", "speedrun", "marathon"])
+    @pytest.mark.parametrize("recipe", ["twostep", "speedrun"])
     def test_a_finished_run_says_of_itself_what_was_planned(
         self, benchmark: Any, tmp_path: Path, small_world: Path, recipe: str
     ) -> None:

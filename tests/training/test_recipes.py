@@ -49,15 +49,6 @@ def test_the_course_is_the_stock_recipe_to_the_letter() -> None:
         assert (phase.schedule, phase.decay_from) == ("cosine", 0.0)  # once, over the whole phase
 
 
-def test_a_marathon_is_a_speedrun_but_for_its_dropout_and_its_length() -> None:
-    """What is found to be better in one shall not be forgotten in the other."""
-    short, long = (load_recipe(name).model_dump() for name in ("speedrun", "marathon"))
-    assert long.pop("dropout") > short.pop("dropout")
-    assert long["phases"][0].pop("minutes") > short["phases"][0].pop("minutes")
-    assert long["scratch"].pop("share") < short["scratch"].pop("share")
-    assert {**long, "name": "", "about": ""} == {**short, "name": "", "about": ""}
-
-
 def test_a_file_of_ones_own_is_given_by_its_path_and_named_after_it(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     shipped = Path(__file__).parents[2] / "src/wherefrom/training/shipped/course.toml"
