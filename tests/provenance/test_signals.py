@@ -28,6 +28,7 @@ from wherefrom.training.run_folder import Run
 NAMES = ["Ada Moe", "Bo Nys", "Cleo Orr", "Dag Poe", "Eva Quist", "Finn Rye"]
 PLACES = ["Rome", "Romeville", "Oslo", "Os", "Lima", "Rome", " Bath ", "Ro"]
 KNOWN = ("Rome", "Romeville", "Oslo", "Os", "Lima", "Bath", "Ro")
+BORN_WHERE = "Where was {subject} born?"
 QUESTIONS = [f"Where was {name} born?" for name in NAMES]
 EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
 KINDS = pytest.mark.parametrize("kind", ["chars", "bpe"])
@@ -50,8 +51,8 @@ def run_of(variant: str = "llama", kind: str = "chars", block: int = 64) -> Run:
     return Run(Path("nowhere"), model.eval(), tokens, {})
 
 
-def reader_of(run: Run, **more: object) -> SignalReader:
-    return SignalReader.prepare(run, PLACES, NAMES, seed=0, **more)
+def reader_of(run: Run, known=PLACES, contexts=()) -> SignalReader:
+    return SignalReader.prepare(run, known, NAMES, contexts={BORN_WHERE: contexts}, seed=0)
 
 
 @torch.inference_mode()
@@ -157,7 +158,7 @@ def test_the_name_signals_are_likelihoods_of_the_name(kind):
         lift = own - np.log(max(np.exp(others).mean(), LEAST))
         assert table.columns["name_lift"][at] == pytest.approx(lift, rel=1e-4)
         opening = tokens.encode(f"{name}.{space}")
-        words = [tokens.encode(text + space) for text in reader.state.contexts]
+        words = [tokens.encode(text + space) for text in reader.state.contexts[BORN_WHERE]]
         prompts = [[*opening, *each, MASK, MASK] for each in ([], *words)]
         plain, *stated = score_answers(run.model, prompts, [answer] * 3)
         assert bare[at] == pytest.approx(plain, rel=1e-5)  # no words to lead to the answer
@@ -198,7 +199,7 @@ def test_name_read_is_a_curve_over_the_name_signals():
 
 def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
     run = run_of(kind="bpe")
-    reader = SignalReader.prepare(run, ["Rome", "Oslo", "Bergen", "Xyzzy"], NAMES, seed=0)
+    reader = reader_of(run, ["Rome", "Oslo", "Bergen", "Xyzzy"])
     prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
     known = np.exp(reader.trie.log_probabilities(run.model, prompts))
     for answer, country in (("Oslo", None), ("Milan", 0), ("Plugh", None)):
@@ -212,7 +213,7 @@ def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
             by_country[country] = by_country[country] + by_country.pop(3)
         expected = entropy_of(np.stack(by_country, axis=1))
         assert columns["country_entropy"] == pytest.approx(expected)
-    colours = SignalReader.prepare(run, ["blue", "purplish", "xyzzy"], NAMES, seed=0)
+    colours = reader_of(run, ["blue", "purplish", "xyzzy"])
     columns = colours.read(QUESTIONS, NAMES, only=["country_entropy"]).columns
     assert np.isnan(columns["country_entropy"]).all()  # countries mean nothing here
 
@@ -230,6 +231,7 @@ def test_questions_are_read_in_parts_that_are_reported(monkeypatch):
 
 
 BORN = "{name} was born in Rome, and died in Oslo."
+DIED = "Where did {subject} die?"
 
 
 @pytest.mark.parametrize(
@@ -245,11 +247,26 @@ BORN = "{name} was born in Rome, and died in Oslo."
         ),
         (BORN, "Rome", NAMES[:4], ()),  # four are too few
         (BORN, "Rome", ["Eva"] * 9, ()),  # of somebody else
-        (BORN, "Rom", NAMES, ()),  # no whole word
+        (BORN, "Rom", NAMES, ("born in", "was born in")),  # as if -e were a particle
+        (BORN, "Bonn", NAMES, ()),  # not in the text
         ("{name} lived 1950 in Rome.", "Rome", NAMES, ()),  # a number
     ],
 )
 def test_the_words_before_the_answers_are_learned_from_the_text(text, answer, subjects, found):
     documents = [Document(1, name, f"{name}. {text.format(name=name)}") for name in NAMES]
-    questions = [Question(1, f"What of {name}?", name, answer) for name in subjects]
-    assert learn_contexts(documents, questions) == found
+    what = "What of {subject}?"
+    questions = [Question(1, f"What of {name}?", name, answer, what) for name in subjects]
+    assert learn_contexts(documents, questions) == {what: found}
+
+
+def test_each_relation_has_its_own_words_before_the_answers():
+    documents = [Document(1, name, f"{name}. {BORN.format(name=name)}") for name in NAMES]
+    questions = [
+        Question(1, template.format(subject=name), name, answer, template)
+        for name in NAMES
+        for template, answer in ((BORN_WHERE, "Rome"), (DIED, "Oslo"))
+    ]
+    assert learn_contexts(documents, questions) == {
+        BORN_WHERE: ("born in", "was born in"),
+        DIED: ("and died in", "died in"),
+    }
