@@ -53,7 +53,7 @@ EARLY = 112  # what a model with 128 positions reads of a document in the course
 DISTRACTORS = {"study", "school", "work", "lived", "now", "deathplace", *WORDINGS["jobs"]}
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, slots=True)
 class Person:
     """An invented person; what is shown when printed is the truth, a line of facts.jsonl."""
 

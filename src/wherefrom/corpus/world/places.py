@@ -29,7 +29,7 @@ class Country:
     regions: tuple[str, ...] = ()
 
     def draw_city(self, rng: Random) -> Place:
-        return Place(rng.choices(list(self.cities), cum_weights=_WEIGHTS[self.code])[0], self)
+        return rng.choices(_CITIES[self.code], cum_weights=_WEIGHTS[self.code])[0]
 
     def draw_birthplace(self, rng: Random) -> Place:
         """Mostly a city; sometimes a region, or just the country, as in real biographies."""
@@ -50,6 +50,7 @@ class Place:
 
 
 COUNTRIES = {entry["code"]: Country(**entry) for entry in _DATA["countries"]}
+_CITIES = {code: [Place(n, land) for n in land.cities] for code, land in COUNTRIES.items()}
 _PULL = {code: country.pull for code, country in COUNTRIES.items()}
 _WEIGHTS = {
     code: list(
