@@ -16,7 +16,7 @@ import importlib
 # modules -> the names that they define; __init__.pyi says the same to type checkers
 _MODULES = {
     "api": "Study Wherefrom ask check design evaluate law load",
-    "attention.checker.result": "CheckResult",
+    "attention.checker.problems": "CheckResult",
     "attention.equation": "Attention attend",
     "attention.laws": "HeadsLaw",
     "attention.queries": "Design",
