@@ -19,7 +19,7 @@ _MODULES = {
     "attention.checker.problems": "CheckResult",
     "attention.equation": "Attention attend",
     "attention.laws": "HeadsLaw",
-    "attention.queries": "Design",
+    "attention.designs": "Design",
     "corpus.documents": "read_documents",
     "corpus.questions": "read_questions",
     "corpus.world": "make_world write_world",
