@@ -180,7 +180,9 @@ def misplaced(drawn: Drawn, beta: float, n: int, lengths: list[float]) -> list[f
         # with e = 1 logits may cancel, so their differences are taken in all digits
         tops = [max(head) for head in heads]
         near = [[max(x - top, -1e4) for x in head] for head, top in zip(heads, tops, strict=True)]
-        far = [[max(min(x, 1e300), -1e300) for x in head] for head in heads]
+        # what no float can hold is scaled down, which leaves a limit what it is
+        scales = [max(1, max(map(abs, head)) / mpmath.mpf(1e290)) for head in heads]
+        far = [[x / scale for x in head] for head, scale in zip(heads, scales, strict=True)]
     total = np.zeros((len(lengths), named + 1))
     for head in np.array(near if lengths == [1] else far, dtype=float):
         logits = np.outer(lengths, [1] + [0] * named) * head[0]

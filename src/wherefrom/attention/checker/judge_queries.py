@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from statistics import NormalDist
 from typing import Any
@@ -311,7 +312,7 @@ def _beta_formula(model: Queries) -> str:
         return f"{gap} >= {level}"
     factor = str(size) if size.denominator == 1 else f"({size})"
     inner = level if size == 1 else f"{level}/{factor}"
-    return f"beta >= {inner}" if order == 1 else f"beta >= ({inner})**({1 / order})"
+    return f"beta >= {inner}" if order == 1 else f"beta >= ({inner})**({1 / Fraction(order)})"
 
 
 def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | None:
