@@ -205,8 +205,6 @@ class _Parser:
             return "a comparison may not be written here."
         if kind == "word":
             return f'the word "{self.tokens[self.at].text[:40]}" may not be written here.'
-        if kind == "∝":
-            return "∝ leaves the factor open; write it, as in q = beta*(...)."
         return INCOMPLETE
 
     @property
@@ -286,7 +284,7 @@ class _Parser:
 
     def raised(self, base: Node, depth: int) -> Node:
         """A base and what follows ^: a transpose, an inverse or a power."""
-        column, closing = self.tokens[self.at - 1].column + 1, ""
+        column, closing = self.tokens[self.at - 1].end, ""
         if opened := self.take("{", "("):
             closing = OPENING[opened.kind]
         sign = self.take("-")
@@ -296,19 +294,20 @@ class _Parser:
         elif self.take("†", "+"):
             made = self.node("pinv", base.column, base)
         else:
-            made = self.to_power(base, self.exponent(column), -1 if sign else 1)
+            value = self.exponent(column, in_bracket=bool(closing))
+            made = self.to_power(base, value, -1 if sign else 1)
         if closing:
             self.expect(closing)
         return made
 
-    def exponent(self, column: int) -> Fraction:
+    def exponent(self, column: int, *, in_bracket: bool) -> Fraction:
         sentence = f"a power must be a written whole number from 0 to {MAX_POWER} "
         sentence += "(sqrt(x) and 1/x are there for the others)."
         if not (token := self.take("number", "power")):
             raise self.error(sentence, column)
         try:
             value = Fraction(token.text)
-            if self.take("/") and (below := self.take("number")):
+            if in_bracket and self.take("/") and (below := self.take("number")):
                 value /= Fraction(below.text)
         except (ValueError, ZeroDivisionError):
             raise self.error(sentence, column) from None
@@ -469,10 +468,7 @@ class _Parser:
         if subscript is None or not subscript.text.startswith("_"):
             raise self.error("a sum needs its index, as in \\sum_i.", token.column)
         if subscript.text == "_" and self.take("{"):
-            inside = []
-            while self.kind and not self.take("}"):
-                inside.append(self.tokens[self.at])
-                self.at += 1
+            inside = self.braced()
             words = [t.text for t in inside if t.kind in ("name", "word")]
             self.index, *named = words or ["i"]
             kinds = {t.kind for t in inside}
@@ -483,11 +479,10 @@ class _Parser:
         else:
             self.index = subscript.text[1:]
         if self.take("^"):  # up to where
-            if not self.take("{"):
-                self.at += 1
+            if self.take("{"):
+                self.braced()
             else:
-                while self.kind and not self.take("}"):
-                    self.at += 1
+                self.at += 1
         body = self.term(depth + 1)
         factors = _factors(body)
         indexed = [i for i, f in enumerate(factors) if "indexed" in (f.op, *_ops(f))]
@@ -509,6 +504,14 @@ class _Parser:
         for factor in whole[1:]:
             made = self.node("*", token.column, made, factor)
         return made
+
+    def braced(self) -> list[Token]:
+        """The tokens up to the brace that closes the one just taken."""
+        first, depth = self.at, 1
+        while depth and self.kind:
+            depth += (self.kind == "{") - (self.kind == "}")
+            self.at += 1
+        return list(self.tokens[first : self.at - 1])
 
     def sum_of_keys(self, stem: str, chosen: list[str], left_out: list[str], at: Token) -> Node:
         """All keys, those chosen, or all but some."""

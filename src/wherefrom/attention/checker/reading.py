@@ -258,6 +258,10 @@ def split(
     found: list[Statement] = []
     for clause in _clauses(tokens):
         parts = _parts(clause)
+        for token in clause:
+            if token.kind == "∝":
+                sentence = "∝ leaves the factor open; write it, as in q = beta*(...)."
+                raise ExpressionError(sentence, text, token.column)
         leading = [part[0] for part in parts[:-1] if len(part) == 1]
         names = [token for token in leading if token.text in wanted]
         if len(parts) > 1 and not parts[0] and found:  # "= ..." goes on with what was said before
@@ -303,8 +307,9 @@ def _is_remark(tokens: list[Token]) -> bool:
         depth += (token.kind in "([{") - (token.kind in ")]}")
         if depth == 0:
             break
-        inside.append(token.kind)
-    return bool({"≫", "≪", ">", "<", "→", "word"} & set(inside))
+        inside.append(token)
+    prose = any(token.text in WORDS - {"a", "i"} for token in inside if token.kind == "word")
+    return prose or bool({"≫", "≪", ">", "<", "→"} & {token.kind for token in inside})
 
 
 def _parts(clause: list[Token]) -> list[list[Token]]:
