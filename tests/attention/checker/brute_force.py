@@ -202,7 +202,7 @@ def missed(drawn: Drawn, beta: float, n: int, slack: float) -> bool | None:
         with mpmath.workdps(1600):
             forward = any(number(trees[0], beta, n) > 0 for trees in drawn.trees)
         kept = [(e, share) for e, share in kept if e > 0 or not forward]
-    share = sum(share > TOLERANCE for _, share in kept) / len(kept)
+    share = sum(share > TOLERANCE * (1 + slack) for _, share in kept) / len(kept)
     return share > 0.05 + 0.3 * slack
 
 

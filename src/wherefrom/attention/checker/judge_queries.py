@@ -176,7 +176,10 @@ def _refuted(draft: CheckResult, model: Queries, n: int, reading: Reading) -> Ch
     elif not model.stretched and along and model.trend("a", "b", n).kind in ("up", "down"):
         gap = model.gaps[0]["a", "b"]
         because += f"; k_a.q - k_b.q = {gap} grows with beta, so one of the two takes all"
-    example = _counterexample(model, n, draft.tolerance)
+    for size in (n, 2 * n, 100 * n):  # at the smallest n it may take a larger beta than can be held
+        example = _counterexample(model, size, draft.tolerance)
+        if example.numbers.get("misplaced", 1.0) > draft.tolerance:
+            break
     return replace(draft, because=because + ".", counterexample=example)
 
 
@@ -201,7 +204,7 @@ def _outnumbered(draft: CheckResult, model: Queries, lead: float) -> CheckResult
 
 def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
     """The standard basis at this n, and the first round beta and length that show the failure."""
-    betas = (*FACTORS, *RUNGS, *HIGH_RUNGS) if model.uses_beta else (1.0,)
+    betas = (*FACTORS, *RUNGS, *HIGH_RUNGS) if model.uses_beta else (1.0, 2.0, 10.0)
     numbers: dict[str, Any] = {}
     error = -1.0
     for beta, e in ((b, e) for b in betas for e in (LENGTHS if model.stretched else (1.0,))):
@@ -219,7 +222,7 @@ def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
     weights = numbers["weights_by_group"].items()
     told = ", ".join(f"{'the others' if g == 'others' else g} {w:.4g}" for g, w in weights)
     amount = f"{error:.4g}" if error > 1.01 * tolerance else f"just over {tolerance:g}"
-    numbers["misplaced"] = round(error, 6)
+    numbers["misplaced"] = round(error, 6) if error > 1.01 * tolerance else error
     sentence = (
         f"with {', '.join(at)} the weights are {told}: {amount} of the weight is misplaced, "
         f"and {tolerance:g} is allowed."

@@ -115,6 +115,17 @@ class Queries:
                 break
         return found
 
+    def undefined_from_some_beta_on(self, n: int) -> bool:
+        """Has a formula such as sqrt(33 - beta) no value on any of the last rungs?"""
+        for beta in RUNGS[-3:]:
+            try:
+                self.logits(beta, n)
+            except ExpressionError as problem:
+                if not problem.too_large:
+                    continue
+            return False
+        return True
+
     def first_usable(self, n: int, least: float = 10.0) -> float | None:
         """The first factor from `least` on at which there is a value, or the last below it."""
         rungs = self.usable(RUNGS + HIGH_RUNGS, n)
@@ -230,11 +241,11 @@ class Queries:
         limit = RISK if self.stretched else eps
         exact = self.stretched and self.is_exact_at(n)
         last = list(FAR) if exact else self.usable(RUNGS, n, most=3)
-        if len(last) < 3:
+        if len(last) < 3 or self.undefined_from_some_beta_on(n):
             if not last:
                 self.logits(RUNGS[0], n)  # says what is wrong, with its column
             return Reading(None, math.nan)
-        high = [] if exact else self.usable(HIGH_RUNGS, n, most=1 if self.stretched else 3)
+        high = self.usable(HIGH_RUNGS, n, most=1 if self.stretched else 3)
         first, second, heads = (np.array(self.logits(beta, n)) for beta in last)
         slower = math.log(last[2] / last[1]) / math.log(last[1] / last[0]) / 2
         still = np.abs(heads - second) <= np.minimum(1e-6, 1e-4 * np.abs(heads))
