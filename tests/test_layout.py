@@ -19,6 +19,7 @@ PACKAGES = [
     "errors",
     "results",
     "storage",
+    "teaching",
     "attention",
     "corpus",
     "model",

@@ -40,6 +40,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "design": "workbench",
         "law": "workbench",
     },
+    "students' code": {"assignment": "assignment", "grade": "assignment"},
     "what there is": {
         "variants": "data",
         "recipes": "data",
