@@ -21,7 +21,7 @@ from wherefrom.teaching import reference
 from wherefrom.teaching.assignment import make_assignment, make_skeleton, write_assignment
 from wherefrom.teaching.checks import Wrong
 from wherefrom.teaching.grading import find_submissions, grade_all, grade_submission
-from wherefrom.teaching.sandbox import SandboxLimits, Sandbox
+from wherefrom.teaching.sandbox import Sandbox, SandboxLimits
 
 SOLUTION = Path(reference.__file__).read_text("utf-8")
 ATTENTION = "    scores = query @ np.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])\n"

@@ -18,7 +18,7 @@ from typing import Any
 from wherefrom.errors import UserError
 from wherefrom.storage import make_folder, read_json, write_json, write_whole
 from wherefrom.teaching.checks import restore, verdict
-from wherefrom.teaching.sandbox import CODE, SandboxLimits, Sandbox
+from wherefrom.teaching.sandbox import CODE, Sandbox, SandboxLimits
 
 GROUPS = {"handed out": "visible", "hidden": "after_published"}  # cases -> Gradescope's visibility
 
