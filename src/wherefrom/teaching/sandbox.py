@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from wherefrom.teaching import checks
 BOOT = (
     "import sys; sys.path.insert(0, sys.argv[2]); import wherefrom.teaching.worker as w; w.main()"
 )
+PYTHON = os.path.abspath(sys.executable)  # another user may not read the way to it
 PROCESSES = 32
 LARGEST_REPLY = 8 << 20
 LARGEST_FILE = 16 << 20
@@ -59,7 +60,7 @@ class Sandbox:
         self.broken: dict[
             str, str
         ] = {}  # function -> why it is not called again; "" is all of them
-        self.isolated = True
+        self.namespaces = self.isolated = True  # whether they are wanted, and whether there are any
         self.process: subprocess.Popen[bytes] | None = None
         self.job = Path(tempfile.mkdtemp(prefix="wherefrom-grade-"))
         self.job.chmod(0o755)
@@ -119,6 +120,7 @@ class Sandbox:
         processes = {"RLIMIT_NPROC": PROCESSES + (0 if self.user else _threads_of(os.getuid()))}
         told = {
             "channel": theirs.fileno(),
+            "namespaces": self.namespaces,
             "user": self.user,
             "keep_reading": self.user and not _public_python(),
             "limits": {**known, **cpu, **processes},
@@ -127,7 +129,7 @@ class Sandbox:
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with open(self.job / "printed", "ab") as printed, theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-IBuc", BOOT, json.dumps(told), str(self.job / "lib")],
+                [PYTHON, "-IBuc", BOOT, json.dumps(told), str(self.job / "lib")],
                 cwd=self.work,
                 env={**environment, **threads, "TMPDIR": str(self.work)},
                 stdin=subprocess.DEVNULL,
@@ -199,9 +201,24 @@ class Sandbox:
                 os.kill(self.inner, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
+        while not self.isolated and (left := self._stray()):  # children that left the group
+            for number in left:
+                with contextlib.suppress(OSError):
+                    os.kill(number, signal.SIGKILL)
+            time.sleep(0.01)
         self.process.wait()
         self.channel.close()
         self.process = None
+
+    def _stray(self) -> list[int]:
+        """Living processes of this submission: by their user, or by their command line."""
+        found, mark = [], str(self.job).encode()
+        for folder in _processes_of(self.user or os.getuid()):
+            with contextlib.suppress(OSError):  # it may have ended; of a dead one it is empty
+                command = (folder / "cmdline").read_bytes()
+                if mark in command or (self.user and command):
+                    found.append(int(folder.name))
+        return found
 
     def _copy(self, folder: Path, adapters: str) -> None:
         """Regular files only, so that a link leads nowhere; and the modules the process needs."""
@@ -247,7 +264,7 @@ def write_modules(folder: Path, names: Iterable[str]) -> None:
 @cache
 def _public_python() -> bool:
     """Whether a user without any rights can run this Python with numpy."""
-    command = [sys.executable, "-I", "-c", "import numpy"]
+    command = [PYTHON, "-I", "-c", "import numpy"]
     try:
         ended = subprocess.run(
             command, user=50_000, group=50_000, extra_groups=[], env={}, cwd="/", check=False,
@@ -258,11 +275,14 @@ def _public_python() -> bool:
     return ended.returncode == 0
 
 
-def _threads_of(user: int) -> int:
-    """How many threads a user has: a limit of processes counts all of them."""
-    count = 0
+def _processes_of(user: int) -> Iterator[Path]:
+    """The folders in /proc of a user's processes."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if folder.stat().st_uid == user:
-                count += len(os.listdir(folder / "task"))
-    return count
+                yield folder
+
+
+def _threads_of(user: int) -> int:
+    """How many threads a user has: a limit of processes counts all of them."""
+    return sum(len(list(folder.glob("task/*"))) for folder in _processes_of(user))

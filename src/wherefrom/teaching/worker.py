@@ -31,7 +31,7 @@ def main() -> None:
     def send(**record: Any) -> None:
         channel.sendall(json.dumps(record).encode() + b"\n")
 
-    isolated = sys.platform == "linux" and _unshare()
+    isolated = told["namespaces"] and sys.platform == "linux" and _unshare()
     waits, told_pid = os.pipe()
     child = os.fork()  # the first process of the new namespace: all others end with it
     if child:
@@ -78,16 +78,15 @@ def _unshare() -> bool:
 def _give_up_rights(told: dict[str, Any]) -> None:
     """Another user where we are root, no way back, and limits."""
     libc = ctypes.CDLL(None)
+    keep = READ_SEARCH if told["keep_reading"] else 0  # this Python is readable for root alone
     if told["user"]:
-        if told["keep_reading"]:  # this Python is readable for root alone
+        if keep:
             libc.prctl(KEEP_CAPS, 1, 0, 0, 0)
         os.setgroups([])
         os.setresgid(*[told["user"]] * 3)
         os.setresuid(*[told["user"]] * 3)
-        if told["keep_reading"]:
-            header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-            libc.capset(header, (ctypes.c_uint32 * 6)(READ_SEARCH, READ_SEARCH))
     if sys.platform == "linux":
+        libc.capset((ctypes.c_uint32 * 2)(CAPABILITY_VERSION), (ctypes.c_uint32 * 6)(keep, keep))
         libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     for name, value in told["limits"].items():
         with contextlib.suppress(OSError, ValueError):  # not every system knows every limit
