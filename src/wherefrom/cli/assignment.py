@@ -85,7 +85,7 @@ def grade(
     known = (
         make_assignment(WHOLE, 1) if assignment_file is None else read_assignment(assignment_file)
     )
-    limits = SandboxLimits(call=timeout, total=max(120, 4 * timeout), memory=memory)
+    limits = SandboxLimits(call=timeout, total=max(60, 4 * timeout), memory=memory)
 
     def report(student: str, record: dict[str, Any]) -> None:
         echo_err(f"{student}: {record['output'].splitlines()[0]}")

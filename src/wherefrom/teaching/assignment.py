@@ -103,17 +103,15 @@ def make_skeleton(source: str, asked: Iterable[str]) -> str:
 def write_adapters(parts: Iterable[str]) -> str:
     """The text of adapters.py: each function hands over to the one of the skeleton."""
     functions = _functions((HERE / "reference.py").read_text("utf-8"))
-    text = '"""Connects your code with the tests: change a function whose code is elsewhere."""\n'
+    head, text = '"""Connects your code with the tests: change what is elsewhere."""\n', ""
     for name in (function for part in parts for function in PARTS[part].functions):
-        if name == "build_model":
-            given, body = "variant, rows", "checks.run_model(model.build_model(variant), rows)"
-            text += f"\n\ndef model({given}):\n    import checks\n    import model\n\n"
-            text += f"    return {body}\n"
+        if name == "build_model":  # needs torch, so it is loaded only when it is asked for
+            text += "\n\ndef model(variant, rows):\n    import checks\n    import model\n\n"
+            text += "    return checks.run_model(model.build_model(variant), rows)\n"
         else:
             given = ", ".join(argument.arg for argument in functions[name].args.args)
-            text += f"\n\ndef {name}({given}):\n    import transformer\n\n"
-            text += f"    return transformer.{name}({given})\n"
-    return text
+            text += f"\n\ndef {name}({given}):\n    return transformer.{name}({given})\n"
+    return head + ("\nimport transformer\n" if "transformer." in text else "") + text
 
 
 def _functions(source: str) -> dict[str, ast.FunctionDef]:

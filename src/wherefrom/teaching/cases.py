@@ -155,9 +155,9 @@ CASES: dict[str, tuple[str, Callable[[Generator], list[dict[str, Any]]]]] = {
     "attention: context": ("attention", _attention),
     "attention: masked": ("", lambda rng: [{"args": [rng.normal(size=(7, 4)), np.tri(7) > 0]}]),
     "mask: triangle": ("", lambda rng: [{"args": [length]} for length in (1, 7)]),
-    "span: form": ("", _span(64, 200, 100)),
+    "span: form": ("", _span(64, 200, 50)),
     "span: lengths": ("", _span(32, 60, 400)),
-    "span: share": ("", _span(128, 200, 300)),
+    "span: share": ("", _span(128, 200, 200)),
     "rotary: angles": ("rotary", lambda rng: _normal((5, 6))(rng) + _normal((2, 3, 7, 4))(rng)),
     "rotary: distance": (
         "",

@@ -45,7 +45,7 @@ class SandboxLimits:
 
     call: float = 10
     start: float = 30
-    total: float = 120
+    total: float = 60
     memory: float = 2
 
 
