@@ -152,9 +152,8 @@ class Sandbox:
 
     def _exchange(self, name: str, until: float, request: Any = None) -> dict[str, Any]:
         """Send a request, if there is one, and wait for a line."""
-        began = time.monotonic()
         try:
-            self.channel.settimeout(max(0.01, until - began))
+            self.channel.settimeout(max(0.01, until - time.monotonic()))
             if request is not None:
                 self.channel.sendall(json.dumps(request).encode() + b"\n")
             while b"\n" not in self.buffer:
@@ -170,7 +169,8 @@ class Sandbox:
         except TimeoutError:
             if len(self.buffer) > LARGEST_REPLY:
                 raise checks.Wrong(f"{name} returned far too much") from None
-            raise checks.Wrong(f"{name} did not end within {until - began:.3g} s") from None
+            allowed = self.limits.call if request else self.limits.start
+            raise checks.Wrong(f"{name} did not end within {allowed:g} s") from None
         except OSError:
             raise checks.Wrong(f"{name} ended the process ({self._how_it_ended()})") from None
         except (ValueError, RecursionError):
