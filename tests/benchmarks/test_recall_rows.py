@@ -113,7 +113,7 @@ class TestAblation:
             settings = {"row": name, "seed": seed, **base}
             files = [str(small_world / file) for file in ("documents.txt", "train.tsv")]
             row = ablation.train_row(settings, *files, str(tmp_path / name), str(quick_recipe))
-            assert row["total"] == 5
+            assert row["total"] == 17  # questions about five people
             rows.append({**row, "settings": settings})
         text = ablation.markdown(rows)
         assert "| speedrun as it is shipped | 0.0 % |  | 3 |" in text
@@ -157,7 +157,7 @@ class TestAccuracy:
         ]
         labels = {accuracy.label(plan) for plan in plans}
         assert len(labels) == len(plans) - 1  # twenty minutes of the recipe's own variant
-        assert "world of 3,000, speedrun, llama, bpe, 128x4x4, 8 min" in labels
+        assert "world of 3,000, speedrun, llama, bpe, 64x2x2, 8 min" in labels
 
 
 def finished_run(
@@ -167,7 +167,8 @@ def finished_run(
     recipe = load_recipe(told["recipe"])
     phases = accuracy.Budget(minutes=told["minutes"]).divide(recipe.phases)
     hashes = {name: {"sha256": sha256_of(path)} for name, path in files.items()}
-    shape = {"variant": told["variant"], "width": 128, "layers": 4, "heads": 4}
+    width, layers, heads = accuracy.parse_size(recipe.size)
+    shape = {"variant": told["variant"], "width": width, "layers": layers, "heads": heads}
     dumped = [phase.model_dump(mode="json") for phase in phases]
     model = {**shape, "dropout": recipe.dropout}
     correct = {"no pretraining": 1, "pretrained": 8}

@@ -143,6 +143,7 @@ def test_others_wait_for_rank_0_beyond_the_limit_of_gloo_and_learn_of_any_failur
 def test_the_command_under_torchrun_writes_and_prints_once(together: Path) -> None:
     out, result = together / "study", json.loads((together / "printed.json").read_text())
     assert [row["name"] for row in result["results"]][2:] == [
+        "reader",
         "no pretraining",
         "pretrained",
         "unseen people",

@@ -26,7 +26,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, tiny_study: Path) -> Path:
 def people(served: Path) -> list[str]:
     """Names that the served study was judged on."""
     dev = read_questions(served / "small" / "world" / "dev.tsv").questions
-    return [question.subject for question in dev]
+    return list(dict.fromkeys(question.subject for question in dev))
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from wherefrom.errors import UserError
 # A full stop after one of these belongs to the name: "A. G. E. Blake. Anthony Blake was ..."
 ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
 LONGEST_DOCUMENT = 1_000_000
+QUESTION_MARKS = ("?", "？", "؟")
 LONGEST_REST = 60  # characters of a name behind an initial
 LONGEST_PARTICLE = 3
 
@@ -100,6 +101,12 @@ def parse_documents(file: TextFile) -> Corpus:
     """The documents of a file that was read."""
     documents = []
     tabs = all("\t" in line for _, line in file.lines)
+    heads = [line.split("\t")[0].rstrip() for _, line in file.lines] if tabs else []
+    if sum(head.endswith(QUESTION_MARKS) for head in heads) > len(heads) / 2:
+        raise UserError(
+            f"{file.path}, line {file.lines[0][0]}: these are questions; a corpus has a subject "
+            "and a text on each line."
+        )
     for number, raw in file.lines:
         line = raw.lstrip(" ")
         subject: str | None

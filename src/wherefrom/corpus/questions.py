@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wherefrom.corpus.documents import TextFile, read_lines
+from wherefrom.corpus.documents import QUESTION_MARKS, TextFile, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 from wherefrom.errors import UserError
 
@@ -120,7 +120,7 @@ def _check_form(file: TextFile) -> None:
                 "between question and answer."
             )
     rows = [line.split("\t") for line in lines]
-    asking = [[cell.strip().endswith(("?", "？", "؟")) for cell in row[:2]] for row in rows]
+    asking = [[cell.strip().endswith(QUESTION_MARKS) for cell in row[:2]] for row in rows]
     swapped = sum(each == [False, True] for each in asking)
     if 2 * swapped > len(rows):
         raise UserError(
