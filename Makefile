@@ -3,13 +3,12 @@
 
 PYTHON ?= python3
 RUN ?= runs/study
-MINUTES ?= 8
 INSTALL = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 
 .PHONY: study test wheel browser bench docs lint setup setup-dev clean
 
 study: .venv/installed
-	.venv/bin/wherefrom study --out $(RUN) --minutes $(MINUTES) --resume
+	.venv/bin/wherefrom study --out $(RUN) $(if $(MINUTES),--minutes $(MINUTES)) --resume
 
 test: lint browser
 	.venv/bin/python -m pytest -n 2
