@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.corpus.questions import infer_template, match_template, read_questions
+from wherefrom.corpus.questions import (
+    infer_template,
+    infer_templates,
+    match_template,
+    read_questions,
+)
 from wherefrom.errors import UserError
 
 BORN = "Where was {subject} born?"
@@ -187,3 +192,12 @@ def test_windows_lines_a_bom_and_blanks_around_cells_change_nothing(tmp_path):
         (1, "Where was Ann Lee born?", "Ann Lee", "Oslo"),
         (3, "Where was Bo Ek born?", "Bo Ek", "Lund"),
     ]
+
+
+def test_several_wordings_are_inferred_from_the_questions_alone():
+    wordings = ["Where was {subject} born?", "What was {subject}'s job?", "Who taught {subject}?"]
+    names = ["Ann Lee", "Bo Ek", "Cy Orr", "Ann Poe"]
+    questions = [wording.replace("{subject}", name) for wording in wordings for name in names]
+    assert set(infer_templates(questions, "here")) == set(wordings)
+    with pytest.raises(UserError, match="share no wording"):
+        infer_templates([*questions, "Is it so?"], "here")

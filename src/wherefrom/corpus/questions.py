@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,15 +172,19 @@ def infer_templates(questions: list[str], where: str | Path) -> list[str]:
     try:
         return [infer_template(questions, where)]
     except UserError as problem:
-        rest, templates = set(questions), []
+        rest = set(questions)
+        templates: list[str] = []
         while rest:
             shared = Counter(key for question in rest for key in _starts_and_ends(question))
             best, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
-            templates.append(f"{best[0]} {SLOT}{best[1]}".strip())
-            left = {question for question in rest if not match_template(templates[-1], question)}
-            if count < FEWEST_ALIKE or len(left) == len(rest):
+            found = f"{best[0]} {SLOT}{best[1]}".strip()
+            alike = {question for question in rest if match_template(found, question)}
+            if count < FEWEST_ALIKE or not alike:
                 raise problem from None
-            rest = left
+            with suppress(UserError):  # what is glued to every subject belongs to the wording
+                found = infer_template(sorted(alike), where)
+            templates.append(found)
+            rest -= alike
         return templates
 
 

@@ -39,7 +39,12 @@ from wherefrom.training.checkpoint import load_weights
 
 FORMAT = 1
 LOCK = "run.lock"
-PARTS = {"twins", "world", LOCK}  # what a study may put into a folder before its model is started
+PARTS = {
+    "documents.tsv",
+    "twins",
+    "world",
+    LOCK,
+}  # what a study may put into a folder before its model is started
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # of `versions`, by rounding
 CONTENT = {  # what a job knows by its hash alone
     "corpus": "the corpus has",
