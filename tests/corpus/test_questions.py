@@ -201,3 +201,5 @@ def test_several_wordings_are_inferred_from_the_questions_alone():
     assert set(infer_templates(questions, "here")) == set(wordings)
     with pytest.raises(UserError, match="share no wording"):
         infer_templates([*questions, "Is it so?"], "here")
+    with pytest.raises(UserError, match="share no wording"):
+        infer_templates(["林の出身地は？", "森田の職業は？"], "here")

@@ -176,6 +176,8 @@ def infer_templates(questions: list[str], where: str | Path) -> list[str]:
         templates: list[str] = []
         while rest:
             shared = Counter(key for question in rest for key in _starts_and_ends(question))
+            if not shared:  # no blanks: nothing shows where a wording ends
+                raise problem from None
             best, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
             found = f"{best[0]} {SLOT}{best[1]}".strip()
             alike = {question for question in rest if match_template(found, question)}
