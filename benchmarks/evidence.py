@@ -24,7 +24,7 @@ from records import keep
 
 from wherefrom.corpus.documents import Corpus, Document
 from wherefrom.corpus.world.names import ORIGINS, read_names
-from wherefrom.corpus.world.places import read_places
+from wherefrom.corpus.world.places import draw_country
 from wherefrom.provenance.evidence.index import Evidence, build_evidence
 
 QUESTIONS = 1_000  # of each kind
@@ -33,7 +33,6 @@ QUESTIONS = 1_000  # of each kind
 def make_corpus(count: int, rng: random.Random) -> tuple[Corpus, list[str], list[str]]:
     """A corpus of `count` lines, the names in it, and names that are not."""
     lists = [read_names(origin) for origin in ORIGINS]
-    world = read_places()
 
     def draw() -> str:
         names = rng.choice(lists)
@@ -44,7 +43,7 @@ def make_corpus(count: int, rng: random.Random) -> tuple[Corpus, list[str], list
     people = [draw() for _ in range(count)]
     documents = []
     for line, name in enumerate(people, start=1):
-        place = world.draw_city(world.draw_country(rng), rng)
+        place = draw_country(rng).draw_city(rng)
         text = (
             f"{name}. {name.split()[-1]} was born on {rng.randint(1, 28)} May "
             f"{rng.randint(1800, 2000)} in {place.name}, {place.country.name}."

@@ -9,7 +9,7 @@ from wherefrom.study import StudyResult, embedded_files, run_study
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.settings import Settings
 
-ROWS = ["majority", "by name", "no pretraining", "pretrained", "unseen people"]
+ROWS = ["majority", "by name", "reader", "no pretraining", "pretrained", "unseen people"]
 
 
 def study(out: Path, recipe: Path, *, resume: bool = False, **options: Any) -> StudyResult:

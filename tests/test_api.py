@@ -96,7 +96,7 @@ class TestFiles:
         corpus = wherefrom.read_documents(folder / "documents.txt")
         asked = wherefrom.read_questions(folder / "dev.tsv")
         assert len(corpus.documents) == len(world.documents)
-        assert asked.template == "Where was {subject} born?"
+        assert asked.templates[0] == "Where was {subject} born?"
         subjects = {document.subject for document in corpus.documents}
         assert {question.subject for question in asked.questions} <= subjects
         with pytest.raises(wherefrom.UserError, match=r"none\.txt"):
@@ -144,7 +144,10 @@ class TestStudy:
         assert settings.recipe == load_recipe(str(quick_recipe))
         assert (settings.budget.minutes, settings.budget.steps) == (3, None)
         paths = StudyFiles(*map(Path, files))
-        assert handed == {**options, "files": paths, "out": out, "observe": print, "say": print}
+        fields = {"subject_field": None, "text_field": None}
+        handed["template"] = handed.pop("templates")[0]
+        given = {"files": paths, "out": out, "observe": print, "say": print}
+        assert handed == {**options, **fields, **given}
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -17,6 +17,7 @@ PACKAGES = [
     "errors",
     "results",
     "storage",
+    "teaching",
     "attention",
     "corpus",
     "model",

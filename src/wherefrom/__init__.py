@@ -16,10 +16,10 @@ import importlib
 # modules -> the names that they define; __init__.pyi says the same to type checkers
 _MODULES = {
     "api": "Study Wherefrom ask check design evaluate law load",
-    "attention.checker.result": "CheckResult",
+    "attention.checker.problems": "CheckResult",
     "attention.equation": "Attention attend",
     "attention.laws": "HeadsLaw",
-    "attention.queries": "Design",
+    "attention.designs": "Design",
     "corpus.documents": "read_documents",
     "corpus.questions": "read_questions",
     "corpus.world": "make_world write_world",

@@ -183,3 +183,32 @@ def test_a_check_needs_neither_torch_nor_scipy() -> None:
     code += "print({'torch', 'scipy', 'sympy'} & set(sys.modules))"
     done = python(code)
     assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_a_folder_of_submissions(here: Here, tmp_path: Path) -> None:
+    rubric, handed_in, out = tmp_path / "rubric.toml", tmp_path / "in", tmp_path / "out"
+    rubric.write_text('[[answer]]\nid="1"\nproblem="copy"\npoints=2\n')
+    handed_in.mkdir()
+    (handed_in / "ann.toml").write_text('[[answer]]\nid="1"\nanswer="$q = \\beta k_j$"\n')
+    (handed_in / "bob.toml").write_text('[[answer]]\nid="1"\nanswer="q = k_j\n')
+    grading = ["check", "--grade", str(handed_in), "--rubric", str(rubric), "--format"]
+    assert here(*grading, "gradescope", "--out", str(out))[0] == 0
+    assert sorted(path.name for path in out.iterdir()) == ["ann.json", "bob.json"]
+    ann, bob = (json.loads((out / f"{who}.json").read_text("utf-8")) for who in ("ann", "bob"))
+    assert (ann["tests"][0]["score"], bob["tests"][0]["score"]) == (2.0, 0.0)
+    assert "read as: q = beta*k_j" in ann["tests"][0]["output"]
+    assert "ann" not in json.dumps(bob)  # nobody sees another's answers
+    assert "not valid TOML" in bob["output"]
+    assert here(*grading, "csv")[1].splitlines()[1] == "ann,2,2,2,,"
+    assert "name a folder" in here(*grading, "gradescope")[2]
+    assert here(*grading, "otter", "--out", str(tmp_path / "tests"))[0] == 0
+    assert (tmp_path / "tests" / "1.py").exists()
+
+
+def test_what_was_understood_is_echoed_and_solutions_can_be_hidden(here: Here) -> None:
+    told = here("check", "average", r"$q=t(k_a+k_b),\ t \gg 0$")[1]
+    assert "read as" in told
+    assert "q = beta*(k_a + k_b)" in told
+    for words in (["problems"], ["problems", "copy"], ["problems", "copy", "--json"]):
+        assert "beta*k_j" in here(*words)[1]
+        assert "beta*k_j" not in here(*words, "--no-solutions")[1]

@@ -39,7 +39,7 @@ def test_every_line_is_a_document_and_every_character_is_kept(corpus):
 def test_every_question_is_about_a_subject_of_the_documents_in_their_characters(corpus, name):
     asked = read_questions(FOLDER / name)
     assert len(asked.questions) == FILES[name]
-    assert asked.template == "Where was {subject} born?"
+    assert asked.templates == ("Where was {subject} born?",)
     assert asked.answered is not ("inputs" in name)
     known = {document.subject for document in corpus.documents}
     assert [q.subject for q in asked.questions if q.subject not in known] == []

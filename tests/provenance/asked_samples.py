@@ -108,12 +108,13 @@ def make_lab(folder: Path, recipe: Path) -> Lab:
     run = make_run(folder / "run", recipe, corpus=corpus, questions=asked)
     evidence = ensure_evidence(corpus, run.folder / "evidence.sqlite")
     seen = [
-        Subject(CALIBRATION, True, SET_ASIDE, name, question(name), place_of(name))
+        Subject(CALIBRATION, True, SET_ASIDE, name, question(name), place_of(name), TEMPLATE)
         for name in PEOPLE[:24]
     ]
     strangers = [f"{first} Unheard" for first in FIRST]
     unseen = [
-        Subject(CALIBRATION, False, INVENTED, name, question(name), None) for name in strangers
+        Subject(CALIBRATION, False, INVENTED, name, question(name), None, TEMPLATE)
+        for name in strangers
     ]
     people = [*seen, *unseen]
     confidence = fit_confidence(run, evidence, people, PLACES, names=PEOPLE, seed=1)

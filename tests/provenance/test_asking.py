@@ -12,6 +12,7 @@ import pytest
 from asked_samples import (
     PEOPLE,
     PLACES,
+    TEMPLATE,
     Lab,
     make_run,
     place_of,
@@ -29,6 +30,7 @@ from wherefrom.provenance.ask import (
     Asker,
     as_rows,
     calibrate_log_probabilities,
+    closest_wording,
     judge_answers,
     match_question,
     open_asker,
@@ -106,6 +108,7 @@ def test_the_template_names_the_subject(template: str, typed: str, subject: str 
         ("ada moe", 'write "Where was Ada Moe born?".'),
         ("Nobody Known", 'write "Where was Nobody Known born?".'),
         ("Where did Ada Moe come from?", 'write "Where was Ada Moe born?".'),
+        ("Who was Ada Moe?", 'write "Where was Ada Moe born?".'),
         ("When was ada moe born?", 'write "Where was Ada Moe born?".'),
         ("When was Nobody Known born?", "write it so, with a name for {subject}."),
         ("Where was born?", "write it so, with a name for {subject}."),
@@ -116,6 +119,25 @@ def test_other_words_get_a_sensible_suggestion_or_none(
 ) -> None:
     said = refusal(asker, typed)
     assert said == f'"{typed}" is not worded like "Where was {{subject}} born?"; {advice}'
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["tell me where ada moe was born", "Ada Moe was born where?", "Where, pray, was Ada Moe born"],
+)
+def test_a_question_in_other_words_is_asked_in_the_runs_own(asker: Asker, typed: str) -> None:
+    assert asker.ask(typed).question == question("Ada Moe")
+
+
+def test_the_closest_wording_has_nearly_all_of_its_words_and_a_lead() -> None:
+    wordings = ["Where was {subject} born?", "In which year was {subject} born?",
+                "What did {subject} do for a living?"]  # fmt: skip
+    assert closest_wording(wordings, "in what year was born") == wordings[1]
+    assert closest_wording(wordings, "where was born, tell me") == wordings[0]
+    assert closest_wording(wordings, "what did do to make a living for us") == wordings[2]
+    for words in ("was born", "who was", "", "when was born"):
+        assert closest_wording(wordings, words) is None
+    assert closest_wording(wordings[:1], "when was born") is None
 
 
 def test_what_is_no_question_is_refused(asker: Asker) -> None:
@@ -166,7 +188,8 @@ def test_a_file_may_name_the_subject(lab: Lab, asker: Asker, tmp_path: Path, qui
     assert found[0].question == "Who?"
     asked = write_questions(tmp_path, subjects=True)
     untold = make_run(tmp_path / "untold", quick_recipe, questions=asked, kind="scratch")
-    assert untold.template is None
+    assert untold.templates == (TEMPLATE,)  # the third column shows the wording too
+    untold.info["templates"] = ["Who?"]
     one, other, _ = open_asker(untold).ask_rows(rows)
     assert one.error is None
     assert other.error.startswith("people.tsv, line 4: whom ")

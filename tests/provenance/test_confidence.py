@@ -63,7 +63,8 @@ def place_of(name: str) -> str:
 
 
 def ask(name: str, role: str, source: str, answer: str | None, *, seen: bool) -> Subject:
-    return Subject(role, seen, source, name, f"Where was {name} born?", answer)
+    template = "Where was {subject} born?"
+    return Subject(role, seen, source, name, f"Where was {name} born?", answer, template)
 
 
 def fit(run: Run, evidence: Evidence, subjects: list[Subject]) -> Confidence:

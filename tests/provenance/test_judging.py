@@ -65,7 +65,7 @@ def judged(verdict: str = REMEMBERED, **fields: Any) -> Judged:
     values = {"seen": True, "right": True, "shown": True, "internal": 0.9, "about": 1, **fields}
     right, internal, about = values["right"], values["internal"], values["about"]
     return Judged(
-        *("judged", values["seen"], "dev", "Ann Clark", "Where was Ann Clark born?", "Rome"),
+        *("judged", values["seen"], "dev", "Ann Clark", "Where was Ann Clark born?", "Rome", ""),
         *("Rome" if right else "Oslo", right, verdict, values["shown"], internal >= 0.5),
         *(internal, internal, about, about),
     )
@@ -321,7 +321,7 @@ def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> Non
         "judged": len(expected),
         "seen": sum(subject.seen for subject in expected),
         "unseen": sum(not subject.seen for subject in expected),
-        "calibration": len(calibrating),
+        "calibration": sum(subject.role == CALIBRATION for subject in people),
     }
     assert list(record["scores"])[:3] == ["internal", "checked", "always answer"]
     assert "name support" in record["scores"]
@@ -330,7 +330,7 @@ def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> Non
     # what was said is what the model says, right is exact, and a record is one flat line
     said = answer_all(run.model, run.tokens, [subject.question for subject in expected])
     assert [one.said for one in judgement.people] == [answer.text.strip() for answer in said]
-    assert list(asdict(judgement.people[0]))[:7] == [*vars(expected[0]), "said"]
+    assert list(asdict(judgement.people[0]))[:8] == [*vars(expected[0]), "said"]
     with require_evidence(run) as evidence:
         for one in judgement.people:
             assert one.right == (one.said == one.answer)

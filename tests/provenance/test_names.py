@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wherefrom.corpus.questions import Question
+from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.world.names import ORIGINS, fold
 from wherefrom.errors import UserError
 from wherefrom.provenance.gazetteer import UNKNOWN
@@ -28,6 +28,7 @@ from wherefrom.provenance.names import (
     follow_names,
     mutual_information,
     origin_names,
+    place_relation,
     probe_run,
     summarise,
 )
@@ -142,6 +143,7 @@ def person(subject: str, answer: str, *, right: bool, shown: bool = True) -> Jud
         subject=subject,
         question=f"Where was {subject} born?",
         answer=answer,
+        template="Where was {subject} born?",
         said=answer if right else "Nowhere",
         right=right,
         verdict="remembered" if right else "made up",
@@ -266,6 +268,6 @@ def test_a_run_is_probed_with_names_that_no_document_holds(tiny_study: Path, tmp
         assert not any(evidence.count(name).naming for name in examples)
     with pytest.raises(UserError, match="1 to 500 names of each origin"):
         probe_run(run, each=0)
-    run.info["template"] = None
-    with pytest.raises(UserError, match="share no wording"):
-        probe_run(run, each=2)
+    path = run.folder / "world" / "train.tsv"
+    assert place_relation(read_questions(path).questions) == "Where was {subject} born?"
+    assert place_relation([Question(1, "Who is A?", "A", "x", "Who is {subject}?")]) is None

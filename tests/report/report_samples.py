@@ -47,7 +47,7 @@ def write_run(folder: Path, **changes: Any) -> Path:
         "status": "finished",
         "command": ["/usr/bin/wherefrom", "study", "a file.txt", "--seed", "3"],
         "started": "2026-01-01T00:00:00+00:00",
-        "template": "Where was {subject} born?",
+        "templates": ["Where was {subject} born?"],
         "job": {
             "model": {"variant": "llama", "block": 96, "layers": 5, "width": 32, "latents": 24},
             "phases": [
@@ -106,6 +106,7 @@ def make_judgement() -> Judgement:
             name,
             f"Where was {name} born?",
             right,
+            "Where was {subject} born?",
             said=said,
             right=said == right,
             verdict=verdict,

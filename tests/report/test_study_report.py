@@ -326,7 +326,7 @@ def test_a_strange_run_json_still_gives_a_report(tmp_path, key, odd):
 
 
 def test_questions_that_ask_for_no_place_are_not_told_of_places(tmp_path):
-    run = write_run(tmp_path / "run", template="Who taught {subject}?")
+    run = write_run(tmp_path / "run", templates=["Who taught {subject}?"])
     found = section(make_report(run), "answers")
     assert found["title"] == "By answer"
     assert "place" not in found["sentence"]

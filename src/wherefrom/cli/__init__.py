@@ -23,10 +23,12 @@ GROUPS = {
     "ask a run": ("ask", "evaluate", "attention", "judge", "names", "twins"),
     "step by step": ("pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
+    "students' code": ("assignment", "grade"),
     "what there is": ("variants", "recipes", "world", "completion"),
 }
 # the modules of this package -> the commands that they define, if not one of their own name
 MODULES = {
+    "assignment": ("grade",),
     "ask": ("evaluate", "attention", "baseline"),
     "check": ("problems",),
     "data": ("variants", "recipes", "world"),

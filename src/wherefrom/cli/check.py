@@ -21,24 +21,31 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_problems)
+@click.option("--no-solutions", is_flag=True, help="Leave the example answers out.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def problems(name: str | None, as_json: bool) -> None:
+def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
     """List the problems that a construction can be checked against, or describe one."""
     from wherefrom.attention.checker.problems import PROBLEMS, find_problem
 
+    def record(problem: Problem) -> dict[str, object]:
+        hidden = {"example"} if no_solutions else set()
+        return {key: value for key, value in problem.to_dict().items() if key not in hidden}
+
     if name is None:
         if as_json:
-            print_json([problem.to_dict() for problem in PROBLEMS.values()])
+            print_json([record(problem) for problem in PROBLEMS.values()])
         else:
             rows = [(p.name, p.title, " ".join(p.example)) for p in PROBLEMS.values()]
-            print_table(("problem", "what is asked", "an answer"), rows)
+            columns = ("problem", "what is asked", "an answer")
+            shown = 2 if no_solutions else 3
+            print_table(columns[:shown], [row[:shown] for row in rows])
             echo_err("wherefrom problems NAME describes one of them.")
         return
     problem = find_problem(name)
     if as_json:
-        print_json(problem.to_dict())
+        print_json(record(problem))
     else:
-        _describe(problem)
+        _describe(problem, no_solutions)
 
 
 @click.command()
@@ -48,16 +55,19 @@ def problems(name: str | None, as_json: bool) -> None:
 @click.option("--tolerance", type=float, help="How near is near enough.")
 @click.option("--seed", default=0, show_default=True, help="Decides the drawn instances.")
 @click.option(
-    "--grade", "grade_file", type=click.Path(path_type=Path), help="Check a file of answers."
+    "--grade",
+    "grade_file",
+    type=click.Path(path_type=Path),
+    help="Grade a file or folder.",
 )
 @click.option("--rubric", type=click.Path(path_type=Path), help="Problems and points for --grade.")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "gradescope"]),
+    type=click.Choice(["table", "json", "csv", "gradescope", "otter"]),
     help="How --grade reports; table unless told.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Write the grades to this file.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where grades are written.")
 def check(
     problem: str | None,
     formulas: tuple[str, ...],
@@ -92,8 +102,8 @@ def check(
     return verdict.exit_code
 
 
-def _describe(problem: Problem) -> None:
-    lines = (
+def _describe(problem: Problem, no_solutions: bool) -> None:
+    lines = [
         ("given", problem.given),
         ("goal", problem.goal),
         ("in symbols", problem.symbols),
@@ -101,7 +111,8 @@ def _describe(problem: Problem) -> None:
         ("tolerance", f"{problem.tolerance:g}: {problem.tolerance_means}"),
         ("write", " or ".join(" ".join(f'"{n}=..."' for n in f) for f in problem.forms)),
         ("for example", " ".join(f'"{text}"' for text in problem.example)),
-    )
+    ]
+    lines = lines[:-1] if no_solutions else lines
     print_table(("problem", problem.name), lines)
     rows = [(g.name, str(g.shape), g.meaning, " ".join(g.aliases)) for g in problem.givens]
     print_table(("name", "shape", "meaning", "also written"), rows)
@@ -110,7 +121,8 @@ def _describe(problem: Problem) -> None:
 def _tell(result: CheckResult) -> None:
     """The verdict for a person."""
     click.echo(f"{result.verdict}: {result.because}")
-    rows: list[tuple[str, str]] = [("derived", line) for line in result.derived]
+    rows = [("read as", f"{name} = {text}") for name, text in result.read_as.items()]
+    rows += [("derived", line) for line in result.derived]
     if result.beta is not None:
         rows.append(("beta needed", result.beta.formula))
         at = ", ".join(f"n = {n}: {beta:.4g}" for n, beta in result.beta.by_n.items())
@@ -145,14 +157,24 @@ def _failure_rows(failure: Failure) -> list[tuple[str, str]]:
 
 
 def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
-    from wherefrom.attention.checker.grading import apply_rubric, grade, gradescope
+    from wherefrom.attention.checker import grading
     from wherefrom.storage import write_json, write_whole
 
-    answers = _read(path)
-    if rubric is not None:
-        answers = apply_rubric(answers, _read(rubric))
-    graded = grade(answers, seed=seed)
-    record = gradescope(graded)
+    asked = _read(rubric) if rubric is not None else []
+    if form == "otter":
+        _write_folder(out, grading.otter_tests(asked or _read(path)))
+        return
+    if not asked and path.suffix == ".toml" and path.is_file():
+        _read(path)  # without a rubric the file is the teacher's own: a mistake is an error
+    graded = grading.grade_class(grading.read_submissions(path, asked), asked, seed=seed)
+    every = [item for items, _ in graded.values() for item in items]
+    records = {who: grading.gradescope(*found) for who, found in graded.items()}
+    if form == "gradescope" and len(records) > 1:
+        from json import dumps
+
+        texts = {grading.file_name(who): dumps(record) for who, record in records.items()}
+        _write_folder(out, {f"{name}.json": text for name, text in texts.items()})
+        return
     if form == "table":
         columns = ("student", "id", "problem", "verdict", "points", "because")
         rows = [
@@ -164,22 +186,38 @@ def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: i
                 f"{item.score:g}/{item.answer.points:g}",
                 item.sentence.splitlines()[0],
             )
-            for item in graded
+            for item in every
         ]
         if out is None:
             print_table(columns, rows)
         else:
             write_whole(out, "".join("\t".join(row) + "\n" for row in (columns, *rows)))
+        for who, record in records.items():
+            echo_err(f"{who}: {record['output']}" if who else record["output"])
+    elif form == "csv":
+        text = grading.table_of_totals(graded)
+        click.echo(text, nl=False) if out is None else write_whole(out, text)
     else:
-        found = record if form == "gradescope" else [item.to_dict() for item in graded]
-        if out is None:
-            print_json(found)
-        else:
-            write_json(out, found)
+        (only,) = records.values() if form == "gradescope" else (None,)
+        found = only if form == "gradescope" else [item.to_dict() for item in every]
+        print_json(found) if out is None else write_json(out, found)
     if out is not None:
         echo_err(f"written to {out}")
-    if form == "table":
-        echo_err(record["output"])
+
+
+def _write_folder(out: Path | None, texts: dict[str, str]) -> None:
+    """One file each into the folder --out."""
+    from wherefrom.storage import write_whole
+
+    if out is None:
+        raise UserError("this writes one file each: name a folder with --out.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise UserError(f"{out} cannot be written: {problem.strerror}.") from None
+    for name, text in texts.items():
+        write_whole(out / name, text)
+    echo_err(f"{len(texts)} files written to {out}")
 
 
 def _read(path: Path) -> list[Answer]:

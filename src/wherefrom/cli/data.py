@@ -24,13 +24,21 @@ def world(people: int, seed: int, out: Path, as_json: bool) -> None:
     if as_json:
         print_json(summary | {"out": str(out)})
         return
-    splits = " / ".join(f"{summary[split]:,}" for split in ("train", "dev", "unseen"))
+
+    def by_split(counts: dict[str, int]) -> str:
+        return " / ".join(f"{counts[split]:,}" for split in ("train", "dev", "unseen"))
+
+    place, share = summary["majority_place"], summary["majority_share"]
     rows = [
-        *((name, f"{summary[name]:,}") for name in ("people", "documents", "characters")),
-        ("train / dev / unseen people", splits),
+        ("people", f"{summary['people']:,}"),
+        ("  train / dev / unseen", by_split(summary)),
+        ("documents", f"{summary['documents']:,}"),
+        ("characters", f"{summary['characters']:,}"),
         ("birthplaces", f"{summary['places']:,}"),
         ("  stated in a document", f"for {summary['stated']:.1%} of train and dev"),
-        ("  commonest", f"{summary['majority_place']}, {summary['majority_share']:.1%} of them"),
+        ("  commonest", f"{place}, {share:.1%} of the people"),
+        ("questions", "train / dev / unseen"),
+        *((f"  {each['question']}", by_split(each)) for each in summary["relations"].values()),
     ]
     print_table(("world", f"seed {summary['seed']}"), rows)
     echo_err(f"written to {out}")

@@ -84,15 +84,14 @@ class BatchStream:
         self._quotas = _apportion(self._pool_size, [source.share for source in sources])
 
     def epoch_steps(self) -> float:
-        """Steps that show every record of the largest source once (shares permitting).
+        """Steps that show every record of the source with the largest share once.
 
         If batches are sized by tokens, as measured on the first pool.
         """
-        examples = max(
-            round(source.count * self._pool_size / quota)
-            for source, quota in zip(self._sources, self._quotas, strict=True)
-            if quota
+        quota, count = max(
+            (quota, source.count) for source, quota in zip(self._sources, self._quotas, strict=True)
         )
+        examples = round(count * self._pool_size / quota)
         return examples / (self._examples or self._pool_size / len(self.pool(0)))
 
     def from_position(self, position: StreamPosition) -> Iterator[tuple[Batch, StreamPosition]]:

@@ -121,7 +121,7 @@ def _read(
     reading = RelationReading(template, len(questions), found, tuple(missing))
     if found < FEWEST:
         return reading
-    reader = _Reader(spans)
+    reader = ContextReader(spans)
     counts = {key: sum(each.values()) for key, each in spelling.items()}
     scores = reader.learn(labels, dict.fromkeys(labels, 1.0), counts)
     for _ in range(ROUNDS if len(labels) < ENOUGH else 0):
@@ -192,7 +192,7 @@ def _silence(
     return float((np.log(SILENT / (1 - SILENT)) - offset) / slope)
 
 
-class _Reader:
+class ContextReader:
     """Weights of hashed features; spans of one document compete in a softmax."""
 
     def __init__(self, spans: Spans) -> None:

@@ -20,6 +20,7 @@ from wherefrom.errors import UserError
 
 SLOT = "{subject}"
 LONGEST_QUESTION = 2_000
+FEWEST_ALIKE = 2  # questions that share a wording
 COLUMNS = ("question", "answer", "subject")
 shared_start = os.path.commonprefix  # which compares any texts, character by character
 
@@ -158,8 +159,40 @@ def find_subjects(
             return found
     if templates:
         return found
-    template = infer_template(list(texts), where)
-    return [_match_any([template], text) for text in texts]
+    inferred = infer_templates(list(texts), where)
+    return [_match_any(inferred, text) for text in texts]
+
+
+def infer_templates(questions: list[str], where: str | Path) -> list[str]:
+    """The wordings of the questions, by their own words alone: one that all share, or several.
+
+    Of several, each is the start and the end that most words of the questions left over share.
+    """
+    try:
+        return [infer_template(questions, where)]
+    except UserError as problem:
+        rest, templates = set(questions), []
+        while rest:
+            shared = Counter(key for question in rest for key in _starts_and_ends(question))
+            best, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
+            templates.append(f"{best[0]} {SLOT}{best[1]}".strip())
+            left = {question for question in rest if not match_template(templates[-1], question)}
+            if count < FEWEST_ALIKE or len(left) == len(rest):
+                raise problem from None
+            rest = left
+        return templates
+
+
+def _starts_and_ends(question: str) -> list[tuple[str, str]]:
+    """The first words of a question with its last ones, and its closing marks, in all ways."""
+    words = re.split(r" +", question.rstrip("?!. "))
+    marks = question[len(question.rstrip("?!. ")) :]
+    return [
+        (" ".join(words[:first]), " ".join(["", *words[last:]]) + marks)
+        for first in range(len(words))
+        for last in range(first + 1, len(words) + 1)
+        if first or last < len(words)
+    ]
 
 
 def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None:

@@ -67,7 +67,8 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
         if not calibrating:
             return
         confidence = ensure_confidence(run, evidence, split, seed=seed, say=say)
-    update_run(folder, notes=list(confidence.notes))
+    before = read_json(folder / "run.json").get("notes", ())
+    update_run(folder, notes=list(dict.fromkeys((*before, *confidence.notes))))
     if not judged or _is_judged(run, confidence):
         return
     say(f"judging by {len(judged):,} people")

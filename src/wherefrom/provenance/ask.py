@@ -302,7 +302,11 @@ class Asker:
         alone = len(words) <= LONGEST_NAME and "?" not in question and fold_words(question)
         if not name and alone and not any(word[0].islower() for word in words):
             name = shorten(question)
-        hint = f'write "{wordings[0].replace(SLOT, name)}"' if name else "write it so"
+        hint = (
+            f'write "{wordings[0].replace(SLOT, name)}"'
+            if name
+            else f"write it so, with a name for {SLOT}"
+        )
         raise UserError(f'"{shorten(question)}" is not worded like {known}; {hint}.')
 
     def _name_in(self, question: str) -> tuple[str, str]:

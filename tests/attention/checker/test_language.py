@@ -1,4 +1,4 @@
-"""What may be written is read as meant; what may not ends in one sentence with a column."""
+"""What people write is read as meant; what may not be written ends in a sentence with a column."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from wherefrom.attention.checker.language import (
 from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 
-KNOWN = {"beta": "beta", "β": "beta", "k_a": "k_a", "k_b": "k_b", "A": "A", "n": "n"}
+KNOWN = {"beta": "beta", "k_a": "k_a", "k_b": "k_b", "A": "A", "n": "n"}
 SHAPES = {
     "beta": Shape(),
     "n": Shape(),
@@ -47,7 +47,7 @@ VALUES = {
 
 
 def value(text: str) -> np.ndarray:
-    expression = parse(text, known=KNOWN)
+    expression = parse(text, known=KNOWN, shapes=SHAPES)
     evaluate(expression, Shapes(SHAPES))
     return np.asarray(evaluate(expression, Numeric(VALUES)))
 
@@ -95,25 +95,19 @@ def test_the_language_means_what_it_says(text: str, expected: object) -> None:
         ("beta*foo", 6, 'no name "foo"'),
         ("β*foo", 3, 'no name "foo"'),  # columns count characters, not bytes
         ("  beta*foo", 8, 'no name "foo"'),
-        ("k_a^2", 4, "write ** for a power"),
-        ("A^T", 2, ".T for a transpose"),
-        ("A**T", 4, ".T"),
+        ("k_a^2", 1, "a power is of a number"),
         ("beta**n", 7, "written whole number from 0 to 8"),
         ("beta**9", 7, "0 to 8"),
-        ("beta**-1", 7, "whole number"),
-        ("beta**0.5", 7, "sqrt"),
-        ("beta(k_a)", 1, "beta*(...)"),
-        ("2(k_a)", 1, "needs its sign"),
-        ("lambda*k_a", 1, "lam or beta"),
-        ("k_a.shape", 1, "only thing that may follow a dot is T"),
+        ("beta^{1/3}", 6, "whole number"),
+        ("k_a.shape", 4, "only thing that may follow a dot is T"),
         ("k_a[0]", 1, "square brackets"),
-        ("'beta'", 1, "plain numbers"),
-        ("1j*k_a", 1, "plain numbers"),
-        ("True*k_a", 1, "plain numbers"),
+        ("'beta'", 1, "not a complete formula"),
+        ('"beta"', 1, "text in quotes"),
+        ("1j*k_a", 2, 'no name "j"'),
+        ("True*k_a", 1, 'no name "True"'),
         ("1e13*k_a", 1, "1e12"),
         ("1e-13*k_a", 1, "1e-12"),
         ("k_a*k_b", 1, "outer(x, y)"),
-        ("A*A.T", 1, "write @"),
         ("k_a@k_b", 1, "dot(x, y)"),
         ("k_a + beta", 1, "shapes differ"),
         ("k_a/k_b", 1, "divide by a number"),
@@ -127,17 +121,20 @@ def test_the_language_means_what_it_says(text: str, expected: object) -> None:
         ("inv(outer(k_a,k_a))", 1, "no inverse"),
         ("norm(A)", 1, "takes a vector"),
         ("norm(k_a, k_b)", 1, "takes 1 argument"),
-        ("norm(x=k_a)", 1, "takes 1 argument"),
+        ("norm(x=k_a)", 6, 'no name "x"'),
         ("frobnicate(k_a)", 1, "no function"),
         ("norm", 1, "is a function"),
-        ("beta*(k_a", 6, "bracket"),
-        ("beta k_a", 6, "operator"),
+        ("beta*(k_a", 10, "bracket"),
+        ("beta 2", 6, "operator"),
         ("", 1, "expected here"),
-        ("k_a\nk_b", 4, "can be seen"),
-        ("k_a if n else k_b", 1, "a condition"),
-        ("k_a == k_b", 1, "comparison"),
-        ("k_a // 2", 1, "only + - * / @"),
-        ("~n", 1, "signs"),
+        ("k_a\x00", 4, "can be seen"),
+        ("k_a if n", 5, 'the word "if"'),
+        ("k_a == k_b", 5, "comparison"),
+        ("k_a // 2", 6, "not a complete formula"),
+        ("~n+-", 5, "not a complete formula"),
+        ("\\foo k_a", 1, 'command "\\foo"'),
+        ("A ⊙ A", 1, "entry by entry"),
+        ("\\sum_i k_i", 1, "sum is not understood"),
         ("exp(exp(exp(n)))", 5, "grow beyond"),
     ],
 )
@@ -152,7 +149,7 @@ def test_what_may_not_be_written_is_pointed_at(text: str, column: int, words: st
 
 def test_the_caps() -> None:
     assert parse("0.1", {}).tree.number == Fraction(1, 10)  # a literal is exact
-    assert "400" in error("1+" * 200 + "1").sentence
+    assert str(MAX_LENGTH) in error("1+" * 400 + "1").sentence
     assert str(MAX_NODES) in error("+".join(["n"] * 100)).sentence
     assert str(MAX_DEPTH) in error("-" * 30 + "n").sentence
     assert "inv and pinv" in error("pinv(pinv(pinv(pinv(pinv(A)))))").sentence
@@ -189,8 +186,8 @@ def test_one_letter_in_two_spellings_is_one_factor() -> None:
     [
         ("averge", ["q=k_a"], 'Did you mean "average"'),
         ("average", ["q=beta*k_a", "q=beta*k_b"], "written twice"),
-        ("average", ["p=beta*k_a"], "does not ask for"),
-        ("average", ["beta*k_a"], 'expects "q=..."'),
+        ("average", ["p=beta*k_a"], 'asks for q, and this begins with "p"'),
+        ("two-heads", ["beta*mu_a"], 'expects "q1=..."'),
         ("two-heads", ["q1=beta*mu_a"], "needs q1, q2"),
         ("self-attention", ["K=I", "Q=I"], "needs K, Q, V or W, V"),
         ("noisy-average", ["q=beta*(k_a+k_b)"], "sampled after the query is chosen"),

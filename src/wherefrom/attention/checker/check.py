@@ -13,7 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from wherefrom.attention.checker.instances import Numeric, key_values, orthonormal, word_instance
+from wherefrom.attention.checker.instances import (
+    Numeric,
+    key_values,
+    orthonormal,
+    space_instance,
+    word_instance,
+)
 from wherefrom.attention.checker.judge_extraction import judge_extraction, wrong_shape_example
 from wherefrom.attention.checker.judge_queries import judge_queries
 from wherefrom.attention.checker.judge_words import judge_words
@@ -52,13 +58,32 @@ def check(
         raise UserError(f"the seed must be a whole number from 0 up; it is {seed}.")
     texts = [construction] if isinstance(construction, str) else construction
     read = read_construction(stated, texts)
-    draft = CheckResult(stated.name, read.texts, "proved", "", allowed, seed)
+    _compare_forms(read)
+    draft = CheckResult(stated.name, read.texts, "proved", "", allowed, seed, read_as=read.read_as)
     if "low" in read.expressions:
         return _judge_range(read, draft)
     wrong = next((w.name for w in stated.wanted if read.shapes.get(w.name, w.shape) != w.shape), "")
     if wrong:
         return _wrong_shape(read, draft, wrong)
     return JUDGES[stated.family](read, draft)
+
+
+def _compare_forms(read: Construction) -> None:
+    """Formulas that are said to be equal, as in V = ... = ..., must be: the last one is judged."""
+    rng = np.random.default_rng(0)
+    values = {
+        "keys": lambda: key_values(read.problem, orthonormal(5, 7, rng), 1.7),
+        "extract": lambda: space_instance(2, 3, 1, rng),
+        "words": lambda: word_instance(5, 1.7, rng),
+    }[read.problem.family]()
+    for name, other in read.again:
+        last = read.expressions[name]
+        x, y = (np.asarray(evaluate(each, Numeric(values))) for each in (other, last))
+        if x.shape != y.shape or not np.allclose(x, y, rtol=1e-9, atol=1e-9):
+            raise UserError(
+                f'{name} is said to be "{other.written}" and "{last.written}", which are not '
+                "equal; write one of them."
+            )
 
 
 def _wrong_shape(construction: Construction, draft: CheckResult, name: str) -> CheckResult:

@@ -33,6 +33,7 @@ WORDS = ("x1", "x2", "x3")
 Matrix = NDArray[Any]
 MAX_MAGNITUDE = 1e100
 MAX_SIZE = 64  # rows or columns of a matrix of an instance
+SMALLEST = 1e-300  # stands for what is smaller and not zero; nothing may divide by it
 SUMS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -40,7 +41,7 @@ SUMS: dict[str, Callable[[Any, Any], Any]] = {
 }
 FUNCTIONS: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
-    "exp": math.exp,
+    "exp": lambda x: max(math.exp(x), SMALLEST),
     "log": math.log,
     "abs": abs,
 }
@@ -202,6 +203,8 @@ class Numeric:
         """An operation on plain numbers whose result must not be too large."""
         try:
             value = operation(x, y)
+            if value == 0 and x and y and operation in (operator.mul, float.__pow__):
+                value = SMALLEST
             if abs(value) <= self.limit:
                 return value
         except OverflowError:
@@ -216,6 +219,8 @@ class Numeric:
             if op == "/":
                 if y == 0:
                     raise UndefinedError("this divides by zero.")
+                if abs(y) <= 10 * SMALLEST:
+                    raise UndefinedError("this divides by too small a number.", too_large=True)
                 return self.limited(x, y, operator.truediv)
             if op in FUNCTIONS:
                 self.in_domain(op, x)
@@ -263,7 +268,7 @@ class Numeric:
             raise UndefinedError("this is the square root of a negative number.")
         if name == "log" and x <= 0:
             raise UndefinedError("this is the logarithm of a number that is not positive.")
-        if name == "exp" and x < -700:  # it would be 0, and something may divide by it
+        if name == "log" and x <= 10 * SMALLEST:
             raise UndefinedError("this is too small for a number.", too_large=True)
 
     def function(self, name: str, x: Matrix) -> Matrix:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from statistics import NormalDist
 from typing import Any
@@ -175,7 +176,10 @@ def _refuted(draft: CheckResult, model: Queries, n: int, reading: Reading) -> Ch
     elif not model.stretched and along and model.trend("a", "b", n).kind in ("up", "down"):
         gap = model.gaps[0]["a", "b"]
         because += f"; k_a.q - k_b.q = {gap} grows with beta, so one of the two takes all"
-    example = _counterexample(model, n, draft.tolerance)
+    for size in (n, 2 * n, 100 * n):  # at the smallest n it may take a larger beta than can be held
+        example = _counterexample(model, size, draft.tolerance)
+        if example.numbers.get("misplaced", 1.0) > draft.tolerance:
+            break
     return replace(draft, because=because + ".", counterexample=example)
 
 
@@ -200,7 +204,7 @@ def _outnumbered(draft: CheckResult, model: Queries, lead: float) -> CheckResult
 
 def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
     """The standard basis at this n, and the first round beta and length that show the failure."""
-    betas = (*FACTORS, *RUNGS, *HIGH_RUNGS) if model.uses_beta else (1.0,)
+    betas = (*FACTORS, *RUNGS, *HIGH_RUNGS) if model.uses_beta else (1.0, 2.0, 10.0)
     numbers: dict[str, Any] = {}
     error = -1.0
     for beta, e in ((b, e) for b in betas for e in (LENGTHS if model.stretched else (1.0,))):
@@ -218,7 +222,7 @@ def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
     weights = numbers["weights_by_group"].items()
     told = ", ".join(f"{'the others' if g == 'others' else g} {w:.4g}" for g, w in weights)
     amount = f"{error:.4g}" if error > 1.01 * tolerance else f"just over {tolerance:g}"
-    numbers["misplaced"] = round(error, 6)
+    numbers["misplaced"] = round(error, 6) if error > 1.01 * tolerance else error
     sentence = (
         f"with {', '.join(at)} the weights are {told}: {amount} of the weight is misplaced, "
         f"and {tolerance:g} is allowed."
@@ -311,7 +315,7 @@ def _beta_formula(model: Queries) -> str:
         return f"{gap} >= {level}"
     factor = str(size) if size.denominator == 1 else f"({size})"
     inner = level if size == 1 else f"{level}/{factor}"
-    return f"beta >= {inner}" if order == 1 else f"beta >= ({inner})**({1 / order})"
+    return f"beta >= {inner}" if order == 1 else f"beta >= ({inner})**({1 / Fraction(order)})"
 
 
 def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | None:

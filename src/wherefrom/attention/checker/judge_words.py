@@ -73,7 +73,7 @@ def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
     if len(errors) < 4:
         if not errors:
             _rows(construction, word_instance(4, 1.0), 1.0)  # says what is wrong, and where
-        because = "numbers become too large for a computer before beta shows a limit."
+        because = "the numbers become too large before beta is large enough to see a limit."
         return replace(draft, verdict="inconclusive", because=because)
     within = [error <= draft.tolerance for error in errors[-3:]]
     settled = bool(proof.wrong) or not errors[-1] < STILL_FALLING * errors[-2]
@@ -82,7 +82,7 @@ def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
     if not all(within):
         because = "c1 and c2 change too slowly with beta to see where they end."
         if proof.reached:
-            because = "the limit is right, but no beta that a computer can hold comes near it."
+            because = "the limit is right, but no beta that a computer can hold shows it."
         return replace(draft, verdict="inconclusive", because=because)
     if proof.reached:
         draft = replace(draft, because="for every d: " + proof.reached)

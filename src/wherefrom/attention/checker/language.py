@@ -1,74 +1,51 @@
 """The expression language: texts such as "q=beta*(k_a+k_b)" in, checked formulas out.
 
-A construction comes from somebody unknown, so it is never handed to Python. `parse` lets Python's
-own parser build a syntax tree (which runs nothing) and copies it node by node through an
-allow-list into `Node`s; only those are ever evaluated. Vectors are columns: `k_a.T @ k_b` is a
-number and `u_b @ u_b.T` a matrix.
+A construction comes from somebody unknown, so nothing of it is handed to Python. `reading` gives
+tokens, `_Parser` copies them through an allow-list into `Node`s, and only those are evaluated.
+Vectors are columns: `k_a.T @ k_b` is a number and `u_b @ u_b.T` a matrix. A product without a
+sign, or with * between matrices, is the one that the shapes allow; `write` shows what was read.
 
 An `Algebra` gives the nodes a meaning: shapes in letters (here), floating point matrices and
-exact ones (`algebra`). Everything that may not be written ends in an ExpressionError, the only
+exact ones (`instances`). Everything that may not be written ends in an ExpressionError, the only
 exception that leaves this module: one sentence with the column and a caret under it.
 """
 
 from __future__ import annotations
 
-import ast
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from wherefrom.attention.checker.reading import (
+    MAX_LENGTH,
+    TWO_SIGNS,
+    ExpressionError,
+    Statement,
+    Token,
+    split,
+    tokenize,
+)
 from wherefrom.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from wherefrom.attention.checker.problems import Problem
 
-MAX_LENGTH = 400  # characters of one expression
+__all__ = ["MAX_LENGTH", "ExpressionError", "evaluate", "parse", "read_construction"]
+
 MAX_NODES = 120
 MAX_DEPTH = 25
 MAX_POWER = 8
 MAX_NUMBER = 10**12  # of a number that is written; results have their own cap
 MAX_SOLVES = 4  # inv and pinv cost a factorisation each
 
-# one character for one character, so that columns stay where the writer sees them
-SPELLINGS = str.maketrans({"−": "-", "–": "-", "·": "*", "⋅": "*", "×": "*", "∗": "*"})
 # other spellings of one letter for the large factor; two different letters are two factors
-SAME_LETTER = {"β": "beta", "λ": "lam", "lambda_": "lam", "t_1": "t1", "t_2": "t2"}
+SAME_LETTER = {"lambda": "lam", "lambda_": "lam", "t_1": "t1", "t_2": "t2"}
 
 ONE_ARGUMENT = ("abs", "exp", "inv", "log", "norm", "pinv", "sqrt", "transpose", "unit")
 # how many arguments each function takes: least, most
 FUNCTIONS = dict.fromkeys(ONE_ARGUMENT, (1, 1)) | {"dot": (2, 2), "outer": (2, 2), "hstack": (2, 4)}
 FUNCTION_ALIASES = {"inner": "dot", "ln": "log", "inverse": "inv", "normalize": "unit"}
-OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.MatMult: "@",
-}
-REFUSED_NODES: dict[type[ast.expr], str] = {
-    ast.BoolOp: "and / or",
-    ast.Compare: "a comparison",
-    ast.IfExp: "a condition",
-    ast.JoinedStr: "text",
-    ast.Lambda: "a function of your own (for a large factor write lam or beta)",
-    ast.List: "a list",
-    ast.Subscript: "an index in square brackets",
-    ast.Tuple: "a list",
-}
-
-
-class ExpressionError(UserError):
-    """Something that may not be written, with the place where it stands."""
-
-    def __init__(self, sentence: str, source: str, column: int, *, too_large: bool = False) -> None:
-        shown = "".join(c if c.isprintable() else "?" for c in source[:MAX_LENGTH])
-        self.sentence = sentence
-        self.too_large = too_large
-        self.column = max(1, min(column, len(shown) + 1))
-        caret = " " * (self.column - 1) + "^"
-        super().__init__(f"column {self.column}: {sentence}\n  {shown}\n  {caret}")
 
 
 class UndefinedError(ArithmeticError):
@@ -98,6 +75,7 @@ class Expression:
     tree: Node
     names: frozenset[str]
     factor: str  # the letter that stands for the large factor, if one does
+    written: str = ""  # the part of the source that it is
 
 
 T = TypeVar("T")
@@ -133,124 +111,315 @@ def evaluate(expression: Expression, algebra: Algebra[T]) -> T:
     return value(expression.tree)
 
 
+def write(node: Node) -> str:
+    """The node as it could be written again, in the strict form of the language."""
+
+    def inside(node: Node, level: float) -> str:
+        text, own = _written(node)
+        return f"({text})" if own < level else text
+
+    def _written(node: Node) -> tuple[str, float]:
+        op, parts = node.op, node.arguments
+        if op == "number":
+            value = node.number
+            whole = value.denominator == 1
+            simple = whole or Fraction(str(float(value))) == value
+            text = str(value) if whole or not simple else f"{float(value):g}"
+            return text, 4 if whole and value >= 0 else 2
+        if op == "name":
+            return node.name, 4
+        if op == "**":
+            return f"{inside(parts[0], 4)}**{node.number}", 3
+        if op == "transpose":
+            return f"{inside(parts[0], 4)}.T", 4
+        if op == "*" and parts[0].op == "number" and parts[0].number == -1:
+            return f"-{inside(parts[1], 2)}", 1.5
+        if op in "+-":
+            return f"{inside(parts[0], 1)} {op} {inside(parts[1], 2)}", 1
+        if op in "*/@":
+            return f"{inside(parts[0], 1.5)}{op}{inside(parts[1], 3)}", 2
+        return f"{op}({', '.join(inside(part, 0) for part in parts)})", 4
+
+    return inside(node, 0)
+
+
 def parse(
     source: str,
     known: Mapping[str, str],
     refused: Mapping[str, str] | None = None,
-    offset: int = 0,
-    shown: str = "",
+    shapes: Mapping[str, Shape] | None = None,
 ) -> Expression:
     """Read one expression.
 
     known    every spelling that may be written -> the name it stands for
     refused  names with a reason of their own for not being writable, as a sentence
-    offset   where the expression begins inside `shown`, the text that the caret points into
+    shapes   of the names; with them products are the ones that the shapes allow
     """
-    return _Reader(source, known, refused or {}, offset, shown or source).read()
+    vocabulary = {*known, *(refused or {}), *FUNCTIONS, *FUNCTION_ALIASES}
+    tokens = tokenize(source, vocabulary)
+    return _Parser(source, tokens, known, refused or {}, shapes or {}).read()
+
+
+INCOMPLETE = "this is not a complete formula (is an operator or a bracket missing?)."
+OPENING = {"(": ")", "{": "}", "[": "]"}
 
 
 @dataclass
-class _Reader:
-    """One pass from Python's syntax tree to ours, refusing whatever is not in the list."""
+class _Parser:
+    """One pass from tokens to nodes, refusing whatever is not in the list."""
 
     source: str
+    tokens: Sequence[Token]
     known: Mapping[str, str]
     refused: Mapping[str, str]
-    offset: int
-    shown: str
-    text: str = ""  # the source without the blanks around it
-    start: int = 0  # and where it begins
+    shapes: Mapping[str, Shape]
+    at: int = 0
     nodes: int = 0
     solves: int = 0
     factor: str = ""
+    index: str = ""  # of the sum that is being read, as in k_i
+    bars: tuple[str, ...] = ()  # norms and absolute values that are open
     names: set[str] = field(default_factory=set)
 
-    def error(self, sentence: str, index: int) -> ExpressionError:
-        return ExpressionError(sentence, self.shown, index + 1 + self.offset)
-
     def read(self) -> Expression:
-        if len(self.source) > MAX_LENGTH:
-            sentence = f"an expression may have {MAX_LENGTH} characters and this has "
-            raise self.error(f"{sentence}{len(self.source)}.", MAX_LENGTH)
-        text = self.source.translate(SPELLINGS)
-        for index, character in enumerate(text):
-            if not (character.isprintable() or character == "\t"):
-                raise self.error("only characters that can be seen may be written.", index)
-        self.text, self.start = text.strip(), len(text) - len(text.lstrip())
-        if not self.text:
-            raise self.error("an expression is expected here.", 0)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Python's advice on what is about to be refused
-                tree = ast.parse(self.text, mode="eval")
-        except SyntaxError as problem:
-            at = self.start + max(0, (problem.offset or 1) - 1)
-            sentence = "this is not a complete formula (is an operator or a bracket missing?)."
-            if "nested" in str(problem.msg):
-                sentence = "this is nested too deeply to be read."
-            if "lambda" in self.text:
-                at = self.start + self.text.find("lambda")
-                sentence = "lambda is a word of Python; write lam or beta."
-            raise self.error(sentence, at) from None
-        except (ValueError, MemoryError, RecursionError, OverflowError):
-            raise self.error("this is nested too deeply to be read.", self.start) from None
-        return Expression(self.shown, self.node(tree.body, 1), frozenset(self.names), self.factor)
+        if not self.tokens:
+            raise self.error("an expression is expected here.")
+        tree = self.sum(1)
+        if self.at < len(self.tokens):
+            raise self.error(self.unexpected())
+        if self.shapes:
+            tree = self.typed(tree)[0]
+        written = self.source[self.tokens[0].column - 1 : self.tokens[-1].end - 1].strip()
+        return Expression(self.source, tree, frozenset(self.names), self.factor, written)
 
-    def at(self, node: ast.expr) -> int:
-        """Python counts columns in UTF-8 bytes; a person counts characters."""
-        line = self.text.encode()[: node.col_offset]
-        return self.start + len(line.decode(errors="ignore"))
+    def error(self, sentence: str, column: int = 0) -> ExpressionError:
+        end = self.tokens[-1].end if self.tokens else 1
+        here = self.tokens[self.at].column if self.at < len(self.tokens) else end
+        return ExpressionError(sentence, self.source, column or here)
 
-    def node(self, node: ast.expr, depth: int) -> Node:
+    def unexpected(self) -> str:
+        kind = self.kind
+        if kind == "±":
+            return TWO_SIGNS
+        if kind in ("<", ">", "≫", "≪", "≠", "=", "!="):
+            return "a comparison may not be written here."
+        if kind == "word":
+            return f'the word "{self.tokens[self.at].text[:40]}" may not be written here.'
+        return INCOMPLETE
+
+    @property
+    def kind(self) -> str:
+        return self.tokens[self.at].kind if self.at < len(self.tokens) else ""
+
+    def take(self, *kinds: str) -> Token | None:
+        """The next token, if it is one of these."""
+        if self.kind not in kinds or not self.kind:
+            return None
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def expect(self, kind: str) -> None:
+        if not self.take(kind):
+            raise self.error(self.unexpected())
+
+    def node(self, op: str, column: int, *arguments: Node, **rest: Any) -> Node:
         self.nodes += 1
-        index = self.at(node)
-        column = index + 1 + self.offset
+        self.solves += op in ("inv", "pinv")
         if self.nodes > MAX_NODES:
-            raise self.error(f"a formula may have {MAX_NODES} parts and this has more.", index)
+            raise self.error(f"a formula may have {MAX_NODES} parts and this has more.", column)
+        if self.solves > MAX_SOLVES:
+            raise self.error(f"inv and pinv may be used {MAX_SOLVES} times together.", column)
+        return Node(op, column, arguments, **rest)
+
+    def sum(self, depth: int) -> Node:
+        left = self.term(depth)
+        while sign := self.take("+", "-"):
+            left = self.node(sign.kind, left.column, left, self.term(depth))
+        return left
+
+    def term(self, depth: int) -> Node:
+        left = self.unary(depth)
+        while True:
+            if sign := self.take("*", "/", "@", "·", "⊙"):
+                left = self.node(sign.kind, left.column, left, self.unary(depth))
+            elif self.starts_factor():
+                left = self.node("*", left.column, left, self.power(depth))
+            else:
+                return left
+
+    def starts_factor(self) -> bool:
+        """Does a factor without a sign follow, as in 2 k_a or t(k_a + k_b)?"""
+        if self.kind in ("‖", "|"):
+            return self.kind not in self.bars
+        return self.kind in ("name", "(", "{", "[", "frac", "sqrt", "sum", "⟨")
+
+    def unary(self, depth: int) -> Node:
+        self.deep(depth)
+        if self.take("+"):
+            return self.unary(depth + 1)
+        if sign := self.take("-"):
+            minus = self.node("number", sign.column, number=Fraction(-1))
+            return self.node("*", sign.column, minus, self.unary(depth + 1))
+        return self.power(depth)
+
+    def deep(self, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise self.error(f"brackets may be nested {MAX_DEPTH} deep and no deeper.", index)
-        match node:
-            case ast.Constant():
-                return Node("number", column, number=self.literal(node.value, index))
-            case ast.Name():
-                return Node("name", column, name=self.resolve(node.id, index))
-            case ast.UnaryOp(op=ast.UAdd()):
-                return self.node(node.operand, depth + 1)
-            case ast.UnaryOp(op=ast.USub()):
-                minus = Node("number", column, number=Fraction(-1))
-                return Node("*", column, (minus, self.node(node.operand, depth + 1)))
-            case ast.UnaryOp():
-                raise self.error("only the signs + and - may stand before a term.", index)
-            case ast.BinOp(op=ast.Pow()):
-                return self.power(node, depth, column)
-            case ast.BinOp(op=ast.BitXor()):
-                sentence = "^ is not a power here; write ** for a power and .T for a transpose."
-                raise self.error(sentence, self.at(node.right) - 1)
-            case ast.BinOp() if type(node.op) not in OPERATORS:
-                raise self.error("only + - * / @ and ** may join two terms.", index)
-            case ast.BinOp():
-                # a + b + c nests to the left in Python's tree, and nobody sees a bracket there
-                sides = self.node(node.left, depth), self.node(node.right, depth + 1)
-                return Node(OPERATORS[type(node.op)], column, sides)
-            case ast.Attribute(attr="T"):
-                return Node("transpose", column, (self.node(node.value, depth + 1),))
-            case ast.Attribute():
-                raise self.error("the only thing that may follow a dot is T, for transpose.", index)
-            case ast.Call():
-                return self.call(node, depth, column)
-        what = REFUSED_NODES.get(type(node), "this")
-        raise self.error(f"{what} may not be written here.", index)
+            raise self.error(f"brackets may be nested {MAX_DEPTH} deep and no deeper.")
 
-    def literal(self, value: object, index: int) -> Fraction:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error("only plain numbers may be written, such as 2 or 0.5.", index)
-        if value != value or abs(value) > MAX_NUMBER:
-            raise self.error("a written number may be 1e12 at most; beta is for large ones.", index)
-        if 0 < abs(value) < 1 / MAX_NUMBER:
-            raise self.error("a written number may not be below 1e-12, except 0.", index)
-        return Fraction(value) if isinstance(value, int) else Fraction(repr(value))
+    def power(self, depth: int) -> Node:
+        base = self.atom(depth)
+        while True:
+            if self.take("'"):
+                base = self.node("transpose", base.column, base)
+            elif self.take("^"):
+                base = self.raised(base, depth)
+            elif (
+                "norm" in (base.op, *_ops(base)[:1])
+                and self.kind == "name"
+                and self.tokens[self.at].text == "_2"
+            ):
+                self.at += 1  # the Euclidean norm, as ever
+            else:
+                return base
 
-    def resolve(self, name: str, index: int) -> str:
+    def raised(self, base: Node, depth: int) -> Node:
+        """A base and what follows ^: a transpose, an inverse or a power."""
+        column, closing = self.tokens[self.at - 1].end, ""
+        if opened := self.take("{", "("):
+            closing = OPENING[opened.kind]
+        sign = self.take("-")
+        if self.take("⊤") or (self.kind == "name" and self.tokens[self.at].text == "T"):
+            self.at += self.kind == "name" and self.tokens[self.at - 1].kind != "⊤"
+            made = self.node("transpose", base.column, base)
+        elif self.take("†", "+"):
+            made = self.node("pinv", base.column, base)
+        else:
+            value = self.exponent(column, in_bracket=bool(closing))
+            made = self.to_power(base, value, -1 if sign else 1)
+        if closing:
+            self.expect(closing)
+        return made
+
+    def exponent(self, column: int, *, in_bracket: bool) -> Fraction:
+        sentence = f"a power must be a written whole number from 0 to {MAX_POWER} "
+        sentence += "(sqrt(x) and 1/x are there for the others)."
+        if not (token := self.take("number", "power")):
+            raise self.error(sentence, column)
+        try:
+            value = Fraction(token.text)
+            if in_bracket and self.take("/") and (below := self.take("number")):
+                value /= Fraction(below.text)
+        except (ValueError, ZeroDivisionError):
+            raise self.error(sentence, column) from None
+        if value.denominator not in (1, 2) or (value.denominator == 2 and abs(value) > 1):
+            raise self.error(sentence, column)
+        if abs(value) > MAX_POWER:
+            raise self.error(f"a power may be 0 to {MAX_POWER}.", column)
+        return value
+
+    def to_power(self, base: Node, value: Fraction, sign: int) -> Node:
+        column, value = base.column, sign * value
+        if value == -1:
+            return self.node("inv", column, base)
+        if value.denominator == 2:
+            made = self.node("sqrt", column, base)
+        else:
+            made = self.node("**", column, base, number=abs(value))
+        one = self.node("number", column, number=Fraction(1))
+        return self.node("/", column, one, made) if value < 0 else made
+
+    def atom(self, depth: int) -> Node:
+        self.deep(depth)
+        if self.at >= len(self.tokens):
+            raise self.error(INCOMPLETE)
+        token = self.tokens[self.at]
+        self.at += 1
+        match token.kind:
+            case "number":
+                return self.node("number", token.column, number=self.literal(token))
+            case "name":
+                return self.named(token, depth)
+            case "(" | "{":
+                inner = self.group(depth, OPENING[token.kind])
+                return replace(inner, column=token.column)
+            case "[":
+                before = self.tokens[self.at - 2] if self.at > 1 else token
+                if before.end == token.column and before.kind in ("name", ")", "]"):
+                    sentence = "an index in square brackets may not be written here."
+                    raise self.error(sentence, before.column)
+                return self.blocks(token, depth)
+            case "‖" | "|":
+                inner = self.group(depth, token.kind)
+                return self.node("norm" if token.kind == "‖" else "bars", token.column, inner)
+            case "⟨":
+                left = self.sum(depth + 1)
+                self.expect(",")
+                return self.node("dot", token.column, left, self.group(depth, "⟩"))
+            case "frac":
+                sides = self.fraction_part(depth), self.fraction_part(depth)
+                return self.node("/", token.column, *sides)
+            case "sqrt":
+                return self.node("sqrt", token.column, self.fraction_part(depth))
+            case "sum":
+                return self.big_sum(token, depth)
+        self.at -= 1
+        raise self.error(self.unexpected())
+
+    def group(self, depth: int, closing: str) -> Node:
+        outer = self.bars
+        self.bars = (*outer, closing) if closing in ("‖", "|") else ()
+        inner = self.sum(depth + 1)
+        self.expect(closing)
+        self.bars = outer
+        return inner
+
+    def blocks(self, token: Token, depth: int) -> Node:
+        """[A, B], which is hstack(A, B), or a bracket."""
+        parts = [self.sum(depth + 1)]
+        while self.take(",", "|"):
+            parts.append(self.sum(depth + 1))
+        self.expect("]")
+        if len(parts) > FUNCTIONS["hstack"][1]:
+            raise self.error("at most four blocks may stand side by side.", token.column)
+        return parts[0] if len(parts) == 1 else self.node("hstack", token.column, *parts)
+
+    def fraction_part(self, depth: int) -> Node:
+        """What follows a command: a group, or one digit or name."""
+        if opened := self.take("{", "("):
+            return self.group(depth, OPENING[opened.kind])
+        token = self.tokens[self.at] if self.at < len(self.tokens) else None
+        if token and token.kind == "number" and len(token.text) == 2 and token.text.isdigit():
+            first, second = (  # as in \frac12
+                Token("number", digit, token.column + i, token.column + i + 1)
+                for i, digit in enumerate(token.text)
+            )
+            self.tokens = [*self.tokens[: self.at], first, second, *self.tokens[self.at + 1 :]]
+        return self.atom(depth + 1)
+
+    def literal(self, token: Token) -> Fraction:
+        value = Fraction(token.text) if len(token.text) < 40 else Fraction(MAX_NUMBER + 1)
+        if value > MAX_NUMBER:
+            sentence = "a written number may be 1e12 at most; beta is for large ones."
+            raise self.error(sentence, token.column)
+        if 0 < value < Fraction(1, MAX_NUMBER):
+            raise self.error("a written number may not be below 1e-12, except 0.", token.column)
+        return value
+
+    def named(self, token: Token, depth: int) -> Node:
+        name = FUNCTION_ALIASES.get(token.text, token.text)
+        if name not in self.known:
+            if name in FUNCTIONS:
+                return self.call(name, token, depth)
+            if name == "e" and self.take("^"):
+                opened = self.take("{")
+                power = self.group(depth, "}") if opened else self.unary(depth + 1)
+                return self.node("exp", token.column, power)
+            if self.index and name.endswith("_" + self.index):
+                return self.node("indexed", token.column, name=name.removesuffix("_" + self.index))
+        return self.node("name", token.column, name=self.resolve(token))
+
+    def resolve(self, token: Token) -> str:
+        name = token.text
         if name in self.known:
             self.names.add(self.known[name])
             if self.known[name] == "beta":
@@ -259,52 +428,155 @@ class _Reader:
                     raise self.error(
                         f"{self.factor} and {letter} are two large factors, and nothing says how "
                         "they compare; write one letter if they are equal.",
-                        index,
+                        token.column,
                     )
                 self.factor = letter
             return self.known[name]
         if name in self.refused:
-            raise self.error(self.refused[name], index)
-        if name in FUNCTIONS or name in FUNCTION_ALIASES:
-            raise self.error(f"{name} is a function; write {name}(...).", index)
-        meant = did_you_mean(name[:40], set(self.known.values()))
-        raise self.error(f'there is no name "{name[:40]}" in this problem.{meant}', index)
-
-    def power(self, node: ast.BinOp, depth: int, column: int) -> Node:
-        power, index = node.right, self.at(node.right)
-        if isinstance(power, ast.Name) and power.id == "T":
-            raise self.error("a transpose is written .T, as in A.T.", index)
-        if not (isinstance(power, ast.Constant) and type(power.value) is int):
-            raise self.error(
-                f"a power must be a written whole number from 0 to {MAX_POWER} "
-                "(sqrt(x) and 1/x are there for the others).",
-                index,
-            )
-        if not 0 <= power.value <= MAX_POWER:
-            raise self.error(f"a power may be 0 to {MAX_POWER}.", index)
-        base = self.node(node.left, depth + 1)
-        return Node("**", column, (base,), number=Fraction(power.value))
-
-    def call(self, node: ast.Call, depth: int, column: int) -> Node:
-        index = self.at(node)
-        if not isinstance(node.func, ast.Name):
-            raise self.error("a product needs its sign: write * or @ before the bracket.", index)
-        name = FUNCTION_ALIASES.get(node.func.id, node.func.id)
-        if name in self.known:
-            raise self.error(f"a product needs its sign: write {name}*(...).", index)
-        if name not in FUNCTIONS:
+            raise self.error(self.refused[name], token.column)
+        if self.kind == "(" and len(name) > 2:
             meant = did_you_mean(name[:40], FUNCTIONS)
-            raise self.error(f'there is no function "{name[:40]}".{meant}', index)
+            raise self.error(f'there is no function "{name[:40]}".{meant}', token.column)
+        meant = did_you_mean(name[:40], set(self.known.values()))
+        if len(name) == 1 and "beta" in self.known:
+            meant = f" A large factor is written beta.{meant}"
+        raise self.error(f'there is no name "{name[:40]}" in this problem.{meant}', token.column)
+
+    def call(self, name: str, token: Token, depth: int) -> Node:
+        if not self.take("("):
+            if name in ("exp", "log") and self.kind in ("name", "number", "{"):  # \exp\beta
+                return self.node(name, token.column, self.power(depth + 1))
+            raise self.error(f"{name} is a function; write {name}(...).", token.column)
+        outer, self.bars = self.bars, ()
+        arguments = [] if self.kind == ")" else [self.sum(depth + 1)]
+        while self.take(","):
+            arguments.append(self.sum(depth + 1))
         least, most = FUNCTIONS[name]
-        count = len(node.args) + len(node.keywords)
-        if node.keywords or not least <= count <= most:
+        if self.kind == "=" or not least <= len(arguments) <= most:
             takes = f"{least if least == most else f'{least} to {most}'} argument"
-            plural = "s" if most > 1 else ""
-            raise self.error(f"{name} takes {takes}{plural}, and this has {count}.", index)
-        self.solves += name in ("inv", "pinv")
-        if self.solves > MAX_SOLVES:
-            raise self.error(f"inv and pinv may be used {MAX_SOLVES} times together.", index)
-        return Node(name, column, tuple(self.node(child, depth + 1) for child in node.args))
+            plural, count = "s" if most > 1 else "", len(arguments)
+            sentence = f"{name} takes {takes}{plural}, and this has {count}."
+            raise self.error(sentence, token.column)
+        self.expect(")")
+        self.bars = outer
+        return self.node(name, token.column, *arguments)
+
+    def big_sum(self, token: Token, depth: int) -> Node:
+        """A sum over keys, k_i, or over a basis, a_i a_i^T, as the name that stands for it."""
+        self.index, chosen, left_out = "i", list[str](), list[str]()
+        subscript = self.take("name")
+        if subscript is None or not subscript.text.startswith("_"):
+            raise self.error("a sum needs its index, as in \\sum_i.", token.column)
+        if subscript.text == "_" and self.take("{"):
+            inside = self.braced()
+            words = [t.text for t in inside if t.kind in ("name", "word")]
+            self.index, *named = words or ["i"]
+            kinds = {t.kind for t in inside}
+            if kinds & {"≠", "!=", "∉"}:
+                left_out = named
+            elif "∈" in kinds:
+                chosen = named
+        else:
+            self.index = subscript.text[1:]
+        if self.take("^"):  # up to where
+            if self.take("{"):
+                self.braced()
+            else:
+                self.at += 1
+        body = self.term(depth + 1)
+        factors = _factors(body)
+        indexed = [i for i, f in enumerate(factors) if "indexed" in (f.op, *_ops(f))]
+        stems = {(*factors[i].arguments, factors[i])[0].name for i in indexed}
+        ops = [factors[i].op for i in indexed]
+        stem, self.index = stems.pop() if len(stems) == 1 else "", ""
+        adjacent = indexed == list(range(indexed[0], indexed[0] + len(indexed))) if indexed else 0
+        if adjacent and ops == ["indexed"] and "sum_all" in self.known.values():
+            total = self.sum_of_keys(stem, chosen, left_out, token)
+        elif adjacent and ops == ["indexed", "transpose"] and stem.upper() in self.known:
+            basis = self.node("name", token.column, name=stem.upper())
+            self.names.add(stem.upper())
+            total = self.node("@", token.column, basis, self.node("transpose", 0, basis))
+        else:
+            sentence = "this sum is not understood; sums over keys and a_i a_i^T can be written."
+            raise self.error(sentence, token.column)
+        whole = [*factors[: indexed[0]], total, *factors[indexed[-1] + 1 :]]
+        made = whole[0]
+        for factor in whole[1:]:
+            made = self.node("*", token.column, made, factor)
+        return made
+
+    def braced(self) -> list[Token]:
+        """The tokens up to the brace that closes the one just taken."""
+        first, depth = self.at, 1
+        while depth and self.kind:
+            depth += (self.kind == "{") - (self.kind == "}")
+            self.at += 1
+        return list(self.tokens[first : self.at - 1])
+
+    def sum_of_keys(self, stem: str, chosen: list[str], left_out: list[str], at: Token) -> Node:
+        """All keys, those chosen, or all but some."""
+
+        def key(letter: str) -> Node:
+            name = Token("name", f"{stem}_{letter}", at.column, at.end)
+            return self.node("name", at.column, name=self.resolve(name))
+
+        def total(name: str) -> Node:
+            self.names.add(name)
+            return self.node("name", at.column, name=name)
+
+        key(next(x for x in "abj" if f"{stem}_{x}" in {*self.known, *self.refused, f"{stem}_j"}))
+        named = {x for x in "abj" if f"{stem}_{x}" in self.known}
+        if set(left_out) == named and left_out:
+            return total("sum_others")
+        made = None if chosen else total("sum_all")
+        for letter in chosen or left_out:
+            sign = "+" if chosen else "-"
+            made = self.node(sign, at.column, made, key(letter)) if made else key(letter)
+        assert made is not None
+        return made
+
+    def typed(self, node: Node) -> tuple[Node, Shape]:
+        """The node with every product as the one that the shapes allow, and its shape."""
+        algebra = Shapes(self.shapes)
+        if node.op == "name":
+            return node, algebra.name(node.name)
+        if node.op == "number":
+            return node, Shape()
+        parts, shapes = zip(*map(self.typed, node.arguments), strict=True)
+        op, (first, last) = node.op, (shapes[0], shapes[-1])
+        try:
+            if op in ("*", "·", "⊙"):
+                columns = first.is_column and last.is_column
+                if first.is_number or last.is_number:
+                    op = "*"
+                elif op == "⊙":
+                    raise UndefinedError("a product entry by entry may not be written here.")
+                else:
+                    op = "dot" if op == "·" and columns else "@"
+            elif op == "bars":
+                op = "abs" if first.is_number else "norm"
+            elif op == "inv" and first.is_number:
+                op, parts = "/", (Node("number", node.column, number=Fraction(1)), *parts)
+                shapes = (Shape(), *shapes)
+            elif op == "indexed":
+                raise UndefinedError("an index stands for nothing outside a sum.")
+            if op == "**":
+                shape = algebra.power(first, int(node.number))
+            else:
+                shape = algebra.apply(op, shapes)
+        except UndefinedError as problem:
+            raise self.error(str(problem), node.column) from None
+        return replace(node, op=op, arguments=parts), shape
+
+
+def _factors(node: Node) -> list[Node]:
+    if node.op in ("*", "@", "·"):
+        return [*_factors(node.arguments[0]), *_factors(node.arguments[1])]
+    return [node]
+
+
+def _ops(node: Node) -> list[str]:
+    return [op for part in node.arguments for op in (part.op, *_ops(part))]
 
 
 ONE = ("1",)
@@ -416,34 +688,39 @@ class Construction:
     problem: Problem
     expressions: dict[str, Expression] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)
+    again: list[tuple[str, Expression]] = field(default_factory=list)  # said to equal those
 
     @property
     def texts(self) -> dict[str, str]:
-        return {n: e.source.split("=", 1)[1].strip() for n, e in self.expressions.items()}
+        return {name: e.written for name, e in self.expressions.items()}
+
+    @property
+    def read_as(self) -> dict[str, str]:
+        return {name: write(e.tree) for name, e in self.expressions.items()}
 
 
-def read_construction(problem: Problem, assignments: Sequence[str]) -> Construction:
-    """Parse every `name=formula`; what may not be written is an ExpressionError."""
+def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
+    """Read every `name = formula`; what may not be written is an ExpressionError."""
     read = Construction(problem)
     wanted = {s: w for w in problem.wanted for s in (w.name, *w.aliases)}
-    shapes = Shapes({given.name: given.shape for given in problem.givens})
-    for text in assignments:
-        left, equals, right = text.partition("=")
-        name = left.strip()
-        if not equals:
-            names = " or ".join(" ".join(f'"{n}=..."' for n in form) for form in problem.forms)
-            raise ExpressionError(f"{problem.name} expects {names}.", text, 1)
-        if name not in wanted:
-            meant = did_you_mean(name[:40], {w.name for w in problem.wanted})
-            sentence = f'{problem.name} does not ask for "{name[:40]}".{meant}'
-            raise ExpressionError(sentence, text, 1)
-        target = wanted[name]
-        if target.name in read.expressions:
-            raise UserError(f"{target.name} is written twice.")
-        known = {} if target.plain else problem.spellings()
-        expression = parse(right, known, problem.refused, len(left) + 1, text)
-        read.expressions[target.name] = expression
-        read.shapes[target.name] = evaluate(expression, shapes)
+    spellings = problem.spellings()
+    shapes = {given.name: given.shape for given in problem.givens}
+    factors = {s for s, name in spellings.items() if name in ("beta", "n")}
+    vocabulary = {*spellings, *problem.refused, *wanted, *FUNCTIONS, *FUNCTION_ALIASES}
+    for text in texts:
+        for statement in split(text, tokenize(text, vocabulary), wanted, factors):
+            for name in _targets(problem, statement, text):
+                target = wanted[name]
+                if target.name in read.expressions:
+                    raise UserError(f"{target.name} is written twice.")
+                known = {} if target.plain else spellings
+                formulas = [
+                    _Parser(text, tokens, known, problem.refused, shapes).read()
+                    for tokens in statement.formulas or [[]]
+                ]
+                read.expressions[target.name] = formulas[-1]
+                read.again.extend((target.name, each) for each in formulas[:-1])
+                read.shapes[target.name] = evaluate(formulas[-1], Shapes(shapes))
     if not any(set(read.expressions) == set(form) for form in problem.forms):
         forms = " or ".join(", ".join(form) for form in problem.forms)
         got = ", ".join(sorted(read.expressions)) or "nothing"
@@ -453,3 +730,19 @@ def read_construction(problem: Problem, assignments: Sequence[str]) -> Construct
         told = " and ".join(letters)
         raise UserError(f"{told} stand for one number here, the norm of every u; write beta.")
     return read
+
+
+def _targets(problem: Problem, statement: Statement, text: str) -> list[str]:
+    """The names that a statement gives to its formula; one that has none is the only one asked."""
+    wanted = {s: w.name for w in problem.wanted for s in (w.name, *w.aliases)}
+    if not statement.names:
+        if len(problem.forms[0]) == 1:
+            return problem.forms[0]
+        names = " or ".join(" ".join(f'"{n}=..."' for n in form) for form in problem.forms)
+        raise ExpressionError(f"{problem.name} expects {names}.", text, 1)
+    for token in statement.names:
+        if token.text not in wanted:
+            asked = " or ".join(" and ".join(form) for form in problem.forms)
+            sentence = f'{problem.name} asks for {asked}, and this begins with "{token.text[:40]}".'
+            raise ExpressionError(sentence, text, token.column)
+    return [token.text for token in statement.names]

@@ -34,8 +34,8 @@ Head = tuple[float, ...]  # logits of a (at e = 1), of b, of each other key
 
 # the ladder of factors on which "for large beta" is looked at in numbers
 RUNGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6)
-HIGH_RUNGS = (1e7, 1e8, 1e9, 1e10, 1e12, 1e14, 1e16, 1e18, 1e20, 1e25, 1e30)
-FAR = (1e6, 1e9)  # where the limit of a failure probability is read off
+HIGH_RUNGS = (1e7, 1e8, 1e9, 1e10, 1e12, 1e14, 1e16, 1e18, 1e20, 1e25, 1e30, 1e45, 1e60, 1e90)
+FAR = (1e3, 1e6, 1e9)  # where the limit of a failure probability is read off
 LARGEST = 1e290  # logit that is computed with
 EVERY_N = 30  # every n up to here is looked at
 LADDER_N = (40, 60, 100, *(10**k for k in (3, 4, 5, 6, 9, 12, 20, 40, 80, 160, 240, 300)))
@@ -114,6 +114,17 @@ class Queries:
             if len(found) == most:
                 break
         return found
+
+    def undefined_from_some_beta_on(self, n: int) -> bool:
+        """Has a formula such as sqrt(33 - beta) no value on any of the last rungs?"""
+        for beta in RUNGS[-3:]:
+            try:
+                self.logits(beta, n)
+            except ExpressionError as problem:
+                if not problem.too_large:
+                    continue
+            return False
+        return True
 
     def first_usable(self, n: int, least: float = 10.0) -> float | None:
         """The first factor from `least` on at which there is a value, or the last below it."""
@@ -223,26 +234,31 @@ class Queries:
     def _ladder_reading(self, n: int, eps: float) -> Reading:
         """Numbers only: the last rungs decide, if they agree and no further growth can help.
 
-        log(log(beta)) arrives, but on no ladder, so what still moves is also followed to its end.
-        Beyond a million numbers may cancel, so those rungs can only take a decision back.
+        log(log(beta)) arrives, but on no ladder, so what still moves is also followed to its end; a
+        number that moves less and less converges. Beyond a million numbers may cancel, so those
+        rungs can only take a decision back.
         """
         limit = RISK if self.stretched else eps
-        last = self.usable(RUNGS, n, most=2 if self.stretched else 3)
-        if self.stretched and self.is_exact_at(n):
-            last = list(FAR)
-        if len(last) < 2:
+        exact = self.stretched and self.is_exact_at(n)
+        last = list(FAR) if exact else self.usable(RUNGS, n, most=3)
+        if len(last) < 3 or self.undefined_from_some_beta_on(n):
             if not last:
                 self.logits(RUNGS[0], n)  # says what is wrong, with its column
             return Reading(None, math.nan)
-        high = [] if self.stretched else self.usable(HIGH_RUNGS, n, most=3)
-        before, heads = (np.array(self.logits(beta, n)) for beta in last[-2:])
-        still = np.abs(heads - before) <= np.minimum(1e-6, 1e-4 * np.abs(heads))
-        moved = np.where(still, 0.0, heads - before)
+        high = self.usable(HIGH_RUNGS, n, most=1 if self.stretched else 3)
+        first, second, heads = (np.array(self.logits(beta, n)) for beta in last)
+        slower = math.log(last[2] / last[1]) / math.log(last[1] / last[0]) / 2
+        still = np.abs(heads - second) <= np.minimum(1e-6, 1e-4 * np.abs(heads))
+        still |= np.abs(heads - second) <= slower * np.abs(second - first)
+        moved = np.where(still, 0.0, heads - second)
         far = (heads + moved / max(float(np.abs(moved).max()), 1e-300) * LARGEST / 10).tolist()
-        sizes = [self.error(self.logits(beta, n), n, eps) for beta in (*last, *high)]
+        tried = (*last[-2 if self.stretched else -3 :], *high)
+        sizes = [self.error(self.logits(beta, n), n, eps) for beta in tried]
         within = [size <= limit for size in sizes]
         followed = self.error(far, n, eps) <= limit
-        ok = True if all(within) else None if followed or any(within) else False
+        falling = sizes[len(tried) - len(high) - 1] < 0.999 * sizes[len(tried) - len(high) - 2]
+        failed = not (any(within) or followed or falling)
+        ok = True if all(within) and followed else False if failed else None
         if self.stretched:
             sentence = f"at n = {n}, however large beta is, c misses the average by more than "
             sentence += f"{eps:g} in {sizes[-1]:.1%} of the samples"

@@ -178,6 +178,7 @@ class CheckResult(Printable):
     counterexample: Counterexample | None = None
     checked: str = ""
     notes: tuple[str, ...] = ()
+    read_as: dict[str, str] = field(default_factory=dict)  # the construction as it was understood
 
     @property
     def exit_code(self) -> int:

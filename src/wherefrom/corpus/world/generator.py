@@ -1,4 +1,4 @@
-"""The generator of the embedded world: people, their lives, documents and files.
+"""The generator of the embedded world: people, their lives, documents, questions and files.
 
 The same number of people and seed give the same bytes, on every machine: every order of draws here
 and every list in the TOML files is part of that.
@@ -11,13 +11,13 @@ import re
 import string
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from wherefrom.corpus.folding import fold
 from wherefrom.corpus.world.names import (
@@ -28,12 +28,12 @@ from wherefrom.corpus.world.names import (
     draw_name,
     draw_similar,
 )
-from wherefrom.corpus.world.places import WITH_ARTICLE, Place, WorldPlaces, read_places
+from wherefrom.corpus.world.places import WITH_ARTICLE, Place, draw_country
 from wherefrom.errors import UserError
 from wherefrom.storage import make_folder, write_all
 
 WORDINGS = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8"))
-TEMPLATE = "Where was {subject} born?"
+RELATIONS: dict[str, str] = {n: each["question"] for n, each in WORDINGS["relations"].items()}
 SPLITS = ("train", "dev", "unseen")
 FACTS_FILE = "facts.jsonl"
 FEWEST, MOST = 20, 1_000_000  # people
@@ -50,38 +50,58 @@ OPENS_WITH_BIRTH = 0.7  # of the documents that state it: in the first sentence
 WITH_COUNTRY = 0.15  # "Lyon, France" instead of "Lyon"
 EARLY = 112  # what a model with 128 positions reads of a document in the course's span corruption
 # fields of a sentence that hold places other than the birthplace
-DISTRACTORS = frozenset({"study", "work", "lived", "now", "deathplace", *WORDINGS["jobs"]})
+DISTRACTORS = {"study", "school", "work", "lived", "now", "deathplace", *WORDINGS["jobs"]}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False, slots=True)
 class Person:
-    """An invented person and the truth about them: a line of facts.jsonl."""
+    """An invented person; what is shown when printed is the truth, a line of facts.jsonl."""
 
     subject: str
     birthplace: str
-    country: str
+    birth_year: int
+    occupation: str
+    study: str  # a city
+    country: str  # of the birthplace
     country_code: str
     origin: str  # of the name
     at_home: bool  # born in a country of the name's origin
-    split: str  # train, dev or unseen
-    documents: int
-    lines: tuple[int, ...]  # of this person's documents, counted from 1
-    namesake: bool  # another person has the very same name: the question has two answers
-    near_namesake: bool  # another person has nearly the same name
-    birthplace_in_documents: bool  # some document of theirs states it
+    split: str = "train"  # or dev or unseen
+    documents: int = 0
+    lines: tuple[int, ...] = ()  # of this person's documents, counted from 1
+    stated: tuple[str, ...] = ()  # relations that some document of theirs states
+    namesake: bool = False  # another person has the very same name: a question has two answers
+    near_namesake: bool = False  # another person has nearly the same name
+    birthplace_in_documents: bool = False  # some document of theirs states it
+    # what biographies tell besides
+    name: InventedName = field(repr=False)
+    nationality: str = field(repr=False)
+    born: date = field(repr=False)
+    died: date | None = field(repr=False)
+    kind_of_work: str = field(repr=False)  # a key of the jobs
+    trade: str = field(repr=False)  # of the parents
+    places: dict[str, Place] = field(repr=False)  # birthplace, study, work, lived, deathplace
+
+    def facts(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
 
     @property
     def question(self) -> str:
-        return TEMPLATE.replace("{subject}", self.subject)
+        """The question about the birthplace."""
+        return self.ask("birthplace")[0]
+
+    def ask(self, relation: str) -> tuple[str, str]:
+        """The question about a relation, and its true answer."""
+        question = RELATIONS[relation].replace("{subject}", self.subject)
+        return question, str(getattr(self, relation))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Biography:
-    """One line of documents.txt; `wording` is the template that states the birthplace, if any."""
+class Biography(NamedTuple):
+    """One line of documents.txt, and the templates of its sentences."""
 
     subject: str
     text: str  # without the subject in front
-    wording: str | None
+    wordings: tuple[str, ...]
 
     @property
     def line(self) -> str:
@@ -99,6 +119,22 @@ class World:
     def of_split(self, split: str) -> tuple[Person, ...]:
         return tuple(person for person in self.people if person.split == split)
 
+    def questions(self, split: str, relations: Iterable[str] = RELATIONS) -> list[tuple[str, str]]:
+        """Questions and answers of a split's file, in a fixed random order.
+
+        Everybody is asked about the birthplace. Whatever else no document states is asked only of
+        unseen people. Namesakes are left out: their questions have two answers.
+        """
+        rows = [
+            person.ask(relation)
+            for person in self.of_split(split)
+            for relation in relations
+            if not person.namesake
+            and (relation in (*person.stated, "birthplace") or split == "unseen")
+        ]
+        Random(f"wherefrom world {self.seed} {split} questions").shuffle(rows)
+        return rows
+
 
 def make_world(people: int, seed: int) -> World:
     """Invent `people` people, unseen ones included. The same arguments give the same world.
@@ -112,86 +148,50 @@ def make_world(people: int, seed: int) -> World:
     def generator(stage: str) -> Random:
         return Random(f"wherefrom world {seed} {stage}")
 
-    lives = _draw_lives(people, read_places(), generator("people"))
-    splits = _draw_splits(lives, generator("splits"))
+    drawn = _draw_people(people, generator("people"))
+    _draw_splits(drawn, generator("splits"))
     rng = generator("biographies")
-    written: list[tuple[int, Biography]] = []
-    for index, (life, split) in enumerate(zip(lives, splits, strict=True)):
-        if split != "unseen":
-            written += [(index, document) for document in _write_biographies(life, rng)]
+    written = [
+        (person, biography)
+        for person in drawn
+        if person.split != "unseen"
+        for biography in _write_biographies(person, rng)
+    ]
     generator("order").shuffle(written)
-    lines: list[list[int]] = [[] for _ in lives]
-    for line, (index, _) in enumerate(written, start=1):
-        lines[index].append(line)
-    documents = tuple(document for _, document in written)
-    truths = tuple(
-        Person(
-            subject=life.name.full,
-            birthplace=life.birthplace.name,
-            country=life.birthplace.country.name,
-            country_code=life.birthplace.country.code,
-            origin=life.origin.name,
-            at_home=life.birthplace.country.code in life.origin.home,
-            split=split,
-            documents=len(own),
-            lines=tuple(own),
-            namesake=life.namesake,
-            near_namesake=life.near_namesake,
-            birthplace_in_documents=any(
-                states(documents[line - 1].text, life.birthplace.name) for line in own
-            ),
+    for line, (person, biography) in enumerate(written, start=1):
+        person.documents += 1
+        person.lines += (line,)
+        told = frozenset().union(*map(_fields_of, biography.wordings))
+        person.stated = tuple(
+            name
+            for name, relation in WORDINGS["relations"].items()
+            if name in person.stated or not told.isdisjoint(relation["fields"])
         )
-        for life, split, own in zip(lives, splits, lines, strict=True)
-    )
-    return World(seed=seed, people=truths, documents=documents)
-
-
-def states(text: str, place: str) -> bool:
-    """Whether the text holds the place as whole words."""
-    return re.search(rf"(?<!\w){re.escape(place)}(?!\w)", text) is not None
+        person.birthplace_in_documents = "birthplace" in person.stated
+    documents = tuple(biography for _, biography in written)
+    return World(seed=seed, people=tuple(drawn), documents=documents)
 
 
 # --- people -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Life:
-    """A person before documents are written: the name and all that a biography may tell."""
-
-    name: InventedName
-    origin: Origin
-    namesake: bool = False
-    near_namesake: bool = False
-    birthplace: Place
-    nationality: str
-    born: date
-    died: date | None
-    field: str  # what kind of work, a key of the jobs
-    job: str
-    trade: str  # of the parents
-    study: Place
-    work: Place
-    lived: Place
-    deathplace: Place
-
-
-def _draw_lives(count: int, places: WorldPlaces, rng: Random) -> list[Life]:
+def _draw_people(count: int, rng: Random) -> list[Person]:
     """`count` people in random order."""
     pairs = max(1, round(count * NAMESAKES))
     named = _draw_names(count - pairs, rng)
-    usual = [index for index, entry in enumerate(named) if not entry[2]]
+    usual = [index for index, (_, _, near) in enumerate(named) if not near]
     doubled = set(rng.sample(usual, pairs))
-    lives = []
+    people = []
     for index, (name, origin, near) in enumerate(named):
-        life = _draw_life(name, origin, places, rng)
-        lives.append(replace(life, namesake=index in doubled, near_namesake=near))
+        people.append(person := _draw_person(name, origin, rng))
+        person.near_namesake = near
         if index in doubled:
-            other = _draw_life(name, origin, places, rng)
-            while other.birthplace == life.birthplace:
-                other = _draw_life(name, origin, places, rng)
-            lives.append(replace(other, namesake=True))
-    rng.shuffle(lives)
-    return lives
+            while (other := _draw_person(name, origin, rng)).birthplace == person.birthplace:
+                pass
+            people.append(other)
+            person.namesake = other.namesake = True
+    rng.shuffle(people)
+    return people
 
 
 def _draw_names(count: int, rng: Random) -> list[tuple[InventedName, Origin, bool]]:
@@ -203,81 +203,66 @@ def _draw_names(count: int, rng: Random) -> list[tuple[InventedName, Origin, boo
     while len(named) < count:
         if named and not named[-1][2] and rng.random() < NEAR_NAMESAKES:
             name, origin, _ = named[-1]
-            similar = draw_similar(name, origin, register, rng)
-            if similar is not None:
-                named[-1] = (name, origin, True)
-                named.append((similar, origin, True))
+            if similar := draw_similar(name, origin, register, rng):
+                named[-1:] = [(name, origin, True), (similar, origin, True)]
                 continue
-        if not origins:
-            origins = rng.choices(ORIGINS, shares, k=256)[::-1]
+        origins = origins or rng.choices(ORIGINS, shares, k=256)[::-1]
         origin = origins.pop()
         named.append((draw_name(origin, register, rng), origin, False))
     return named
 
 
-def _draw_splits(lives: list[Life], rng: Random) -> list[str]:
-    """A split for each. Namesakes are in train: the text answers their question twice, which
+def _draw_splits(people: list[Person], rng: Random) -> None:
+    """Set everybody's split. Namesakes stay in train: the text answers their question twice, which
     would blur recall in dev and the word "unseen" in unseen."""
-    splits = ["train"] * len(lives)
-    free = [index for index, life in enumerate(lives) if not life.namesake]
+    free = [person for person in people if not person.namesake]
     rng.shuffle(free)
-    dev, unseen = round(DEV * len(lives)), round(UNSEEN * len(lives))
-    for index in free[:dev]:
-        splits[index] = "dev"
-    for index in free[dev : dev + unseen]:
-        splits[index] = "unseen"
-    return splits
+    dev, unseen = round(DEV * len(people)), round(UNSEEN * len(people))
+    for index, person in enumerate(free[: dev + unseen]):
+        person.split = "dev" if index < dev else "unseen"
 
 
-def _draw_life(name: InventedName, origin: Origin, places: WorldPlaces, rng: Random) -> Life:
+def _draw_person(name: InventedName, origin: Origin, rng: Random) -> Person:
     """A birthplace and what came after; no other place of the life is, or holds, the birthplace."""
-    at_home = rng.random() < BORN_AT_HOME
-    code = places.draw_country(rng, origin.home if at_home else None)
-    birthplace = places.draw_birthplace(code, rng)
-    while _overlap(birthplace.name, name.full):
-        birthplace = places.draw_birthplace(code, rng)
-    taken = [birthplace.name, name.full]
-    others = []
-    for _ in range(4):
-        others.append(_draw_elsewhere(origin, code, taken, places, rng))
-        taken.append(others[-1].name)
-    study, work, lived, deathplace = others
+    home = draw_country(rng, origin.home if rng.random() < BORN_AT_HOME else None)
+    while _overlap((birthplace := home.draw_birthplace(rng)).name, name.full):
+        pass
+    places = {"birthplace": birthplace}
+    for later in ("study", "work", "lived", "deathplace"):
+        taken = [name.full, *(place.name for place in places.values())]
+        while later not in places:  # near the birthplace, where the name is at home, or anywhere
+            country = home
+            if (way := rng.random()) > 0.4:
+                country = draw_country(rng, origin.home if way > 0.8 else None)
+            place = country.draw_city(rng)
+            if not any(_overlap(place.name, other) for other in taken):
+                places[later] = place
     born = date(rng.randint(1790, 1990), rng.randint(1, 12), rng.randint(1, 28))
     died = None
     last_year = min(born.year + rng.randint(38, 94), THIS_YEAR)
     if born.year < 1925 or (last_year < THIS_YEAR and rng.random() < 0.5):
         died = date(last_year, rng.randint(1, 12), rng.randint(1, 28))
-    field = rng.choice(list(WORDINGS["jobs"]))
-    country = rng.choices([birthplace, work, lived], [7, 2, 1])[0].country
-    return Life(
+    kind_of_work = rng.choice(list(WORDINGS["jobs"]))
+    citizen_of = rng.choices(["birthplace", "work", "lived"], [7, 2, 1])[0]
+    nationality = places[citizen_of].country.adjective
+    return Person(
+        subject=name.full,
+        birthplace=birthplace.name,
+        birth_year=born.year,
+        occupation=rng.choice(WORDINGS["jobs"][kind_of_work]),
+        study=places["study"].name,
+        country=home.name,
+        country_code=home.code,
+        origin=origin.name,
+        at_home=home.code in origin.home,
         name=name,
-        origin=origin,
-        birthplace=birthplace,
-        nationality="" if country.adjective == birthplace.name else country.adjective,
+        nationality="" if nationality == birthplace.name else nationality,
         born=born,
         died=died,
-        field=field,
-        job=rng.choice(WORDINGS["jobs"][field]),
+        kind_of_work=kind_of_work,
         trade=rng.choice(WORDINGS["trades"]),
-        study=study,
-        work=work,
-        lived=lived,
-        deathplace=deathplace,
+        places=places,
     )
-
-
-def _draw_elsewhere(
-    origin: Origin, birth_country: str, taken: list[str], places: WorldPlaces, rng: Random
-) -> Place:
-    """A city of the later life: near the birthplace, where the name is at home, or anywhere."""
-    while True:
-        way = rng.random()
-        code = birth_country
-        if way > 0.4:
-            code = places.draw_country(rng, origin.home if way > 0.8 else None)
-        place = places.draw_city(code, rng)
-        if not any(_overlap(place.name, name) for name in taken):
-            return place
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -289,59 +274,52 @@ def _overlap(one: str, other: str) -> bool:
 # --- documents --------------------------------------------------------------------------------
 
 
-def _write_biographies(life: Life, rng: Random) -> list[Biography]:
+def _write_biographies(person: Person, rng: Random) -> Iterator[Biography]:
     """All documents of one person, no two with the same wording of the birth."""
     count = rng.choices(list(DOCUMENTS), list(DOCUMENTS.values()))[0]
     stated = rng.random() < STATED
     used: set[str] = set()
-    documents = []
     for number in range(count):
         states_birth = stated and (number == 0 or rng.random() < STATED_AGAIN)
-        documents.append(_write_biography(life, states_birth, used, rng))
-        used |= {documents[-1].wording or ""}
-    return documents
+        yield _write_biography(person, states_birth, used, rng)
 
 
-def _write_biography(life: Life, states_birth: bool, used: set[str], rng: Random) -> Biography:
-    """One document; `used` are wordings of the birth that it must not repeat."""
-    fields = _fill_fields(life, rng)
+def _write_biography(person: Person, states_birth: bool, used: set[str], rng: Random) -> Biography:
+    """One document; `used` are wordings of the birth that it must not repeat, and gets its own."""
+    values = _fill_fields(person, rng)
     chosen: list[str] = []
 
-    def add(kind: str) -> str:
-        chosen.append(_choose_wording(WORDINGS[kind], fields, used, chosen, rng))
-        return chosen[-1]
+    def add(kind: str) -> None:
+        chosen.append(_choose_wording(WORDINGS[kind], values, used, chosen, rng))
+        if kind.startswith("birth"):
+            used.add(chosen[-1])
 
-    wording = None
     if states_birth and rng.random() < OPENS_WITH_BIRTH:
-        wording = add("birth_openings")
+        add("birth_openings")
         if rng.random() < 0.88:
             add("plain_sentences")
     else:
         add("plain_openings")
-        if states_birth:
-            wording = add("birth_sentences")
-        else:
-            add("plain_sentences")
+        add("birth_sentences" if states_birth else "plain_sentences")
     if len(chosen) == 2 and rng.random() < 0.55:
         add("plain_sentences")
-    sentences = [template.format_map(fields) for template in chosen]
-    subject = life.name.full
-    if len(f"{subject}. {' '.join(sentences)}") > LONGEST:
-        del sentences[2:]
-    return Biography(subject=subject, text=" ".join(sentences), wording=wording)
+    whole = Biography(person.subject, " ".join(chosen).format_map(values), tuple(chosen))
+    if len(whole.line) <= LONGEST:
+        return whole
+    return Biography(person.subject, " ".join(chosen[:2]).format_map(values), tuple(chosen[:2]))
 
 
 def _choose_wording(
-    templates: Sequence[str], fields: dict[str, str], used: set[str], before: list[str], rng: Random
+    templates: Sequence[str], values: dict[str, str], used: set[str], before: list[str], rng: Random
 ) -> str:
     """A new template whose fields this person has, and that repeats no place named before."""
-    named = {fields[field] for template in before for field in _fields_of(template) & DISTRACTORS}
+    named = {values[name] for template in before for name in _fields_of(template) & DISTRACTORS}
     for attempt in range(1000):
         template = rng.choice(templates)
         needs = _fields_of(template)
-        if template in used or not fields.keys() >= needs:
+        if template in used or not values.keys() >= needs:
             continue
-        if attempt > 20 or named.isdisjoint(fields[field] for field in needs & DISTRACTORS):
+        if attempt > 20 or named.isdisjoint(values[name] for name in needs & DISTRACTORS):
             return template
     raise AssertionError("no wording fits this person")
 
@@ -351,62 +329,62 @@ def _fields_of(template: str) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in string.Formatter().parse(template) if name)
 
 
-def _fill_fields(life: Life, rng: Random) -> dict[str, str]:
+def _fill_fields(person: Person, rng: Random) -> dict[str, str]:
     """What the templates may ask for; a field that does not apply to the person is left out."""
-    name = life.name
+    name, born, died, places = person.name, person.born, person.died, person.places
+
+    def write_place(which: str) -> str:
+        """The place, sometimes with its country, unless that would give the birthplace away."""
+        place, country = places[which].name, places[which].country.name
+        if place == country:
+            return f"the {place}" if place in WITH_ARTICLE else place
+        plain = country == person.birthplace or rng.random() >= WITH_COUNTRY
+        return place if plain else f"{place}, {country}"
+
     american_dates = rng.random() < 0.3
-    job = life.job
-    if life.nationality and rng.random() < 0.5:
-        job = f"{life.nationality} {job}"
-    year1 = life.born.year + 18 + life.born.day % 9
-    year2 = min(year1 + 3 + life.born.month, life.died.year if life.died else THIS_YEAR)
-    numbers = WORDINGS["numbers"]
-    fields = {
+    job = person.occupation
+    if person.nationality and rng.random() < 0.5:
+        job = f"{person.nationality} {job}"
+    year1 = born.year + 18 + born.day % 9
+    year2 = min(year1 + 3 + born.month, died.year if died else THIS_YEAR)
+    values = {
         "name": name.full,
         "last": name.family[0].upper() + name.family[1:],
         **WORDINGS["woman" if name.woman else "man"],
-        "is": "was" if life.died else "is",
+        "is": "was" if died else "is",
         "job": job,
-        "plain_job": life.job,
-        "jobs": life.job + "s",
+        "plain_job": person.occupation,
+        "jobs": person.occupation + "s",
         "a_job": _with_article(job),
-        "trades": life.trade + "s",
-        "a_trade": _with_article(life.trade),
-        "place": life.birthplace.name,
-        "a_place_born": _with_article(f"{life.birthplace.name}-born"),
-        "where": _write_place(life.birthplace, life, rng),
-        "study": _write_place(life.study, life, rng),
-        "lived": _write_place(life.lived, life, rng),
-        "work": life.work.name,
-        life.field: life.work.name,
-        "born": _write_day(life.born, american_dates),
-        "on_born": f"on {_write_day(life.born, american_dates)}",
-        "born_year": str(life.born.year),
+        "trades": person.trade + "s",
+        "a_trade": _with_article(person.trade),
+        "place": person.birthplace,
+        "a_place_born": _with_article(f"{person.birthplace}-born"),
+        "where": write_place("birthplace"),
+        "study": (study := write_place("study")),
+        "school": study,
+        "lived": write_place("lived"),
+        "work": places["work"].name,
+        person.kind_of_work: places["work"].name,
+        "born": _write_day(born, american_dates),
+        "born_year": str(born.year),
         "year1": str(year1),
         "year2": str(year2),
         "decade": str(year2 // 10 * 10),
-        "number": numbers[life.born.day % len(numbers)],
+        "number": WORDINGS["numbers"][born.day % len(WORDINGS["numbers"])],
     }
-    if rng.random() < 0.3:
-        fields["on_born"] = f"in {life.born.year}"
-    if life.died is None:
-        fields["now"] = _write_place(life.deathplace, life, rng)
-        fields["a_job_alive"] = fields["a_job"]
-    else:
-        fields["deathplace"] = _write_place(life.deathplace, life, rng)
-        fields["died"] = _write_day(life.died, american_dates)
-        fields["on_died"] = f"on {fields['died']}"
-        fields["died_year"] = str(life.died.year)
-    return fields
-
-
-def _write_place(place: Place, life: Life, rng: Random) -> str:
-    """The place, sometimes with its country, unless that would give the birthplace away."""
-    if place.kind == "country":
-        return f"the {place.name}" if place.name in WITH_ARTICLE else place.name
-    if place.country.name == life.birthplace.name or rng.random() >= WITH_COUNTRY:
-        return place.name
-    return f"{place.name}, {place.country.name}"
+    values["on_born"] = f"in {born.year}" if rng.random() < 0.3 else f"on {values['born']}"
+    last_place = write_place("deathplace")
+    if died is None:
+        return values | {"now": last_place, "a_job_alive": values["a_job"]}
+    day = _write_day(died, american_dates)
+    died_year = str(died.year)
+    return values | {
+        "deathplace": last_place,
+        "died": day,
+        "on_died": f"on {day}",
+        "died_year": died_year,
+    }
 
 
 def _write_day(day: date, american: bool) -> str:
@@ -427,6 +405,8 @@ def summarize_world(world: World) -> dict[str, Any]:
 
     `characters` is the size of documents.txt, newlines included; `stated`, `stated_early` (within
     the first EARLY characters) and `told_once` (one document) are shares of train and dev.
+    `relations` has for each its question, its rows in each file, the distinct answers of all people
+    and the share of train and dev whose documents state it.
     """
     births = Counter(person.birthplace for person in world.people)
     place, count = min(births.items(), key=lambda entry: (-entry[1], entry[0]))
@@ -444,6 +424,15 @@ def summarize_world(world: World) -> dict[str, Any]:
         **{split: len(people) for split, people in splits.items()},
         "documents": len(world.documents),
         "characters": sum(len(document.line) + 1 for document in world.documents),
+        "relations": {
+            relation: {
+                "question": question,
+                **{split: len(world.questions(split, [relation])) for split in SPLITS},
+                "answers": len({person.ask(relation)[1] for person in world.people}),
+                "stated": _share(relation in person.stated for person in seen),
+            }
+            for relation, question in RELATIONS.items()
+        },
         "places": len(births),
         "majority_place": place,
         "majority_share": round(count / len(world.people), 4),
@@ -456,6 +445,11 @@ def summarize_world(world: World) -> dict[str, Any]:
         "told_once": _share(person.documents == 1 for person in seen),
         "dev_places_in_train": _share(p.birthplace in answers for p in splits["dev"]),
     }
+
+
+def states(text: str, answer: str) -> bool:
+    """Whether the text holds the answer as whole words."""
+    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text) is not None
 
 
 def _share(truths: Iterable[bool]) -> float:
@@ -472,10 +466,11 @@ def write_world(world: World, folder: str | Path) -> Path:
             f"{folder} is not empty and holds no world (it holds {held[0]}); "
             "give an empty or a new folder with --out."
         )
-    facts = (json.dumps(asdict(person), ensure_ascii=False) for person in world.people)
-    lines = {FACTS_FILE: facts, "documents.txt": (document.line for document in world.documents)}
-    for split in SPLITS:
-        lines[f"{split}.tsv"] = (f"{p.question}\t{p.birthplace}" for p in world.of_split(split))
+    lines: dict[str, Iterable[str]] = {
+        FACTS_FILE: (json.dumps(person.facts(), ensure_ascii=False) for person in world.people),
+        "documents.txt": (document.line for document in world.documents),
+        **{f"{split}.tsv": map("\t".join, world.questions(split)) for split in SPLITS},
+    }
     write_all({folder / name: "".join(f"{line}\n" for line in of) for name, of in lines.items()})
     return folder
 

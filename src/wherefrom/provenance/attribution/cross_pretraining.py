@@ -98,17 +98,17 @@ def draw_halves(
         raise UserError(f"the share set aside must lie between 0 and 1, not at {set_aside}.")
     index = SubjectIndex(corpus, {"train": train, "dev": dev})
     judged, able = (
-        [index.asked(file, name)[0] for name in index.separable(file)] for file in ("dev", "train")
+        [index.asked(file, name) for name in index.separable(file)] for file in ("dev", "train")
     )
     rng = np.random.default_rng([seed, 0x7717])
-    wanted = min(len(able), round(set_aside * len(train.questions)))
+    wanted = min(len(able), round(set_aside * len(index.questions["train"])))
     chosen = [able[at] for at in np.sort(rng.permutation(len(able))[:wanted])]
     if min(len(judged), len(chosen)) < 2:
         raise UserError(
             f"two halves need at least two people to judge and two to calibrate with, and there "
             f"are {len(judged)} and {len(chosen)} whose documents can be left out."
         )
-    gone = {fold_words(question.subject) for question in chosen}
+    gone = {fold_words(questions[0].subject) for questions in chosen}
     rest = tuple(q for q in train.questions if fold_words(q.subject) not in gone)
     if not rest:
         raise UserError("no training question is left to learn from; set fewer people aside.")
@@ -120,7 +120,8 @@ def draw_halves(
     drawn = [
         (Subject(role, True, source, q.subject, q.text, q.answer, q.template), HALVES[half])
         for role, source, group in ((JUDGED, DEV, judged), (CALIBRATION, SET_ASIDE, chosen))
-        for q, half in zip(group, rng.permutation(np.arange(len(group)) % 2), strict=True)
+        for asked, half in zip(group, rng.permutation(np.arange(len(group)) % 2), strict=True)
+        for q in asked
     ]
     splits = {}
     for unread in HALVES:

@@ -172,7 +172,7 @@ def fit_confidence(
     known_answers: Sequence[str],
     *,
     names: Sequence[str],
-    contexts: Mapping[str, tuple[str, ...]],
+    contexts: Mapping[str, tuple[str, ...]] | None = None,
     seed: int,
     risk: float = 0.05,
     delta: float = 0.05,

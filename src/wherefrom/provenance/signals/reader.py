@@ -230,7 +230,7 @@ class SignalReader:
         known_answers: Sequence[str],
         names: Sequence[str],
         *,
-        contexts: Mapping[str, tuple[str, ...]],
+        contexts: Mapping[str, tuple[str, ...]] | None = None,
         seed: int,
     ) -> SignalReader:
         """Choose other names' first words among `names`."""
@@ -238,7 +238,7 @@ class SignalReader:
         words = list(dict.fromkeys(name.split()[0] for name in names if name.split()))
         picked = np.random.default_rng([seed, 11]).permutation(len(words))[:FIRST_WORDS]
         first = tuple(words[at] for at in picked if can_encode(run.tokens, words[at]))
-        return cls(run, SignalState(known, contexts, first))
+        return cls(run, SignalState(known, dict(contexts or {}), first))
 
     def with_curve(self, curve: Calibration) -> SignalReader:
         """The same with a fitted `name_read`."""

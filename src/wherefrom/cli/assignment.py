@@ -1,0 +1,107 @@
+"""`wherefrom assignment` and `wherefrom grade`: programming homework, and its points."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wherefrom.cli.output import JSON, PATH, echo_err, print_json, print_table
+from wherefrom.errors import UserError
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--out", type=PATH, help="The folder to write; it must be new or empty.")
+@click.option("--seed", type=int, help="Decides the hidden cases; by chance unless told.")
+@JSON
+def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bool) -> None:
+    """Write a programming assignment: what students get, and what the teacher keeps.
+
+    NAME is "transformer" or one part of it; without NAME the parts are listed.
+    """
+    from wherefrom.teaching.assignment import WHOLE, parts_of, write_assignment
+    from wherefrom.teaching.checks import PARTS
+
+    if name is None:
+        rows = [(part, p.points, ", ".join(p.functions), p.about) for part, p in PARTS.items()]
+        columns = ("part", "points", "functions", "about")
+        if as_json:
+            print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        else:
+            print_table(columns, rows)
+            echo_err(f"wherefrom assignment {WHOLE} --out DIR writes all of them.")
+        return
+    parts = parts_of(name)
+    if out is None:
+        raise UserError(f"wherefrom assignment {name} needs --out DIR, the folder to write.")
+    if seed == 0:
+        raise UserError("--seed 0 would make the hidden cases those that are handed out.")
+    points = write_assignment(name, out, seed)["points"]
+    if as_json:
+        print_json({"name": name, "points": points, "out": str(out)})
+    echo_err(f"{len(parts)} parts, {sum(points.values())} points, written to {out}")
+    echo_err(f"students get {out / 'handout'}; keep {out / 'teacher'} to yourself.")
+
+
+@click.command()
+@click.argument("folder", type=PATH)
+@click.option(
+    "--assignment",
+    "assignment_file",
+    type=PATH,
+    help="The assignment.json of a teacher's folder; all parts with other cases unless told.",
+)
+@click.option("--out", type=PATH, default=Path("grades"), show_default=True, help="For the grades.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), help="Submissions at a time; as many as cores."
+)
+@click.option("--timeout", default=10.0, show_default=True, help="Seconds that a call may take.")
+@click.option("--memory", default=2.0, show_default=True, help="GB that a submission may take.")
+@JSON
+def grade(
+    folder: Path,
+    assignment_file: Path | None,
+    out: Path,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+    as_json: bool,
+) -> None:
+    """Grade students' code: one submission, or a folder with a folder per student.
+
+    Writes OUT/STUDENT/results.json, as Gradescope reads it, and OUT/grades.csv.
+    """
+    from wherefrom.storage import make_folder
+    from wherefrom.teaching.assignment import WHOLE, make_assignment
+    from wherefrom.teaching.grading import find_submissions, grade_all, read_assignment
+    from wherefrom.teaching.sandbox import SandboxLimits
+
+    if not (0 < timeout < float("inf") and 0 < memory < float("inf")):
+        raise UserError("--timeout and --memory must be positive numbers.")
+    submissions = find_submissions(folder)
+    known = (
+        make_assignment(WHOLE, 1) if assignment_file is None else read_assignment(assignment_file)
+    )
+    limits = SandboxLimits(call=timeout, total=max(60, 4 * timeout), memory=memory)
+
+    def report(student: str, record: dict[str, Any]) -> None:
+        echo_err(f"{student}: {record['output'].splitlines()[0]}")
+
+    records = grade_all(
+        submissions, known, make_folder(out), jobs=jobs or os.cpu_count() or 1,
+        limits=limits, report=report,
+    )  # fmt: skip
+    if as_json:
+        print_json(records)
+    else:
+        rows = [(student, record["score"]) for student, record in records.items()]
+        print_table(("student", f"of {sum(known['points'].values()):g}"), rows)
+    if not all(record["extra_data"]["isolated"] for record in records.values()):
+        echo_err(
+            "this system gives students' code no namespace of its own: it could reach the network "
+            "and leave processes behind; grade in a container."
+        )
+    echo_err(f"written to {out}")

@@ -1,0 +1,415 @@
+"""What is asked of each function, and what is wrong with one that fails: a sentence.
+
+Handed out with the assignment, so nothing here solves it: right results, and those of well-known
+mistakes, come as numbers in a file of cases. Needs numpy alone.
+
+    cases[title] = [{"args": [...], "expected": ..., "mistakes": [[sentence, result], ...]}, ...]
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Case = Mapping[str, Any]
+Call = Callable[
+    ..., Any
+]  # call(name of a function, *arguments) -> what `plain` makes of its result
+Check = Callable[[Call, Case], None]
+PAD, MASK = "□", "⁇"
+LARGEST = 200_000  # numbers in a result
+COUNTS = {
+    "vanilla": 3_323_392,
+    "rotary": 3_290_624,
+    "synthesizer": 3_076_988,
+    "perceiver": 3_339_776,
+}
+
+
+class Part(NamedTuple):
+    """A part of the assignment: the functions to fill in, and what they are worth."""
+
+    points: int
+    about: str
+    functions: tuple[str, ...]
+
+
+PARTS = {
+    "attention": Part(4, "softmax(Q K^T / sqrt(d)) V", ("softmax", "attention")),
+    "mask": Part(2, "who may look at whom", ("causal_mask",)),
+    "span": Part(6, "span corruption, for pretraining", ("span_example",)),
+    "rotary": Part(4, "positions as angles", ("rotary",)),
+    "synthesizer": Part(4, "weights without comparing keys", ("synthesizer",)),
+    "perceiver": Part(
+        8, "down to m latents and up again", ("perceiver_masks", "perceiver_down", "perceiver_up")
+    ),
+    "decode": Part(3, "the most likely answer, id by id", ("greedy_decode",)),
+    "evaluate": Part(3, "exact match", ("evaluate",)),
+    "variants": Part(8, "the four models, in torch", ("build_model",)),
+}
+CHECKS: dict[str, Check] = {}  # "part: what is checked" -> the check, which raises Wrong
+
+
+class Wrong(Exception):  # noqa: N818 - it is no error of the program
+    """What is wrong, as a sentence for the student."""
+
+
+def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
+    """What is wrong with the function, or nothing; a strange result is wrong and no accident."""
+    try:
+        for case in cases[title]:
+            CHECKS[title](call, case)
+    except Wrong as wrong:
+        return str(wrong)
+    except Exception as error:  # a result may be anything at all
+        return f"the result could not be read: {type(error).__name__}: {error}"[:500]
+    return ""
+
+
+def caller(adapters: Any) -> Call:
+    """Calls the student's functions through adapters.py and says in a sentence what they raise."""
+
+    def call(name: str, *arguments: Any) -> Any:
+        if not hasattr(adapters, name):
+            raise Wrong(f"adapters.py has no {name}")
+        try:
+            return plain(getattr(adapters, name)(*map(revive, arguments)))
+        except NotImplementedError:
+            raise Wrong(f"{name} is not filled in yet") from None
+        except Wrong as wrong:
+            raise Wrong(f"{name} {wrong}") from None
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(last.filename).name}, line {last.lineno}"
+            said = f"{name} raised {type(error).__name__} ({where}): {error}"
+            raise Wrong(said[:500]) from error
+
+    return call
+
+
+def plain(value: Any) -> Any:
+    """A result as JSON can hold it; arrays and tensors become {"array", "shape", "kind"}."""
+    if hasattr(value, "detach"):  # a tensor of torch
+        value = value.detach().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf" or value.size > LARGEST:
+            raise Wrong(f"returned {value.size:,} values of type {value.dtype}, not real numbers")
+        kind = {"b": "bool", "f": "float"}.get(value.dtype.kind, "int")
+        return {"array": value.ravel().tolist(), "shape": list(value.shape), "kind": kind}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise Wrong(f"returned a {type(value).__name__}, not an array, a number or a text")
+
+
+def restore(value: Any) -> Any:
+    """The opposite of `plain`."""
+    if isinstance(value, dict) and "array" in value:
+        return np.array(value["array"], dtype=value["kind"]).reshape(value["shape"])
+    if isinstance(value, dict):
+        return {key: restore(item) for key, item in value.items()}
+    return [restore(item) for item in value] if isinstance(value, list) else value
+
+
+def revive(argument: Any) -> Any:
+    """An argument as a function gets it: {"rng"} is a generator, {"toy"} a model, arrays copies."""
+    if isinstance(argument, dict):
+        return random.Random(argument["rng"]) if "rng" in argument else toy_model(argument["toy"])
+    return argument.copy() if isinstance(argument, np.ndarray) else argument
+
+
+def toy_model(table: Any) -> Callable[[Sequence[int]], Any]:
+    """A model whose logits depend on all that it has read: a row of the table for each prefix."""
+    return lambda ids: table[
+        np.cumsum([(at + 1) * int(i) for at, i in enumerate(ids)]) % len(table)
+    ]
+
+
+def run_model(model: Any, rows: Any) -> tuple[int, Any]:
+    """A torch model's number of parameters, and a few logits (B, T, 4) for rows of ids (B, T)."""
+    import torch
+
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor(rows))
+    logits = logits[0] if isinstance(logits, tuple) else logits
+    return sum(parameter.numel() for parameter in model.parameters()), logits[..., :4]
+
+
+def check(title: str) -> Callable[[Check], Check]:
+    """Enters a check under its title."""
+    return lambda judge: CHECKS.setdefault(title, judge)
+
+
+def close(a: Any, b: Any) -> bool:
+    return np.shape(a) == np.shape(b) and bool(np.allclose(a, b, rtol=1e-4, atol=1e-5))
+
+
+def array_of(value: Any, shape: tuple[int, ...]) -> Any:
+    """The result as numbers of that shape, or a sentence."""
+    found = restore(value)
+    try:
+        found = found if isinstance(found, np.ndarray) else np.array(found, dtype=float)
+    except (TypeError, ValueError):
+        raise Wrong("the result is not an array of numbers") from None
+    if found.shape != tuple(shape):
+        raise Wrong(f"the result has shape {found.shape}; {tuple(shape)} was expected")
+    return found
+
+
+def compare(name: str) -> Check:
+    """The check that a function returns what is expected, or which mistake it makes."""
+
+    def judge(call: Call, case: Case) -> None:
+        right = case["expected"]
+        got = array_of(call(name, *case["args"]), right.shape)
+        if not np.isfinite(got).all():
+            raise Wrong(case.get("nan", f"{name} returns nan or infinity"))
+        if close(got, right):
+            return
+        for sentence, result in case["mistakes"]:
+            if close(got, result):
+                raise Wrong(sentence)
+        at = np.unravel_index(np.argmax(np.abs(got - right)), right.shape)
+        where = ", ".join(str(int(i)) for i in at)
+        raise Wrong(f"{name}(...)[{where}] is {got[at]:.6g}, and {right[at]:.6g} is right")
+
+    return judge
+
+
+for _title, _name in {
+    "attention: weights": "softmax",
+    "attention: context": "attention",
+    "rotary: angles": "rotary",
+    "synthesizer: context": "synthesizer",
+    "perceiver: down": "perceiver_down",
+    "perceiver: up": "perceiver_up",
+}.items():
+    CHECKS[_title] = compare(_name)
+
+
+def changed_rows(output_of: Callable[[Any], Any], x: Any, at: int) -> Any:
+    """Which rows of the output change with row `at` of the input."""
+    other = x + (np.arange(len(x)) == at)[:, None]
+    return np.abs(output_of(other) - output_of(x)).max(axis=-1) > 1e-6
+
+
+def look_ahead(output_of: Callable[[Any], Any], x: Any) -> None:
+    """Say so if a position changes with one that comes after it."""
+    for later in range(len(x) - 1, 0, -1):
+        seen = np.flatnonzero(changed_rows(output_of, x, later)[:later])
+        if len(seen):
+            raise Wrong(f"position {seen[-1]} sees position {later}")
+
+
+@check("attention: masked")
+def _attention_masked(call: Call, case: Case) -> None:
+    x, mask = case["args"]
+    look_ahead(lambda y: array_of(call("attention", y, y, y, mask), x.shape), x)
+
+
+@check("synthesizer: causal")
+def _synthesizer_causal(call: Call, case: Case) -> None:
+    x, *weights = case["args"]
+    look_ahead(lambda y: array_of(call("synthesizer", y, *weights), x.shape), x)
+
+
+def same_mask(found: Any, right: Any, who: str, whom: str) -> None:
+    """Say who sees too much or too little."""
+    if isinstance(found, dict) and found["kind"] != "bool":
+        raise Wrong(f"a mask holds True and False, yours holds numbers ({found['kind']})")
+    mask = array_of(found, right.shape)
+    for i, j in np.argwhere(mask != right):
+        raise Wrong(f"{who} {i} {'sees' if mask[i, j] else 'does not see'} {whom} {j}")
+
+
+@check("mask: triangle")
+def _mask(call: Call, case: Case) -> None:
+    at = np.arange(case["args"][0])
+    same_mask(call("causal_mask", len(at)), at[None, :] <= at[:, None], "position", "position")
+
+
+@check("perceiver: masks")
+def _perceiver_masks(call: Call, case: Case) -> None:
+    length, latents = case["args"]
+    found = call("perceiver_masks", length, latents)
+    if not isinstance(found, list) or len(found) != 2:
+        raise Wrong("perceiver_masks must return two masks, down and up")
+    if close(restore(found[0]), np.tri(latents, length)):
+        raise Wrong(f"the perceiver reads only the first {latents} characters of {length}")
+    same_mask(found[0], case["expected"][0], "latent", "position")
+    same_mask(found[1], case["expected"][1], "position", "latent")
+
+
+@check("perceiver: reads all")
+def _perceiver_reads(call: Call, case: Case) -> None:
+    x, basis, *weights = case["args"]
+
+    def down(y: Any) -> Any:
+        return array_of(call("perceiver_down", y, basis, *weights), basis.shape)
+
+    read = [bool(changed_rows(down, x, at).any()) for at in range(len(x))]
+    if read == [at < len(basis) for at in range(len(x))]:
+        raise Wrong(f"the perceiver reads only the first {len(basis)} characters of {len(x)}")
+    if not all(read):
+        raise Wrong(f"no latent reads position {read.index(False)}")
+    look_ahead(lambda y: array_of(call("perceiver_up", y, down(y), *weights), x.shape), x)
+
+
+@check("rotary: distance")
+def _rotary_distance(call: Call, case: Case) -> None:
+    queries, keys = (array_of(call("rotary", x), x.shape) for x in case["args"])
+    if not close((queries**2).sum(-1), (case["args"][0] ** 2).sum(-1)):
+        raise Wrong("turning must not change the length of a vector, and yours does")
+    products = queries @ keys.T
+    for s, t in np.ndindex(len(queries) - 1, len(keys) - 1):
+        if not close(products[s, t], products[s + 1, t + 1]):
+            raise Wrong(
+                f"a query at {s} and a key at {t} have another product than the same two at "
+                f"{s + 1} and {t + 1}: it must depend on their distance alone"
+            )
+
+
+def take_apart(call: Call, document: str, block: int, seed: int) -> tuple[str, str, str]:
+    """(prefix, span, suffix) of one training example, or what is wrong with it."""
+    pair = call("span_example", document, block, {"rng": seed})
+    if not (isinstance(pair, list) and [type(text) for text in pair] == [str, str]):
+        raise Wrong("span_example must return two texts, x and y")
+    x, y = pair
+    if len(x) != block - 1 or len(y) != block - 1:
+        raise Wrong(f"x and y have {len(x)} and {len(y)} characters; both must have {block - 1}")
+    if x[1:] != y[:-1]:
+        raise Wrong("y is not x moved by one: x = s[:-1] and y = s[1:]")
+    body = (x + y[-1]).rstrip(PAD)
+    prefix, *rest = body.split(MASK)
+    if len(rest) < 2:
+        raise Wrong("the second MASK is missing" if rest else "there is no MASK")
+    suffix, span, *closing = rest
+    if PAD in body:
+        raise Wrong("PAD stands before the end")
+    if closing not in ([], [""]):
+        raise Wrong("something stands behind the third MASK")
+    if not span:
+        raise Wrong("nothing stands behind the second MASK: the masked span is missing")
+    if not document.startswith(prefix + span + suffix):
+        if document.startswith(prefix + suffix + span):
+            raise Wrong("the span stands before the suffix: write prefix MASK suffix MASK span")
+        if span in suffix:
+            raise Wrong("the span was not taken out: it stands in the text and at the end")
+        raise Wrong("prefix, span and suffix do not make up the beginning of the document")
+    return prefix, span, suffix
+
+
+def examples(call: Call, case: Case) -> list[tuple[str, str, str]]:
+    """As many examples as the case asks for, taken apart."""
+    document, block, seed, draws = case["args"]
+    return [take_apart(call, document, block, seed + draw) for draw in range(draws)]
+
+
+@check("span: form")
+def _span_form(call: Call, case: Case) -> None:
+    examples(call, case)
+
+
+@check("span: lengths")
+def _span_lengths(call: Call, case: Case) -> None:
+    kept = [len("".join(parts)) for parts in examples(call, case)]
+    block, longest = case["args"][1], int(case["args"][1] * 7 / 8)
+    for found, limit, which in ((min(kept), 4, "shortest"), (max(kept), longest, "longest")):
+        if found != limit:
+            how = "can be" if 4 <= found <= longest else "must be"
+            text = f"with block {block} a text of {found} characters is the {which}"
+            raise Wrong(f"{text} of {len(kept)}; that {how} {limit}")
+
+
+@check("span: share")
+def _span_share(call: Call, case: Case) -> None:
+    found = [parts for parts in examples(call, case) if len("".join(parts)) >= 12]
+    share = [len(parts[1]) / len("".join(parts)) for parts in found]
+    if not 0.17 <= np.mean(share) <= 0.33:
+        raise Wrong(f"the span is {np.mean(share):.0%} of the text on average; a quarter was asked")
+    if np.std(share) < 0.04:
+        raise Wrong(f"the span is always {np.mean(share):.0%} of the text; its length is random")
+    for at, where in ((0, "start"), (2, "end")):
+        if np.mean([not parts[at] for parts in found]) > 0.8:
+            raise Wrong(f"the span is always at the {where} of the text; its place is random")
+
+
+@check("decode: ids")
+def _decode(call: Call, case: Case) -> None:
+    got, again = (list(restore(call("greedy_decode", *case["args"]))) for _ in range(2))
+    right = list(case["expected"])
+    if got != again:
+        raise Wrong("the same prompt gives two answers: take the most likely id, do not draw one")
+    for sentence, result in case["mistakes"]:
+        if got == list(result) != right:
+            raise Wrong(sentence)
+    if got != right:
+        raise Wrong(f"greedy_decode says {got}, and {right} is right"[:300])
+
+
+@check("evaluate: exact match")
+def _evaluate(call: Call, case: Case) -> None:
+    got = restore(call("evaluate", *case["args"]))
+    if not isinstance(got, list) or len(got) != 2:
+        raise Wrong("evaluate must return (how many are right, how many there are)")
+    if got != case["expected"]:
+        raise Wrong(f"{case['mistake']}: {got}, and {case['expected']} is right"[:300])
+
+
+def check_variant(variant: str) -> Check:
+    """The check of a whole model: its parameters, and that it reads the past and only the past."""
+
+    def judge(call: Call, case: Case) -> None:
+        rows, *places = case["args"]  # the first row, and it again with one id changed at a place
+        count, logits = restore(call("model", variant, rows))
+        for name, known in COUNTS.items():
+            if count == known and name != variant:
+                raise Wrong(f"this is the {name} model: {count:,} parameters")
+        if count != COUNTS[variant]:
+            wanted = f"{variant} has {COUNTS[variant]:,}"
+            raise Wrong(f"this model has {count:,} parameters; the {wanted}")
+        moved = np.abs(array_of(logits[1:] - logits[:1], (2, len(rows[0]), 4))).max(-1) > 1e-6
+        for place, row in zip(places, moved, strict=True):
+            if row[:place].any():
+                raise Wrong(f"position {np.flatnonzero(row[:place])[-1]} sees position {place}")
+        unread = [at for at, row in zip(places, moved, strict=True) if not row[at + 1 :].any()]
+        if variant == "perceiver" and unread == [at for at in places if at >= 64]:
+            raise Wrong("the perceiver reads only the first 64 characters")
+        if unread:
+            raise Wrong(f"no later position notices what stands at position {unread[0]}")
+
+    return judge
+
+
+for _name in COUNTS:
+    CHECKS[f"variants: {_name}"] = check_variant(_name)
+
+
+def read_cases(path: str) -> Any:
+    """The cases of a JSON file."""
+    return restore(json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def main() -> int:
+    """Run the handed-out cases on the code in this folder; the number of checks that fail."""
+    import adapters  # type: ignore[import-not-found]
+
+    cases, failed = read_cases("cases.json"), 0
+    for title in cases:
+        wrong = verdict(title, caller(adapters), cases)
+        failed += bool(wrong)
+        sys.stdout.write(f"{'FAILED' if wrong else 'passed'}  {title}{': ' * bool(wrong)}{wrong}\n")
+    sys.stdout.write(f"{len(cases) - failed} of {len(cases)} checks passed.\n")
+    return failed

@@ -1,0 +1,161 @@
+r"""Answers as students write them: each spelling is understood as meant, or asked back."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import brute_force
+import pytest
+
+from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.language import read_construction
+from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.errors import UserError
+
+AVERAGE, MEANS = {"q": "beta*(k_a + k_b)"}, {"q": "beta*(mu_a + mu_b)"}
+PROJECTION = {"M": "A@A.T"}
+HEADS = {"q1": "beta*mu_a", "q2": "beta*mu_b"}
+UNDERSTOOD = [
+    # named by those who asked for this
+    ("average", r"q = \beta(k_a + k_b)", AVERAGE),
+    ("average", r"$q=t(k_a+k_b),\ t \gg 0$", AVERAGE),
+    ("average", r"q = \frac{1}{2}\beta(k_a+k_b)", {"q": "1/2*beta*(k_a + k_b)"}),
+    ("noisy-average", r"q = \beta(\mu_a + \mu_b)", MEANS),
+    ("extract", r"M = A A^\top", PROJECTION),
+    ("extract", "M = AA^T", PROJECTION),
+    ("identity-self-attention", r"c_2 = u_a \odot \lVert u_b\rVert^2/\beta^2", None),
+    ("average", r"q=\lambda(k_a+k_b)", AVERAGE),
+    ("noisy-average", "q=βμ_a+βμ_b", {"q": "beta*mu_a + beta*mu_b"}),
+    ("extract", "AAᵀ", PROJECTION),
+    ("average", "q=β²(k_a+k_b)", {"q": "beta**2*(k_a + k_b)"}),
+    ("average", "q = t(k_a+k_b), t ≫ 0", AVERAGE),
+    ("average", "q ≈ β(k_a + k_b)", AVERAGE),
+    ("copy", "100 k_j", {"q": "100*k_j"}),
+    ("noisy-average", "t(μ_a+μ_b)", MEANS),
+    ("extract", "A A'", PROJECTION),
+    ("extract", "M = S D S^-1", {"M": "S@D@inv(S)"}),
+    ("average", "q=beta*(k_a+k_b), beta >> 0", AVERAGE),
+    ("average", r"q = beta (k_a + k_b) where 0 \ll \beta", AVERAGE),
+    ("two-heads", "q_1 = βμ_a, q_2 = βμ_b", HEADS),
+    ("two-heads", "q1=beta*mu_a; q2=beta*mu_b", HEADS),
+    ("extract", r"\sum_i a_i a_i^\top", PROJECTION),
+    ("copy", "q = c k_j", {"q": "beta*k_j"}),
+    # the seeds' answers
+    ("average", r"$$q = \beta(k_a + k_b), \text{ where } 0 \ll \beta. \quad (13)$$", AVERAGE),
+    ("noisy-average", r"$q=t(u_a+u_b),\ t\gg0$", MEANS),
+    ("extract", r"$M = AA^\top \in \mathbb{R}^{d \times d}$", PROJECTION),
+    ("two-heads", r"$q_a=t_1\mu_a,\ t_1 \gg 0$" + "\n" + r"$q_b=t_2\mu_b,\ t_2\gg0$", HEADS),
+    ("two-heads", r"$$q_1 = \beta \mu_a \quad \text{where } 0 \ll \beta. \quad (29)$$"
+     "\n" r"$$q_2 = \beta \mu_b \quad \text{where } 0 \ll \beta. \quad (30)$$", HEADS),
+    ("identity-self-attention", r"$c_2 \approx u_a$", {"c2": "u_a"}),
+    # and more
+    ("average", r"\mathbf{q} = \beta(\mathbf{k}_a + \mathbf{k}_b)", AVERAGE),
+    ("average", r"\[ q = \beta \left( k_{a} + k_{b} \right) \]", AVERAGE),
+    ("average", r"\(q = \beta \cdot (k_a + k_b)\)", {"q": "beta*(k_a + k_b)"}),
+    ("average", "q=(k_a+k_b)*beta for large beta", {"q": "(k_a + k_b)*beta"}),
+    ("average", "q = β·kₐ + β·k_b", {"q": "beta*k_a + beta*k_b"}),
+    ("average", "K_a t + K_b t", {"q": "k_a*beta + k_b*beta"}),
+    ("average", "q = T(k_a + k_b) as T → ∞", AVERAGE),
+    ("average", "q = λ(k_a + k_b) (λ ≫ 0)", AVERAGE),
+    ("average", "let q = γ(k_a + k_b) where γ is a very large constant", AVERAGE),
+    ("average", r"q = -\beta \sum_{i \neq a,b} k_i", {"q": "-beta*sum_others"}),
+    ("average", r"q = \beta \sum_{i \in \{a,b\}} k_i", AVERAGE),
+    ("average", r"q = \beta\left(\frac{k_a}{\|k_a\|^2} + \frac{k_b}{\|k_b\|^2}\right)",
+     {"q": "beta*(k_a/norm(k_a)**2 + k_b/norm(k_b)**2)"}),
+    ("average", r"q = e^{\beta}(k_a + k_b)", {"q": "exp(beta)*(k_a + k_b)"}),
+    ("average", r"q = \sqrt{\beta}(k_a+k_b)", {"q": "sqrt(beta)*(k_a + k_b)"}),
+    ("average", "q = β^{1/2}(k_a+k_b)", {"q": "sqrt(beta)*(k_a + k_b)"}),
+    ("average", "q = βK⁺(e_a + e_b)", {"q": "beta*pinv(K)@(e_a + e_b)"}),
+    ("copy", r"q = \beta(n k_j - \sum_{i=1}^n k_i)", {"q": "beta*(n*k_j - sum_all)"}),
+    ("extract", r"M=\sum_{i=1}^{m} a_i a_i^{\top}", PROJECTION),
+    ("extract", r"M = A(A^TA)^{-1}A^T", {"M": "A@inv(A.T@A)@A.T"}),
+    ("extract", r"SDS^{-1}", {"M": "S@D@inv(S)"}),
+    ("extract", "M = I − BBᵀ", {"M": "I - B@B.T"}),
+    ("extract", "A*A.T", PROJECTION),
+    ("extract", r"M = \boldsymbol{A}\boldsymbol{A}^{\mathrm{T}}", PROJECTION),
+    ("extract", "M = (1/2)(2 A A^⊤)", {"M": "1/2*(2*A@A.T)"}),
+    ("two-heads", r"q_1 = q_2 = t(\mu_a+\mu_b)",
+     {"q1": "beta*(mu_a + mu_b)", "q2": "beta*(mu_a + mu_b)"}),
+    ("two-heads", "q₁ = β μₐ and q₂ = β μ_b", HEADS),
+    ("self-attention", "W = (u_c - u_d)(u_d - u_a)ᵀ/β², V = (u_b u_bᵀ - u_c u_cᵀ)/β²",
+     {"W": "(u_c - u_d)@(u_d - u_a).T/beta**2", "V": "(u_b@u_b.T - u_c@u_c.T)/beta**2"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("problem", "text", "read_as"), UNDERSTOOD)
+def test_what_students_write_is_understood(
+    problem: str, text: str, read_as: dict[str, str] | None
+) -> None:
+    read = read_construction(PROBLEMS[problem], [text])
+    if read_as is not None:
+        assert read.read_as == read_as
+    again = read_construction(PROBLEMS[problem], [f"{n}={f}" for n, f in read.read_as.items()])
+    assert again.read_as == read.read_as  # what is echoed can be written again
+
+
+def test_an_answer_over_several_lines_with_steps_between() -> None:
+    """The last form of each matrix is judged, once all forms are equal; typed as it was found."""
+    answer = r"""
+$V=u_b u_b^T \odot \dfrac{1}{\lVert u_b\rVert^2_2}-u_cu_c^T \odot \dfrac{1}{\lVert u_c\rVert^2_2}$
+$=(u_bu_b^T - u_cu_c^T)\odot \dfrac{1}{\beta^2}$
+$K=I$
+$Q=u_d u_a^T \odot \dfrac{1}{\lVert u_a\rVert^2_2}+u_cu_d^T \odot \dfrac{1}{\lVert u_d\rVert^2_2}$
+$=(u_du_a^T + u_cu_d^T)\odot \dfrac{1}{\beta^2}$"""
+    result = check("self-attention", answer)
+    assert result.verdict == "proved"
+    assert result.read_as["Q"] == "(u_d@u_a.T + u_c@u_d.T)*(1/beta**2)"
+    with pytest.raises(UserError, match="not equal; write one of them"):
+        check("self-attention", answer.replace("u_cu_d^T)", "u_cu_b^T)"))
+
+
+@pytest.mark.parametrize(
+    ("problem", "text", "words"),
+    [
+        ("average", r"g = \pm \left(\mathcal{M}_a + \mathcal{M}_b\right), \ \pm > 0", "two signs"),
+        ("two-heads", r"q_1 = q_2 = \pm (\mu_a + \mu_b)", "two signs"),
+        ("extract", r"A = SDS^{-1}", 'asks for M, and this begins with "A"'),
+        ("two-heads", "$$q_1 = \\lambda k_a$$\n$$q_2 = \\lambda k_b$$", "write mu_a"),
+        ("average", "q = g(k_a+k_b)", "A large factor is written beta"),
+        ("average", "q=beta(k_a+k_b), beta = 5", "does not let beta grow"),
+        ("average", "q=t(k_a+k_b), t << 0", "does not let t grow"),
+        ("average", "q=t(k_a+k_b) for small t", "does not let t grow"),
+        ("average", "q ∝ k_a + k_b", "leaves the factor open"),
+        ("average", "q = t_1 k_a + t_2 k_b", "two large factors"),
+        ("average", "the query is close to both keys", "needs q"),
+        ("average", r"k_a^\top q = \beta", "asks for q"),
+    ],
+)
+def test_what_is_ambiguous_is_asked_back(problem: str, text: str, words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        check(problem, text)
+
+
+def test_a_formula_in_latex_is_the_formula_in_plain_text() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        tree = brute_force.draw_scalar(rng, 3)
+        plain, latex = f"q=({brute_force.write(tree)})*k_j", f"q = {in_latex(tree)} k_j"
+        first, second = (read_construction(PROBLEMS["copy"], [t]) for t in (plain, latex))
+        assert str(first.read_as) == str(second.read_as).replace("1/2", "0.5"), latex
+
+
+def in_latex(tree: brute_force.Tree) -> str:
+    if isinstance(tree, str):
+        return {"beta": r"\beta"}.get(tree, tree)
+    op, *parts = tree
+    texts = [in_latex(part) for part in parts]
+    match op:
+        case "/":
+            return rf"\frac{{{texts[0]}}}{{{texts[1]}}}"
+        case "*":
+            return rf"\left({texts[0]}\right) \left({texts[1]}\right)"
+        case "sqrt":
+            return rf"\sqrt{{{texts[0]}}}"
+        case "abs":
+            return rf"\left|{texts[0]}\right|"
+        case "**2":
+            return rf"\left({texts[0]}\right)^2"
+        case "log" | "exp":
+            return rf"\{op}\left({texts[0]}\right)"
+    return rf"\left({texts[0]} {op} {texts[1]}\right)"

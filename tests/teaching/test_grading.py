@@ -1,0 +1,377 @@
+"""Submissions good, broken and hostile: each costs what it got wrong, and nothing else."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wherefrom.teaching import reference
+from wherefrom.teaching.assignment import make_assignment, make_skeleton, write_assignment
+from wherefrom.teaching.checks import Wrong
+from wherefrom.teaching.grading import find_submissions, grade_all, grade_submission
+from wherefrom.teaching.sandbox import Sandbox, SandboxLimits
+
+SOLUTION = Path(reference.__file__).read_text("utf-8")
+ATTENTION = "    scores = query @ np.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])\n"
+PATIENT = SandboxLimits(call=20, start=60, total=120)  # a busy machine is slow
+
+
+@pytest.fixture(scope="module")
+def small() -> dict[str, Any]:
+    """An assignment of three parts, without torch."""
+    record = make_assignment("transformer", 7)
+    kept = ("attention", "mask", "decode")
+    record["points"] = {part: record["points"][part] for part in kept}
+    for group in ("handed out", "hidden"):
+        cases = record[group].items()
+        record[group] = {title: case for title, case in cases if title.split(":")[0] in kept}
+    return record
+
+
+def hand_in(folder: Path, **files: str) -> Path:
+    """A submission with these modules."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text, "utf-8")
+    return folder
+
+
+def outputs(record: dict[str, Any]) -> dict[str, str]:
+    return {test["name"].split(" (")[0]: test["output"] for test in record["tests"]}
+
+
+# what a function does -> what is said about it
+HOSTILE = {
+    "hangs": ("while True: pass", "hangs did not end within 3 s"),
+    "leaves": ("import os; os._exit(0)", r"leaves ended the process \(exit status 0\)"),
+    "crashes": ("import ctypes; ctypes.string_at(0)", r"crashes ended .* \(signal SIGSEGV"),
+    "exits": ("raise SystemExit(0)", "exits ended with SystemExit"),
+    "eats": ("return bytearray(1 << 40)", "eats raised MemoryError"),
+    "recurses": ("return recurses()", "recurses raised RecursionError .adapters.py, line"),
+    "floods": ("while True: print('x' * (1 << 20))", "floods raised OSError .*File too large"),
+    "boasts": ("return ['x' * (9 << 20)]", "boasts returned far too much"),
+    "nests": ("x = []\n    for _ in range(9999): x = [x]\n    return x", "nests raised Recursion"),
+    "kills": ("import os; os.kill(os.getppid() or 1 / 0, 9)", "kills raised ZeroDivisionError"),
+    "babbles": (
+        "import os\n    for fd in range(3, 30):\n"
+        "        try: os.write(fd, b'{\"value\": 1}\\n[[[\\n')\n        except OSError: pass",
+        "babbles wrote something else where its result belongs",
+    ),
+    "borrows": ("import wherefrom.attention.equation", "borrows raised ModuleNotFoundError"),
+    "spies": (
+        "import os; return [k for k in os.environ if 'SECRET' in k] or 1 / 0",
+        "spies raised Z",
+    ),
+    "writes": ("open(os.path.join('..', 'results.json'), 'w')", "writes raised PermissionError"),
+    "calls": (
+        "import socket; socket.create_connection(('127.0.0.1', 9), timeout=1)",
+        "calls raised OSError .*unreachable",
+    ),
+    "forks": (
+        "import os, time\n    made = 0\n    try:\n        while made < 2000:\n"
+        "            if os.fork() == 0:\n                os.setsid(); time.sleep(600)\n"
+        "            made += 1\n    except OSError: pass\n"
+        "    if made < 500: os._exit(7)",
+        r"forks ended the process \(exit status 7\)",
+    ),
+}
+AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="the owner of a folder can write there")
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    text = "import os\n\n\ndef good(x):\n    return [x, os.getpid()]\n"
+    for name, (body, _) in HOSTILE.items():
+        text += f"\n\ndef {name}():\n    {body}\n"
+    folder = hand_in(tmp_path_factory.mktemp("hostile"), adapters=text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECRET", "1")
+        with closing(Sandbox(folder, SandboxLimits(call=3, start=60, total=300), "")) as sandbox:
+            yield sandbox
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=AS_ROOT if n == "writes" else ()) for n in HOSTILE]
+)
+def test_a_hostile_function_costs_itself_alone(name: str, sandbox: Sandbox) -> None:
+    sandbox.call("good", 1)
+    if name in ("kills", "calls", "forks") and not sandbox.isolated:
+        pytest.skip("this system gives no namespaces")
+    with pytest.raises(Wrong) as told:
+        sandbox.call(name)
+    assert re.match(HOSTILE[name][1], str(told.value)), told.value
+    assert sandbox.call("good", 5)[0] == 5
+    assert not (sandbox.job / "results.json").exists()
+
+
+def test_a_function_that_ended_its_process_is_not_called_again(sandbox: Sandbox) -> None:
+    with pytest.raises(Wrong):
+        sandbox.call("leaves")
+    number = sandbox.call("good", 1)
+    began = time.monotonic()
+    with pytest.raises(Wrong, match="exit status 0"):
+        sandbox.call("leaves")
+    assert time.monotonic() - began < 0.1
+    assert sandbox.call("good", 1) == number
+
+
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_nothing_is_left_behind(namespaces: bool, tmp_path: Path) -> None:
+    """Children of a function that moved to a session of their own end with it, too."""
+    folder = hand_in(tmp_path, adapters=f"def forks():\n    {HOSTILE['forks'][0]}\n")
+    with closing(Sandbox(folder, SandboxLimits(call=2), "")) as sandbox:
+        sandbox.namespaces = namespaces
+        with pytest.raises(Wrong):
+            sandbox.call("forks")
+        lib, deadline = str(sandbox.job / "lib").encode(), time.monotonic() + 5
+        while left := [p for p in Path("/proc").glob("[0-9]*/cmdline") if lib in read(p)]:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.05)
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_code_that_forges_its_score_gets_none(small: dict[str, Any], tmp_path: Path) -> None:
+    """It runs where nothing is judged: changing the judge there changes nothing here."""
+    forge = (
+        "    import json, checks\n    checks.verdict = lambda *_: ''\n    checks.CHECKS.clear()\n"
+        "    checks.close = lambda *_: True\n"
+        "    json.dump({'score': 100}, open('results.json', 'w'))\n    return value\n"
+    )
+    text = SOLUTION.replace(ATTENTION, forge + ATTENTION)
+    record = grade_submission(hand_in(tmp_path / "s", transformer=text), small, PATIENT)
+    said = outputs(record)
+    assert said["attention: context"] == "the result has shape (11, 13); (5, 13) was expected"
+    assert said["attention: weights"] == said["mask: triangle"] == said["decode: ids"] == "passed"
+    assert record["score"] < 9
+
+
+# files of a submission -> what is said about all of it
+BROKEN = {
+    "syntax": (
+        {"transformer": "def attention(:\n"},
+        r"the code cannot be imported: SyntaxError: invalid syntax \(transformer.py, line 1\)",
+    ),
+    "import": (
+        {"adapters": "import my_attention\n"},
+        "the code cannot be imported: ModuleNotFoundError: No module named 'my_attention'",
+    ),
+    "exits": ({"adapters": "import sys; sys.exit(0)"}, "the code cannot be imported: SystemExit"),
+    "leaves": (
+        {"adapters": "import os; os._exit(0)"},
+        r"loading the code ended the process \(exit status 0\)",
+    ),
+    "empty": ({"transformer": ""}, "attention raised AttributeError"),
+    "skeleton": (
+        {"transformer": make_skeleton(SOLUTION, ["attention", "softmax", "causal_mask"])},
+        "attention is not filled in yet",
+    ),
+    "nothing": ({}, "this submission was not graded: there is none of adapters.py"),
+    "encoding": (
+        {"transformer": "# coding: latin-9\n"},
+        "the code cannot be imported: SyntaxError",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_submission_is_told_why(name: str, small: dict[str, Any], tmp_path: Path) -> None:
+    files, says = BROKEN[name]
+    record = grade_submission(hand_in(tmp_path / "s", **files), small, PATIENT)
+    assert record["score"] == 0
+    assert re.match(says, outputs(record)["attention: context"])
+    assert len(record["tests"]) == 10
+    json.dumps(record, allow_nan=False)
+
+
+def test_links_lead_nowhere_and_code_may_lie_deeper(small: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "secret.py").write_text("raise RuntimeError('read')")
+    folder = hand_in(tmp_path / "s" / "hw5", transformer=SOLUTION)
+    (folder / "secret.py").symlink_to(tmp_path / "secret.py")
+    (folder / "other").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    probe = "\nimport os\nassert sorted(os.listdir()) == ['adapters.py', 'transformer.py']\n"
+    hand_in(folder, transformer=SOLUTION + probe)
+    assert grade_submission(tmp_path / "s", small, PATIENT)["score"] == 9
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "stolen").symlink_to(folder)
+    record = grade_submission(linked, small, PATIENT)
+    assert record["extra_data"]["note"].startswith("this submission was not graded: there is none")
+
+
+def test_what_hidden_cases_print_is_not_shown(small: dict[str, Any], tmp_path: Path) -> None:
+    text = SOLUTION.replace(ATTENTION, "    print('HERE', float(query.flat[0]))\n" + ATTENTION)
+    record = grade_submission(hand_in(tmp_path / "s", transformer=text), small, PATIENT)
+    printed = set(re.findall(r"HERE (\S+)", record["output"]))
+    first = [
+        {repr(float(case["args"][0].flat[0])) for case in small[group]["attention: context"]}
+        for group in ("handed out", "hidden")
+    ]
+    assert first[0] & printed
+    assert not first[1] & printed
+
+
+def test_other_layouts_are_connected_by_adapters(small: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "s" / "nets").mkdir(parents=True)
+    (tmp_path / "s" / "nets" / "parts.py").write_text(SOLUTION, "utf-8")
+    adapters = (
+        "from nets.parts import softmax, greedy_decode\nfrom nets import parts\n\n\n"
+        "def attention(q, k, v, m):\n    return parts.attention(query=q, key=k, value=v, mask=m)\n"
+        "\n\ndef causal_mask(n):\n    return parts.causal_mask(n).tolist()\n"
+    )
+    folder = hand_in(tmp_path / "s", adapters=adapters)
+    assert grade_submission(folder, small, PATIENT)["score"] == 9
+
+
+def test_a_class_is_graded_whatever_one_hands_in(small: dict[str, Any], tmp_path: Path) -> None:
+    for name in ("ada", "bo", "cy"):
+        hand_in(tmp_path / "in" / name, transformer=SOLUTION)
+    hand_in(tmp_path / "in" / "dee", transformer="import os; os._exit(1)")
+    hand_in(tmp_path / "in" / "empty")
+    (tmp_path / "in" / ".git").mkdir()
+    told = []
+    records = grade_all(
+        find_submissions(tmp_path / "in"), small, tmp_path / "out", jobs=2, limits=PATIENT,
+        report=lambda student, record: told.append(student),
+    )  # fmt: skip
+    assert sorted(told) == list(records) == ["ada", "bo", "cy", "dee", "empty"]
+    rows = list(csv.DictReader((tmp_path / "out" / "grades.csv").read_text("utf-8").splitlines()))
+    assert [(row["student"], float(row["score"])) for row in rows] == [
+        ("ada", 9), ("bo", 9), ("cy", 9), ("dee", 0), ("empty", 0)
+    ]  # fmt: skip
+    assert [rows[0][part] for part in ("out of", "attention", "mask")] == ["9", "4.0", "2.0"]
+    assert "none of adapters.py" in rows[4]["note"]
+    for student in records:
+        found = json.loads((tmp_path / "out" / student / "results.json").read_text("utf-8"))
+        assert found["score"] == pytest.approx(sum(test["score"] for test in found["tests"]))
+        assert {test["visibility"] for test in found["tests"]} == {"visible", "after_published"}
+
+
+class TestFolders:
+    def test_a_student_fills_in_runs_and_hands_in(
+        self, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert command("assignment", "mask", "--out", tmp_path / "hw", "--seed", 3).code == 0
+        handout, teacher = tmp_path / "hw" / "handout", tmp_path / "hw" / "teacher"
+        code = handout / "transformer.py"
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+        def run(*what: str) -> str:
+            ended = subprocess.run(
+                [sys.executable, *what], cwd=handout, capture_output=True, text=True, check=False
+            )
+            return ended.stdout + ended.stderr
+
+        assert "FAILED  mask: triangle: causal_mask is not filled in yet" in run("run_tests.py")
+        text = code.read_text("utf-8")
+        blank = "raise NotImplementedError  # your code"
+        code.write_text(text.replace(blank, "return np.tri(length, k=1) > 0"), "utf-8")
+        assert "position 0 sees position 1" in run("-m", "pytest", "-q")
+        grades = ("--assignment", teacher / "assignment.json", "--out", tmp_path / "g", "--json")
+        assert json.loads(command("grade", handout, *grades).out)["handout"]["score"] == 0
+        code.write_text(text.replace(blank, "return np.tri(length) > 0"), "utf-8")
+        assert "1 of 1 checks passed" in run("run_tests.py")
+        assert json.loads(command("grade", handout, *grades).out)["handout"]["score"] == 2
+
+    def test_the_skeleton_gives_away_nothing_but_what_it_needs(self) -> None:
+        skeleton = make_skeleton(SOLUTION, ["synthesizer"])
+        assert "np.maximum" not in skeleton
+        assert "np.exp(" in skeleton  # softmax is called, so it is given
+        assert "def rotary" not in skeleton
+        compile(skeleton, "transformer.py", "exec")
+        whole = make_skeleton(SOLUTION, ["softmax", "attention", "perceiver_down"])
+        assert whole.count("NotImplementedError") == 3
+        assert "np.exp(" not in whole
+
+    def test_nothing_of_the_solution_or_the_hidden_cases_is_handed_out(
+        self, tmp_path: Path
+    ) -> None:
+        record = write_assignment("transformer", tmp_path / "hw", 3)
+        texts = "".join(path.read_text("utf-8") for path in (tmp_path / "hw" / "handout").iterdir())
+        assert "np.maximum(x @ A" not in texts
+        assert "scaled_dot_product" not in texts
+        assert str(record["hidden"]["span: form"][0]["args"][0]) not in texts
+        assert str(record["handed out"]["span: form"][0]["args"][0]) in texts
+
+    def test_the_zip_for_gradescope_grades_alone(self, tmp_path: Path) -> None:
+        write_assignment("mask", tmp_path / "hw", 3)
+        source, results = tmp_path / "source", tmp_path / "results.json"
+        with zipfile.ZipFile(tmp_path / "hw" / "teacher" / "gradescope.zip") as archive:
+            archive.extractall(source)
+            modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
+        assert modes["run_autograder"] == modes["setup.sh"] == 0o755
+        submission = hand_in(tmp_path / "s", transformer="def causal_mask(n): return n")
+        run = "import sys; sys.path.insert(0, '.'); import runpy; " + (
+            "runpy.run_module('wherefrom.teaching.grading', run_name='__main__')"
+        )
+        subprocess.run(
+            [sys.executable, "-I", "-c", run, str(submission), str(results)],
+            cwd=source, check=True, env={"PATH": os.environ["PATH"]},
+        )  # fmt: skip
+        record = json.loads(results.read_text("utf-8"))
+        assert record["tests"][0]["output"] == "the result has shape (); (1, 1) was expected"
+        assert record["stdout_visibility"] == "hidden"
+
+    def test_a_question_of_otter_is_a_file_that_compiles(self, tmp_path: Path) -> None:
+        write_assignment("transformer", tmp_path / "hw", 3)
+        files = sorted((tmp_path / "hw" / "teacher" / "otter" / "tests").iterdir())
+        assert len(files) == 9
+        for path in files:
+            text = path.read_text("utf-8")
+            compile(text, path.name, "exec")
+            points = [float(found) for found in re.findall(r"points=([\d.]+)", text)]
+            numbers = re.findall(r"def test_(\d+)", text)
+            assert len(set(numbers)) == len(points) == 2 * text.count("hidden=True")
+        assert sum(points) == pytest.approx(8)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("assignment atention --out {new}", 'Did you mean "attention"?'),
+        ("assignment attention", "needs --out DIR"),
+        ("assignment attention --out {full}", "not an empty folder"),
+        ("assignment attention --out {new} --seed 0", "--seed 0"),
+        ("grade {none}", "is not a folder of submissions"),
+        ("grade {new}", "is not a folder of submissions"),
+        ("grade {empty}", "holds no submissions"),
+        ("grade {full} --assignment {none}", "does not exist"),
+        ("grade {full} --assignment {file}", "is not the assignment.json"),
+        ("grade {full} --timeout -1", "positive"),
+    ],
+)
+def test_a_mistake_of_the_teacher_is_one_sentence(
+    line: str, sentence: str, tmp_path: Path, command: Any
+) -> None:
+    (tmp_path / "full" / "student").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("{}")
+    paths = {name: tmp_path / name for name in ("new", "none", "full", "empty", "file")}
+    ended = command(*line.format(**paths).split())
+    assert (ended.code, ended.out) == (2, "")
+    assert sentence in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_the_parts_are_listed(command: Any) -> None:
+    found = json.loads(command("assignment", "--json").out)
+    assert [row["part"] for row in found][:3] == ["attention", "mask", "span"]
+    assert "perceiver_down" in command("assignment").out
