@@ -260,10 +260,12 @@ def fit_targets(
             seen, share / max(1, (seen & rows).sum()), (1 - share) / max(1, (~seen & rows).sum())
         )
         testing = rows & ~fitting & first & (asked if target == RIGHT else True)
-        if target == FROM_TEXT:  # of the unseen so many as belong to the seen, asked ones first
-            most = round((testing & seen).sum() * (1 - share) / share) if share else len(subjects)
-            unseen = np.flatnonzero(testing & ~seen)
-            testing[unseen[np.argsort(~asked[unseen], kind="stable")][most:]] = False
+        if target == FROM_TEXT and 0 < share < 1:  # in the calibration's mix, the asked ones first
+            people = min((testing & seen).sum() / share, (testing & ~seen).sum() / (1 - share))
+            for kind, part in ((seen, share), (~seen, 1 - share)):
+                here = np.flatnonzero(testing & kind)
+                here = here[np.argsort(~asked[here], kind="stable")]
+                testing[here[round(people * part) :]] = False
         fresh = int(testing.sum()) >= least
         fits = fitting if fresh else np.ones(len(subjects), bool)
         tested = testing if fresh else rows & asked & first
