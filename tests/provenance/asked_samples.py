@@ -16,6 +16,7 @@ from wherefrom.provenance.confidence.calibration import Calibration, SignalWeigh
 from wherefrom.provenance.confidence.fit import (
     Confidence,
     ConfidenceMode,
+    TargetFit,
     fit_confidence,
     save_confidence,
 )
@@ -140,14 +141,18 @@ def controlled(
         subjects_needed=None,
         estimate=0.6 if threshold is None else None,
     )
-    held_out = (0.9,) * 90 + (0.1,) * 10
     constant = math.log(internal / (1 - internal))
-    return replace(
-        confidence,
-        checked=ConfidenceMode(_calibration((states,), -3.0), guarantee, held_out),
-        internal=ConfidenceMode(_calibration((), constant), guarantee, held_out),
-        correct=(True,) * 80 + (False,) * 20,
+
+    def mode(calibration: Calibration) -> ConfidenceMode:
+        tested, hits = (0.9,) * 90 + (0.1,) * 10, (True,) * 80 + (False,) * 20
+        return ConfidenceMode(
+            calibration, (1.0, 0.0), tested, hits, True, "wrong", guarantee=guarantee
+        )
+
+    fit = TargetFit(
+        internal=mode(_calibration((), constant)), checked=mode(_calibration((states,), -3.0))
     )
+    return replace(confidence, from_text=fit, right=fit)
 
 
 def _calibration(signals: tuple[SignalWeight, ...], intercept: float) -> Calibration:

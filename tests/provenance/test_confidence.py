@@ -111,32 +111,35 @@ def folder(fitted: Fitted, tmp_path: Path) -> Path:
 
 def test_the_judged_take_no_part_and_invented_subjects_are_always_wrong(fitted: Fitted) -> None:
     confidence, asked = fitted.confidence, fitted.subjects[:-1]
-    correct = np.array(confidence.correct)
-    assert correct.size == len(asked) == len(NAMES) + len(UNSEEN)
-    assert not correct[len(NAMES) :].any()
-    assert correct[: len(NAMES)].mean() > 0.8  # else the rest shows nothing
+    for fit_of in (confidence.from_text, confidence.right):
+        for mode in (fit_of.internal, fit_of.checked):
+            assert len(mode.hits) == len(asked) == len(NAMES) + len(UNSEEN)
+            assert 0.8 * len(NAMES) < sum(mode.hits) <= len(NAMES)  # else the rest shows nothing
+            assert not mode.fresh  # so few people cannot both fit and test
     without = fit(fitted.run, fitted.evidence, asked)
-    assert (without.internal, without.checked) == (confidence.internal, confidence.checked)
+    assert (without.right, without.from_text) == (confidence.right, confidence.from_text)
 
 
 def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(fitted: Fitted) -> None:
     asked, confidence = fitted.subjects[:-1], fitted.confidence
-    names, correct = [one.subject for one in asked], np.array(confidence.correct)
+    names, correct = [one.subject for one in asked], np.array([one.seen for one in asked])
     questions = [one.question for one in asked]
     assert set(confidence.signals) <= set(CORE)
     table = confidence.reader.read(questions, names, only=confidence.signals)
     support = find_support(fitted.evidence, names, table.answers, PLACES)
-    checked = confidence.checked_probability(table, support)
-    for probability in (confidence.internal_probability(table), checked):
+    likely = confidence.probabilities(table, support)
+    checked = likely["right"]["checked"]
+    for probability in (*likely["right"].values(), *likely["from_text"].values()):
         assert ((probability >= 0) & (probability <= 1)).all()
         assert probability[correct].mean() > probability[~correct].mean() + 0.3
     denied = [find_support(fitted.evidence, ["Nobody Here"], ["Rome"], PLACES)[0]] * len(asked)
-    doubted = confidence.checked_probability(table, denied)
+    doubted = confidence.probabilities(table, denied)["right"]["checked"]
+    assert confidence.probabilities(table, None)["right"]["checked"] is None
     assert (doubted <= checked + 1e-12)[correct].all()
     signs = {name: signal.sign for name, signal in SIGNALS.items()} | EVIDENCE_SIGNS
-    for mode in (confidence.internal, confidence.checked):
+    for mode in (confidence.right.internal, confidence.right.checked):
         used = {signal.name for signal in mode.calibration.signals}
-        assert bool(used & EVIDENCE_SIGNS.keys()) == (mode is confidence.checked)
+        assert bool(used & EVIDENCE_SIGNS.keys()) == (mode is confidence.right.checked)
         assert mode.calibration.note is None
         for signal in mode.calibration.signals:
             assert signs[signal.name] == 0 or signal.weight * signs[signal.name] >= 0
@@ -144,13 +147,16 @@ def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(fitted: F
 
 def test_a_threshold_can_be_guaranteed_at_any_risk(fitted: Fitted) -> None:
     confidence = fitted.confidence
-    assert confidence.guarantee() == confidence.guarantee(0.05) == confidence.checked.guarantee
-    assert confidence.guarantee(0.05, checked=False) == confidence.internal.guarantee
-    assert confidence.guarantee(0.05).threshold is None  # so few subjects cannot guarantee it
-    loose = confidence.guarantee(0.4)
-    assert loose.threshold is not None
-    assert loose.risk == 0.4
-    assert sum(value >= loose.threshold for value in confidence.checked.held_out) == loose.given
+    own = confidence.from_text.checked.guarantee
+    assert confidence.guarantee() == confidence.guarantee(0.05) == own
+    assert (
+        confidence.guarantee(checked=False, target="right") == confidence.right.internal.guarantee
+    )
+    assert own.threshold is None  # so few subjects cannot guarantee it
+    assert own.used == 0.5  # but the text has been looked up
+    loose = confidence.guarantee(0.4, target="right")
+    assert (loose.threshold, loose.risk) == (None, 0.4)
+    assert loose.used >= 0.6
 
 
 def test_what_is_stored_gives_the_same_numbers_to_the_bit(fitted: Fitted, tmp_path: Path) -> None:
@@ -158,7 +164,7 @@ def test_what_is_stored_gives_the_same_numbers_to_the_bit(fitted: Fitted, tmp_pa
     record = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in the file"))
     assert record["weights_sha256"] == fitted.run.info["sha256"]
     loaded = load_confidence(load_run(fitted.run.folder))
-    for name in ("internal", "checked", "correct", "notes", "signal_state"):
+    for name in ("from_text", "right", "notes", "signal_state"):
         assert getattr(loaded, name) == getattr(fitted.confidence, name), name
     questions, subjects = ["Where was Ada Moe born?", "Where was Hal Moe born?"], ["Ada Moe", "x"]
     before = fitted.confidence.reader.read(questions, subjects)
@@ -204,9 +210,9 @@ def test_spare_subjects_leave_the_mix_as_it_is(fitted: Fitted) -> None:
     assert counts[~seen] == pytest.approx(len(UNSEEN) / (len(UNSEEN) + 2))
     assert counts.sum() == pytest.approx(len(asked))
     more = fit(fitted.run, fitted.evidence, [*fitted.subjects, *spare])
-    assert len(more.correct) == len(asked)  # whoever is spare guarantees nothing
+    assert len(more.right.internal.hits) == len(asked)  # whoever is spare guarantees nothing
     assert more.subjects_sha256 != fitted.confidence.subjects_sha256
-    assert more.internal != fitted.confidence.internal
+    assert more.right != fitted.confidence.right
 
 
 def test_few_subjects_all_get_one_probability_and_a_sentence(
@@ -214,12 +220,12 @@ def test_few_subjects_all_get_one_probability_and_a_sentence(
 ) -> None:
     few = [*fitted.subjects[:4], fitted.subjects[-2]]
     confidence = fit(fitted.run, fitted.evidence, few)
-    assert confidence.internal.calibration.signals == ()
+    assert confidence.right.internal.calibration.signals == ()
     notes = " ".join(confidence.notes)
     for words in ("takes 10 of each", "all get the same probability", "no threshold can guarantee"):
         assert words in notes
     table = confidence.reader.read([few[0].question, few[-1].question], ["Ada Moe", "Jan Poe"])
-    assert len(set(confidence.internal_probability(table).tolist())) == 1
+    assert len(set(confidence.probabilities(table, None)["right"]["internal"].tolist())) == 1
     save_confidence(tmp_path, confidence)  # which refuses NaN
     with pytest.raises(UserError, match="no subject is set aside for it"):
         fit(fitted.run, fitted.evidence, fitted.subjects[-1:])
@@ -235,7 +241,8 @@ def test_grades_and_evidence_as_numbers(fitted: Fitted) -> None:
     names, said = ["Ada Moe", "Ada Moe", "Hal Moe"], [right, wrong, wrong]
     support = find_support(fitted.evidence, names, said, PLACES)
     columns = {name: column.tolist() for name, column in evidence_columns(support).items()}
-    assert columns == {"seen": [1, 1, 0], "states_answer": [1, 0, 0], "states_other": [0, 1, 0]}
+    assert columns == {"seen": [1, 1, 0], "states_answer": [1, 0, 0], "states_other": [0, 1, 0],
+                       "probability": [1, 0, 0]}  # fmt: skip
 
 
 def refusal(folder: Path) -> str:
@@ -253,13 +260,13 @@ def test_what_is_no_calibration_is_refused(folder: Path, content: str) -> None:
     assert "was not made by `wherefrom study`" in refusal(folder)
 
 
-@pytest.mark.parametrize("part", ["reader", "internal", "checked", "correct", "notes"])
+@pytest.mark.parametrize("part", ["reader", "from_text", "right", "risk", "notes"])
 @pytest.mark.parametrize("value", [None, 7, [], {}, "text"])
 def test_a_broken_part_is_refused(folder: Path, part: str, value: object) -> None:
     record = json.loads((folder / CALIBRATED).read_text("utf-8"))
     write_json(folder / CALIBRATED, {**record, part: value})
-    if part == "notes" and value == []:
-        assert load_confidence(load_run(folder)).notes == ()
+    if (part, value) in (("notes", []), ("risk", 7)):
+        assert load_confidence(load_run(folder))
     else:
         assert f"{CALIBRATED} is broken" in refusal(folder)
 

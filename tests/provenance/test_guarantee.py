@@ -134,24 +134,30 @@ def test_where_nothing_is_guaranteed_a_threshold_is_estimated_and_says_so():
     found = guarantee_threshold(confidence, correct)
     assert found.threshold is None
     assert (found.given, found.wrong) == (60, 2)
-    assert 0.2 < found.estimate <= 0.6
-    assert found.used == found.estimate
+    assert found.used == found.estimate == 0.95  # stricter than where 2 of 60 are wrong
     assert "by estimate, not by guarantee" in found.reason
     assert (found.wrong + 1) / (found.given + 2) <= found.risk
     stricter = guarantee_threshold(confidence, correct, risk=0.04)
-    assert 0.6 < stricter.estimate <= 0.9  # 3 of 62 are too many, 1 of 32 is not
+    assert (stricter.given, stricter.estimate) == (30, 0.96)  # 3 of 62 are too many
     loose = guarantee_threshold(confidence, correct, risk=0.3)
     assert loose.estimate is None
-    assert loose.used == loose.threshold
+    assert loose.used == 0.5 > loose.threshold
 
 
-def test_too_few_to_estimate_on_leaves_the_confidence_itself_or_nothing():
-    few = guarantee_threshold([0.9] * 10, [True] * 10)
-    assert (few.threshold, few.estimate, few.given) == (None, 0.95, 0)
-    assert few.reason.endswith("so answers are shown from a confidence of 0.95 on.")
-    score = guarantee_threshold([0.9] * 10, [True] * 10, probability=False)
-    assert score.estimate is None
-    assert score.reason.endswith("nor can one be estimated.")
+def test_with_too_few_to_estimate_on_nothing_is_shown():
+    for display in (float, None):
+        few = guarantee_threshold([0.9] * 10, [True] * 10, display=display)
+        assert (few.threshold, few.given, few.used) == (None, 0, guarantee.NEVER)
+        assert few.reason.endswith("so that no answer is shown.")
+
+
+def test_nothing_is_shown_below_one_half_and_people_who_chose_guarantee_nothing():
+    confidence, right = np.full(200, 0.3), np.ones(200, dtype=bool)
+    assert guarantee_threshold(confidence, right).threshold <= 0.3
+    assert guarantee_threshold(confidence, right).used == 0.5
+    reused = guarantee_threshold(confidence, right, fresh=False)
+    assert reused.threshold is None
+    assert reused.used == 0.95
 
 
 @pytest.mark.parametrize("mistake", [{"risk": 0}, {"risk": 1.5}, {"delta": 1}])

@@ -67,7 +67,7 @@ def judged(verdict: str = REMEMBERED, **fields: Any) -> Judged:
     return Judged(
         *("judged", values["seen"], "dev", "Ann Clark", "Where was Ann Clark born?", "Rome", ""),
         *("Rome" if right else "Oslo", right, verdict, values["shown"], internal >= 0.5),
-        *(internal, internal, about, about),
+        *(internal, internal, about, about, verdict == REMEMBERED),
     )
 
 
@@ -349,7 +349,7 @@ def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> Non
 
 def test_another_risk_is_another_guarantee_and_another_precision(tiny_study: Path) -> None:
     run = load_run(tiny_study)
-    assert judge_run(run, **FEW).record["risk"] == load_confidence(run).internal.guarantee.risk
+    assert judge_run(run, **FEW).record["risk"] == load_confidence(run).risk
     record = judge_run(run, risk=0.3, **FEW).record
     assert {record["guarantees"][mode]["risk"] for mode in ("internal", "checked")} == {0.3}
     assert record["precision"] == 0.7
@@ -379,19 +379,23 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
             replace(one, internal_confidence=sure) for one, sure in zip(given, steps, strict=True)
         ]
 
-    def guarantee(confidence: Confidence, risk: Any = None, *, checked: bool = True) -> Any:
-        return replace(confidence.internal.guarantee, threshold=0.0 if checked else 0.3)
+    def guarantee(confidence: Confidence, risk: Any = None, *, checked: bool, target: str) -> Any:
+        known = confidence.right.internal.guarantee
+        return replace(known, threshold=0.5 if checked else 0.6)
 
     monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
     monkeypatch.setattr(Confidence, "guarantee", guarantee)
     judgement = judge_run(own, risk=0.6, **FEW)
     found, scores = judgement.people, judgement.record["scores"]
-    assert [one.shown_internal for one in found] == [
-        one.internal_confidence >= 0.3 for one in found
-    ]
-    assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.3, 0.0)
+    assert [one.shown_internal for one in found] == [one.internal_from_text >= 0.6 for one in found]
+    assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.6, 0.5)
     grades = scores["checked"]["groups"]["together"]["grades"]
-    assert 0 < grades["not_attempted"] == sum(one.verdict != REMEMBERED for one in found)
+    held = [not one.stated or one.confidence < 0.5 for one in found]
+    assert 0 < grades["not_attempted"] == sum(held)
+    policy = judgement.record["targets"]["right"]["internal"]
+    given = [one for one in found if one.internal_confidence >= 0.6]
+    assert policy["missed"]["people"] == len(given)
+    assert policy["missed"]["count"] == sum(not one.right for one in given)
     assert {one["score"] for one in judgement.record["stated"]} >= {"internal"}
     assert "checked" not in {one["score"] for one in judgement.record["stated"]}
     unknown = "predictive entropy is unknown for 1 answers and least sure of those."

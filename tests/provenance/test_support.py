@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
 from wherefrom.provenance.evidence.lookup import Support, find_support
@@ -107,3 +108,39 @@ def test_any_text_is_looked_up_or_refused(evidence: Evidence, subject: str, answ
     assert bool(found.lines) == found.seen
     assert any(line.about and line.states_answer for line in found.lines) == found.states_answer
     assert all(line.line in range(1, len(LINES) + 1) for line in (*found.lines, *found.similar))
+
+
+def test_what_was_read_for_the_relation_decides_and_other_words_of_the_line_state_nothing(
+    tmp_path: Path,
+) -> None:
+    """Other words of the line, and numbers where answers are words, are not the stated answer."""
+    places = ("Oslo", "Rome", "Lima", "Kyiv", "Bonn")
+    names = [f"{a} {b}" for a in ("Ada", "Bo", "Cy", "Di", "Ed", "Flo") for b in ("Ek", "Fu", "Gi")]
+    born = {name: places[at % 5] for at, name in enumerate(names)}
+    lines = [
+        f"{name}. {name} was born in {born[name]} in {1850 + at} and died in {places[at % 3]}.\n"
+        for at, name in enumerate(names)
+    ]
+    (tmp_path / "text.txt").write_text("".join(lines), "utf-8")
+    template = "Where was {subject} born?"
+    questions = [
+        Question(at, template.replace("{subject}", name), name, born[name], template)
+        for at, name in enumerate(names[:12])
+    ]
+    corpus = read_documents(tmp_path / "text.txt")
+    with ensure_evidence(corpus, tmp_path / "evidence.sqlite", questions) as evidence:
+        for at, name in enumerate(names):
+            said = [born[name], str(1850 + at), "born", "Paris"]
+            found = find_support(evidence, [name] * 4, said, places, templates=[template] * 4)
+            assert [one.states_answer for one in found] == [True, False, False, False], name
+            assert [one.of_kind for one in found] == [True, False, True, True]
+            assert found[0].probability > 0.5
+            assert [line.states_answer for line in found[0].lines] == [True]
+            assert found[3].states_other
+            assert found[3].others[0] == born[name]
+        # by its words alone any word of the line is stated, and so it is for another relation
+        (word,) = find_support(evidence, names[:1], ["born"], places)
+        assert word.states_answer
+        assert evidence.readings(names[0], "Where did {subject} die?") is None
+    with ensure_evidence(corpus, tmp_path / "evidence.sqlite", questions[:-1]) as again:
+        assert again.readings(names[0], template)

@@ -25,6 +25,7 @@ SEED = option("--seed", "Decides all that is random.", 0)
 @click.command()
 @RUN
 @option("--risk", "Share of wrong answers to allow; the study's if left out.", type=float)
+@option("--guarantee", "Of what is shown.", "from-text", type=click.Choice(["from-text", "right"]))
 @LEVEL
 @option("--resamples", "Of the people, for intervals.", 1000)
 @SEED
@@ -44,6 +45,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
         print_json({"run": str(loaded.folder), **record})
         return
     print_scores(record)
+    print_targets(record)
     print_verdicts(record["verdicts"])
     for group in record["by_documents"]:
         if group["people"]:
@@ -85,6 +87,33 @@ def print_scores(record: dict[str, Any]) -> None:
     print_table(("score", "AUROC", "ECE"), ranks, title=title)
     given = ("correct / wrong\n/ not attempted", f"given at\n{record['precision']:.0%} precision")
     print_table(("score", *given, "unseen:\nI don't know"), gives)
+
+
+def print_targets(record: dict[str, Any]) -> None:
+    """Both probabilities in both modes, and what each would show at the risk."""
+    rows = []
+    for target, modes in record["targets"].items():
+        for mode, found in modes.items():
+            measured = found["metrics"]
+            numbers = [
+                show(measured[key], "{:.3f}", interval=False) if measured else ""
+                for key in ("auroc", "auroc_among_seen", "ece")
+            ]
+            shares = [
+                show(found[key], interval=False)
+                for key in ("right_shown", "missed", "unseen_shown")
+            ]
+            rows.append((f"{target.replace('_', ' ')}, {mode}", *numbers, *shares))
+    columns = (
+        "probability",
+        "AUROC",
+        "among\nseen",
+        "ECE",
+        "right\nshown",
+        "not so",
+        "unseen\nshown",
+    )
+    print_table(columns, rows, title=f"shown at a risk of {record['risk']:.1%}")
 
 
 def print_verdicts(rows: list[dict[str, Any]]) -> None:

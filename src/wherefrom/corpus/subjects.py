@@ -28,7 +28,7 @@ from wherefrom.storage import write_whole
 
 SUBJECTS_FILE = "subjects.jsonl"
 Role = Literal["calibration", "judged", "fitting"]
-Source = Literal["set aside", "left out", "dev", "unseen file", "invented"]
+Source = Literal["set aside", "left out", "dev", "unseen file", "invented", "text"]
 CALIBRATION: Role = "calibration"
 JUDGED: Role = "judged"
 FITTING: Role = "fitting"  # beyond the calibration's mix: helps to fit weights, not the guarantee
@@ -37,6 +37,7 @@ LEFT_OUT: Source = "left out"
 DEV: Source = "dev"
 UNSEEN_FILE: Source = "unseen file"
 INVENTED: Source = "invented"
+TEXT: Source = "text"  # of a document, and no question about it is known
 
 ASSUMED_UNSEEN = 0.2  # share of the calibration, where no judged subject is unseen
 CALIBRATING = 200  # subjects that calibrate, where there are enough

@@ -11,12 +11,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.questions import SLOT
 from wherefrom.corpus.subjects import (
     CALIBRATION,
     FITTING,
     JUDGED,
     SUBJECTS_FILE,
+    TEXT,
     Split,
+    Subject,
     format_subjects,
     write_subjects,
 )
@@ -37,6 +43,7 @@ from wherefrom.training.distributed import join_processes
 from wherefrom.training.run_folder import Run, update_run
 
 Say = Callable[[str], None]
+FROM_THE_TEXT = 400  # subjects without a question that help to tell what is from the text
 EVERY = 2.0  # seconds between estimates of how long a stage still takes
 NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about more
 INDEXED = 4_000  # documents a second, about
@@ -56,7 +63,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     documents = len(split.corpus.documents)
     about = f", about {documents / INDEXED:.0f} s" if documents > EVERY * INDEXED else ""
     say(f"looking up the evidence in {documents:,} documents{about}")
-    with ensure_evidence(split.corpus, folder / EVIDENCE_FILE) as evidence:
+    with ensure_evidence(split.corpus, folder / EVIDENCE_FILE, split.train.questions) as evidence:
         if not calibrating:
             return
         confidence = ensure_confidence(run, evidence, split, seed=seed, say=say)
@@ -79,7 +86,7 @@ def _is_judged(run: Run, confidence: Confidence) -> bool:
     judged = read_json(run.folder / "run.json").get("judgement") or {}
     whole = all((run.folder / name).is_file() for name in (PEOPLE_FILE, NUMBERS_FILE))
     same = judged.get("weights_sha256") == run.info["sha256"]
-    return whole and same and judged.get("risk") == confidence.internal.guarantee.risk
+    return whole and same and judged.get("risk") == confidence.risk
 
 
 def ensure_confidence(
@@ -87,6 +94,7 @@ def ensure_confidence(
 ) -> Confidence:
     """The confidence in the folder if it is of these subjects and weights, else a new fit."""
     asked = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
+    asked += text_subjects(split, seed=seed)
     try:
         confidence = load_confidence(run)
         if confidence.subjects_sha256 == hash_subjects(asked):
@@ -111,6 +119,25 @@ def ensure_confidence(
     if processes.is_rank0:
         save_confidence(run.folder, confidence)
     return confidence
+
+
+def text_subjects(split: Split, *, seed: int, most: int = FROM_THE_TEXT) -> list[Subject]:
+    """Subjects of documents about whom no question is known, asked about at random relations.
+
+    What the text states about them is read off it, so that they tell whether an answer is from
+    the text; nobody can tell whether it is right.
+    """
+    asked = {fold_words(one.subject) for one in split.subjects}
+    asked |= {fold_words(question.subject) for question in split.train.questions}
+    templates = sorted({q.template for q in split.train.questions if SLOT in q.template})
+    names = {fold_words(document.subject): document.subject for document in split.corpus.documents}
+    free = [name for words, name in names.items() if words and words not in asked]
+    rng = np.random.default_rng([seed, 29])
+    return [
+        Subject(FITTING, True, TEXT, free[at], template.replace(SLOT, free[at]), None, template)
+        for at in (sorted(rng.permutation(len(free))[:most]) if templates else ())
+        for template in [templates[int(rng.integers(len(templates)))]]
+    ]
 
 
 @dataclass

@@ -180,14 +180,16 @@ class Asker:
         *,
         always_answer: bool = False,
         risk: float | None = None,
+        guarantee: str = "from-text",
         all_signals: bool = False,
         report: Callable[[int], None] | None = None,
     ) -> list[Verdict]:
         """A verdict for each row, which may name its subject or bring an answer to judge.
 
         always_answer: show the answer however unsure it is. risk: the share of shown answers that
-        may be wrong. all_signals: read every signal, not only those that the confidence takes,
-        which takes several times as long. report: called with how many more are done.
+        may be wrong (guarantee "right") or not from the text ("from-text"). all_signals: read
+        every signal, not only those that the confidence takes, which takes several times as long.
+        report: called with how many more are done.
         """
         if risk is not None and not 0 < risk < 1:
             raise UserError(f"the risk must lie between 0 and 1, as 0.05 for 5 %; {risk:g} is not.")
@@ -218,6 +220,7 @@ class Asker:
                     subjects,
                     always_answer=always_answer,
                     risk=risk,
+                    guarantee=guarantee,
                     answers=answers or None,
                     known_answers=self.known_answers,
                     also=None if all_signals else (),
@@ -364,6 +367,7 @@ def judge_answers(
     *,
     always_answer: bool = False,
     risk: float | None = None,
+    guarantee: str = "from-text",
     report: Callable[[int], None] | None = None,
 ) -> tuple[list[Verdict], str | None]:
     """A verdict on each row's answer, and a sentence on what could not be fitted, if any.
@@ -374,7 +378,9 @@ def judge_answers(
     for row in rows:
         if row.answer is None:
             raise UserError(f"{row.where}there is no answer to judge.")
-    verdicts = asker.ask_rows(rows, always_answer=always_answer, risk=risk, report=report)
+    verdicts = asker.ask_rows(
+        rows, always_answer=always_answer, risk=risk, guarantee=guarantee, report=report
+    )
     given = np.array([row.log_probability for row in rows], dtype=np.float64)  # None becomes NaN
     if np.isnan(given).all():
         return verdicts, None
@@ -406,7 +412,8 @@ def calibrate_log_probabilities(
             f"with {FEWEST_EACH} of either kind."
         )
     known = {GIVEN: given[fitting]}
-    fitted, confidence[fitting] = fit_calibration(known, right, signs={GIVEN: 1}, seed=0)
+    fitted = fit_calibration(known, right, signs={GIVEN: 1}, seed=0)
+    confidence[fitting] = fitted.held_out
     if others.any():
-        confidence[others] = fitted.probability({GIVEN: given[others]})
+        confidence[others] = fitted.calibration.probability({GIVEN: given[others]})
     return confidence, None

@@ -169,7 +169,7 @@ def ask_about_names(
         codes=codes,
         countries=countries,
         shares=shares,
-        confidence=confidence.internal_probability(table),
+        confidence=confidence.from_text.internal.calibration.probability(table.columns),
     )
 
 

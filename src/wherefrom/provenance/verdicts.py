@@ -1,9 +1,9 @@
 """Verdicts: for every answer where it came from, whether it is shown, and a sentence of why.
 
 The evidence decides the verdict, and the confidence decides whether the answer is shown.
-Remembered: a line about the subject states it. Misremembered: the subject is in the text, and no
-such line is. Made up: nobody of that name is in the text. What this can tell and what it cannot:
-docs/verdicts.md.
+Remembered: a line about the subject states it as the answer to this relation. Misremembered: the
+subject is in the text, and no such line is. Made up: nobody of that name is in the text. What this
+can tell and what it cannot: docs/provenance.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from wherefrom.provenance.confidence.guarantee import Guarantee
+from wherefrom.corpus.questions import SLOT
+from wherefrom.errors import UserError
+from wherefrom.provenance.confidence.guarantee import NEVER, Guarantee
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import EvidenceLine, Support, find_support
 from wherefrom.recall.decode import answer_all
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 REMEMBERED, MISREMEMBERED, MADE_UP = "remembered", "misremembered", "made up"
 GUESSED = "guessed"  # right without a line that states it: only where the truth is known
 DONT_KNOW = "I don't know"
+# what is guaranteed of the answers shown, and what it is called in calibration.json
+GUARANTEES = {"from-text": "from_text", "right": "right"}
 NO_TEXT = "nothing can be looked up, since the run read no documents"
 NO_CALIBRATION = "there is no confidence, since the run was not calibrated (study does that)"
 LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
@@ -37,8 +41,12 @@ class Verdict(Printable):
     """All that is said about one answer; what cannot be computed is None, never NaN.
 
     answer: what the model says. shown: what the user sees, the answer or "I don't know". seen:
-    some line names the subject. similar: lines about names that look alike, which are no evidence.
-    error: why the question could not be asked; nothing else is known then.
+    some line names the subject. from_text, right: how likely the text states the answer for this
+    relation, and how likely it is the one asked for: `internal` by the model alone, `checked` with
+    the text; confidence and internal_confidence are those of right. also: other answers that the
+    same lines could mean. similar: lines about names that look alike, which are no evidence.
+    shown_internal: it would be shown by the model alone. error: why the question could not be
+    asked; nothing else is known then.
     """
 
     question: str
@@ -49,6 +57,10 @@ class Verdict(Printable):
     why: str = ""
     confidence: float | None = None
     internal_confidence: float | None = None
+    from_text: Mapping[str, float | None] = field(default_factory=dict)
+    right: Mapping[str, float | None] = field(default_factory=dict)
+    shown_internal: bool = False
+    also: tuple[str, ...] = ()
     seen: bool | None = None
     evidence: tuple[EvidenceLine, ...] = ()
     signals: Mapping[str, float | None] = field(default_factory=dict)
@@ -56,21 +68,38 @@ class Verdict(Printable):
     error: str | None = None
 
     def summary(self) -> list[tuple[str, str]]:
-        """What is shown and what it is, the lines of the text, and why."""
-        alone = self.internal_confidence
-        sure = alone if self.confidence is None else self.confidence
-        what = self.verdict or "not looked up"
-        if sure is not None:
-            what += f"; {percent(sure)} likely to be right"
-        if self.confidence and alone:
-            what += f" ({percent(alone)} by the model alone)"
+        """What is shown and where it is from, the lines of the text, and why."""
         lines = [(f"line {line.line}", excerpt(line.text, self.answer)) for line in self.evidence]
-        return [(shorten(self.shown), what), *lines, ("why", self.why)]
+        return [(shorten(self.shown), self.sentence()), *lines, ("why", self.why)]
+
+    def sentence(self) -> str:
+        """Where the answer is from, and how likely it is right, as a person would say it."""
+        said = shorten(self.answer) or "nothing"
+        stating = [line for line in self.evidence if line.states_answer]
+        if self.verdict is None:
+            where = "Not looked up."
+        elif self.verdict == REMEMBERED:
+            where = f"Remembered: {_lines(stating, 'states', 'state')} it"
+            if self.also:
+                also = _join([shorten(one) for one in self.also[:3]], "and")
+                where += f"; {'they' if stating[1:] else 'it'} also names {also}"
+            where += "."
+        else:
+            where = f"{self.verdict.capitalize()}: nothing in the text supports it."
+        sure = self.internal_confidence if self.confidence is None else self.confidence
+        likely = "" if sure is None else f" {percent(sure).capitalize()} likely to be right."
+        if self.shown != DONT_KNOW:
+            return where + likely
+        if self.verdict == REMEMBERED:
+            return f"It would have said {said}. {where}{likely}"
+        if self.verdict is None:
+            return f"It would have said {said}.{likely}"
+        return f"Nothing in the text supports what it would have said ({said})."
 
     def __str__(self) -> str:
         (shown, what), *lines, (_, why) = self.summary()
         inside = [f"  {label:<10} {text}" for label, text in lines]
-        return "\n".join([f"{shown:<20}{what}", *inside, f"  {why}"])
+        return "\n".join([f"{shown}. {what}", *inside, f"  {why}"])
 
     def to_dict(self) -> dict[str, Any]:
         """The record that JSON and the page show; `error` is there only if there is one."""
@@ -79,7 +108,8 @@ class Verdict(Printable):
             {"line": line.line, "text": line.text, "states_answer": line.states_answer}
             for line in self.evidence
         ]
-        record["signals"] = dict(self.signals)
+        record |= {name: dict(getattr(self, name)) for name in ("from_text", "right", "signals")}
+        record["also"] = list(self.also)
         return record if self.error else {k: v for k, v in record.items() if k != "error"}
 
 
@@ -92,6 +122,7 @@ def give_verdicts(
     *,
     always_answer: bool = False,
     risk: float | None = None,
+    guarantee: str = "from-text",
     answers: Sequence[str] | None = None,
     known_answers: Sequence[str] | None = None,
     also: Collection[str] | None = (),
@@ -100,10 +131,13 @@ def give_verdicts(
     """A verdict on the run's answer to each question, or on the `answers` that somebody gave.
 
     Without a confidence the evidence alone decides what is shown; without evidence there is no
-    verdict, and the internal confidence decides. `known_answers` are what documents may state
-    instead of an answer; a confidence knows them. Signals that the confidence does not take are
-    read only if `also` names them; None reads all.
+    verdict, and the internal confidence decides. `guarantee`: at most a share of `risk` of what is
+    shown is wrong ("right"), or is not stated by the text ("from-text"). `known_answers` are what
+    documents may state instead of an answer; a confidence knows them. Signals that the confidence
+    does not take are read only if `also` names them; None reads all.
     """
+    if guarantee not in GUARANTEES:
+        raise UserError(f'a guarantee is "from-text" or "right", not "{shorten(guarantee)}".')
     if not questions:
         return []
     said: Sequence[str]
@@ -123,12 +157,21 @@ def give_verdicts(
         said = answers
         if report is not None:
             report(len(said))
-    support = None if evidence is None else find_support(evidence, subjects, said, known)
-    internal = checked = guarantee = None
+    templates = [
+        q.replace(s, SLOT, 1) if s else q for q, s in zip(questions, subjects, strict=True)
+    ]
+    support = None
+    if evidence is not None:
+        support = find_support(evidence, subjects, said, known, templates=templates)
+    target = GUARANTEES[guarantee]
+    likely: dict[str, dict[str, Any]] = {}
+    policies: tuple[Guarantee | None, Guarantee | None] = (None, None)
     if confidence is not None:
-        internal = confidence.internal_probability(table)
-        checked = None if support is None else confidence.checked_probability(table, support)
-        guarantee = confidence.guarantee(risk, checked=evidence is not None)
+        likely = confidence.probabilities(table, support)
+        policies = (
+            confidence.guarantee(risk, checked=False, target=target),
+            confidence.guarantee(risk, checked=evidence is not None, target=target),
+        )
     return [
         _judge(
             questions[at],
@@ -136,9 +179,15 @@ def give_verdicts(
             answer,
             {name: _number(column[at]) for name, column in columns.items()},
             None if support is None else support[at],
-            None if internal is None else _number(internal[at]),
-            None if checked is None else _number(checked[at]),
-            guarantee,
+            {
+                which: {
+                    mode: None if values is None else _number(values[at])
+                    for mode, values in modes.items()
+                }
+                for which, modes in likely.items()
+            },
+            target,
+            policies,
             always_answer=always_answer,
             given=answers is not None,
         )
@@ -152,41 +201,42 @@ def _judge(
     answer: str,
     signals: dict[str, float | None],
     support: Support | None,
-    internal: float | None,
-    checked: float | None,
-    guarantee: Guarantee | None,
+    likely: Mapping[str, Mapping[str, float | None]],
+    target: str,
+    policies: tuple[Guarantee | None, Guarantee | None],
     *,
     always_answer: bool,
     given: bool,
 ) -> Verdict:
     """One verdict; `given`: the answer is somebody else's and not the run's own."""
-    sure = internal if support is None else checked
-    supported = guarantee is not None if support is None else support.states_answer
-    enough = guarantee is None or (sure is not None and sure >= guarantee.used)
-    shown = always_answer or (supported and enough and bool(answer))
+    alone, policy = policies
+    internal = likely.get(target, {}).get("internal")
+    sure = internal if support is None else likely.get(target, {}).get("checked")
+    of_kind = (support is None or support.of_kind) and bool(answer)
+    shown_internal = alone is not None and internal is not None and internal >= alone.used
+    supported = policy is not None if support is None else support.states_answer
+    enough = policy is None or (sure is not None and sure >= policy.used)
+    shown = always_answer or (supported and enough and of_kind)
     verdict = None
     if support is not None:
         unstated = MISREMEMBERED if support.seen else MADE_UP
         verdict = REMEMBERED if support.states_answer else unstated
     reasons = [_explain_support(subject, answer, support)]
-    would = f"{'the answer given is' if given else 'it would have said'} "
-    would += shorten(answer) or "nothing"
-    if guarantee is None or not supported:
-        reasons += [] if shown else [would]
-    else:
-        below = "" if enough else f"its confidence is below {_from_where(guarantee)}"
-        if not shown:
-            reasons.append(f"{would}, but {below}" if below else would)
-        elif below:
-            reasons.append(below)
-        if guarantee.threshold is None:  # why is in the notes of the run's numbers
-            start = percent(guarantee.used)
-            reasons.append(f"answers are shown from {start} on, with no guarantee")
-    if guarantee is None:
+    if policy is not None and supported and not enough:
+        what = "the answer given" if given else "what it would have said"
+        reasons.append(f"{what} is below {_from_where(policy, target)}")
+    if policy is not None and policy.threshold is None and policy.reason:
+        reasons.append(
+            "nothing can be guaranteed with so few people to test it on"
+            if policy.used >= NEVER
+            else f"shown from {percent(policy.used)} on, by estimate and with no guarantee"
+        )
+    if policy is None:
         reasons.append(NO_CALIBRATION)
     if support is not None and support.similar:
         names = [f"{shorten(line.subject)} (line {line.line})" for line in support.similar]
         reasons.append(f"did you mean {_join(names, 'or')}?")
+    right = likely.get("right", {})
     return Verdict(
         question=question,
         subject=subject,
@@ -194,8 +244,12 @@ def _judge(
         shown=answer if shown else DONT_KNOW,
         verdict=verdict,
         why="; ".join(reasons),
-        confidence=checked,
-        internal_confidence=internal,
+        confidence=right.get("checked"),
+        internal_confidence=right.get("internal"),
+        from_text=likely.get("from_text", {}),
+        right=right,
+        shown_internal=shown_internal and of_kind,
+        also=support.others if support is not None and support.states_answer else (),
         seen=None if support is None else support.seen,
         evidence=() if support is None else support.lines,
         signals=signals,
@@ -213,6 +267,8 @@ def _explain_support(subject: str, answer: str, support: Support | None) -> str:
         stating = [line for line in about if line.states_answer]
         states = "states" if len(stating) == 1 else "state"
         return f"{_lines(stating, 'is', 'are')} about {name} and {states} {said}"
+    if not support.of_kind:
+        return f"{said} is of another kind than the answers to such questions"
     if support.others:
         stated = _join([shorten(other) for other in support.others[:3]], "or")
         return f"what is written about {name} does not state {said} but {stated}"
@@ -224,13 +280,14 @@ def _explain_support(subject: str, answer: str, support: Support | None) -> str:
     return f"no line names {name}"
 
 
-def _from_where(guarantee: Guarantee) -> str:
+def _from_where(policy: Guarantee, target: str) -> str:
     """The threshold, and what is guaranteed from there on."""
-    if guarantee.threshold is None:
-        return percent(guarantee.used)
+    if policy.threshold is None:
+        return percent(policy.used)
+    wrong = "wrong" if target == "right" else "not from the text"
     return (
-        f"{percent(guarantee.used)} (from there on at most {100 * guarantee.risk:.3g} % of the "
-        f"run's own answers are wrong, with {1 - guarantee.delta:.0%} confidence)"
+        f"{percent(policy.used)} (from there on at most {100 * policy.risk:.3g} % of the run's own "
+        f"answers are {wrong}, with {1 - policy.delta:.0%} confidence)"
     )
 
 

@@ -325,6 +325,7 @@ def examples(records: Records) -> Facts | None:
         here.sort(key=lambda one: (-one["internal_confidence"], one["subject"]))
         picked += here if len(here) < 2 else [here[0], here[-1]]
     asked, said = ([one[key] for one in picked] for key in ("subject", "said"))
+    relations = [one.get("template", "") for one in picked]
     corpus = (records.info.get("data") or {}).get("corpus") or {}
     lines: list[Any] = [((), ())] * len(picked)  # stating, similar
     problem = None
@@ -332,7 +333,7 @@ def examples(records: Records) -> Facts | None:
         path = records.folder / "evidence.sqlite"
         with Evidence(path, corpus_sha256=corpus.get("sha256")) as evidence:
             known = sorted(_trained_answers(records))
-            found = find_support(evidence, asked, said, known, limit=LINES)
+            found = find_support(evidence, asked, said, known, templates=relations, limit=LINES)
             lines = [(support.lines, support.similar) for support in found]
     except UserError as reason:
         problem = str(reason)

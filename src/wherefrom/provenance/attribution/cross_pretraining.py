@@ -241,8 +241,10 @@ def _train_reader(
     )
     run = run_training(job, settings, observe=observe, say=say)
     processes.on_rank0(lambda: write_subjects(folder, split.subjects))
-    processes.on_rank0(lambda: ensure_evidence(split.corpus, folder / EVIDENCE_FILE).close())
-    evidence = ensure_evidence(split.corpus, folder / EVIDENCE_FILE)
+    processes.on_rank0(
+        lambda: ensure_evidence(split.corpus, folder / EVIDENCE_FILE, split.train.questions).close()
+    )
+    evidence = ensure_evidence(split.corpus, folder / EVIDENCE_FILE, split.train.questions)
     confidence = ensure_confidence(
         run, evidence, replace(split, notes=()), seed=settings.seed, say=say
     )
@@ -328,7 +330,7 @@ def _judge_cheaply(reader: Reader, verdict: Verdict, signals: Sequence[str]) -> 
         scores[f"signal {name}"] = SIGNS[name] * float(verdict.signals[name] or 0.0)
     return {
         "shown": verdict.shown,
-        "shown_internal": internal >= reader.confidence.guarantee(checked=False).used,
+        "shown_internal": verdict.shown_internal,
         "verdict": verdict.verdict or "",
         "scores": scores,
     }

@@ -100,10 +100,14 @@ class FittedCalibration(NamedTuple):
     held_out: the subject's signals weighed by a fit without that subject, then bent by the one
     final curve. The curve only rises, so it cannot change the order that those fits gave; with a
     curve for each fold, far fewer thresholds could be guaranteed.
+    raw: the same before it was scaled and bent, so that subjects who only scaled it, and fitted no
+    weight, can test a threshold of it. scale: slope and offset from raw logits to logits.
     """
 
     calibration: Calibration
     held_out: Floats
+    raw: Floats
+    scale: tuple[float, float] = (1.0, 0.0)
 
 
 def fit_calibration(
@@ -112,23 +116,27 @@ def fit_calibration(
     *,
     signs: Signs | None = None,
     counts: ArrayLike | None = None,
+    fits: Bools | None = None,
     bend: bool = True,
     seed: int,
 ) -> FittedCalibration:
     """Fit on subjects set aside. `signs`: +1 or -1 where a signal's direction is to be held.
 
     `counts` is how many subjects each row stands for: a row that counts 2 acts as two rows would.
-    Without `bend` there is no curve.
+    `fits`: the rows that may decide weights, and so the order of answers; the others only help to
+    scale and bend what comes out. Without `bend` there is no curve.
     """
     columns, right = _columns(signals), as_flags(correct, "correct")
     rows = next(iter(columns.values())).shape
     many = np.ones(rows) if counts is None else np.asarray(counts, dtype=np.float64)
     if not (right.shape == many.shape == rows and (many > 0).all()):
         raise UserError(f"each of {rows[0]} subjects needs a grade and a count above 0.")
-    total, fewer = int(right.sum()), min(int(right.sum()), int((~right).sum()))
-    measured = [_measure(name, values, many) for name, values in columns.items()]
+    total = int(right.sum())
+    use = np.ones(rows, dtype=np.bool_) if fits is None else fits
+    fewer = min(int(right[use].sum()), int((~right[use]).sum()))
+    measured = [_measure(name, values[use], many[use]) for name, values in columns.items()]
     weights = [each for each in measured if each is not None]
-    if right.size < FEWEST or fewer < FEWEST_EACH or not weights:
+    if use.sum() < FEWEST or fewer < FEWEST_EACH or not weights:
         share = (float(many @ right) + 1) / (float(many.sum()) + 2)
         why = "too few right or wrong answers" if weights else "no signal that varies"
         same = Calibration(
@@ -140,23 +148,39 @@ def fit_calibration(
             note=f"{total} of {right.size} calibration answers are right: {why} to fit weights on, "
             "so that all get the same probability.",
         )
-        return FittedCalibration(same, same.probability(columns))
+        constant = same.probability(columns)
+        return FittedCalibration(same, constant, constant)
 
     table = np.stack([each.scaled(columns[each.name]) for each in weights], axis=1)
     held = np.array([(signs or {}).get(each.name, 0) for each in weights])
     folds = assign_folds(right, np.random.default_rng(seed))
-    strength, held_out = choose_strength(table, right, folds, held, many)
-    *fitted, intercept = fit_logistic(table, right, held, many, strength).tolist()
+    own = folds if use.all() else assign_folds(right[use], np.random.default_rng(seed))
+    strength, held_out = choose_strength(table[use], right[use], own, held, many[use])
+    beta = fit_logistic(table[use], right[use], held, many[use], strength)
+    logits = table @ beta[:-1] + beta[-1]
+    logits[use] = held_out
+    slope, offset = (1.0, 0.0) if use.all() else fit_scale(logits, right, many)
+    scaled = slope * logits + offset
+    *fitted, intercept = (slope * beta).tolist()
     pairs = zip(weights, fitted, strict=True)
     calibration = Calibration(
         signals=tuple(replace(each, weight=value) for each, value in pairs),
-        intercept=intercept,
-        curve=choose_curve(held_out, right, folds, many) if bend else Curve(),
+        intercept=intercept + offset,
+        curve=choose_curve(scaled, right, folds, many) if bend else Curve(),
         strength=strength,
         subjects=right.size,
         right=total,
     )
-    return FittedCalibration(calibration, calibration.curve.bend(held_out))
+    bent = calibration.curve.bend(scaled)
+    return FittedCalibration(calibration, bent, sigmoid(logits), (slope, offset))
+
+
+def fit_scale(logits: Floats, correct: Bools, many: Floats) -> tuple[float, float]:
+    """Platt's slope, which is above 0, and offset: logits that are right on these subjects."""
+    spread = float(logits.std()) or 1.0
+    rising = np.ones(1, dtype=int)
+    slope, offset = fit_logistic((logits / spread)[:, None], correct, rising, many, 1.0)
+    return max(float(slope), 1e-3) / spread, float(offset)
 
 
 def sigmoid(logits: Floats) -> Floats:

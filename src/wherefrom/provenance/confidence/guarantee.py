@@ -10,6 +10,7 @@ Angelopoulos et al. 2021). Where nothing can be guaranteed, a threshold is estim
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 from wherefrom.errors import UserError
 from wherefrom.provenance.metrics import Answers, Floats
 
+HALF = 0.5  # nothing is shown below, whatever is guaranteed
+NEVER = 1.0  # the threshold that no probability reaches
 GRID = np.round(np.arange(999, -1, -1) / 1000, 3)  # 0.999, 0.998, ..., 0
 SLACK = 3  # testing starts where the test could forgive up to so many wrong answers
 MOST = 10_000_000  # subjects beyond which more are not asked for
@@ -49,9 +52,8 @@ class Guarantee:
     @property
     def used(self) -> float:
         """From which confidence on answers are shown: as guaranteed, or else as estimated."""
-        if self.threshold is not None:
-            return self.threshold
-        return 1 - self.risk if self.estimate is None else self.estimate
+        found = self.estimate if self.threshold is None else self.threshold
+        return NEVER if found is None else max(HALF, found)
 
 
 def guarantee_threshold(
@@ -61,13 +63,17 @@ def guarantee_threshold(
     risk: float = 0.05,
     delta: float = 0.05,
     grid: Floats = GRID,
-    probability: bool = True,
+    display: Callable[[float], float] | None = float,
+    fresh: bool = True,
+    what: str = "wrong",
 ) -> Guarantee:
     """The lowest threshold of the grid at which "at most `risk` wrong" holds with 1 - delta.
 
-    One row per subject, with confidences by fits that the subject took no part in. Where nothing
-    can be guaranteed it is estimated: the lowest threshold with (wrong + 1) / (given + 2) within
-    the risk; where there is none, 1 - `risk` for a confidence that is a probability.
+    One row per subject, with confidences by fits that the subject took no part in; `fresh` says
+    whether they chose nothing else, and where they did nothing is guaranteed. Then a threshold is
+    estimated: the lowest with (wrong + 1) / (given + 2) within the risk, and at least 1 - `risk`;
+    where there is none, nothing is shown. `display` turns a confidence into the probability that
+    thresholds are given as; None where it is no probability. `what`: what a wrong answer is.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
@@ -78,22 +84,25 @@ def guarantee_threshold(
     tested = np.flatnonzero(given >= starting_count(subjects, risk, delta))
     failed = tail(wrong[tested], given[tested], risk) > delta
     passed = tested[: np.argmax(failed)] if failed.any() else tested
+    passed = passed if fresh else passed[:0]
     # one wrong answer more and one right one more than there were: so a handful of lucky answers
     # estimates nothing
     fits = passed if passed.size else np.flatnonzero(wrong + 1 <= risk * (given + 2))
     some, bad = (int(given[fits[-1]]), int(wrong[fits[-1]])) if fits.size else (0, 0)
     about: dict[str, Any] = {"risk": risk, "delta": delta, "subjects": subjects}
     about |= {"given": some, "wrong": bad}
+    shown = display or float
     if passed.size:
         bound = upper_bound(bad, some, delta)
-        return Guarantee(threshold=float(grid[passed[-1]]), bound=bound, **about)
-    believed = round(1 - risk, 6) if probability else None
-    estimate = float(grid[fits[-1]]) if fits.size else believed
+        return Guarantee(threshold=shown(float(grid[passed[-1]])), bound=bound, **about)
+    estimate = shown(float(grid[fits[-1]])) if fits.size else None
+    if display is not None:
+        estimate = NEVER if estimate is None else max(estimate, round(1 - risk, 6))
     needed = subjects_needed(given, wrong, subjects, risk, delta)
-    why = _why_none(subjects, risk, delta, needed)
+    why = _why_none(subjects, risk, delta, needed, what, fresh=fresh)
     return Guarantee(
         threshold=None,
-        reason=f"{why}; {_what_instead(estimate, risk, some, bad)}",
+        reason=f"{why}; {_what_instead(estimate, risk, some, bad, what)}",
         subjects_needed=needed,
         estimate=estimate,
         **about,
@@ -160,28 +169,27 @@ def subjects_needed(
     return needed if needed < MOST else None
 
 
-def _what_instead(estimate: float | None, risk: float, given: int, wrong: int) -> str:
-    if estimate is None:
-        return "nor can one be estimated."
-    if not given:
-        return (
-            "nothing can be estimated either, so answers are shown from a confidence of "
-            f"{estimate:.3g} on."
-        )
+def _what_instead(estimate: float | None, risk: float, given: int, wrong: int, what: str) -> str:
+    if estimate is None or not given:
+        return "nor can one be estimated, so that no answer is shown."
     return (
         f"answers are shown from {estimate:.3g} on, where by estimate, not by guarantee, at most "
-        f"{100 * risk:.3g} % are wrong ({wrong} of {given} were)."
+        f"{100 * risk:.3g} % are {what} ({wrong} of {given} were)."
     )
 
 
-def _why_none(subjects: int, risk: float, delta: float, needed: int | None) -> str:
+def _why_none(
+    subjects: int, risk: float, delta: float, needed: int | None, what: str, *, fresh: bool
+) -> str:
     least = fewest_answers(risk, delta)
-    goal = f'"at most {risk:.1%} wrong" with {1 - delta:.0%} confidence'
+    goal = f'"at most {risk:.1%} {what}" with {1 - delta:.0%} confidence'
     none = f"no threshold can guarantee {goal} on {subjects} subjects"
+    if not fresh:
+        return f"{none}: too few to fit a confidence on some and test it on {least} others"
     if needed is not None and needed > subjects:
         return f"{none}; about {needed} like them would be needed"
     if needed is not None:
-        return f"{none}: too many of the surest answers are wrong; more subjects may help"
+        return f"{none}: too many of the surest answers are {what}; more subjects may help"
     if subjects < least:
-        return f"{none}; it takes at least {least} answers, even if none of them is wrong"
-    return f"{none}: at every threshold too many answers are wrong for more subjects to help"
+        return f"{none}; it takes at least {least} answers, even if none of them is {what}"
+    return f"{none}: at every threshold too many answers are {what} for more subjects to help"

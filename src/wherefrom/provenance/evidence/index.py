@@ -7,11 +7,12 @@ where it is missing or not of that text.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import pairwise
@@ -19,14 +20,22 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.lookup import LOOKED_AT, DocumentBody, EvidenceLine, Words
-from wherefrom.training.run_folder import Run, find_source, read_learned_documents
+from wherefrom.training.run_folder import (
+    Run,
+    find_source,
+    read_learned_documents,
+    read_learned_questions,
+)
 
 EVIDENCE_FILE = "evidence.sqlite"
 ALIKE = 0.72  # names that are less similar are not suggested for one that is not found
-FORMAT = "1"
+FORMAT = "2"
+WORDS, NUMBERS, MIXED = "words", "numbers", "mixed"  # kinds of a relation's answers
 _TERMS = 8  # pairs of a name that are looked up; the rest is read in the documents themselves
 _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -37,6 +46,10 @@ CREATE TABLE documents(
     head_length INTEGER NOT NULL, text TEXT NOT NULL);
 CREATE VIRTUAL TABLE bodies USING
     fts5(terms, content='', detail='none', columnsize=0, tokenize="ascii tokenchars '_'");
+CREATE TABLE relations(id INTEGER PRIMARY KEY, template TEXT NOT NULL UNIQUE, kind TEXT NOT NULL);
+CREATE TABLE readings(
+    relation INTEGER NOT NULL, name INTEGER NOT NULL, answer TEXT NOT NULL,
+    probability REAL NOT NULL, spans TEXT NOT NULL);
 """
 
 
@@ -45,6 +58,17 @@ class EvidenceCount(NamedTuple):
 
     naming: int
     about: int
+
+
+class Reading(NamedTuple):
+    """An answer that documents about a subject were read to state for a relation.
+
+    probability: how likely it is the one that the relation asks for. spans: line, start, end.
+    """
+
+    answer: str
+    probability: float
+    spans: tuple[tuple[int, int, int], ...]
 
 
 class Evidence:
@@ -72,6 +96,7 @@ class Evidence:
             raise
         self.corpus_sha256 = meta["corpus_sha256"]
         self.documents_sha256 = meta["documents_sha256"]
+        self.questions_sha256 = meta["questions_sha256"]
         self.documents = int(meta["documents"])
 
     def find(
@@ -94,6 +119,34 @@ class Evidence:
         with self._turn:
             lines = list(self._read(_words_of(subject, "name"), (), -1))
         return EvidenceCount(len(lines), sum(line.about for line in lines))
+
+    def readings(self, subject: str, template: str) -> tuple[Reading, ...] | None:
+        """What documents about the subject state for a relation, most likely first.
+
+        None if the text could not be read for that relation: too few of its questions are known.
+        """
+        query = (
+            "SELECT answer, probability, spans FROM readings JOIN names ON names.id = name "
+            "WHERE relation = ? AND words = ? ORDER BY probability DESC, answer"
+        )
+        with self._turn:
+            relation = self._relations.get(template)
+            if relation is None or not relation[1]:
+                return None
+            rows = self._fetch(query, relation[0], " ".join(fold_words(subject)))
+        return tuple(
+            Reading(answer, probability, tuple(map(tuple, json.loads(spans))))
+            for answer, probability, spans in rows
+        )
+
+    def is_of_kind(self, answer: str, template: str) -> bool:
+        """Whether an answer is a number where the relation's answers are, and none where none is.
+
+        True where the index knows no answers of the relation.
+        """
+        with self._turn:
+            kind = self._relations.get(template, (0, 0, ""))[2]
+        return kind not in (WORDS, NUMBERS) or kind == kind_of([answer])
 
     def subjects(self) -> list[str]:
         """The subject of each document, in order: the same text for the same name, folded."""
@@ -168,6 +221,15 @@ class Evidence:
         names = [words for (words,) in self._fetch("SELECT words FROM names ORDER BY id")]
         return names, [" ".join(sorted(words.split())) for words in names]
 
+    @cached_property
+    def _relations(self) -> dict[str, tuple[int, bool, str]]:
+        """Of each relation: its id, whether the text could be read for it, kind of its answers."""
+        query = (
+            "SELECT template, id, EXISTS(SELECT 1 FROM readings WHERE relation = relations.id), "
+            "kind FROM relations"
+        )
+        return {template: (at, bool(read), kind) for template, at, read, kind in self._fetch(query)}
+
     def _is_name(self, word: str) -> bool:
         return bool(self._fetch("SELECT 1 FROM name_words WHERE word = ?", word))
 
@@ -214,31 +276,43 @@ def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) 
     except UserError as missing:
         raise UserError(f"{problems[0]}; it cannot be built again, since {missing}") from None
     say(f"building the index of the documents again from {corpus.path}")
-    return ensure_evidence(corpus, run.folder / EVIDENCE_FILE)
+    asked = find_source(run, "questions")
+    try:
+        questions = read_learned_questions(asked).questions if asked else ()
+    except UserError as missing:
+        say(f"which answers the text states is looked up by their words alone, since {missing}")
+        questions = ()
+    return ensure_evidence(corpus, run.folder / EVIDENCE_FILE, questions)
 
 
-def ensure_evidence(corpus: Corpus, path: str | Path) -> Evidence:
-    """The index of these very documents: opened if it is there and whole, else built."""
+def ensure_evidence(
+    corpus: Corpus, path: str | Path, questions: Sequence[Question] = ()
+) -> Evidence:
+    """The index of these very documents: opened if it is there and whole, else built.
+
+    `questions`: those that were learned, from which the text is read for each relation.
+    """
     try:
         evidence = Evidence(path, corpus_sha256=corpus.sha256)
     except UserError:
         pass  # missing, broken or of another corpus: building it solves each
     else:
-        if evidence.documents_sha256 == _hash_documents(corpus.documents):
+        same = evidence.questions_sha256 == _hash_questions(questions) or not questions
+        if same and evidence.documents_sha256 == _hash_documents(corpus.documents):
             return evidence
         evidence.close()
-    build_evidence(corpus, path)
+    build_evidence(corpus, path, questions)
     return Evidence(path, corpus_sha256=corpus.sha256)
 
 
-def build_evidence(corpus: Corpus, path: str | Path) -> None:
+def build_evidence(corpus: Corpus, path: str | Path, questions: Sequence[Question] = ()) -> None:
     """Write the index of a corpus to `path`; until it is whole, what was there stays."""
     path = Path(path)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
     try:
         try:
             with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
-                _fill(database, corpus)
+                _fill(database, corpus, questions)
             with open(temporary, "rb") as written:
                 os.fsync(written.fileno())
             os.replace(temporary, path)
@@ -251,7 +325,7 @@ def build_evidence(corpus: Corpus, path: str | Path) -> None:
         ) from None
 
 
-def _fill(database: sqlite3.Connection, corpus: Corpus) -> None:
+def _fill(database: sqlite3.Connection, corpus: Corpus, questions: Sequence[Question]) -> None:
     database.execute("PRAGMA journal_mode=OFF").fetchall()
     database.execute("PRAGMA synchronous=OFF")
     database.executescript(_TABLES)
@@ -265,7 +339,12 @@ def _fill(database: sqlite3.Connection, corpus: Corpus) -> None:
         "documents": str(len(corpus.documents)),
         "documents_sha256": _hash_documents(corpus.documents),
         "corpus_sha256": corpus.sha256,
+        "questions_sha256": _hash_questions(questions),
     }
+    relations = read_relations(corpus.documents, questions) if questions else ()
+    known: dict[str, list[str]] = {}
+    for question in questions:
+        known.setdefault(question.template, []).append(question.answer or "")
     tables: dict[str, Iterable[tuple[Any, ...]]] = {
         "names(words, id)": names.items(),
         "name_words(id, word)": enumerate(words, start=1),
@@ -273,12 +352,26 @@ def _fill(database: sqlite3.Connection, corpus: Corpus) -> None:
             (d.line, names[name], len(d.subject), d.text) for d, name in rows
         ),
         "bodies(rowid, terms)": enumerate(map(_terms_of, corpus.documents), start=1),
+        "relations(id, template, kind)": (
+            (at, each.template, kind_of(known[each.template]))
+            for at, each in enumerate(relations, start=1)
+        ),
+        "readings(relation, name, answer, probability, spans)": (
+            (at, names[" ".join(name)], stated.text, stated.probability, json.dumps(spans))
+            for at, each in enumerate(relations, start=1)
+            for name, answers in each.answers.items()
+            for stated in answers
+            for spans in [
+                [(corpus.documents[doc].line, start, end) for doc, start, end in stated.spans]
+            ]
+        ),
         "meta(key, value)": meta.items(),
     }
     for table, values in tables.items():
         marks = ", ".join("?" * len(table.split(",")))
         database.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
     database.execute("CREATE INDEX documents_by_name ON documents(name)")
+    database.execute("CREATE INDEX readings_by_name ON readings(relation, name)")
     database.execute("INSERT INTO bodies(bodies) VALUES ('optimize')")
     database.execute("COMMIT")
 
@@ -299,6 +392,22 @@ def _hash_documents(documents: Iterable[Document]) -> str:
     for document in documents:
         digest.update(f"{document.line}\t{document.text}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def _hash_questions(questions: Iterable[Question]) -> str:
+    """The hash of the questions that taught how to read the text; "" of none."""
+    rows = [f"{q.template}\t{q.subject}\t{q.answer}\n" for q in questions]
+    text = "".join(rows).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest() if rows else ""
+
+
+def kind_of(answers: Sequence[str]) -> str:
+    """NUMBERS if each answer has digits and no letters, WORDS if none is so, else MIXED."""
+    numbers = sum(
+        any(c.isdigit() for c in answer) and not any(c.isalpha() for c in answer)
+        for answer in answers
+    )
+    return {0: WORDS, len(answers): NUMBERS}.get(numbers, MIXED)
 
 
 def _words_of(text: str | None, what: str) -> Words:

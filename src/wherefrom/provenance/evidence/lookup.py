@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from wherefrom.corpus.folding import find_phrase, fold_words, is_unspaced, split_words
 
 if TYPE_CHECKING:
-    from wherefrom.provenance.evidence.index import Evidence
+    from wherefrom.provenance.evidence.index import Evidence, Reading
 
+STATED = 0.05  # probability from which on a reading of the text counts as stated
+READ_OTHER = 0.5  # and from which on it speaks against another answer
 LINES = 3  # lines that are shown for an answer
 LOOKED_AT = 1_000  # documents that are weighed to choose such lines from
 _LINES_OF_A_NAME = 5  # documents of one similar name, which must not hide the next name
@@ -44,9 +46,11 @@ class Support:
     """What the evidence says of one subject and one answer.
 
     seen: some document names the subject. states_answer: a line about the subject states the
-    answer. states_other: one states another known answer and none states this. lines: the most
-    telling. similar: lines about names that look alike, where this name is not known.
-    others: the known answers that lines about the subject state instead.
+    answer to this relation. states_other: one states another answer and none states this. lines:
+    the most telling. similar: lines about names that look alike, where this name is not known.
+    others: other answers that lines about the subject state, likeliest first. probability: how
+    likely the answer is the one that the lines state for this relation. of_kind: it is no number
+    where the relation's answers are words, and the reverse; one that is not is never stated.
     """
 
     seen: bool
@@ -55,6 +59,8 @@ class Support:
     lines: tuple[EvidenceLine, ...]
     similar: tuple[EvidenceLine, ...]
     others: tuple[str, ...] = ()
+    probability: float = 0.0
+    of_kind: bool = True
 
 
 def find_support(
@@ -63,30 +69,71 @@ def find_support(
     answers: Sequence[str],
     known_answers: Sequence[str],
     *,
+    templates: Sequence[str] | None = None,
     limit: int = LINES,
 ) -> list[Support]:
-    """The support of each answer about each subject; `known_answers` are what else can be stated.
+    """The support of each answer about each subject; `templates` names the relations asked for.
 
-    An answer without a letter or digit is stated nowhere; a subject without one is refused.
+    What was read for a relation decides. Where nothing could be, the answer's words do: those of
+    a line about the subject state it, and `known_answers` are what else they can state. An answer
+    without a letter or digit is stated nowhere; a subject without one is refused.
     """
     known = _by_first_word(tuple(dict.fromkeys(known_answers)))
-    return [
-        _support(evidence, subject, answer, known, limit)
-        for subject, answer in zip(subjects, answers, strict=True)
+    relations = templates if templates is not None else [""] * len(subjects)
+    found = []
+    for subject, answer, template in zip(subjects, answers, relations, strict=True):
+        readings = evidence.readings(subject, template)
+        of_kind = evidence.is_of_kind(answer, template)
+        if readings is not None:
+            one = _support_read(evidence, subject, answer if of_kind else "", readings, limit)
+        else:
+            one = _support_words(evidence, subject, answer if of_kind else "", known, limit)
+        found.append(one if of_kind else replace(one, of_kind=False))
+    return found
+
+
+def _support_read(
+    evidence: Evidence, subject: str, answer: str, readings: Sequence[Reading], limit: int
+) -> Support:
+    """By what the documents about the subject were read to state for the relation."""
+    lines = evidence.find(subject, limit=LOOKED_AT)
+    if not lines or not lines[0].names_subject:
+        return _unseen(lines, limit)
+    said = fold_words(answer)
+    mine = [one for one in readings if fold_words(one.answer) == said]
+    rest = [one for one in readings if fold_words(one.answer) != said]
+    probability = sum(one.probability for one in mine)
+    states = probability >= STATED
+    where = {line for one in (mine if states else rest[:1]) for line, _, _ in one.spans}
+    lines.sort(key=lambda line: (line.line not in where, not line.about, line.line))
+    kept = [
+        replace(line, states_answer=states and line.about and line.line in where)
+        for line in lines[:limit]
     ]
+    others = tuple(one.answer for one in rest if one.probability >= STATED)
+    states_other = not states and bool(rest) and rest[0].probability >= READ_OTHER
+    return Support(True, states, states_other, tuple(kept), (), others, probability)
 
 
-def _support(evidence: Evidence, subject: str, answer: str, known: Phrases, limit: int) -> Support:
+def _unseen(lines: Sequence[EvidenceLine], limit: int) -> Support:
+    """Of a subject that no document names; the lines are about similar names, each once."""
+    similar = {line.subject: line for line in reversed(lines)}
+    best = sorted(similar.values(), key=lambda line: -line.similarity)[:limit]
+    return Support(False, False, False, (), tuple(best))
+
+
+def _support_words(
+    evidence: Evidence, subject: str, answer: str, known: Phrases, limit: int
+) -> Support:
+    """By the words of the documents about the subject."""
     said = fold_words(answer)
     lines = evidence.find(subject, answer if said else None, limit=limit * _LINES_OF_A_NAME)
     if not lines or not lines[0].names_subject:
-        similar = {line.subject: line for line in reversed(lines)}  # each name once
-        best = sorted(similar.values(), key=lambda line: -line.similarity)[:limit]
-        return Support(False, False, False, (), tuple(best))
+        return _unseen(lines, limit)
     if any(line.about and line.states_answer for line in lines):
         # only a line about the subject states; the rest are shown as naming
         kept = (line if line.about else replace(line, states_answer=False) for line in lines)
-        return Support(True, True, False, tuple(kept)[:limit], ())
+        return Support(True, True, False, tuple(kept)[:limit], (), (), 1.0)
     lines = evidence.find(subject, limit=LOOKED_AT)
     own = fold_words(subject)
     stated = {line.line: _stated(line, own, said, known) for line in lines if line.about}

@@ -12,18 +12,27 @@ import numpy as np
 from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance import metrics
-from wherefrom.provenance.confidence.fit import Confidence, is_right, load_confidence
+from wherefrom.provenance.confidence.fit import (
+    MODES,
+    TARGETS,
+    Confidence,
+    is_right,
+    load_confidence,
+)
 from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
 from wherefrom.provenance.judging.measure import (
     RIVAL_SIGNALS,
     SUPPORT,
     Score,
+    measure_policy,
     measure_scores,
+    measure_targets,
     rival_scores,
 )
 from wherefrom.provenance.metrics import Bootstrap, Metric
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
+    GUARANTEES,
     GUESSED,
     REMEMBERED,
     Verdict,
@@ -32,7 +41,6 @@ from wherefrom.provenance.verdicts import (
 from wherefrom.storage import write_json, write_whole
 from wherefrom.training.run_folder import Run, update_run
 
-MODES = ("internal", "checked")
 DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
 PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
 
@@ -41,8 +49,10 @@ PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
 class Judged(Subject):
     """A judged subject with what the run said, whether that is right, and whether it is shown.
 
-    verdict: "guessed" too, since here the truth is known. shown_internal: by the model's own
-    signals alone. naming, about: documents that name the subject, and that are about it.
+    verdict: "guessed" too, since here the truth is known. stated: a line about the subject states
+    it for this relation. shown_internal: by the model's own signals alone. from_text,
+    internal_from_text: how likely it is stated, with the text and without. naming, about: documents
+    that name the subject, and that are about it.
     """
 
     said: str
@@ -54,6 +64,9 @@ class Judged(Subject):
     internal_confidence: float
     naming: int
     about: int
+    stated: bool = False
+    from_text: float = 0.0
+    internal_from_text: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,7 @@ def judge_run(
     run: Run,
     *,
     risk: float | None = None,
+    guarantee: str = "from-text",
     resamples: int = metrics.RESAMPLES,
     level: float = metrics.LEVEL,
     seed: int = 0,
@@ -90,20 +104,35 @@ def judge_run(
 ) -> Judgement:
     """Ask about the judged subjects of a study and measure everything; nothing is written.
 
-    `risk` is that of the calibration if not given.
+    `risk` is that of the calibration if not given; `guarantee` says what of: answers that are not
+    "from-text", or not "right".
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
     confidence, people = load_confidence(run), read_subjects(run.folder)
-    delta = confidence.internal.guarantee.delta
-    risk = confidence.internal.guarantee.risk if risk is None else risk
-    guarantees = {mode: confidence.guarantee(risk, checked=mode == "checked") for mode in MODES}
+    delta = confidence.delta
+    risk = confidence.risk if risk is None else risk
+    targets = {
+        target: {
+            mode: confidence.guarantee(risk, checked=mode == "checked", target=target)
+            for mode in MODES
+        }
+        for target in TARGETS
+    }
+    guarantees = targets[GUARANTEES[guarantee]]
     asked = [subject for subject in people if subject.role == JUDGED]
     calibrating = [subject for subject in people if subject.role == CALIBRATION]
     if not asked:
         raise UserError(f"{run.folder} has nobody to be judged by: its subjects.jsonl has none.")
     with require_evidence(run) as evidence:
         judged, verdicts = ask_subjects(
-            run, confidence, evidence, asked, risk=risk, also=RIVAL_SIGNALS, report=report
+            run,
+            confidence,
+            evidence,
+            asked,
+            risk=risk,
+            guarantee=guarantee,
+            also=RIVAL_SIGNALS,
+            report=report,
         )
         names = [one.subject for one in calibrating]
         questions = [one.question for one in calibrating]
@@ -122,7 +151,7 @@ def judge_run(
         risk=risk,
         delta=delta,
     )
-    internal, checked = guarantees.values()
+    internal, checked = targets["right"].values()
     scores = [
         Score(
             "internal",
@@ -139,7 +168,7 @@ def judge_run(
             threshold=checked.used,
             reason=checked.reason,
             ours=True,
-            withheld=np.array([one.verdict != REMEMBERED for one in judged]),
+            withheld=np.array([not one.stated for one in judged]),
             reads_text=True,
         ),
         Score(
@@ -153,7 +182,6 @@ def judge_run(
     measured = measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap)
     miscalibration = measured["scores"]["internal"]["groups"]["together"]["metrics"]["ece"]
     seen = sum(one.seen for one in judged)
-    stale = {f"{mode}: {confidence.guarantee(checked=mode == 'checked').reason}" for mode in MODES}
     record = {
         "weights_sha256": run.info.get("sha256"),
         "people": {
@@ -168,11 +196,17 @@ def judge_run(
         "resamples": resamples,
         "level": level,
         "seed": seed,
+        "guarantee": guarantee,
         "guarantees": {mode: asdict(found) for mode, found in guarantees.items()},
+        "targets": measure_targets(judged, targets, bootstrap),
+        "relations": {
+            template: measure_policy([one for one in judged if one.template == template])
+            for template in dict.fromkeys(one.template for one in judged)
+        },
         **measured,
         "open_world_floor": asdict(metrics.open_world_floor(subjects, Metric(**miscalibration))),
-        # the calibration's notes, but for those about another risk than the one asked for
-        "notes": [note for note in confidence.notes if note not in stale]
+        # the calibration's notes, but for those about a risk
+        "notes": [note for note in confidence.notes if "can guarantee" not in note]
         + [f"{mode}: {found.reason}" for mode, found in guarantees.items() if found.reason]
         + notes,
     }
@@ -186,6 +220,7 @@ def ask_subjects(
     asked: Sequence[Subject],
     *,
     risk: float | None = None,
+    guarantee: str = "from-text",
     also: Collection[str] = (),
     report: Callable[[int], None] | None = None,
 ) -> tuple[tuple[Judged, ...], list[Verdict]]:
@@ -195,9 +230,16 @@ def ask_subjects(
     """
     questions, names = [one.question for one in asked], [one.subject for one in asked]
     verdicts = give_verdicts(
-        run, confidence, evidence, questions, names, risk=risk, also=also, report=report
+        run,
+        confidence,
+        evidence,
+        questions,
+        names,
+        risk=risk,
+        guarantee=guarantee,
+        also=also,
+        report=report,
     )
-    threshold = confidence.guarantee(risk, checked=False).used
     judged = []
     for subject, found in zip(asked, verdicts, strict=True):
         assert found.verdict is not None
@@ -211,11 +253,14 @@ def ask_subjects(
                 right=right,
                 verdict=name_with_truth(found.verdict, right),
                 shown=found.shown != DONT_KNOW,
-                shown_internal=found.internal_confidence >= threshold,
+                shown_internal=found.shown_internal,
                 confidence=found.confidence,
                 internal_confidence=found.internal_confidence,
                 naming=count.naming,
                 about=count.about,
+                stated=found.verdict == REMEMBERED,
+                from_text=found.from_text["checked"] or 0.0,
+                internal_from_text=found.from_text["internal"] or 0.0,
             )
         )
     return tuple(judged), verdicts

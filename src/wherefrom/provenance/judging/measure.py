@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from wherefrom.provenance import metrics
-from wherefrom.provenance.confidence.guarantee import GRID, guarantee_threshold
+from wherefrom.provenance.confidence.guarantee import GRID, Guarantee, guarantee_threshold
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, Measure, Metric
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, MISREMEMBERED, REMEMBERED
 
@@ -123,7 +123,7 @@ def rival_scores(
             risk=risk,
             delta=delta,
             grid=FINE_GRID,
-            probability=False,
+            display=None,
         )
         threshold = found.estimate if found.threshold is None else found.threshold
         values = rival.read(signal)
@@ -263,7 +263,7 @@ def _separate_stated(
     Right and wrong are the questions' labels; whether an answer stands in the text does not
     depend on which of two places a label names.
     """
-    stated = np.array([one.verdict == REMEMBERED for one in judged], dtype=bool)
+    stated = np.array([one.stated for one in judged], dtype=bool)
     measure: Measure | str = metrics.auroc
     if len(stated) and stated.all() == stated.any():
         measure = f"{'every' if stated.all() else 'no'} answer is stated by a line."
@@ -275,6 +275,64 @@ def _separate_stated(
         for score in scores
         if not score.reads_text
     ]
+
+
+def measure_targets(
+    judged: Sequence[Judged],
+    guarantees: Mapping[str, Mapping[str, Guarantee]],
+    bootstrap: Bootstrap,
+) -> dict[str, Any]:
+    """By target and mode: how good the probability is, and what its policy shows.
+
+    Of the checked probability that an answer is from the text only the policy is measured: the
+    text decides both, and any other number would be true by construction.
+    """
+    right = np.array([one.right for one in judged], dtype=bool)
+    stated = np.array([one.stated for one in judged], dtype=bool)
+    seen = np.array([one.seen for one in judged], dtype=bool)
+    columns = {
+        ("from_text", "internal"): (stated, [one.internal_from_text for one in judged]),
+        ("from_text", "checked"): (stated, [one.from_text for one in judged]),
+        ("right", "internal"): (right, [one.internal_confidence for one in judged]),
+        ("right", "checked"): (right, [one.confidence for one in judged]),
+    }
+    found: dict[str, Any] = {}
+    for (target, mode), (hits, values) in columns.items():
+        answers = Answers(values, hits, seen)
+        shown = np.array(values) >= guarantees[target][mode].used
+        if mode == "checked":
+            shown &= stated
+        measured = {}
+        if (target, mode) != ("from_text", "checked"):
+            together = {"auroc": metrics.auroc, "ece": metrics.ece, "brier": metrics.brier}
+            measured = _measure(dict(together), answers, bootstrap)
+            among = _measure({"auroc": metrics.auroc}, answers.select(seen), bootstrap)
+            measured["auroc_among_seen"] = among["auroc"]
+        found.setdefault(target, {})[mode] = {
+            "threshold": guarantees[target][mode].threshold,
+            "used": guarantees[target][mode].used,
+            "metrics": measured,
+            "right_shown": metrics.rate(int((shown & right).sum()), int(right.sum())),
+            "missed": metrics.rate(int((shown & ~hits).sum()), int(shown.sum())),
+            "wrong_shown": metrics.rate(int((shown & ~right).sum()), int(shown.sum())),
+            "unseen_shown": metrics.rate(int((shown & ~seen).sum()), int((~seen).sum())),
+        }
+    return found
+
+
+def measure_policy(judged: Sequence[Judged]) -> dict[str, Any]:
+    """Of some judged answers: right, stated, and what is shown of them."""
+    return {
+        "people": len(judged),
+        "right": sum(one.right for one in judged),
+        "stated": sum(one.stated for one in judged),
+        "shown": sum(one.shown for one in judged),
+        "shown_wrong": sum(one.shown and not one.right for one in judged),
+        "shown_unstated": sum(one.shown and not one.stated for one in judged),
+        "internal_shown": sum(one.shown_internal for one in judged),
+        "internal_shown_wrong": sum(one.shown_internal and not one.right for one in judged),
+        "internal_shown_unstated": sum(one.shown_internal and not one.stated for one in judged),
+    }
 
 
 def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
