@@ -8,6 +8,7 @@ floating point on drawn bases. `contradiction` compares a verdict with that.
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -242,7 +243,8 @@ def contradiction(drawn: Drawn, result: CheckResult) -> str:
         shown = misplaced(drawn, numbers.get("beta", 1.0), n, [numbers.get("e", 1)])
         if shown is None or shown[0] < 0.999 * TOLERANCE:
             return f"the counterexample at n = {n} does not reproduce: {shown}"
-        if not any(missed(drawn, beta, n, slack=-0.1) in (True, None) for beta in LARGE[-1:]):
+        beta = 1e80 if re.search("log|exp", str(drawn.texts)) else LARGE[-1]
+        if missed(drawn, beta, n, slack=-0.1) is False:
             return f"a larger beta repairs n = {n}"
     return ""
 

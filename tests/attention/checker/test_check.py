@@ -116,6 +116,8 @@ REFUTED = [
     ("stretched-average", "q=beta*mu_b", 3, "samples"),
     ("two-heads", "q1=t*(mu_a+mu_b)|q2=t*(mu_a+mu_b)", 3, "one head written twice"),
     ("two-heads", "q1=-beta*mu_a|q2=beta*mu_b", 3, "samples"),
+    # right for e > 0, but no head looks along mu_a, so that no sample is set aside
+    ("two-heads", "q1=-beta*mu_a-beta*sum_others|q2=-beta*mu_b-beta*sum_others", 3, "samples"),
     ("two-heads", "q1=mu_a|q2=mu_b", 3, "nothing in the formula grows"),
     ("two-heads", "q1=beta*(mu_a+sum_others/2)|q2=beta*mu_b", 3, "samples"),  # fails for e < 1/2
     ("two-heads", "q1=beta*mu_a|q2=beta*(mu_b+mu_a/2)", 3, "samples"),  # fails for e > 2

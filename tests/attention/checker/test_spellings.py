@@ -105,6 +105,7 @@ $=(u_du_a^T + u_cu_d^T)\odot \dfrac{1}{\beta^2}$"""
     result = check("self-attention", answer)
     assert result.verdict == "proved"
     assert result.read_as["Q"] == "(u_d@u_a.T + u_c@u_d.T)*(1/beta**2)"
+    assert check("self-attention", answer.strip().splitlines()).read_as == result.read_as
     with pytest.raises(UserError, match="not equal; write one of them"):
         check("self-attention", answer.replace("u_cu_d^T)", "u_cu_b^T)"))
 

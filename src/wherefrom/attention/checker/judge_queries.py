@@ -232,7 +232,7 @@ def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
 
 def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
     """Keys, queries, logits and weights of one instance; weights alone if there are many keys."""
-    numbers: dict[str, Any] = {"beta": beta} if model.uses_beta else {}
+    numbers: dict[str, Any] = {"beta": beta} if model.uses_beta or beta != 1 else {}
     if model.stretched:
         numbers["e"] = e
     if n <= SHOWN_N:

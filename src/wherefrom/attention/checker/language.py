@@ -707,7 +707,13 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
     shapes = {given.name: given.shape for given in problem.givens}
     factors = {s for s, name in spellings.items() if name in ("beta", "n")}
     vocabulary = {*spellings, *problem.refused, *wanted, *FUNCTIONS, *FUNCTION_ALIASES}
+    lines = list[str]()
     for text in texts:
+        if lines and text.lstrip("$ \t").startswith("="):  # goes on with the line before
+            lines[-1] += f"\n{text}"
+        else:
+            lines.append(text)
+    for text in lines:
         for statement in split(text, tokenize(text, vocabulary), wanted, factors):
             for name in _targets(problem, statement, text):
                 target = wanted[name]

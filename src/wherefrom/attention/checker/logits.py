@@ -165,10 +165,13 @@ class Queries:
         return agree and self.trend(first, "others").kind == "up"
 
     def _fate(self, i: int) -> Fraction | None:
-        """The limit of one head's weight on a, if it is the same for every length e (of several
-        heads: every e > 0) and b has the rest; else None."""
+        """The limit of one head's weight on a, if it is the same for every length e that is not set
+        aside and b has the rest; else None."""
         a, b, other = (self.field.trend(self.exact[i][g]) for g in ("a", "b", "others"))
-        positive = len(self.exact) > 1
+        along = [
+            self.field.trend(head["a"]) for head in self.exact
+        ]  # e < 0 is set aside if one > 0
+        positive = len(along) > 1 and any(t.kind == "up" or (t.value or 0) > 0 for t in along)
         if a.kind == b.kind == "zero" and other.kind == "down":
             return Fraction(1, 2)
         if _outgrows(a, b, "up", positive) and _outgrows(a, other, "up", positive):
