@@ -1,13 +1,11 @@
 """How far scores of documents can be believed, judged by models that were really retrained.
 
     python benchmarks/attribution.py bank RUN --out BANK [--models 32] [--repeats 8]
-    python benchmarks/attribution.py flips RUN --out BANK [--made-up 6]
-    python benchmarks/attribution.py score RUN --bank BANK
+    python benchmarks/attribution.py score RUN --bank BANK [--out FILE.jsonl]
 
 `bank` retrains a run quietly (docs/trace.md) on random halves of its subjects and keeps, as JSON
 lines, what each model thinks of the run's own answers to a fixed set of questions: the questions of
-dev people, who are in the text, and of unseen people, who are not. `flips` retrains it without the
-lines that the gradient method puts on top, and without random ones. `score` compares methods:
+dev people, who are in the text, and of unseen people, who are not. `score` compares methods:
 
     LDS          Spearman's correlation, over the halves, of the sum of a method's scores of what
                  was kept with log p of the answer by the model that was retrained; mean over
@@ -21,13 +19,17 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rows import Record, run_main, say
+import torch
+from numpy.typing import NDArray
+from rows import Record, keep_row, run_main, say, table
+from scipy.stats import spearmanr
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
@@ -35,6 +37,8 @@ from wherefrom.corpus.questions import Question
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.cross_pretraining import likelihoods
+from wherefrom.provenance.attribution.gradients import answer_row
+from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.jobs import retrain
 from wherefrom.training.run_folder import (
@@ -46,6 +50,7 @@ from wherefrom.training.run_folder import (
 )
 from wherefrom.training.settings import Runtime
 
+Floats = NDArray[np.float64]
 OTHER_SEED = 1_000_003  # added to the run's for a repeated half
 
 
@@ -132,7 +137,7 @@ def append(folder: Path, name: str, row: Record) -> None:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def fill_bank(args: argparse.Namespace) -> int:
+def fill_bank(args: argparse.Namespace) -> None:
     """Train what is missing of the bank, one model after another."""
     material, out = Material.of(args.run), args.out
     out.mkdir(parents=True, exist_ok=True)
@@ -149,10 +154,130 @@ def fill_bank(args: argparse.Namespace) -> int:
         row = material.retrain(draw_half(material.documents, half), out / "model", seed=seed)
         append(out, "models.jsonl", {"half": half, **row})
         say(f"half {half}, seed {seed}: done")
-    return 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def by_name(material: Material) -> Floats:
+    """1 for documents about the subject; ties are broken at random."""
+    names = [fold_words(document.subject) for document in material.documents]
+    same = [[float(name == fold_words(q.subject)) for name in names] for q in material.asked]
+    return np.array(same) + 1e-9 * np.random.default_rng(0).random((len(same), len(names)))
+
+
+def by_words(material: Material) -> Floats:
+    """BM25 (k1 = 1.2, b = 0.75) of the question with its answer."""
+    texts = [list(fold_words(document.text)) for document in material.documents]
+    counts = [Counter(words) for words in texts]
+    lengths = np.array([len(words) for words in texts]) / np.mean([len(words) for words in texts])
+    scores = np.zeros((len(material.asked), len(texts)))
+    for row, (question, answer) in enumerate(zip(material.asked, material.answers, strict=True)):
+        for word in set(fold_words(f"{question.text} {answer}")):
+            here = np.array([count[word] for count in counts], dtype=float)
+            found = (here > 0).sum()
+            idf = np.log(1 + (len(texts) - found + 0.5) / (found + 0.5))
+            scores[row] += idf * here * 2.2 / (here + 1.2 * (0.25 + 0.75 * lengths))
+    return scores
+
+
+def by_hidden_state(material: Material) -> Floats:
+    """Cosine of the mean last hidden states of question with answer, and of document."""
+    run = material.run
+
+    def states(texts: Sequence[str]) -> Any:
+        rows = []
+        for ids in run.tokens.encode_all(list(texts)):
+            cut = torch.tensor([ids[: run.model.config.longest_input]])
+            with torch.inference_mode():
+                rows.append(run.model.hidden(cut)[0].mean(0))
+        return torch.nn.functional.normalize(torch.stack(rows), dim=1)
+
+    both = zip(material.asked, material.answers, strict=True)
+    asked = states([f"{question.text} {answer}" for question, answer in both])
+    read = states([document.text for document in material.documents])
+    return np.asarray((asked @ read.T).numpy(), dtype=np.float64)
+
+
+def by_gradient(material: Material) -> Floats:
+    """`wherefrom trace --method gradient`."""
+    index = Tracer(material.run, say=say).index()
+    both = zip(material.asked, material.answers, strict=True)
+    rows = [answer_row(material.run, question.text, answer) for question, answer in both]
+    return np.array([index.scores(material.run.model, *row) for row in rows])
+
+
+METHODS = {
+    "look-up by name": by_name,
+    "BM25": by_words,
+    "hidden states": by_hidden_state,
+    "gradient": by_gradient,
+}
+
+
+def correlate(one: Floats, other: Floats) -> Floats:
+    """Spearman's over the rows, for each column; 0 where one of the two is constant."""
+    pairs = zip(one.T, other.T, strict=True)
+    return np.nan_to_num([float(spearmanr(a, b).statistic) for a, b in pairs])
+
+
+def own_ranks(material: Material, scores: Floats) -> Floats:
+    """The best rank of a document about the subject, for each question; infinite without one."""
+    names = [fold_words(document.subject) for document in material.documents]
+    ranks = []
+    for question, row in zip(material.asked, scores, strict=True):
+        order = np.argsort(-row, kind="stable")
+        own = [n for n, at in enumerate(order, 1) if names[at] == fold_words(question.subject)]
+        ranks.append(min(own, default=np.inf))
+    return np.array(ranks)
+
+
+def score(args: argparse.Namespace) -> None:
+    """A table of the methods, and a JSON line for each."""
+    material = Material.of(args.run)
+    bank = read_bank(args.bank, "models.jsonl")
+    models = {row["half"]: row for row in bank if row["seed"] == 0}
+    again = {row["half"]: row for row in bank if row["seed"]}
+    kept = np.array(
+        [[d.line not in set(r["without"]) for d in material.documents] for r in models.values()]
+    )
+    truth = np.array([row["log_probability"] for row in models.values()])
+    seen = np.array(material.seen())
+    right = (
+        np.array([a == q.answer for q, a in zip(material.asked, material.answers, strict=True)])
+        & seen
+    )
+    rows = []
+    for name, method in METHODS.items():
+        scores = method(material)
+        lds, ranks = correlate(kept @ scores.T, truth), own_ranks(material, scores)
+        rows.append(
+            {
+                "name": f"attribution, {name}",
+                "value": round(float(lds[seen].mean()), 3),
+                "unit": "LDS, seen people",
+                "lds_unseen": round(float(lds[~seen].mean()), 3),
+                "mrr": round(float((1 / ranks[seen]).mean()), 3),
+                "recall_at_10": round(float((ranks[seen] <= 10).mean()), 3),
+                "mrr_right": round(float((1 / ranks[right]).mean()), 3),
+                "recall_at_10_right": round(float((ranks[right] <= 10).mean()), 3),
+                "models": len(models),
+                "questions": {"seen": int(seen.sum()), "unseen": int((~seen).sum())},
+            }
+        )
+    if len(again) > 2:
+        first, second = (
+            np.array([rows[half]["log_probability"] for half in sorted(again)])
+            for rows in (models, again)
+        )
+        ceiling = correlate(first, second)
+        value, unseen = (round(float(ceiling[which].mean()), 3) for which in (seen, ~seen))
+        row = {"name": "attribution, ceiling", "value": value, "unit": "LDS, seen people"}
+        rows.append({**row, "lds_unseen": unseen, "models": len(again)})
+    for row in rows:
+        keep_row(row, args.out)
+    keys = ("name", "value", "lds_unseen", "mrr", "recall_at_10", "mrr_right", "recall_at_10_right")
+    print(table(keys, [[row.get(key, "") for key in keys] for row in rows]))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(required=True)
     bank = commands.add_parser("bank", help="retrain on random halves")
@@ -161,9 +286,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bank.add_argument("--models", type=int, default=32)
     bank.add_argument("--repeats", type=int, default=8)
     bank.set_defaults(act=fill_bank)
-    args: Any = parser.parse_args(arguments)
-    return int(args.act(args))
+    judge = commands.add_parser("score", help="compare methods by a bank")
+    judge.add_argument("run", type=Path)
+    judge.add_argument("--bank", type=Path, required=True)
+    judge.add_argument("--out", default="attribution.jsonl", help="JSON lines")
+    judge.set_defaults(act=score)
+    args = parser.parse_args(arguments)
+    args.act(args)
 
 
 if __name__ == "__main__":
-    run_main(main)
+    raise SystemExit(run_main(main))

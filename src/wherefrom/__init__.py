@@ -15,7 +15,7 @@ import importlib
 
 # modules -> the names that they define; __init__.pyi says the same to type checkers
 _MODULES = {
-    "api": "Study Wherefrom ask check design evaluate law load",
+    "api": "Study Wherefrom ask check design evaluate law load trace",
     "attention.checker.result": "CheckResult",
     "attention.equation": "Attention attend",
     "attention.laws": "HeadsLaw",
