@@ -28,7 +28,12 @@ from wherefrom.provenance.attribution.leave_one_out import (
 from wherefrom.storage import read_json, sha256_of, write_json
 from wherefrom.training.jobs import retrain
 from wherefrom.training.recipes import Budget, load_recipe
-from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.run_folder import (
+    Run,
+    find_source,
+    load_run,
+    read_learned_documents,
+)
 from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -92,6 +97,39 @@ class TestWithoutOneSubject:
         assert "never having read it" in again.out
         assert record["why"] in again.out
         assert widest_table_line(again.out) <= 80
+
+    def test_a_file_has_one_twin_a_line(self, run: Run, command: Any, tmp_path: Path) -> None:
+        names = sorted(
+            s.subject
+            for s in read_subjects(run.folder)
+            if s.role == JUDGED and s.source == "dev"
+        )  # fmt: skip
+        file = tmp_path / "sets.txt"
+        file.write_text(f"{names[0]}; {names[1]}\n\n{names[2]}\n", "utf-8")
+        ended = command("twins", run.folder, "--without-file", file, "--json")
+        assert ended.code == 0, ended.err
+        pair, single = json.loads(ended.out)["twins"]
+        assert pair["subjects"] == names[:2]
+        assert [record["subject"] for record in pair["people"]] == names[:2]
+        assert single["subject"] == names[2]
+        asked = len(read_questions(run.folder / "world" / "dev.tsv").questions)
+        assert [each["others"]["people"] for each in (pair, single)] == [asked - 2, asked - 1]
+        assert min(pair["noise_floor"], single["noise_floor"]) > 0
+        lines = [d["line"] for record in pair["people"] for d in record["documents"]]
+        twin = load_run(twin_folder(run, *reversed(names[:2])))
+        assert twin.info["job"]["without"] == sorted(lines)
+        for path in ("world/documents.txt", "subjects.jsonl"):
+            shutil.copy(run.folder / path, twin.folder)
+        source = find_source(twin, "corpus")
+        assert source is not None
+        assert not set(lines) & {d.line for d in read_learned_documents(source).documents}
+        with pytest.raises(UserError, match="is a twin itself"):
+            plan_twin(twin, names[3])
+        again = command("twins", run.folder, "--without-file", file)
+        assert (again.code, again.err) == (0, "")  # finished twins are not trained again
+        assert widest_table_line(again.out) <= 110
+        file.write_text(f"{names[2]}\nNobody Atall\n", "utf-8")
+        assert command("twins", run.folder, "--without-file", file).code == 2
 
     def test_a_stopped_twin_is_resumed(
         self, run: Run, command: Any, monkeypatch: pytest.MonkeyPatch

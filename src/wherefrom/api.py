@@ -106,6 +106,19 @@ def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verd
 
 
 @name_arguments()
+def trace(run: Run | str | Path, question: str, **options: Any) -> Record:
+    """Which lines of the text pushed a run's answer, as `wherefrom trace --json` prints it.
+
+    `options`: `answer` traces another answer, `top` is the number of lines, `method` is "gradient"
+    or "retrain".
+    """
+    from wherefrom.provenance.attribution.trace import Tracer
+
+    opened = load(run) if isinstance(run, str | Path) else run
+    return Record("trace", Tracer(opened).trace(question, **options))
+
+
+@name_arguments()
 def evaluate(run: Run | str | Path, questions: QuestionSet | str | Path) -> Recall:
     """The share of questions that a run answers exactly; the questions need answers."""
     from wherefrom.corpus.questions import QuestionSet, read_questions
@@ -150,6 +163,10 @@ class Wherefrom:
     @name_arguments()
     def ask(self, question: Questions, **options: Any) -> Verdict | list[Verdict]:
         return ask(self.asker, question, **options)
+
+    @name_arguments()
+    def trace(self, question: str, **options: Any) -> Record:
+        return trace(self.run, question, **options)
 
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
         return evaluate(self.run, questions)

@@ -1,4 +1,4 @@
-"""Training again: the same weights from the same documents, and other weights from fewer."""
+"""Training again: the same weights if nothing is left out, and others if something is."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ import json
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from training_samples import read_metrics
+from training_samples import (
+    BLOCK,
+    documents,
+    make_model,
+    make_phase,
+    questions,
+    read_metrics,
+    same_weights,
+    tokens,
+    train_model,
+)
 
 from wherefrom.corpus import batches
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
 from wherefrom.training.jobs import retrain, run_training
-from wherefrom.training.recipes import Budget, load_recipe
+from wherefrom.training.recipes import Budget, Mixture, load_recipe
 from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Runtime, Settings, TrainingJob
+from wherefrom.training.sources import TrainingData, stream_for
 
 pytestmark = pytest.mark.usefixtures("small_pools")
 CLOCK = "wherefrom.training.loop.time.perf_counter"
@@ -40,7 +51,10 @@ class Trained:
     settings: Settings
 
     def again(self, out: Path, *, drop: int = 0, **options: Any) -> Run:
-        return retrain(self.run, self.job.documents[drop:], self.job.questions, out, **options)
+        """Trained again without the first `drop` documents."""
+        lines = [document.line for document in self.job.documents[:drop]]
+        documents, questions = self.job.documents, self.job.questions
+        return retrain(self.run, documents, questions, out, without=lines, **options)
 
 
 @pytest.fixture(scope="module", params=[Budget(epochs=1.5), Budget(minutes=0.01)], ids=repr)
@@ -80,7 +94,7 @@ def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopp
     assert json.loads((out / "run.json").read_text())["status"] == "stopped"
     with pytest.raises(UserError, match="add --resume"):
         trained.again(out)
-    with pytest.raises(UserError, match="the documents have changed"):
+    with pytest.raises(UserError, match="cannot be resumed: without"):
         trained.again(out, drop=1, settings=resume)
     twin = trained.again(out, settings=resume)
     assert twin.info["sha256"] == run.info["sha256"]
@@ -102,6 +116,46 @@ def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
     assert twin.info["steps"] == run.info["steps"]
     ours, theirs = ([(x["step"], x["lr"]) for x in read_metrics(r.folder)] for r in (twin, run))
     assert ours == theirs
+
+
+def test_what_is_left_out_counts_nothing_and_all_else_stays() -> None:
+    whole, fewer = (TrainingData.encode(documents(), questions(), tokens(), BLOCK, gone)
+                    for gone in ((), (3,)))  # fmt: skip
+    name = documents()[2].subject
+    everything = Mixture(question=1, derived=1, salient=1, name=1, text=1, span=1)
+    phase = make_phase(mixture=everything, batch_examples=64, prefix_prob=0.5)
+    silent = 0
+    for ours, theirs in zip(
+        *(chain(*map(stream_for(phase, data, [1]).pool, range(6))) for data in (whole, fewer)),
+        strict=True,
+    ):
+        assert ours.weight == theirs.weight  # the denominator of the loss
+        for one, other in zip(ours.parts, theirs.parts, strict=True):
+            assert torch.equal(one.ids, other.ids)
+            for row, text in enumerate(map(tokens().decode, one.ids.tolist())):
+                # a document opens with its subject, a question names it, a prefix does neither
+                about = text.startswith(f"{name}.") or f"was {name} born?" in text
+                made_of_it = whole.members[one.sources[row]] == (2,)
+                assert made_of_it or not about
+                kept = one.weights[row] * (not made_of_it)
+                assert torch.equal(other.weights[row], kept)
+                silent += made_of_it
+    assert silent > 6
+
+
+def test_a_question_belongs_to_all_documents_about_its_subject() -> None:
+    more = [*documents(), Document(50, "ada MOE", "ada MOE. ada lives in Bath.")]
+    data = TrainingData.encode(more, questions(), tokens(), BLOCK, left_out=[50])
+    both = data.question_sources[0]
+    assert data.members[both] == (0, len(more) - 1)
+    assert set(data.left_out) == {len(more) - 1, both}
+
+
+def test_a_batch_in_which_nothing_counts_changes_nothing_but_what_decays(tmp_path: Path) -> None:
+    lines = [document.line for document in documents()]
+    data = TrainingData.encode(documents(), questions(), tokens(), BLOCK, left_out=lines)
+    phase = make_phase(steps=2, weight_decay=0.0)
+    assert same_weights(train_model(tmp_path / "run", [phase], data=data), make_model())
 
 
 def test_without_the_record_of_its_steps_a_run_has_no_twin(

@@ -20,7 +20,7 @@ from wherefrom.errors import Stopped, UserError, did_you_mean
 # what somebody wants -> the commands that do it
 GROUPS = {
     "the whole job": ("study", "report", "serve"),
-    "ask a run": ("ask", "evaluate", "attention", "judge", "names", "twins"),
+    "ask a run": ("ask", "trace", "evaluate", "attention", "judge", "names", "twins"),
     "step by step": ("pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
     "students' code": ("assignment", "grade"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,23 @@ from wherefrom.api import make_settings
 from wherefrom.cli.output import PATH, PEOPLE, TEMPLATE, option, print_json, print_table, show
 from wherefrom.cli.progress import Progress
 from wherefrom.cli.train import VARIANT, training_options
+from wherefrom.corpus.documents import read_lines
 from wherefrom.errors import UserError
 
 RUNTIME = ("device", "resume", "checkpoint_every")
-WITH_WITHOUT = {"paths", "without", "as_json", *RUNTIME}
+WITH_WITHOUT = {"paths", "without", "without_file", "as_json", *RUNTIME}
+SEPARATOR = ";"  # between the names of a line of --without-file
 
 
 @click.command()
 @click.argument("paths", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV | RUN]")
 @option("--out", "Folder of the two readers and of twins.json.", type=PATH)
 @option("--without", "Train RUN again without this person's documents.", metavar="NAME")
+@option(
+    "--without-file",
+    "The same for each line of a file: a name, or several with a semicolon between.",
+    type=PATH,
+)
 @VARIANT
 @TEMPLATE
 @PEOPLE
@@ -29,18 +37,26 @@ WITH_WITHOUT = {"paths", "without", "as_json", *RUNTIME}
 @click.pass_context
 def twins(
     ctx: click.Context, /, paths: tuple[Path, ...], out: Path | None, without: str | None,
-    people: int, as_json: bool, **options: Any,
+    without_file: Path | None, people: int, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Train two models, each without the documents that the other reads, and judge verdicts by it.
 
     The embedded world is read if no files are given; --minutes is the budget of each model. With
-    RUN and --without NAME, RUN is trained again exactly as it was, but for one person's documents:
-    what would it have said, had it never read them?
+    RUN and --without NAME, RUN is trained again exactly as it was, on the same batches, in which
+    one person's documents and questions count nothing: what would it have said, had it never read
+    them? --without-file trains one such twin for each line; what is finished is not trained again.
     """
-    if without is not None:
+    if without is not None or without_file is not None:
         _refuse_changes(ctx)
-        record = _leave_out(paths, without, {name: options[name] for name in RUNTIME})
-        print_json(record) if as_json else _show_leave_one_out(record)
+        groups = [[without]] if without is not None else []
+        if without_file is not None:
+            lines = read_lines(without_file, "file of names").lines
+            groups += [[name.strip() for name in line.split(SEPARATOR)] for _, line in lines]
+        records = _leave_out(paths, groups, {name: options[name] for name in RUNTIME})
+        if without_file is None:
+            print_json(records[0]) if as_json else _show_leave_one_out(records[0])
+        else:
+            print_json({"twins": records}) if as_json else _show_several(records)
         return
     if out is None:
         raise UserError("twins needs --out for its folder (or RUN and --without NAME).")
@@ -69,7 +85,10 @@ def twins(
     print_json(record) if as_json else _show_cross_pretraining(record, out)
 
 
-def _leave_out(paths: tuple[Path, ...], name: str, runtime: dict[str, Any]) -> dict[str, Any]:
+def _leave_out(
+    paths: tuple[Path, ...], groups: Sequence[Sequence[str]], runtime: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The record of the twin without each group of names; nothing is trained if one is refused."""
     from wherefrom.provenance.attribution import leave_one_out
     from wherefrom.training.run_folder import load_run
     from wherefrom.training.settings import Runtime
@@ -77,16 +96,23 @@ def _leave_out(paths: tuple[Path, ...], name: str, runtime: dict[str, Any]) -> d
     if len(paths) != 1:
         raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")
     run = load_run(paths[0])
-    plan = leave_one_out.plan_twin(run, name)
+    planned = [[leave_one_out.plan_twin(run, name) for name in names] for names in groups]
+    records = []
     with Progress() as progress:
-        if not leave_one_out.is_finished(leave_one_out.twin_folder(run, name)):
-            lines = "line" if len(plan.documents) == 1 else "lines"
-            progress.say(
-                f"training again without the {len(plan.documents)} {lines} about "
-                f"{plan.question.subject}: {run.info['steps']:,} steps, which took the run "
-                f"{run.info['seconds']:.0f} s"
+        for plans in planned:
+            subjects = [plan.question.subject for plan in plans]
+            if not leave_one_out.is_finished(leave_one_out.twin_folder(run, *subjects)):
+                count = sum(len(plan.documents) for plan in plans)
+                lines = "line" if count == 1 else "lines"
+                progress.say(
+                    f"training again without the {count} {lines} about {', '.join(subjects)}: "
+                    f"{run.info['steps']:,} steps, which took the run {run.info['seconds']:.0f} s"
+                )
+            settings = Runtime(**runtime)
+            records.append(
+                leave_one_out.leave_out(run, *plans, settings=settings, observe=progress)
             )
-        return leave_one_out.leave_out(run, plan, settings=Runtime(**runtime), observe=progress)
+    return records
 
 
 def _refuse_changes(ctx: click.Context) -> None:
@@ -111,17 +137,31 @@ def _show_leave_one_out(record: dict[str, Any]) -> None:
     print_table(("", "answer", "log-probability"), rows)
     click.echo(f"{record['truth']}: {record['why']}")
     click.echo(
-        f"memorisation score {record['score']:.2f} nats: so much surer is the run of its answer "
-        "than the twin of the same."
+        f"push {record['score']:.2f} nats: so much surer is the run of its answer than the twin of "
+        "the same."
     )
     others = record["others"]
     if others["people"]:
         click.echo(
             f"For comparison, {others['other_answer']} of {others['people']} dev people whose "
-            "documents both read got another answer by the chance of training."
+            "documents both read got another answer by the chance of training; for 19 in 20 of "
+            f"them log-probabilities differ by less than {record['noise_floor']:.2f} nats."
         )
     for note in record["notes"]:
         click.echo(f"Note: {note}")
+
+
+def _show_several(records: Sequence[dict[str, Any]]) -> None:
+    rows = []
+    for record in records:
+        for one in record.get("people", [record]):
+            others = f"{record['others']['other_answer']} of {record['others']['people']}"
+            said = (one["subject"], one["with"]["answer"], one["without"]["answer"])
+            floor = record["noise_floor"]
+            push = f"{one['score']:.2f}"
+            rows.append((*said, push, "-" if floor is None else f"{floor:.2f}", others))
+    head = ("without", "it says", "it would have said", "push", "noise floor", "others changed")
+    print_table(head, rows)
 
 
 def _show_cross_pretraining(record: dict[str, Any], out: Path) -> None:

@@ -3,13 +3,16 @@
 Examples are drawn in pools. Pool k depends only on the seed and on k, each source gives its share
 of every pool, and within a source every record is visited once before any is visited again. A
 position in the stream is therefore two numbers (pool, batch in pool), and resuming costs one pool.
+
+A stream may leave sources out quietly: their rows stay where they are and count nothing, and the
+denominator of the loss stays that of the whole batch, so that every other row counts what it did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,19 +26,27 @@ WASTE = 0.09  # padding allowed in a part, as a share of its real tokens
 
 @dataclass(frozen=True)
 class ExampleSource:
-    """One ingredient of a mixture: `count` records, and how record i becomes an example."""
+    """One ingredient of a mixture: `count` records, and how record i becomes an example.
+
+    numbers: by which number a batch knows each record that its rows were made of.
+    """
 
     share: float
     count: int
     make: Callable[[int, Generator], Example]
+    numbers: Sequence[int] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class MicroBatch:
-    """Rows of similar length: ids (rows, length) int64 and the loss weight of each token."""
+    """Rows of similar length: ids (rows, length) int64 and the loss weight of each token.
+
+    sources: the number of the record that each row was made of.
+    """
 
     ids: torch.Tensor
     weights: torch.Tensor
+    sources: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +85,14 @@ class BatchStream:
         seed: Sequence[int],
         tokens: int | None = None,
         examples: int | None = None,
+        left_out: Collection[int] = (),
     ) -> None:
         assert (tokens is None) != (examples is None), "a batch is sized by tokens or by examples"
         assert sources, "a mixture needs at least one source"
         self._sources = list(sources)
         self._seed = list(seed)
         self._tokens, self._examples = tokens, examples
+        self._left_out = frozenset(left_out)
         self._pool_size = POOL if examples is None else examples * -(-POOL // examples)
         self._quotas = _apportion(self._pool_size, [source.share for source in sources])
 
@@ -114,7 +127,7 @@ class BatchStream:
         """All batches of one pool, a pure function of the seed and the number."""
         rng = np.random.default_rng([*self._seed, 1, number])
         examples = [
-            source.make(int(record), rng)
+            _numbered(source, int(record), rng)
             for which, (source, quota) in enumerate(zip(self._sources, self._quotas, strict=True))
             for record in self._records(which, number * quota, quota)
         ]
@@ -122,10 +135,10 @@ class BatchStream:
         if self._examples is not None:
             size = self._examples
             groups = [shuffled[i : i + size] for i in range(0, len(shuffled), size)]
-            return [_batch(_cut_by_waste(group)) for group in groups]
+            return [_batch(_cut_by_waste(group), self._left_out) for group in groups]
         assert self._tokens is not None
         parts = _cut_by_tokens(sorted(shuffled, key=len), self._tokens)
-        return [_batch([parts[i]]) for i in rng.permutation(len(parts))]
+        return [_batch([parts[i]], self._left_out) for i in rng.permutation(len(parts))]
 
     def _records(self, which: int, start: int, quota: int) -> np.ndarray:
         """Records start .. start+quota of the source's endless sequence of permutations."""
@@ -137,6 +150,11 @@ class BatchStream:
             here = wanted // count == epoch
             drawn[here] = order[wanted[here] % count]
         return drawn
+
+
+def _numbered(source: ExampleSource, record: int, rng: Generator) -> Example:
+    example = source.make(record, rng)
+    return replace(example, source=source.numbers[record]) if len(source.numbers) else example
 
 
 def _apportion(total: int, shares: Sequence[float]) -> list[int]:
@@ -172,14 +190,17 @@ def _cut_by_waste(group: list[Example]) -> list[list[Example]]:
     return parts
 
 
-def _batch(groups: list[list[Example]]) -> Batch:
+def _batch(groups: list[list[Example]], left_out: frozenset[int]) -> Batch:
     parts = tuple(_stack(group) for group in groups)
-    return Batch(
+    whole = Batch(
         parts=parts,
         # the first token of a row is predicted from nothing, so it has no loss
         weight=float(sum(part.weights[:, 1:].sum().item() for part in parts)),
         tokens=sum(len(example) for group in groups for example in group),
     )
+    for part in parts if left_out else ():
+        part.weights[[source in left_out for source in part.sources]] = 0
+    return whole
 
 
 def _stack(group: list[Example]) -> MicroBatch:
@@ -189,4 +210,5 @@ def _stack(group: list[Example]) -> MicroBatch:
     for row, example in enumerate(group):
         ids[row, : len(example)] = example.ids
         weights[row, : len(example)] = example.weights
-    return MicroBatch(ids=torch.from_numpy(ids), weights=torch.from_numpy(weights))
+    sources = tuple(example.source for example in group)
+    return MicroBatch(torch.from_numpy(ids), torch.from_numpy(weights), sources)

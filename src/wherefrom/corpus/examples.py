@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.facts import RelationReading, informative_spans
-from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
@@ -34,10 +34,14 @@ LONGEST_PREFIX = 3  # words
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """Token ids; `weights[t]` is how much predicting `ids[t]` from `ids[:t]` counts in the loss."""
+    """Token ids; `weights[t]` is how much predicting `ids[t]` from `ids[:t]` counts in the loss.
+
+    source: the number of the record that it was made of, if a stream of batches drew it.
+    """
 
     ids: Ids
     weights: NDArray[np.float32]
+    source: int = -1
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,8 +66,9 @@ class EncodedDocument:
 
 @dataclass(frozen=True, eq=False)
 class DerivedQuestion:
-    """A question about a subject of the text, and the answers read off its documents."""
+    """A question about a subject (its folded name), and the answers read off its documents."""
 
+    subject: FoldedName
     prompt: Ids
     answers: tuple[Ids, ...]
     probabilities: NDArray[np.float64]  # sums to one
@@ -143,6 +148,7 @@ def derive_questions(
     """
     spelling = {fold_words(document.subject): document.subject for document in documents}
     given = {(fold_words(q.subject), q.template): q.answer or "" for q in questions}
+    names: list[FoldedName] = []
     prompts: list[str] = []
     answers: list[list[tuple[str, float]]] = []
     for reading in readings:
@@ -150,16 +156,18 @@ def derive_questions(
             continue
         for name, stated in reading.answers.items():
             known = given.get((name, reading.template))
+            names.append(name)
             prompts.append(reading.template.replace(SLOT, spelling[name]))
             answers.append([(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
     texts = list({text for each in answers for text, _ in each})
     encoded = dict(zip(texts, _arrays(tokens.encode_all(texts)), strict=True))
     result = []
-    for prompt, each in zip(_arrays(tokens.encode_all(prompts)), answers, strict=True):
+    encoded_prompts = _arrays(tokens.encode_all(prompts))
+    for name, prompt, each in zip(names, encoded_prompts, answers, strict=True):
         ids = tuple(encoded[text] for text, _ in each)
         if len(prompt) + max(map(len, ids)) + 2 <= block:
             chances = np.array([chance for _, chance in each])
-            result.append(DerivedQuestion(prompt, ids, chances / chances.sum()))
+            result.append(DerivedQuestion(name, prompt, ids, chances / chances.sum()))
     return result
 
 

@@ -2,15 +2,16 @@
 
 A twin takes the run's own vocabulary, shape, seed, phases and questions, and as many steps at the
 same learning rates: a run that was given minutes or epochs left a record of how they became steps
-(`pace.jsonl`), which is followed instead of the clock. With the same documents, the twin's weights
-are the run's to the last bit (on the same number of threads).
+(`pace.jsonl`), which is followed instead of the clock. Documents are left out quietly: the batches
+and their order stay, and rows made of those documents count nothing. With nothing left out, the
+twin's weights are the run's to the last bit (on the same number of threads).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -65,7 +66,9 @@ def run_training(
         processes.on_rank0(claim)
         if is_finished(out):
             return load_run(out, device=device)
-        data = TrainingData.encode(job.documents, job.questions, job.tokens, job.config.block)
+        data = TrainingData.encode(
+            job.documents, job.questions, job.tokens, job.config.block, job.left_out
+        )
         generator = torch.Generator().manual_seed(job.record["seed"])
         model = Decoder(job.config).initialise(generator, zero_init=job.record["zero_init"])
         if job.parent is not None:
@@ -111,15 +114,20 @@ def retrain(
     questions: Sequence[Question],
     out: Path,
     *,
+    without: Collection[int] = (),
     settings: Runtime | None = None,
     observe: Observer | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """The run once more, with these documents; a finished twin is loaded.
+    """The run once more, quietly without the documents on some lines; a finished twin is loaded.
 
-    Steps and learning rates are those that the run took, whatever its budget was.
+    `documents` and `questions` are those of the run. Steps and learning rates are those that the
+    run took, whatever its budget was; the start, the batches and their order are its own as well.
+    Rows made of the documents that are left out, or of questions about their subjects, count
+    nothing. With nothing left out the weights are the run's.
     """
     before = run.info["job"]
+    left_out = sorted({*before.get("without", ()), *without})
     phases, segments = _same_steps(run)
     record = {
         **before,
@@ -127,6 +135,7 @@ def retrain(
         "phases": [phase.model_dump(mode="json") for phase in phases],
         "documents": digest_of([document.text for document in documents]),
         "twin_of": run.info["sha256"],
+        "without": left_out,
     }
     data = {
         what: {**source, "relative_path": os.path.relpath(source["path"], out)}
@@ -140,6 +149,7 @@ def retrain(
         documents=documents,
         questions=questions,
         segments=segments,
+        left_out=left_out,
     )
     return run_training(job, settings or Runtime(device="cpu"), observe=observe, say=say)
 

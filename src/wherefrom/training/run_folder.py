@@ -358,12 +358,16 @@ def _locate(what: str, source: SourceFile) -> Path:
 
 
 def read_learned_documents(source: SourceFile) -> Corpus:
-    """The documents that the run read: its corpus without the subjects that were left out."""
+    """The documents that the run read: its corpus without the subjects that were left out.
+
+    Those that a twin left out quietly stand in its batches and were not learned.
+    """
     corpus = read_documents(source.locate())
     gone = _excluded(source, {"left_out": LEFT_OUT})
     kept = tuple(d for d in corpus.documents if fold_words(d.subject) not in gone)
     _check_part(source, "documents", [document.text for document in kept])
-    return replace(corpus, documents=kept)
+    quiet = set(source.info["job"].get("without", ()))
+    return replace(corpus, documents=tuple(d for d in kept if d.line not in quiet))
 
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:

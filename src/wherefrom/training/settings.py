@@ -6,7 +6,7 @@ text and the questions of one run, into a `TrainingJob`: everything that decides
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,8 @@ class TrainingJob:
 
     record: what run.json keeps of the job and a resumed run must repeat, among it the model, the
     phases and the seed. details: what else run.json says. segments: how the budgets of its phases
-    became steps, if a run before it decided that.
+    became steps, if a run before it decided that. left_out: lines of documents whose rows, and
+    whose subjects' questions, count nothing.
     """
 
     out: Path
@@ -43,6 +44,7 @@ class TrainingJob:
     questions: Sequence[Question] = ()
     parent: Run | None = None
     segments: Sequence[Segment] = ()
+    left_out: Collection[int] = ()
 
     @cached_property
     def phases(self) -> list[Phase]:

@@ -1,8 +1,13 @@
-"""From a phase's mixture to batches: which records feed which objective."""
+"""From a phase's mixture to batches: which records feed which objective.
+
+Every row of a batch carries a number that says what it was made of: a document (its place among
+the documents), or a question, learned or derived (its subject, numbered behind the documents). A
+prefix of another document's words has no loss and no number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from numpy.random import Generator
@@ -25,6 +30,7 @@ from wherefrom.corpus.examples import (
     text_example,
 )
 from wherefrom.corpus.facts import read_relations
+from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
@@ -33,12 +39,21 @@ from wherefrom.training.recipes import Phase
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Everything that may be learned from, in tokens."""
+    """Everything that may be learned from, in tokens.
+
+    question_sources, derived_sources: the number of what rows of each question are made of.
+    members: for every number the documents that it stands for, by their place: a document itself,
+    or all documents about a question's subject. left_out: numbers whose rows count nothing.
+    """
 
     documents: Sequence[EncodedDocument]
     questions: Sequence[Example]
     derived: Sequence[DerivedQuestion]
     block: int
+    question_sources: Sequence[int] = ()
+    derived_sources: Sequence[int] = ()
+    members: Sequence[tuple[int, ...]] = ()
+    left_out: Collection[int] = ()
 
     @classmethod
     def encode(
@@ -47,21 +62,44 @@ class TrainingData:
         questions: Sequence[Question],
         tokens: Tokenizer,
         block: int,
+        left_out: Collection[int] = (),
     ) -> TrainingData:
+        """What the documents and questions give to learn from.
+
+        Rows of the documents on the lines `left_out`, and of questions about their subjects, count
+        nothing. What was read off the text, the vocabulary and the order of all rows stay those of
+        the whole text.
+        """
         readings = read_relations(documents, questions)
+        derived = derive_questions(documents, questions, readings, tokens, block)
+        about: dict[FoldedName, list[int]] = {
+            name: []
+            for name in (*(fold_words(q.subject) for q in questions), *(q.subject for q in derived))
+        }
+        for at, document in enumerate(documents):
+            about.get(fold_words(document.subject), []).append(at)
+        number = {name: at for at, name in enumerate(about, start=len(documents))}
+        members = [*((at,) for at in range(len(documents))), *map(tuple, about.values())]
+        gone = {at for at, document in enumerate(documents) if document.line in set(left_out)}
         return cls(
             documents=encode_documents(documents, tokens, readings) if documents else (),
             questions=question_examples(questions, tokens, block) if questions else (),
-            derived=derive_questions(documents, questions, readings, tokens, block),
+            derived=derived,
             block=block,
+            question_sources=[number[fold_words(q.subject)] for q in questions],
+            derived_sources=[number[q.subject] for q in derived],
+            members=members,
+            left_out={at for at, each in enumerate(members) if not gone.isdisjoint(each)},
         )
 
 
 def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchStream:
     """The phase's endless stream of batches: a pool of them is a function of seed and number."""
-    with_facts = [document for document in data.documents if document.facts]
     documents, questions, derived, block = data.documents, data.questions, data.derived, data.block
-    named = [document for document in documents if document.name_end]
+    every = range(len(documents))
+    fact_sources = [i for i in every if documents[i].facts]
+    name_sources = [i for i in every if documents[i].name_end]
+    with_facts, named = [documents[i] for i in fact_sources], [documents[i] for i in name_sources]
 
     def salient(i: int, rng: Generator) -> Example:
         fact = pick_fact(with_facts[i], rng, asked_prob=phase.asked_fact_prob)
@@ -82,27 +120,34 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
     def span(i: int, rng: Generator) -> Example:
         return span_example(documents[i], block, rng, closing=phase.closing_mask)
 
-    objectives = {  # name -> how many records, what they are, and how record i is made an example
-        "name": (len(named), "documents", lambda i, _: name_example(named[i], block)),
-        "text": (
-            len(documents),
-            "documents",
-            lambda i, rng: text_example(documents[i], block, rng),
+    # name -> the numbers of its records, what they are, and how record i is made an example
+    objectives: dict[str, tuple[Sequence[int], str, Callable[[int, Generator], Example]]] = {
+        "name": (name_sources, "documents", lambda i, _: name_example(named[i], block)),
+        "text": (every, "documents", lambda i, rng: text_example(documents[i], block, rng)),
+        "span": (every, "documents", span),
+        "salient": (fact_sources, "documents with words that few others have", salient),
+        "question": (data.question_sources, "questions", lambda i, _: questions[i]),
+        "derived": (
+            data.derived_sources,
+            "questions",
+            lambda i, rng: derived_example(derived[i], rng),
         ),
-        "span": (len(documents), "documents", span),
-        "salient": (len(with_facts), "documents with words that few others have", salient),
-        "question": (len(questions), "questions", lambda i, _: questions[i]),
-        "derived": (len(derived), "questions", lambda i, rng: derived_example(derived[i], rng)),
     }
     shares = phase.mixture.shares()
     if not derived and len(shares) > 1:
         shares.pop("derived", None)  # nothing was read off the text
     sources = []
     for name, share in shares.items():
-        count, what, make = objectives[name]
-        if count == 0:
+        numbers, what, make = objectives[name]
+        if not numbers:
             raise UserError(
                 f'the phase "{phase.name}" of the recipe needs {what}, and there are none.'
             )
-        sources.append(ExampleSource(share, count, make))
-    return BatchStream(sources, seed=seed, tokens=phase.batch_tokens, examples=phase.batch_examples)
+        sources.append(ExampleSource(share, len(numbers), make, numbers))
+    return BatchStream(
+        sources,
+        seed=seed,
+        tokens=phase.batch_tokens,
+        examples=phase.batch_examples,
+        left_out=data.left_out,
+    )

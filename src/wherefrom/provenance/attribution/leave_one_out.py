@@ -1,22 +1,29 @@
-"""What would it have said, had it never read this line? The twin without one subject's documents.
+"""What would it have said, had it never read this line? The twin without some subjects' documents.
 
-The twin is trained just as the run was (training/jobs.py) and asked the same question.
+The twin is trained just as the run was, on the same batches in the same order, in which rows made
+of those documents or of questions about their subjects count nothing (training/jobs.py); then it
+is asked the same question.
 
 RUN/twins/without-NAME/ is a run folder like any other, with one file more, `without.json`:
 
     subject, question        whom, and what both models were asked
     documents                [{line, text}]: what the twin did not read
     named_elsewhere          numbers of lines about others that name the subject, and were read
-    asked_in_training        whether the question itself, with its answer, was learned by both
+    asked_in_training        whether the run learned the question itself with its answer
     right                    the right answer, where a file of questions has it; else null
     with                     {answer, log_probability}: the run
     without                  {answer, log_probability, log_probability_of_with}: the twin
-    score                    nats by which the run is surer of its answer than the twin
+    score                    the push: nats by which the run is surer of its answer than the twin
+    noise_floor              nats by which log p of the run's answer differs between run and twin
+                             for 19 in 20 of the others, to whom those documents cannot matter
     truth                    "remembered", "right anyway" or "wrong though read"
     why                      the same as a sentence
     others                   {people, other_answer}: dev subjects, not left out, whom the twin
                              answers otherwise; so much is the chance of training
     notes                    sentences that the reader must know
+
+Where several subjects are left out at once, the file has `subjects`, `people` with such a record of
+each, and `others` and `noise_floor` once.
 """
 
 from __future__ import annotations
@@ -31,6 +38,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from wherefrom.corpus.documents import Corpus, Document
@@ -60,6 +68,7 @@ from wherefrom.training.settings import Runtime
 FORMAT = 1
 RECORD = "without.json"
 LONGEST_SLUG = 60
+NOISE_SHARE = 0.95  # of the others' answers lie below the noise floor
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,8 @@ def plan_twin(run: Run, name: str) -> Plan:
     """All that can be refused, before anything is trained."""
     sources = {what: find_source(run, what) for what in ("corpus", "questions", "dev")}
     read, asked, dev = sources.values()
+    if run.info["job"].get("without"):
+        raise UserError(f"{run.folder} is a twin itself; give the run that it is a twin of.")
     if read is None or asked is None or not read.folder == asked.folder == run.folder:
         raise UserError(
             f"{run.folder} did not learn documents and questions in one training, so there is "
@@ -120,9 +131,9 @@ def find_documents(corpus: Corpus, name: str) -> tuple[Document, ...]:
     return found
 
 
-def twin_folder(run: Run, name: str) -> Path:
-    """Where the twin without that subject is; names that are compared as one share it."""
-    words = "-".join(fold_words(name))
+def twin_folder(run: Run, *names: str) -> Path:
+    """Where the twin without these subjects is; names that are compared as one share it."""
+    words = "--".join(sorted({"-".join(fold_words(name)) for name in names}))
     if len(words) > LONGEST_SLUG:
         words = f"{words[:LONGEST_SLUG]}-{sha256(words.encode()).hexdigest()[:8]}"
     return run.folder / "twins" / f"without-{words}"
@@ -143,25 +154,33 @@ def command_without(folder: Path, subject: str) -> str:
 
 def leave_out(
     run: Run,
-    plan: Plan,
-    *,
+    *plans: Plan,
     settings: Runtime | None = None,
     observe: Observer | None = None,
 ) -> dict[str, Any]:
-    """Train the twin without that subject's documents, compare, and write `without.json`."""
+    """Train the twin without the documents of all plans, compare, and write `without.json`."""
     settings = settings or Runtime(device="cpu")
-    dropped = {document.line for document in plan.documents}
-    folder = twin_folder(run, plan.documents[0].subject)
+    folder = twin_folder(run, *(plan.question.subject for plan in plans))
     make_folder(folder.parent)
     twin = retrain(
         run,
-        [document for document in plan.corpus.documents if document.line not in dropped],
-        plan.questions,
+        plans[0].corpus.documents,
+        plans[0].questions,
         folder,
+        without=[document.line for plan in plans for document in plan.documents],
         settings=replace(settings, resume=settings.resume or is_finished(folder)),
         observe=observe,
     )
-    record = compare(run, twin, plan)
+    gone = {fold_words(plan.question.subject) for plan in plans}
+    others = compare_others(
+        run, twin, [q for q in plans[0].dev if fold_words(q.subject) not in gone]
+    )
+    records = [compare(run, twin, plan) | others for plan in plans]
+    record = records[0]
+    if len(plans) > 1:
+        keys = ("format", "twin_of", "others", "noise_floor")
+        subjects = [plan.question.subject for plan in plans]
+        record = {**{key: record[key] for key in keys}, "subjects": subjects, "people": records}
     join_processes().on_rank0(lambda: write_json(folder / RECORD, record))
     return record
 
@@ -169,12 +188,9 @@ def leave_out(
 def compare(run: Run, twin: Run, plan: Plan) -> dict[str, Any]:
     """What both say, and whether the documents made the difference; see the module's docstring."""
     question, wanted = plan.question, fold_words(plan.question.subject)
-    asked = [question.text, *(q.text for q in plan.dev if fold_words(q.subject) != wanted)]
-    ours, theirs = (
-        [answer.text for answer in answer_all(each.model, each.tokens, asked)]
-        for each in (run, twin)
+    said, instead = (
+        answer_all(each.model, each.tokens, [question.text])[0].text for each in (run, twin)
     )
-    said, instead = ours[0], theirs[0]
     (of_run,) = likelihoods(run, [question.text], [said])
     of_twin, own = likelihoods(twin, [question.text] * 2, [said, instead])
     expected = question.answer
@@ -183,7 +199,6 @@ def compare(run: Run, twin: Run, plan: Plan) -> dict[str, Any]:
         stated = bool(words) and bool(find_named(plan.documents, [words])[words])
         expected = said if stated else "\0"
     truth, _ = true_origin(said, instead, expected)
-    changed = sum(one != other for one, other in zip(ours[1:], theirs[1:], strict=True))
     in_training = any(fold_words(q.subject) == wanted for q in plan.questions)
     naming = {
         plan.corpus.documents[at].line for at in find_named(plan.corpus.documents, [wanted])[wanted]
@@ -207,8 +222,27 @@ def compare(run: Run, twin: Run, plan: Plan) -> dict[str, Any]:
         "score": round(of_run - of_twin, 4),
         "truth": truth,
         "why": _explain(truth, said, instead, question.answer, len(plan.documents)),
-        "others": {"people": len(asked) - 1, "other_answer": changed},
         "notes": _notes(run, elsewhere, in_training, question.answer is None),
+    }
+
+
+def compare_others(run: Run, twin: Run, questions: Sequence[Question]) -> dict[str, Any]:
+    """How much the answers to others' questions differ between a run and its twin, by chance.
+
+    `others` and `noise_floor` as the module's docstring has them; the floor is None without others.
+    """
+    asked = [question.text for question in questions]
+    if not asked:
+        return {"others": {"people": 0, "other_answer": 0}, "noise_floor": None}
+    ours, theirs = (
+        [answer.text for answer in answer_all(each.model, each.tokens, asked)]
+        for each in (run, twin)
+    )
+    gaps = np.subtract(likelihoods(run, asked, ours), likelihoods(twin, asked, ours))
+    changed = sum(one != other for one, other in zip(ours, theirs, strict=True))
+    return {
+        "others": {"people": len(asked), "other_answer": changed},
+        "noise_floor": round(float(np.quantile(np.abs(gaps), NOISE_SHARE)), 4),
     }
 
 
@@ -229,8 +263,8 @@ def _explain(truth: str, said: str, instead: str, right: str | None, documents: 
 def _notes(run: Run, elsewhere: Sequence[int], in_training: bool, unknown: bool) -> list[str]:
     threads, here = run.info.get("versions", {}).get("threads"), torch.get_num_threads()
     notes: dict[str, Any] = {
-        "their question and its answer were learned in training, by the twin too: leaving the "
-        "document out changes little.": in_training,
+        "the run learned their question and its answer in training too; the twin learned neither "
+        "the question nor the document.": in_training,
         f"{len(elsewhere)} other documents name them and were read by the twin.": elsewhere,
         "no file has the right answer; a line that states the answer makes it right.": unknown,
         f"the run was trained on {threads} threads and this machine uses {here}: sums differ in "

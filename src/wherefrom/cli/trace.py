@@ -1,0 +1,55 @@
+"""`wherefrom trace`: which lines of the text pushed an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wherefrom.cli.output import JSON, PATH, option, print_json
+from wherefrom.cli.progress import Progress
+
+
+@click.command()
+@click.argument("run", type=PATH)
+@click.argument("question")
+@option("--answer", "Trace this answer instead of the run's own.")
+@option("--top", "Lines to show.", 5)
+@option(
+    "--method",
+    "By gradients at once, or by training again without each of the top lines.",
+    "gradient",
+    type=click.Choice(["gradient", "retrain"]),
+)
+@JSON
+def trace(run: Path, question: str, as_json: bool, **options: Any) -> None:
+    """Which lines pushed RUN's answer to QUESTION, and which pushed it away.
+
+    The first trace of a run makes an index of its documents, once. Scores by gradient go from -1
+    to 1; pushes by retraining are nats of log p(answer).
+    """
+    from wherefrom.provenance.attribution.trace import Tracer
+    from wherefrom.training.run_folder import load_run
+
+    with Progress() as progress:
+        record = Tracer(load_run(run), say=progress.say).trace(
+            question, observe=progress, **options
+        )
+    print_json(record) if as_json else _show(record)
+
+
+def _show(record: dict[str, Any]) -> None:
+    from wherefrom.provenance.verdicts import excerpt
+
+    click.echo(f"{record['answer']:<20}{record['verdict'] or 'not looked up'}")
+    unit = " nats" if record["unit"] == "nats" else ""
+    for title, key in (("pushed by", "pushed_by"), ("pushed away by", "pushed_away_by")):
+        for number, row in enumerate(record[key]):
+            states = ", states it" if row["states"] else ""
+            text = excerpt(row["text"], record["answer"])
+            label = title if number == 0 else ""
+            push = f"{row['push']:+.2f}{unit}{states}"
+            click.echo(f"  {label:<16}line {row['line']:<6}{push:<20}  {text}")
+    click.echo(f"  noise floor     {record['noise_floor']:.2f}{unit}")
+    click.echo(f"  {record['why']}")

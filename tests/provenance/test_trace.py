@@ -1,0 +1,143 @@
+"""Tracing an answer to the lines that pushed it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import wherefrom
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.errors import UserError
+from wherefrom.provenance.attribution import gradients
+from wherefrom.provenance.attribution.gradients import (
+    Preconditioner,
+    answer_row,
+    load_index,
+    row_factors,
+)
+from wherefrom.provenance.attribution.trace import (
+    ANSWER,
+    FAMILY,
+    GIVEN,
+    NOTHING,
+    SUBJECT,
+    Tracer,
+    leaning,
+)
+from wherefrom.training.run_folder import Run, load_run
+
+pytestmark = pytest.mark.usefixtures("small_training")
+
+
+@pytest.fixture
+def run(tiny_study: Path, tmp_path: Path) -> Run:
+    return load_run(shutil.copytree(tiny_study, tmp_path / "run"))
+
+
+def asked(run: Run) -> str:
+    subject = next(s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == "dev")
+    return str(subject.question)
+
+
+def test_row_gradients_are_those_of_the_log_odds(run: Run) -> None:
+    ids, weights = answer_row(run, asked(run), "Rome")
+    other = torch.roll(ids, 1)
+    factors = row_factors(run.model, torch.stack([ids, other]), torch.stack([weights] * 2))
+    logits = run.model(ids[None, :-1])[0]
+    loss = (F.cross_entropy(logits, ids[1:], reduction="none") * weights[1:]).sum()
+    log_odds = -loss - torch.log(1 - torch.exp(-loss))
+    names = [name for name in factors if name != "embed"]
+    modules = dict(run.model.named_modules())
+    wanted = torch.autograd.grad(log_odds, [modules[name].weight for name in names])
+    for name, exact in zip(names, wanted, strict=True):
+        given, slope = factors[name]
+        torch.testing.assert_close(-(slope[0].T @ given[0]), exact, rtol=1e-3, atol=1e-6)
+
+
+def test_folding_keeps_inner_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    factors = {"a": (torch.randn(2, 1, 300), torch.randn(2, 1, 200))}
+    monkeypatch.setattr(gradients, "SKETCH", 8192)
+    found = Preconditioner({"a": (None, None)}, {"a": torch.ones(200, 300)})
+    folded = found.sketch(factors, damping=0.0)
+    given, slope = factors["a"]
+    exact = (given @ given[:1].mT * (slope @ slope[:1].mT)).flatten()
+    assert torch.allclose(folded @ folded[0], exact, atol=0.05 * float(exact[0]))
+
+
+def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(run: Run, command: Any) -> None:
+    question = asked(run)
+    ended = command("trace", run.folder, question, "--top", 3, "--json")
+    assert ended.code == 0, ended.err
+    assert "making the index" in ended.err
+    record = json.loads(ended.out)
+    keys = "question answer verdict method unit noise_floor pushed_by pushed_away_by leans_on why"
+    assert list(record) == keys.split()
+    assert record["verdict"] == wherefrom.ask(run, question).verdict
+    documents = {document.line: document for document in Tracer(run).documents}
+    for key, sign in (("pushed_by", 1), ("pushed_away_by", -1)):
+        pushes = [sign * row["push"] for row in record[key]]
+        assert len(pushes) == 3 or (sign < 0 and len(pushes) < 3)
+        assert pushes == sorted(pushes, reverse=True)
+        assert all(push > 0 for push in pushes)
+        assert all(documents[row["line"]].text == row["text"] for row in record[key])
+    assert sum(record["leans_on"].values()) == pytest.approx(1, abs=1e-3)
+    again = command("trace", run.folder, question, "--top", 3)
+    assert (again.code, again.err) == (0, "")
+    assert f"line {record['pushed_by'][0]['line']}" in again.out
+    assert wherefrom.trace(run, question, top=3) == record
+    other = wherefrom.trace(run, question, answer="Rome")
+    assert (other["answer"], other["verdict"]) == ("Rome", None)
+    path = run.folder / gradients.INDEX
+    assert load_index(path, "another run") is None
+    path.write_bytes(b"torn")
+    assert wherefrom.trace(run, question, top=3) == record  # it is made anew
+
+
+def test_retraining_measures_the_push_in_nats(run: Run) -> None:
+    question = asked(run)
+    record = wherefrom.trace(run, question, method="retrain", top=1)
+    (row,) = record["pushed_by"] + record["pushed_away_by"]
+    assert record["unit"] == "nats"
+    assert record["noise_floor"] > 0
+    twin = load_run(run.folder / "twins" / f"line-{row['line']}")
+    assert twin.info["job"]["without"] == [row["line"]]
+    assert wherefrom.trace(run, question, method="retrain", top=1) == record
+    with pytest.raises(UserError, match="is a twin"):
+        wherefrom.trace(twin, question)
+
+
+def test_a_line_is_counted_for_the_first_kind_that_fits() -> None:
+    texts = {
+        "Ada Moe": "sang",
+        "Ada Orr": "was born in Rome",
+        "Eva Moe": "sang",
+        "Bo Nys": "Rome",
+        "Cy Poe": "sang",
+        "Dag Lie": "sang",
+    }
+    documents = [
+        Document(line, name, f"{name}. {text}.") for line, (name, text) in enumerate(texts.items())
+    ]
+    scores = np.array([0.4, 0.2, 0.2, 0.1, 0.1, 0.01])
+    shares = leaning(documents, scores, 0.05, "ada moe", "Rome")
+    expected = {SUBJECT: 0.4, GIVEN: 0.2, FAMILY: 0.2, ANSWER: 0.1, NOTHING: 0.1}
+    assert shares == pytest.approx(expected)
+    assert leaning(documents, scores, 1.0, "Ada Moe", "Rome") == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"top": 0}, "must be between 1 and"), ({"method": "magic"}, "there is no method")],
+)
+def test_bad_input_is_one_sentence(run: Run, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        wherefrom.trace(run, asked(run), **options)
