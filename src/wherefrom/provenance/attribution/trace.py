@@ -124,7 +124,7 @@ class Tracer:
             pushes, floor = self._retrain(question, answer, ends, observe)
         words = fold_words(answer)
         stating = find_named(self.documents, [words])[words] if words else ()
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "line": self.documents[at].line,
                 "text": self.documents[at].text,
@@ -204,7 +204,7 @@ def leaning(
     name, words = fold_words(subject), fold_words(answer)
     stating = find_named(documents, [words])[words] if words else ()
     totals = dict.fromkeys(KINDS, 0.0)
-    for at in np.flatnonzero(scores > floor):
+    for at in np.flatnonzero(scores > floor).tolist():
         about = fold_words(documents[at].subject)
         kind = NOTHING
         if name and about == name:
