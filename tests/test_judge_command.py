@@ -30,7 +30,7 @@ def test_judge_prints_every_score_and_the_verdicts_in_80_columns(command, studie
         assert word in ended.out
     assert "AUROC for being stated by a line, without the text: internal" in ended.out
     assert (studied / "judged.jsonl").is_file()
-    assert len(table_widths(ended.out)) == 3
+    assert len(table_widths(ended.out)) == 4
     record = json.loads((studied / "judgement.json").read_text("utf-8"))
     wide = {"value": 0.9712, "low": 0.9244, "high": 0.9999}  # this model knows too little for any
     for score in record["scores"].values():

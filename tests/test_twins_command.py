@@ -99,11 +99,8 @@ class TestWithoutOneSubject:
         assert widest_table_line(again.out) <= 80
 
     def test_a_file_has_one_twin_a_line(self, run: Run, command: Any, tmp_path: Path) -> None:
-        names = sorted(
-            s.subject
-            for s in read_subjects(run.folder)
-            if s.role == JUDGED and s.source == "dev"
-        )  # fmt: skip
+        people = read_subjects(run.folder)
+        names = sorted({s.subject for s in people if s.role == JUDGED and s.source == "dev"})
         file = tmp_path / "sets.txt"
         file.write_text(f"{names[0]}; {names[1]}\n\n{names[2]}\n", "utf-8")
         ended = command("twins", run.folder, "--without-file", file, "--json")
@@ -112,8 +109,9 @@ class TestWithoutOneSubject:
         assert pair["subjects"] == names[:2]
         assert [record["subject"] for record in pair["people"]] == names[:2]
         assert single["subject"] == names[2]
-        asked = len(read_questions(run.folder / "world" / "dev.tsv").questions)
-        assert [each["others"]["people"] for each in (pair, single)] == [asked - 2, asked - 1]
+        asked = read_questions(run.folder / "world" / "dev.tsv").questions
+        for each, gone in ((pair, names[:2]), (single, names[2:3])):
+            assert each["others"]["people"] == sum(q.subject not in gone for q in asked)
         assert min(pair["noise_floor"], single["noise_floor"]) > 0
         lines = [d["line"] for record in pair["people"] for d in record["documents"]]
         twin = load_run(twin_folder(run, *reversed(names[:2])))

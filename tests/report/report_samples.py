@@ -116,6 +116,7 @@ def make_judgement() -> Judgement:
             internal_confidence=confidence,
             naming=documents,
             about=documents,
+            stated=verdict == "remembered",
         )
         for name, right, said, verdict, documents, confidence in PEOPLE
     )

@@ -111,6 +111,6 @@ def test_a_document_without_facts_gives_no_windows_and_is_read_all_the_same() ->
 )
 def test_a_phase_without_its_records_is_one_sentence(objective: str, missing: str) -> None:
     phase = make_phase(mixture=Mixture(**{objective: 1.0}))
-    nothing = replace(DATA, documents=(), questions=())
+    nothing = replace(DATA, documents=(), questions=(), question_sources=())
     with pytest.raises(UserError, match=f'"mixed" of the recipe needs {missing}, and there are'):
         stream_for(phase, nothing, [0])

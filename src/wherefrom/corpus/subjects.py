@@ -405,7 +405,7 @@ def invent_names(
         own = [_recombine(usable, rng) for _ in range(wanted)] if len(usable) > 1 else foreign
         fresh: dict[FoldedName, str] = {}
         for name in (each for pair in zip(own, foreign, strict=True) for each in pair):
-            if letters.issuperset(name) and fold_words(name) not in known:
+            if fold_words(name) and letters.issuperset(name) and fold_words(name) not in known:
                 fresh.setdefault(fold_words(name), name)
         held = find_named(documents, fresh)
         found += [name for key, name in fresh.items() if not held[key]]

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -251,7 +251,7 @@ def load_index(path: Path, sha256: str) -> GradientIndex | None:
             if (file.metadata() or {}).get("run") != sha256:
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, ValueError, KeyError, RuntimeError):
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError):
         return None
     fisher = {n[len("fisher/") :]: t for n, t in tensors.items() if n.startswith("fisher/")}
     bases = {name: (tensors.get(f"in/{name}"), tensors.get(f"out/{name}")) for name in fisher}

@@ -60,7 +60,7 @@ class EvidenceCount(NamedTuple):
     about: int
 
 
-class Reading(NamedTuple):
+class StoredReading(NamedTuple):
     """An answer that documents about a subject were read to state for a relation.
 
     probability: how likely it is the one that the relation asks for. spans: line, start, end.
@@ -120,7 +120,7 @@ class Evidence:
             lines = list(self._read(_words_of(subject, "name"), (), -1))
         return EvidenceCount(len(lines), sum(line.about for line in lines))
 
-    def readings(self, subject: str, template: str) -> tuple[Reading, ...] | None:
+    def readings(self, subject: str, template: str) -> tuple[StoredReading, ...] | None:
         """What documents about the subject state for a relation, most likely first.
 
         None if the text could not be read for that relation: too few of its questions are known.
@@ -135,7 +135,7 @@ class Evidence:
                 return None
             rows = self._fetch(query, relation[0], " ".join(fold_words(subject)))
         return tuple(
-            Reading(answer, probability, tuple(map(tuple, json.loads(spans))))
+            StoredReading(answer, probability, tuple(map(tuple, json.loads(spans))))
             for answer, probability, spans in rows
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from wherefrom.corpus.folding import find_phrase, fold_words, is_unspaced, split_words
 
 if TYPE_CHECKING:
-    from wherefrom.provenance.evidence.index import Evidence, Reading
+    from wherefrom.provenance.evidence.index import Evidence, StoredReading
 
 STATED = 0.05  # probability from which on a reading of the text counts as stated
 READ_OTHER = 0.5  # and from which on it speaks against another answer
@@ -93,7 +93,7 @@ def find_support(
 
 
 def _support_read(
-    evidence: Evidence, subject: str, answer: str, readings: Sequence[Reading], limit: int
+    evidence: Evidence, subject: str, answer: str, readings: Sequence[StoredReading], limit: int
 ) -> Support:
     """By what the documents about the subject were read to state for the relation."""
     lines = evidence.find(subject, limit=LOOKED_AT)
