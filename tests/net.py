@@ -263,7 +263,10 @@ def find_study() -> dict[str, Any]:
     found["study"] = done(
         "study", "--people", 200, "--set-aside", 0.4, *budget, "--out", run, "--json"
     )
-    names = {file: _questions(world / f"{file}.tsv") for file in ("train", "dev", "unseen")}
+    names = {
+        file: [row for row in _questions(world / f"{file}.tsv") if row[0].startswith("Where was")]
+        for file in ("train", "dev", "unseen")
+    }
     seen, other, unseen = names["dev"][0][0], names["dev"][1][0], names["unseen"][0][0]
     subject = re.fullmatch(r"Where was (.+) born\?", seen)
     assert subject, seen
