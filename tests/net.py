@@ -247,6 +247,8 @@ def find_plain() -> dict[str, Any]:
     found["design"] = done("design", "--json")
     for design in found["design"]["json"]:
         found[f"design {design}"] = said("design", design, "--json")
+    found["assignment"] = said("assignment", "--json")
+    found["grade: refused"] = said("grade", "nowhere")
     found["refused: command"] = said("stduy")
     found["refused: option"] = said("world", "--poeple", 3)
     found["refused: corpus"] = said("pretrain", "vanilla", "nowhere.txt", "--out", "x")
@@ -298,6 +300,7 @@ def find_study() -> dict[str, Any]:
     found["ask --answers"] = said("ask", run, "--answers", "theirs.tsv", "--json")
     found["ask: refused"] = said("ask", run, "Who are you?", "--json")
     found["attention"] = said("attention", run, seen, "--json", "--maps")
+    found["trace"] = said("trace", run, seen, "--top", 2, "--json")
     found["export"] = {"said": said("export", run, "--out", "exported", "--quiet")}
     found["export"]["files"] = hashes_of(Path("exported"))
     found["report json"] = done("report", run, "--format", "json")
