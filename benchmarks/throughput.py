@@ -41,7 +41,7 @@ from torch.nn import functional as F
 from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.tokenizer import PAD
+from wherefrom.corpus.tokenizer import PAD, Tokenizer
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
@@ -49,7 +49,6 @@ from wherefrom.model.export import SHAPES
 from wherefrom.training.loop import part_loss
 from wherefrom.training.optim import build_optimizers
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.settings import Settings
 from wherefrom.training.sources import TrainingData, stream_for
 
 LAYERS, BLOCK = 4, 128
@@ -68,7 +67,7 @@ def make_stream(people: int = 2000, times: int = 1) -> tuple[BatchStream, int]:
         world = write_world(make_world(people, 0), f"{folder}/world")
         corpus = read_documents(world / "documents.txt")
         questions = read_questions(world / "train.tsv").questions
-    tokens = Settings(recipe=recipe).build_tokens(corpus.texts)
+    tokens = Tokenizer.of_bpe(corpus.texts, recipe.vocabulary)
     data = TrainingData.encode(corpus.documents, questions, tokens, BLOCK)
     return stream_for(phase, data, [0, 0]), tokens.size
 

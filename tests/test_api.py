@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import wherefrom
@@ -46,11 +45,6 @@ class TestNames:
             assert name in dir(wherefrom)
         assert not {path.stem for path in source.parent.iterdir()} & set(NAMES)
 
-    def test_those_that_scripts_use_stay(self) -> None:
-        kept = "ask attend check evaluate load make_world open_asker read_documents read_questions"
-        classes = "Asker Attention Recall Run Study StudyResult UserError Verdict write_world"
-        assert {*kept.split(), *classes.split()} <= set(NAMES)
-
     def test_what_is_not_there_is_an_attribute_error(self) -> None:
         with pytest.raises(AttributeError, match="no attribute 'aks'"):
             wherefrom.aks  # type: ignore[attr-defined]  # noqa: B018
@@ -64,50 +58,7 @@ class TestNames:
         assert "torch" not in loaded_by(f"import wherefrom; {code}")
 
 
-class TestWorkbench:
-    def test_attend_gives_context_weights_and_scores(self) -> None:
-        keys = np.eye(3)
-        found = wherefrom.attend(np.array([0.0, np.log(2), 0.0]), keys, 4 * keys)
-        assert isinstance(found, wherefrom.Attention)
-        np.testing.assert_allclose(found.weights, [0.25, 0.5, 0.25])
-        np.testing.assert_allclose(found.context, [1.0, 2.0, 1.0])
-
-    def test_check_takes_one_text_or_several_a_tolerance_and_a_seed(self) -> None:
-        assert wherefrom.check("average", "q=beta*(k_a+k_b)").verdict == "proved"
-        assert wherefrom.check("average", ["q=(k_a+k_b)/2"]).verdict == "refuted"
-        assert wherefrom.check("two-heads", ["q1=beta*mu_a", "q2=beta*mu_b"]).verdict == "proved"
-        found = wherefrom.check("copy", "q=9*k_j", tolerance=0.2, seed=3)
-        assert (found.tolerance, found.seed) == (0.2, 3)
-        with pytest.raises(wherefrom.UserError, match="open"):
-            wherefrom.check("copy", "q=open('x')")
-
-    def test_law_and_design_are_those_of_the_commands(self, command: Any) -> None:
-        said = json.loads(command("law", "two-heads", "--n", 5, "--trials", 1000, "--json").out)
-        found = wherefrom.law("two-heads", n=5)
-        assert (found.heads[0].mean, found.spread) == (said["mean"], said["average"]["sd"])
-        said = json.loads(command("design", "average", "--n", 5, "--json").out)
-        assert wherefrom.design("average", n=5).beta == said["beta"]
-
-
-class TestFiles:
-    def test_a_world_is_made_written_and_read(self, tmp_path: Path) -> None:
-        world = wherefrom.make_world(40, 1)
-        folder = wherefrom.write_world(world, tmp_path / "world")
-        corpus = wherefrom.read_documents(folder / "documents.txt")
-        asked = wherefrom.read_questions(folder / "dev.tsv")
-        assert len(corpus.documents) == len(world.documents)
-        assert asked.templates[0] == "Where was {subject} born?"
-        subjects = {document.subject for document in corpus.documents}
-        assert {question.subject for question in asked.questions} <= subjects
-        with pytest.raises(wherefrom.UserError, match=r"none\.txt"):
-            wherefrom.read_documents(tmp_path / "none.txt")
-
-
 class TestStudy:
-    def test_nothing_happens_before_run(self, tmp_path: Path) -> None:
-        wherefrom.Study(tmp_path / "study", steps=1)
-        assert list(tmp_path.iterdir()) == []
-
     def test_a_finished_study_is_repeated_without_training(
         self, tiny_study: Path, quick_recipe: Path, tmp_path: Path
     ) -> None:
@@ -118,7 +69,7 @@ class TestStudy:
         )
         found = job.run()
         info = json.loads((tiny_study / "run.json").read_text("utf-8"))
-        assert [row.to_dict() for row in found.rows] == info["results"]
+        assert found.rows == info["results"]
         assert found.run.info["sha256"] == info["sha256"]
         assert found.judgement is not None
         assert_prints(found, "StudyResult run", "pretrained")
@@ -192,11 +143,6 @@ def assert_prints(found: Any, begins: str, *words: str) -> None:
 
 
 class TestPrinting:
-    def test_workbench(self) -> None:
-        assert_prints(wherefrom.check("average", "q=(k_a+k_b)/2"), "CheckResult refuted", "counter")
-        assert_prints(wherefrom.design("average"), "Design average", "claim")
-        assert_prints(wherefrom.law("two-heads"), "HeadsLaw mean weight on a", "head 2")
-
     def test_a_run(self, tiny_study: Path) -> None:
         assert_prints(wherefrom.load(tiny_study), f"Run {str(tiny_study)[:40]}", "pretrained")
         assert repr(wherefrom.Wherefrom(tiny_study)) == f"<Wherefrom {tiny_study}>"
@@ -270,16 +216,6 @@ class TestRun:
         assert run.report() == copy / "report.html"
         with pytest.raises(wherefrom.UserError, match="choose another out"):
             run.report(copy / "run.json")
-
-    def test_export_writes_a_folder_once(self, run: wherefrom.Wherefrom, tmp_path: Path) -> None:
-        out = run.export(tmp_path / "model")
-        assert (out / "model.safetensors").is_file()
-        with pytest.raises(wherefrom.UserError, match="choose another out"):
-            run.export(out)
-
-    def test_twins_refuses_whom_no_document_is_about(self, run: wherefrom.Wherefrom) -> None:
-        with pytest.raises(wherefrom.UserError, match="Zzyzx Qwfp"):
-            run.twins("Zzyzx Qwfp")
 
     def test_the_newest_run_or_a_sentence(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_study: Path

@@ -77,15 +77,6 @@ def test_no_name_changes_hands_before_the_bytes_of_all_files_are_on_the_disk(tmp
     assert (one.read_bytes(), two.read_bytes()) == (b"newer 1", b"newer 2")
 
 
-def test_a_written_file_may_be_read_by_whom_the_umask_allows(tmp_path):
-    before = os.umask(0o027)
-    try:
-        write_whole(tmp_path / "file", "text")
-        assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
-    finally:
-        assert os.umask(before) == 0o027
-
-
 LEAVES = st.none() | st.booleans() | st.integers() | st.text() | st.floats(-1e300, 1e300)
 JSON = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 

@@ -14,8 +14,6 @@ import pytest
 import wherefrom
 from wherefrom.errors import UserError
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.provenance.confidence.fit import load_confidence
-from wherefrom.recall.decode import Answer
 from wherefrom.storage import sha256_of
 from wherefrom.study import StudyFiles, run_study, write_predictions
 from wherefrom.training.optim import Muon
@@ -158,21 +156,6 @@ def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optim
     assert ended.out.rstrip().endswith(f"run folder: {out}")
 
 
-def test_with_nobody_set_aside_there_is_no_confidence_and_a_sentence(
-    tmp_path: Path, quick_recipe: Path, command: Any
-) -> None:
-    out = tmp_path / "run"
-    options = ("--recipe", quick_recipe, "--steps", 4, "--people", 40, "--out", out)
-    ended = command("study", *options, "--set-aside", 0)
-    said = "no subject is set aside (--set-aside is 0), so no confidence can be fitted."
-    assert (ended.code, said in ended.out, said in ended.err) == (0, True, True)
-    assert not (out / "calibration.json").exists()
-    with pytest.raises(UserError, match="it was not made by `wherefrom study` with subjects"):
-        load_confidence(load_run(out))
-    train = lines_of(out / "world" / "train.tsv")
-    assert load_run(out).info["data"]["questions"]["questions"] == len(train)
-
-
 @pytest.mark.parametrize("option", ["--set-aside", "--leave-out"])
 @pytest.mark.parametrize("share", ["0.9", "-1", "nan", "much"])
 def test_a_share_that_is_none_is_one_sentence_and_nothing_is_written(
@@ -206,8 +189,7 @@ def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(
 
 def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:
     said = ["a\nb", "c\u2028d", "", "e"]
-    answers = [Answer(text=text, log_probabilities=(), closed=True) for text in said]
-    write_predictions(tmp_path / "deep" / "out.txt", answers)
+    write_predictions(tmp_path / "deep" / "out.txt", said)
     assert lines_of(tmp_path / "deep" / "out.txt") == ["a b", "c d", "", "e"]
 
 

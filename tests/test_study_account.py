@@ -92,13 +92,13 @@ class TestAfterTraining:
 
     def test_people_left_out_have_a_row_of_their_own(self, finished) -> None:
         out, result = finished
-        names = [row.name for row in result.rows]
+        names = [row["name"] for row in result.rows]
         assert names == [*ROWS[:5], "left-out people", ROWS[5]]
         left = [p for p in read_subjects(out) if (p.role, p.source) == (JUDGED, LEFT_OUT)]
         dev = (out / "world" / "dev.tsv").read_text("utf-8").splitlines()
-        totals = [row.recall.total for row in result.rows]
+        totals = [row["total"] for row in result.rows]
         assert totals[3:6] == [len(dev), len(dev) - len(left), len(left)]
-        assert "dev subjects in its documents" in result.rows[4].about
+        assert "dev subjects in its documents" in result.rows[4]["about"]
         predictions = (out / "predictions" / "dev.txt").read_text("utf-8").splitlines()
         assert len(predictions) == len(dev)
 
@@ -249,7 +249,7 @@ class TestAfterTraining:
         self, run: Path, quick_recipe: Path
     ) -> None:
         result = self.go_on_with_fewer_unseen(run, quick_recipe, slice(1))
-        assert [(row.name, row.recall.total) for row in result.rows][-1] == ("unseen people", 1)
+        assert [(row["name"], row["total"]) for row in result.rows][-1] == ("unseen people", 1)
 
     def test_other_shares_are_another_study(self, run: Path, quick_recipe: Path) -> None:
         for options in ({"leave_out": 0.2, "set_aside": 0.4}, {"leave_out": 0.4}, {}):

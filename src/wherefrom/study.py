@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
 from wherefrom.provenance.after_training import Say, calibrate_and_judge
 from wherefrom.recall.baselines import guess_by_name, majority_answer
-from wherefrom.recall.decode import Answer, answer_all
+from wherefrom.recall.decode import answer_all
 from wherefrom.recall.evaluate import Recall, score
 from wherefrom.results import Printable
 from wherefrom.storage import make_folder, read_json, write_whole
@@ -47,24 +46,7 @@ class StudyFiles:
     unseen: Path | None = None
 
 
-@dataclass(frozen=True)
-class StudyRow:
-    """One line of the study's table; `relations` has the same by relation, where there are more."""
-
-    name: str
-    about: str
-    recall: Recall
-    seconds: float | None = None
-    relations: Mapping[str, Recall] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "about": self.about,
-            **self.recall.to_dict(),
-            "seconds": self.seconds,
-            "relations": {name: recall.to_dict() for name, recall in self.relations.items()},
-        }
+Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,20 +58,16 @@ class StudyResult(Printable):
     """
 
     run: Run
-    rows: tuple[StudyRow, ...]
-    notes: tuple[str, ...] = ()
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
     judgement: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "run": str(self.run.folder),
-            "results": [row.to_dict() for row in self.rows],
-            "notes": list(self.notes),
-            "judgement": self.judgement,
-        }
+        rest = {"notes": list(self.notes), "judgement": self.judgement}
+        return {"run": str(self.run.folder), "results": list(self.rows), **rest}
 
     def summary(self) -> list[tuple[str, str]]:
-        rows = [(row.name, f"{row.recall} ({row.about})") for row in self.rows]
+        rows = [(row["name"], f"{_recall(row)} ({row['about']})") for row in self.rows]
         return [("run", str(self.run.folder)), *rows, *(("note", note) for note in self.notes)]
 
 
@@ -225,17 +203,23 @@ def run_study(
         run = run_training(job, settings, observe=observe, say=say)
         answers = _answers(run, dev.questions)
         rows = _baselines(split.train, dev, readings)
-        rows.append(_row("no pretraining", "same model, questions only", twin, dev.questions))
+        bare, trained = _answers(twin, dev.questions), twin.info["seconds"]
+        rows.append(
+            _row("no pretraining", "same model, questions only", dev.questions, bare, trained)
+        )
         rows += _dev_rows(run, dev, answers, split)
         if unseen is not None:
-            rows.append(_row("unseen people", "in no document: guesses", run, unseen.questions))
+            guessed, trained = _answers(run, unseen.questions), run.info["seconds"]
+            rows.append(
+                _row("unseen people", "in no document: guesses", unseen.questions, guessed, trained)
+            )
         notes = [*_compare(rows), *notes]
 
         def finish() -> None:
             write_predictions(out / "predictions" / "dev.txt", answers)
             update_run(
                 out,
-                results=[row.to_dict() for row in rows],
+                results=rows,
                 dev=describe_file(dev.path, dev.sha256, out, questions=len(dev.questions)),
                 notes=notes,
             )
@@ -243,12 +227,7 @@ def run_study(
 
         processes.on_rank0(finish)
     info = read_json(out / "run.json")
-    return StudyResult(
-        run=run,
-        rows=tuple(rows),
-        notes=tuple(info["notes"]),
-        judgement=info.get("judgement"),
-    )
+    return StudyResult(run, rows, info["notes"], info.get("judgement"))
 
 
 def find_files(
@@ -293,118 +272,106 @@ def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
     )
 
 
-def write_predictions(path: Path, answers: list[Answer]) -> None:
+def write_predictions(path: Path, said: Sequence[str]) -> None:
     """One prediction a line, in the order of the questions."""
     make_folder(path.parent)
-    lines = (" ".join(answer.text.splitlines()) for answer in answers)
-    write_whole(path, "".join(line + "\n" for line in lines))
+    write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in said))
 
 
 def _baselines(
     train: QuestionSet, dev: QuestionSet, readings: Sequence[RelationReading]
-) -> list[StudyRow]:
+) -> list[Row]:
     """What needs no model: the majority answer, a guess by the name, and the reader of the text."""
-    by_relation = defaultdict(list)
-    for question in train.questions:
-        by_relation[question.template].append(question)
     read = {reading.template: reading.answers for reading in readings}
-    common: dict[str, str] = {}
-    by_name: dict[Question, str] = {}
-    stated: dict[Question, str] = {}
+    said: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}, "reader": {}}
     for template in dev.templates:
-        learned = by_relation.get(template) or list(train.questions)
         asked = [q for q in dev.questions if q.template == template]
-        common[template] = majority_answer(learned)
-        by_name.update(zip(asked, guess_by_name(learned, asked), strict=True))
+        learned = [q for q in train.questions if q.template == template] or train.questions
+        said["majority"] |= dict.fromkeys(asked, majority_answer(learned))
+        said["by name"] |= dict(zip(asked, guess_by_name(learned, asked), strict=True))
         for q in asked:
             answers = read.get(template, {}).get(fold_words(q.subject), ())
-            stated[q] = answers[0].text if answers else ""
-    commonest = list(common.values())
-    always = f"always {commonest[0] if len(commonest) == 1 else 'the commonest answer of its kind'}"
-    questions = dev.questions
+            said["reader"][q] = answers[0].text if answers else ""
+    common = set(said["majority"].values())
+    always = common.pop() if len(common) == 1 else "the commonest answer of its kind"
+    about = {
+        "majority": f"always {always}",
+        "by name": "naive Bayes on the letters",
+        "reader": "with the text at hand; no model",
+    }
     return [
-        _scored("majority", always, questions, [common[q.template] for q in questions]),
-        _scored(
-            "by name", "naive Bayes on the letters", questions, [by_name[q] for q in questions]
-        ),
-        _scored(
-            "reader", "with the text at hand; no model", questions, [stated[q] for q in questions]
-        ),
+        _row(name, about[name], dev.questions, [answers[q] for q in dev.questions])
+        for name, answers in said.items()
     ]
 
 
-def _compare(rows: Sequence[StudyRow]) -> list[str]:
+def _compare(rows: Sequence[Row]) -> list[str]:
     """A first sentence where the model does not beat the majority answer, and the likely reason."""
-    by_name = {row.name: row for row in rows}
+    by_name = {row["name"]: row for row in rows}
     model, common, reader = (by_name[name] for name in ("pretrained", "majority", "reader"))
-    if model.recall.correct > common.recall.correct:
+    if model["correct"] > common["correct"]:
         # with subjects left out, both rows count what both can know
-        if model.recall.correct < 0.9 * reader.recall.correct:
+        if model["correct"] < 0.9 * reader["correct"]:
             return [
-                f"The model recalls less than can be read off the text ({model.recall.correct} "
-                f"against {reader.recall.correct} answers): train for longer, such as with "
+                f"The model recalls less than can be read off the text ({model['correct']} "
+                f"against {reader['correct']} answers): train for longer, such as with "
                 "--epochs 100."
             ]
         return []
     why = "the training answers hardly stand in the documents, or not in words that can be told"
-    if reader.recall.share > 2 * common.recall.share:
+    if reader["recall"] > 2 * common["recall"]:
         why = "the text states the answers, so train for longer or with a larger --size"
     return [
-        f"The model does not beat the majority answer ({model.recall} against {common.recall}): "
-        f"it has not learned to answer; {why}."
+        f"The model does not beat the majority answer ({_recall(model)} against "
+        f"{_recall(common)}): it has not learned to answer; {why}."
     ]
 
 
-def _dev_rows(
-    run: Run, dev: QuestionSet, answers: Sequence[Answer], split: Split
-) -> list[StudyRow]:
+def _dev_rows(run: Run, dev: QuestionSet, said: Sequence[str], split: Split) -> list[Row]:
     """The model's row: one, or with subjects left out one on those it read and one on the rest."""
-    config = run.model.config
+    config, seconds = run.model.config, run.info["seconds"]
     about = f"{config.variant}, {config.layers} layers, width {config.width}"
     gone = {s.subject for s in split.subjects if s.role == JUDGED and s.source == LEFT_OUT}
     if not gone:
-        return [_row("pretrained", about, run, dev.questions, answers)]
+        return [_row("pretrained", about, dev.questions, said, seconds)]
     rows = []
     for name, described, is_gone in (
         ("pretrained", f"{about}; dev subjects in its documents", False),
         ("left-out people", "dev subjects left out: guesses", True),
     ):
-        pairs = zip(dev.questions, answers, strict=True)
+        pairs = zip(dev.questions, said, strict=True)
         kept = [(q, answer) for q, answer in pairs if (q.subject in gone) == is_gone]
-        rows.append(_row(name, described, run, [q for q, _ in kept], [a for _, a in kept]))
+        rows.append(_row(name, described, [q for q, _ in kept], [a for _, a in kept], seconds))
     return rows
 
 
 def _row(
     name: str,
     about: str,
-    run: Run,
-    questions: Sequence[Question],
-    answers: Sequence[Answer] | None = None,
-) -> StudyRow:
-    answers = _answers(run, questions) if answers is None else answers
-    said = [answer.text for answer in answers]
-    return _scored(name, about, questions, said, run.info["seconds"])
-
-
-def _scored(
-    name: str,
-    about: str,
     questions: Sequence[Question],
     said: Sequence[str],
     seconds: float | None = None,
-) -> StudyRow:
-    right = [question.answer or "" for question in questions]
+) -> Row:
+    """A line of the table; `relations` has the same by relation, where there are several."""
+
+    def recall(template: str | None = None) -> dict[str, float | int]:
+        pairs = zip(said, questions, strict=True)
+        kept = [(a, q.answer or "") for a, q in pairs if template in (None, q.template)]
+        return score([a for a, _ in kept], [right for _, right in kept]).to_dict()
+
     templates = list(dict.fromkeys(question.template for question in questions))
-    relations = {}
-    for template in templates if len(templates) > 1 else ():
-        at = [i for i, question in enumerate(questions) if question.template == template]
-        relations[template] = score([said[i] for i in at], [right[i] for i in at])
-    return StudyRow(name, about, score(said, right), seconds, relations)
+    relations = {each: recall(each) for each in templates if len(templates) > 1}
+    head = {"name": name, "about": about}
+    return {**head, **recall(), "seconds": seconds, "relations": relations}
 
 
-def _answers(run: Run, questions: Sequence[Question]) -> list[Answer]:
-    return answer_all(run.model, run.tokens, [question.text for question in questions])
+def _recall(row: Row) -> Recall:
+    return Recall(row["correct"], row["total"])
+
+
+def _answers(run: Run, questions: Sequence[Question]) -> list[str]:
+    said = answer_all(run.model, run.tokens, [question.text for question in questions])
+    return [answer.text for answer in said]
 
 
 def _subjects(file: QuestionSet) -> set[str]:

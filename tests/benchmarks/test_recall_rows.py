@@ -51,12 +51,6 @@ class TestRows:
         assert len(found["a"]) == 2**25
         assert 64 < found["peak_mb"] < len(held) / 2**20 < peak_memory()
 
-    def test_tables_and_shares(self, benchmark: Any) -> None:
-        rows = benchmark("rows")
-        assert rows.percent([0.5, 0.75]) == "62.5 % (50.0 to 75.0)"
-        assert rows.percent([0.5]) == "50.0 %"
-        assert rows.table(("a", "b"), [(1, "x")]) == "| a | b |\n| --- | --- |\n| 1 | x |"
-
 
 class TestAblation:
     def test_every_row_changes_the_shipped_recipe_and_is_a_recipe(self, benchmark: Any) -> None:
@@ -143,21 +137,6 @@ class TestAccuracy:
         assert len(out.read_text().splitlines()) == 1
         assert "80.0 %" in accuracy.markdown([collected, row])
         assert "Looks at dev: 2" in accuracy.markdown([collected, row])
-
-    def test_a_run_that_has_not_finished_is_refused(self, benchmark: Any, tmp_path: Path) -> None:
-        (tmp_path / "run.json").write_text('{"status": "stopped"}')
-        with pytest.raises(UserError, match="is not a finished study"):
-            benchmark("accuracy").read_run(tmp_path)
-
-    def test_every_row_can_be_planned(self, benchmark: Any, small_world: Path) -> None:
-        accuracy = benchmark("accuracy")
-        files = dict.fromkeys(("corpus", "train", "dev"), small_world / "train.tsv")
-        plans = [
-            accuracy.plan_row(told, 0, files) for rows in accuracy.ROWS.values() for told in rows
-        ]
-        labels = {accuracy.label(plan) for plan in plans}
-        assert len(labels) == len(plans) - 1  # twenty minutes of the recipe's own variant
-        assert "world of 3,000, speedrun, llama, bpe, 64x2x2, 8 min" in labels
 
 
 def finished_run(

@@ -104,19 +104,6 @@ def passes_of(model, monkeypatch):
     return passes
 
 
-def test_decoding_stops_when_every_answer_is_closed(monkeypatch):
-    model = model_of("vanilla")
-    with torch.no_grad():
-        model.norm.weight.zero_()  # a constant hidden state, so that MASK is what is said
-        model.norm.bias.fill_(1.0)
-        model.head.weight.zero_()
-        model.head.weight[MASK] = 1.0
-    passes = passes_of(model, monkeypatch)
-    (answer,) = answer_all(model, TOKENS, ["Where?"])
-    assert (answer.text, answer.closed, len(answer.log_probabilities)) == ("", True, 1)
-    assert passes == [(1, len("Where?") + 1)]
-
-
 def test_rows_that_closed_drop_out_and_each_later_pass_reads_one_token(monkeypatch):
     model = model_of("vanilla", ends=1.0)
     passes = passes_of(model, monkeypatch)
@@ -147,13 +134,6 @@ def test_a_question_may_fill_the_model_to_the_last_token_and_not_one_more(varian
     assert f"{longest + 1} tokens" in message
     assert f"reads {longest}" in message
     assert "\n" not in message
-
-
-def test_an_answer_that_was_trained_to_the_end_of_the_block_can_be_said_and_closed():
-    """question MASK answer MASK of `block` tokens is a legal example; so must its decoding be."""
-    model = model_of("vanilla")
-    (answer,) = answer_all(model, TOKENS, ["W" * 40], longest=BLOCK)
-    assert 41 + len(answer.log_probabilities) == BLOCK or answer.closed
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -87,7 +87,3 @@ def test_segments_are_followed_without_a_look_at_the_time() -> None:
     clock = BudgetClock(segments=segments)
     assert clock.after_step(3, 1e9) == ()
     assert [clock.progress(step) for step in range(len(seen))] == seen
-
-
-def test_a_budget_too_short_for_one_estimate_still_ends() -> None:
-    assert len(run(0.5, lambda step: 1.0)[0]) <= 6

@@ -15,10 +15,7 @@ from wherefrom.storage import sha256_of
 from wherefrom.training.checkpoint import (
     TrainingState,
     load_checkpoint,
-    load_weights,
     save_checkpoint,
-    save_weights,
-    whole_weights,
 )
 from wherefrom.training.optim import build_optimizers
 
@@ -129,16 +126,3 @@ def test_none_that_is_good_is_none(tmp_path: Path) -> None:
     weights = tmp_path / f"{NEWEST}.safetensors"
     weights.write_bytes(flipped(weights.read_bytes()))
     assert load_checkpoint(tmp_path) is None
-
-
-def test_weights_alone_come_back_and_must_fit(tmp_path: Path) -> None:
-    model, _ = learned("adamw", 1)
-    path = tmp_path / "model.safetensors"
-    assert save_weights(path, whole_weights(model)) == sha256_of(path)
-    other = make_model("vanilla")
-    load_weights(path, other)
-    assert same_weights(model, other)
-    with pytest.raises(RuntimeError, match="Unexpected key"):
-        load_weights(path, make_model("llama"))
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        load_weights(path, make_model("vanilla", width=32))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from training_samples import make_model, read_metrics
-from two_processes import LOG_EVERY, STEPS, descend, train_one
+from two_processes import LOG_EVERY, descend, train_one
 
 from wherefrom.corpus import batches
 from wherefrom.corpus.batches import Batch, MicroBatch
@@ -115,15 +115,6 @@ def test_with_fsdp_no_process_holds_all_of_a_tensor(together: Path, kind: str) -
     assert 0 < mine < whole
 
 
-def test_one_process_writes(together: Path) -> None:
-    run = together / "ddp-adamw"
-    assert len(list((run / "events").iterdir())) == 1
-    assert [line["step"] for line in read_metrics(run)] == list(
-        range(LOG_EVERY, STEPS + 1, LOG_EVERY)
-    )
-    assert json.loads((run / "run.json").read_text())["status"] == "finished"
-
-
 def test_what_rank_0_refuses_all_refuse(together: Path) -> None:
     said = {(together / f"refusal-{rank}").read_text() for rank in (0, 1)}
     assert len(said) == 1
@@ -181,10 +172,3 @@ def test_what_cannot_be_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match='the device "cuda" is not there'):
         choose_device("cuda")
-
-
-def test_each_process_of_a_machine_has_a_card_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert choose_device("auto") == torch.device("cuda", 3)
-    assert choose_device("cpu") == torch.device("cpu")

@@ -27,7 +27,7 @@ from wherefrom.model.mixers import VARIANTS
 from wherefrom.recall.decode import answer_all
 from wherefrom.training import loop
 from wherefrom.training.distributed import Processes
-from wherefrom.training.loop import StepMetrics, accumulate_gradients, part_loss, peak_memory
+from wherefrom.training.loop import StepMetrics, accumulate_gradients, part_loss
 from wherefrom.training.recipes import Mixture, Phase
 from wherefrom.training.sources import TrainingData, stream_for
 
@@ -168,13 +168,3 @@ def test_a_tiny_model_of_every_variant_learns_questions_by_heart(
     assert len(asked) == 10
     assert [answer.text for answer in answers] == [question.answer for question in asked]
     assert all(answer.closed for answer in answers)
-
-
-def test_the_peak_of_memory_grows_with_what_is_held_and_stays() -> None:
-    before = peak_memory()
-    held = bytearray(b"x") * (300 * 2**20)
-    during = peak_memory()
-    assert during > 280
-    del held
-    assert peak_memory() > during - 8  # the kernel counts in batches
-    assert during >= before

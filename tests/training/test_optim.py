@@ -57,25 +57,6 @@ def test_each_quintic_is_the_best_on_what_the_one_before_leaves() -> None:
     assert error < 0.27
 
 
-@pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 11)])
-def test_orthogonalise_keeps_the_singular_vectors(shape: tuple[int, int]) -> None:
-    matrix = spectrum(*shape, 0.3, 1.0)
-    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
-    inside = u.mT @ orthogonalise(matrix[None])[0] @ v.mT
-    off_diagonal = inside - torch.diag(inside.diagonal())
-    assert off_diagonal.abs().max() < 1e-9  # float64
-
-
-def test_matrices_of_a_stack_do_not_touch_each_other() -> None:
-    stack = torch.stack([spectrum(5, 3, 0.2, k).float() for k in (1.0, 40.0, 1e-3)])
-    alone = torch.cat([orthogonalise(matrix[None]) for matrix in stack])
-    torch.testing.assert_close(orthogonalise(stack), alone)
-
-
-def test_a_gradient_of_zeros_moves_nothing() -> None:
-    assert orthogonalise(torch.zeros(1, 3, 5)).abs().max() == 0
-
-
 @pytest.mark.parametrize("shape", [(6, 6), (12, 4), (4, 12)])
 def test_muon_is_torchs_muon_up_to_its_bfloat16(shape: tuple[int, int]) -> None:
     generator = torch.Generator().manual_seed(1)
@@ -147,13 +128,6 @@ def test_the_rate_is_full_until_the_decay_and_at_the_floor_in_the_end(phase, pro
     late = phase.warmup_steps
     assert rate_scale(phase, late, phase.decay_from * progress) == pytest.approx(1)
     assert rate_scale(phase, late, 1.0) == pytest.approx(phase.floor, abs=1e-12)
-
-
-@given(warmup=st.integers(1, 40))
-def test_the_warm_up_is_a_line_that_is_full_with_its_last_step(warmup: int) -> None:
-    phase = make_phase(warmup_steps=warmup)
-    scales = [rate_scale(phase, step, 0.0) for step in range(warmup)]
-    assert scales == pytest.approx([(step + 1) / warmup for step in range(warmup)])
 
 
 def test_a_line_falls_evenly_and_a_cosine_is_half_way_in_the_middle() -> None:

@@ -49,15 +49,6 @@ def test_the_course_is_the_stock_recipe_to_the_letter() -> None:
         assert (phase.schedule, phase.decay_from) == ("cosine", 0.0)  # once, over the whole phase
 
 
-def test_a_file_of_ones_own_is_given_by_its_path_and_named_after_it(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    shipped = Path(__file__).parents[2] / "src/wherefrom/training/shipped/course.toml"
-    path.write_text(shipped.read_text().replace("650", "65"))
-    recipe = load_recipe(str(path))
-    assert recipe.name == "own"
-    assert recipe.phases[0].epochs == 65
-
-
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [

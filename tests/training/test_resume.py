@@ -129,18 +129,6 @@ class TestInOneProcess:
         board = EventAccumulator(str(parts / "events")).Reload()
         assert [event.step for event in board.Scalars("loss")] == [10, 14, 20, 27]
 
-    def test_it_may_be_stopped_again_and_again(self, parts: Path, whole) -> None:
-        for step in (10, 20):
-            stop = interrupt_at(step)
-            with pytest.raises(Stopped):
-                train_model(parts, PHASES["muon"], dropout=0.1, resume=True, observe=stop)
-        self.resume(parts, "muon", whole)
-
-    def test_without_any_checkpoint_it_starts_over(self, parts: Path, whole) -> None:
-        with pytest.raises(MemoryError):
-            train_model(parts, PHASES["adamw"], dropout=0.1, observe=crash_at(10))
-        self.resume(parts, "adamw", whole)
-
     def test_a_broken_checkpoint_and_a_torn_line_cost_steps_and_not_the_result(
         self, parts: Path, whole
     ) -> None:

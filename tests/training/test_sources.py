@@ -92,15 +92,6 @@ def test_a_corrupted_document_closes_as_the_phase_says(closing: bool) -> None:
     assert masks == {3 if closing else 2}
 
 
-def test_a_document_without_facts_gives_no_windows_and_is_read_all_the_same() -> None:
-    bare, *others = DATA.documents
-    without_facts = replace(bare, facts=(), answers=(), weights=())
-    data = replace(DATA, documents=[without_facts, *others])
-    name = _write(bare.ids[: bare.name_end].tolist())
-    assert not any(text.startswith(name) for text, _ in drawn("salient", data))
-    assert any(text.startswith(name) for text, _ in drawn("name", data))
-
-
 @pytest.mark.parametrize(
     ("objective", "missing"),
     [

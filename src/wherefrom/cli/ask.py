@@ -130,7 +130,7 @@ def evaluate(
         report = progress.count("asking", len(texts))
         answers = answer_all(loaded.model, loaded.tokens, texts, report=report)
     if out is not None:
-        write_predictions(out, answers)
+        write_predictions(out, [answer.text for answer in answers])
         echo_err(f"predictions written to {out}")
     said = [answer.text for answer in answers]
     right = [question.answer or "" for question in asked.questions]

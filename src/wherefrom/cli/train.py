@@ -88,12 +88,9 @@ def study(files: tuple[Path, ...], out: Path, as_json: bool, **options: Any) -> 
         return
     rows = []
     for row in result.rows:
-        correct, share = f"{row.recall.correct} / {row.recall.total}", 100 * row.recall.share
-        seconds = "" if row.seconds is None else f"{row.seconds:.0f} s"
-        rows.append((row.name, row.about, correct, f"{share:.1f} %", seconds))
-        for template, recall in row.relations.items():
-            part = f"{recall.correct} / {recall.total}"
-            rows.append(("", template, part, f"{100 * recall.share:.1f} %", ""))
+        seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
+        rows.append((row["name"], row["about"], *_cells(row), seconds))
+        rows += [("", template, *_cells(part), "") for template, part in row["relations"].items()]
     print_table(("answers", "", "correct", "recall", "trained"), rows)
     if result.judgement is not None:
         print_scores(result.judgement)
@@ -101,6 +98,10 @@ def study(files: tuple[Path, ...], out: Path, as_json: bool, **options: Any) -> 
     for note in result.notes:
         click.echo(f"note: {note}")
     click.echo(f"run folder: {result.run.folder}")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, str]:
+    return f"{row['correct']} / {row['total']}", f"{100 * row['recall']:.1f} %"
 
 
 @click.command()

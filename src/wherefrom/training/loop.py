@@ -102,8 +102,8 @@ def train(
                 for optimizer in optimizers:
                     for group in optimizer.param_groups:
                         group["lr"] = group["base_lr"] * scale
-                seed = [job.record["seed"], index, state.step, processes.rank]
-                with _seeded_dropout(seed if model.config.dropout else None):
+                seed = (job.record["seed"], index, state.step, processes.rank)
+                with _seeded_dropout(*seed) if model.config.dropout else contextlib.nullcontext():
                     loss = accumulate_gradients(runner, batch, processes)
                 if phase.clip is not None:
                     nn.utils.clip_grad_norm_(runner.parameters(), phase.clip)
@@ -180,11 +180,8 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
 
 
 @contextlib.contextmanager
-def _seeded_dropout(seed: list[int] | None) -> Iterator[None]:
+def _seeded_dropout(*seed: int) -> Iterator[None]:
     """Dropout's randomness for one step, a function of the seed and the step alone."""
-    if seed is None:
-        yield
-        return
     mixed = 0
     for number in seed:
         mixed = (mixed * 1_000_003 + number + 1) % (1 << 63)
@@ -248,15 +245,14 @@ class BudgetClock:
 
 
 class MetricsWriter:
-    """`metrics.jsonl` and TensorBoard events: a line every few steps, none twice after a resume.
+    """`metrics.jsonl` and, with tensorboard (the extra `board`), its events.
 
-    Without tensorboard (the extra `board`) there are no events.
+    A line every few steps, none twice after a resume.
     """
 
     def __init__(self, folder: Path, after: int, writes: bool) -> None:
         self._tokens, self._seconds = 0, 0.0
-        self._file: Any = None
-        self._board: Any = None
+        self._file = self._board = None  # type: Any
         if not writes:
             return
         path = folder / "metrics.jsonl"
@@ -320,13 +316,11 @@ class GracefulInterrupt:
 def peak_memory() -> float:
     """The most memory this process has held, in MB.
 
-    Linux hands ru_maxrss down from parent to child, so a child of a large process would look
-    large; VmHWM starts anew with every program and is taken where there is one.
+    VmHWM is taken where there is one: Linux hands ru_maxrss down from parent to child.
     """
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
     import resource
 
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -111,16 +111,15 @@ class Budget:
 
     def divide(self, phases: Sequence[Phase], *, whole: bool = True) -> list[Phase]:
         """The phases, each with its share of this budget; `whole` spends all of it on them."""
+        if not any((self.minutes, self.epochs, self.steps)):
+            return list(phases)
         total = sum(phase.share for phase in phases) if whole else 1.0
         result = []
         for phase in phases:
             part = phase.share / total
-            update = {
-                "minutes": None if self.minutes is None else self.minutes * part,
-                "epochs": None if self.epochs is None else self.epochs * part,
-                "steps": None if self.steps is None else max(1, round(self.steps * part)),
-            }
-            result.append(phase.model_copy(update=update) if any(update.values()) else phase)
+            each = {name: x and x * part for name, x in vars(self).items()}
+            each["steps"] = self.steps and max(1, round(self.steps * part))
+            result.append(phase.model_copy(update=each))
         return result
 
 
@@ -146,15 +145,15 @@ class Recipe(_Strict):
             raise ValueError("scratch (the twin without pretraining) must ask questions")
         return self
 
-    def pretraining(self) -> tuple[Phase, ...]:
+    def pretraining(self) -> list[Phase]:
         """The phases that read documents, without their questions."""
         return self._only(DOCUMENT_OBJECTIVES, "reads no documents")
 
-    def finetuning(self) -> tuple[Phase, ...]:
+    def finetuning(self) -> list[Phase]:
         """The phases that ask questions, without their documents."""
         return self._only(("question",), "asks no questions")
 
-    def _only(self, objectives: Sequence[str], otherwise: str) -> tuple[Phase, ...]:
+    def _only(self, objectives: Sequence[str], otherwise: str) -> list[Phase]:
         phases = []
         for phase in self.phases:
             kept = {k: v for k, v in phase.mixture.shares().items() if k in objectives}
@@ -162,7 +161,7 @@ class Recipe(_Strict):
                 phases.append(phase.model_copy(update={"mixture": Mixture(**kept)}))
         if not phases:
             raise UserError(f'the recipe "{self.name}" {otherwise}; choose another with --recipe.')
-        return tuple(phases)
+        return phases
 
 
 def shipped_recipes() -> list[str]:
@@ -172,19 +171,16 @@ def shipped_recipes() -> list[str]:
 
 def load_recipe(name: str) -> Recipe:
     """A shipped recipe by name, or a file by its path (it ends in .toml)."""
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise UserError(f"the recipe {path} does not exist; check the path.")
-    elif name in shipped_recipes():
-        path = SHIPPED / f"{name}.toml"
-    else:
+    path = Path(name) if name.endswith(".toml") else SHIPPED / f"{name}.toml"
+    if path.parent == SHIPPED and name not in shipped_recipes():
         raise UserError(
             f'there is no recipe "{name}".{did_you_mean(name, shipped_recipes())} '
             "(Your own is given as a path that ends in .toml.)"
         )
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise UserError(f"the recipe {path} does not exist; check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise UserError(f"the recipe {path} is not TOML: {problem}.") from None
     return parse_recipe({"name": path.stem, **content}, str(path))

@@ -28,7 +28,6 @@ import torch
 from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
-from wherefrom.corpus.subjects import LEFT_OUT, SET_ASIDE, SUBJECTS_FILE, read_subjects
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
@@ -39,12 +38,7 @@ from wherefrom.training.checkpoint import load_weights
 
 FORMAT = 1
 LOCK = "run.lock"
-PARTS = {
-    "documents.tsv",
-    "twins",
-    "world",
-    LOCK,
-}  # what a study may put into a folder before its model is started
+PARTS = {"documents.tsv", "twins", "world", LOCK}  # what may be there before a model is started
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # of `versions`, by rounding
 CONTENT = {  # what a job knows by its hash alone
     "corpus": "the corpus has",
@@ -84,8 +78,8 @@ class Run(Printable):
 def lock_run(folder: Path) -> Iterator[None]:
     """Keep other processes out of a run folder, or raise a UserError that names who is in it.
 
-    The kernel holds the lock on `run.lock` and releases it when the process ends in whatever way,
-    so that a dead process keeps nobody out. The thread that holds a lock may take it again.
+    The kernel releases the lock on `run.lock` however the process ends. The thread that holds a
+    lock may take it again.
     """
     key, thread = folder.resolve(), threading.get_ident()
     if _locked.get(key) == thread:
@@ -118,11 +112,11 @@ _locked: dict[Path, int] = {}  # folder -> the thread of this process that holds
 
 def check_folder(folder: Path, *, resume: bool) -> None:
     """Refuse a folder that a run can neither start nor go on in; touch nothing."""
-    if (folder / "run.json").exists():
+    if is_run(folder):
         if not resume:
             raise UserError(
-                f"{folder} already holds a run; add --resume to go on with it, "
-                "or choose another --out."
+                f"{folder} already holds a run; add --resume to go on with it, or choose another "
+                "--out."
             )
     elif folder.exists():
         inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
@@ -131,10 +125,9 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 
 
 def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
-    """Make the folder of a new run, or check that an old one is of this very job.
+    """Make the folder of a new run, or check that an old one is of this very job, key by key.
 
-    `job` is everything that decides the weights. It is written down when a run starts, and a
-    resumed run must match it key by key.
+    `job` is everything that decides the weights.
     """
     check_folder(folder, resume=resume)
     if is_run(folder):
@@ -216,8 +209,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     folder = Path(folder)
     if not is_run(folder):
         raise UserError(f"{folder} is not a run: it holds no run.json.")
-    info = read_json(folder / "run.json")
-    weights = folder / "model.safetensors"
+    info, weights = read_json(folder / "run.json"), folder / "model.safetensors"
     if not weights.is_file():
         raise UserError(
             f"the run {folder} has not finished training; go on with it by repeating its command "
@@ -227,45 +219,35 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
         raise UserError(f"{weights} is not the file that the run wrote: its hash has changed.")
     fields = read_json(folder / "config.json")
     fields.pop("tokens", None)
-    try:
-        tokens = Tokenizer.from_json((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{folder / 'tokenizer.json'} is missing or broken.") from None
     model = Decoder(make_config(**fields))
+    broken = folder / "tokenizer.json"
     try:
+        tokens = Tokenizer.from_json(broken.read_text(encoding="utf-8"))
+        broken = weights
         load_weights(weights, model, device)
-    except (RuntimeError, OSError, ValueError):
-        raise UserError(f"{weights} does not fit the shape in config.json.") from None
-    model.to(device).eval()
-    return Run(folder=folder, model=model, tokens=tokens, info=info)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError):
+        raise UserError(f"{broken} is missing, broken, or not of this model's shape.") from None
+    return Run(folder=folder, model=model.to(device).eval(), tokens=tokens, info=info)
 
 
 def versions() -> dict[str, str]:
     """What the numbers of a run may depend on."""
     return {
-        "wherefrom": version("wherefrom"),
         "commit": commit(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": version("numpy"),
-        "tokenizers": version("tokenizers"),
         "threads": str(torch.get_num_threads()),
+        **{name: version(name) for name in ("wherefrom", "torch", "numpy", "tokenizers")},
     }
 
 
 def commit() -> str:
     """The state of the source that runs, if it is a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
+        answer = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return answer.stdout.strip()
+    return answer.strip()
 
 
 def find_newest_run(below: str | Path = "runs") -> Path:
@@ -285,12 +267,17 @@ def find_newest_run(below: str | Path = "runs") -> Path:
     return Path(max(finished)[1])
 
 
+def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[str, Any]:
+    """The record of a file (or a parent run) that run.json keeps, for `find_source`."""
+    where = {"path": os.path.abspath(path), "relative_path": os.path.relpath(path, folder)}
+    return {**where, "sha256": digest, **counts}
+
+
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that a run learned from: "corpus", "questions" or "dev", as run.json records it.
+    """What a run learned from, a file or a run, as run.json records it.
 
-    folder, info: of the run that read the file, which is the run itself or one that it goes on
-    from.
+    folder, info: of the run that read it, which is the run itself or one that it goes on from.
     """
 
     what: str
@@ -299,25 +286,30 @@ class SourceFile:
     record: dict[str, Any]
 
     def locate(self) -> Path:
-        """Where the file is now."""
-        return _locate("corpus" if self.what == "corpus" else "question file", self)
+        """Where it is now; only what has the recorded hash is accepted.
 
-
-def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[str, Any]:
-    """The record of a file (or a parent run) that run.json keeps, for `find_source`."""
-    return {
-        "path": os.path.abspath(path),
-        "relative_path": os.path.relpath(path, folder),
-        "sha256": digest,
-        **counts,
-    }
+        Looked for at its old place, at the same place relative to the run folder, and inside the
+        run folder, where an embedded world is and where anybody may put a copy.
+        """
+        what = {"corpus": "corpus", "parent": "run"}.get(self.what, "question file")
+        folder, was = self.folder, Path(self.record.get("path", ""))
+        moved = Path(os.path.normpath(folder / self.record.get("relative_path", was)))
+        there = []
+        for place in (was, moved, folder / "world" / was.name, folder / was.name):
+            if is_run(place) if what == "run" else place.is_file():
+                there.append(place)
+                is_file = place.is_file()
+                digest = sha256_of(place) if is_file else read_json(place / "run.json")["sha256"]
+                if digest == self.record.get("sha256"):
+                    return place
+        problem = f"the {what} {was} that {folder} learned from is not there any more"
+        if there:
+            problem = f"{there[0]} has changed since {folder} learned from it"
+        raise UserError(f"{problem}; put the {what} back, or put a copy of it into {folder}.")
 
 
 def find_source(run: Run, what: str) -> SourceFile | None:
-    """The record of the corpus, questions or dev questions that a run or its parents learned from.
-
-    None where no run of them learned from any.
-    """
+    """The corpus, questions or dev questions that a run or its parents learned from, if any."""
     folder, info = run.folder, run.info
     for _ in range(MOST_PARENTS):
         data = {**info.get("data", {}), "dev": info.get("dev")}
@@ -325,36 +317,9 @@ def find_source(run: Run, what: str) -> SourceFile | None:
             return SourceFile(what, folder, info, data[what])
         if not data.get("parent"):
             return None
-        folder = _locate("run", SourceFile("parent", folder, info, data["parent"]))
+        folder = SourceFile("parent", folder, info, data["parent"]).locate()
         info = read_json(folder / "run.json")
     raise UserError(f"{run.folder} goes back to more than {MOST_PARENTS} runs.")
-
-
-def _locate(what: str, source: SourceFile) -> Path:
-    """Where a recorded file or run is now: only one with the recorded hash is accepted.
-
-    Looked for at its old place, at the same place relative to the run folder, and inside the run
-    folder, where an embedded world is and where anybody may put a copy.
-    """
-    folder, record = source.folder, source.record
-    try:
-        was, wanted = Path(record["path"]), record["sha256"]
-    except (KeyError, TypeError):
-        raise UserError(f"{folder / 'run.json'} does not say which {what} the run read.") from None
-    moved = Path(os.path.normpath(folder / record.get("relative_path", was)))
-    there = []
-    for place in (was, moved, folder / "world" / was.name, folder / was.name):
-        if is_run(place) if what == "run" else place.is_file():
-            there.append(place)
-            digest = (
-                sha256_of(place) if place.is_file() else read_json(place / "run.json")["sha256"]
-            )
-            if digest == wanted:
-                return place
-    problem = f"the {what} {was} that {folder} learned from is not there any more"
-    if there:
-        problem = f"{there[0]} has changed since {folder} learned from it"
-    raise UserError(f"{problem}; put the {what} back, or put a copy of it into {folder}.")
 
 
 def read_learned_documents(source: SourceFile) -> Corpus:
@@ -363,7 +328,7 @@ def read_learned_documents(source: SourceFile) -> Corpus:
     Those that a twin left out quietly stand in its batches and were not learned.
     """
     corpus = read_documents(source.locate())
-    gone = _excluded(source, {"left_out": LEFT_OUT})
+    gone = set(map(fold_words, source.info.get("left_out", ())))
     kept = tuple(d for d in corpus.documents if fold_words(d.subject) not in gone)
     _check_part(source, "documents", [document.text for document in kept])
     quiet = set(source.info["job"].get("without", ()))
@@ -373,22 +338,11 @@ def read_learned_documents(source: SourceFile) -> Corpus:
 def read_learned_questions(source: SourceFile) -> QuestionSet:
     """The questions that the run learned: its file without subjects set aside or left out."""
     file = read_questions(source.locate(), source.info.get("templates", ()))
-    gone = _excluded(source, {"left_out": LEFT_OUT, "not_learned": SET_ASIDE})
+    excluded = (*source.info.get("left_out", ()), *source.info.get("not_learned", ()))
+    gone = set(map(fold_words, excluded))
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
     _check_part(source, "questions", question_rows(kept))
     return replace(file, questions=kept)
-
-
-def _excluded(source: SourceFile, reasons: Mapping[str, str]) -> set[tuple[str, ...]]:
-    """The subjects that were kept out of training, by run.json or else by subjects.jsonl."""
-    names: list[str] = []
-    for key, reason in reasons.items():
-        if key in source.info:
-            names += source.info[key]
-        elif (source.folder / SUBJECTS_FILE).is_file():
-            subjects = read_subjects(source.folder)
-            names += [each.subject for each in subjects if each.source == reason]
-    return {fold_words(name) for name in names}
 
 
 def _check_part(source: SourceFile, what: str, texts: Sequence[str]) -> None:

@@ -116,27 +116,18 @@ class Settings(Runtime):
         out = Path(out)
         texts = corpus.texts if corpus else []
         learned = questions.questions if questions else ()
-        templates: Sequence[str] = ()
         data = {}
-        spelling: str = self.tokens or self.recipe.tokens
         if parent is not None:
-            tokens, config, spelling = parent.tokens, parent.model.config, parent.tokens.kind
-            templates = parent.templates
+            tokens, config = parent.tokens, parent.model.config
+            spelling: str = tokens.kind
             data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
         else:
-            stored = out / "tokenizer.json"
-            if self.resume and stored.exists():
-                tokens = Tokenizer.from_json(stored.read_text(encoding="utf-8"))
-            else:
-                written = [text for q in learned for text in (q.text, q.answer or "")]
-                tokens = self.build_tokens(vocabulary_from or texts, [*letters_from, *written])
-            config = self.model_config_for(tokens.size)
-            if spelling != "chars":
-                spelling = f"{spelling} of {self.recipe.vocabulary}"
+            letters = [*letters_from, *(text for q in learned for text in (q.text, q.answer or ""))]
+            tokens, spelling = self._tokens(out, vocabulary_from or texts, letters)
+            config = self._model_config(tokens.size)
         if corpus is not None:
             data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=len(texts))
         if questions is not None:
-            templates = questions.templates
             data["questions"] = describe_file(
                 questions.path, questions.sha256, out, questions=len(learned)
             )
@@ -153,17 +144,18 @@ class Settings(Runtime):
             "questions": digest_of(question_rows(learned)),
             "parent": parent.info["sha256"] if parent else None,
         }
+        templates = list(questions.templates if questions else parent.templates if parent else ())
         return TrainingJob(
             out=out,
             tokens=tokens,
             record=record,
-            details={"kind": kind, "templates": list(templates), "data": data, **(details or {})},
+            details={"kind": kind, "templates": templates, "data": data, **(details or {})},
             documents=corpus.documents if corpus else (),
             questions=learned,
             parent=parent,
         )
 
-    def model_config_for(self, vocabulary: int) -> ModelConfig:
+    def _model_config(self, vocabulary: int) -> ModelConfig:
         """The shape of a new model with that many tokens."""
         width, layers, heads = parse_size(self.size or self.recipe.size)
         block = self.recipe.block if self.block is None else self.block
@@ -179,8 +171,14 @@ class Settings(Runtime):
             dropout=self.recipe.dropout,
         )
 
-    def build_tokens(self, texts: Sequence[str], letters_from: Sequence[str] = ()) -> Tokenizer:
-        """A vocabulary of the texts; one of characters also has those of `letters_from`."""
-        if (self.tokens or self.recipe.tokens) == "chars":
-            return Tokenizer.of_characters([*texts, *letters_from, "?"])
-        return Tokenizer.of_bpe(texts, self.recipe.vocabulary)
+    def _tokens(
+        self, out: Path, texts: Sequence[str], letters: Sequence[str]
+    ) -> tuple[Tokenizer, str]:
+        """The vocabulary of the texts, or that of a resumed run, and what it is called."""
+        kind, stored = self.tokens or self.recipe.tokens, out / "tokenizer.json"
+        spelling = kind if kind == "chars" else f"{kind} of {self.recipe.vocabulary}"
+        if self.resume and stored.exists():
+            return Tokenizer.from_json(stored.read_text(encoding="utf-8")), spelling
+        if kind == "chars":
+            return Tokenizer.of_characters([*texts, *letters, "?"]), spelling
+        return Tokenizer.of_bpe(texts, self.recipe.vocabulary), spelling
