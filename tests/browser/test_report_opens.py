@@ -58,7 +58,7 @@ def opened(chromium, exported: Path) -> Iterator[Callable[..., object]]:
 def test_it_is_drawn_whole(opened, size) -> None:
     page = opened(viewport=size)
     figures = page.query_selector_all(".drawing")
-    assert len(figures) >= 9
+    assert len(figures) >= 8
     for figure in figures:
         assert figure.query_selector(".main-svg") is not None
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

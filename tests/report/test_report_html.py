@@ -89,7 +89,7 @@ def test_the_figures_are_those_of_the_dictionary(made):
     blocks = [json.loads(t) for a, t in page.scripts if a.get("type") == "application/json"]
     figures = [section["figure"] for section in report["sections"] if section["figure"]]
     assert blocks == figures
-    assert len(blocks) >= 9
+    assert len(blocks) >= 8
 
 
 def test_every_link_of_the_contents_leads_somewhere(made):

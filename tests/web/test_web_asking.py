@@ -36,7 +36,6 @@ def test_the_page_says_what_the_library_says(
     assert alone["question"] == question
     assert 0 < len(alone["people"]) <= 200
     assert "<datalist" in page
-    assert alone["history"] == []
     typed = {"run": "small", "question": f"where was {people[0].lower()}  born"}
     assert client.get("/ask.json", params=typed).json()["verdict"]["question"] == question
 
@@ -83,20 +82,6 @@ def test_a_question_in_other_words_is_a_mistake_shown_on_the_page(client: TestCl
     assert "300 characters" in long.json()["error"]
 
 
-def test_history_is_each_visitors_own_and_latest_first(served: Path, people: list[str]) -> None:
-    app = create_app(served)
-    first, second = (TestClient(app, base_url=LOCAL) for _ in range(2))
-    for client, names in ((first, people[1:3]), (second, people[3:4])):
-        for name in names:
-            client.get("/ask", params={"run": "small", "question": name}, headers=PAGE)
-    asked = [entry["question"] for entry in first.get("/ask.json").json()["history"]]
-    # the cookie belongs to /ask, and /ask.json is another path
-    assert asked == []
-    page = first.get("/ask", headers=PAGE).text.partition("<aside")[2]
-    assert page.index(f"Where was {people[2]} born?") < page.index(f"Where was {people[1]} born?")
-    assert f"Where was {people[3]} born?</a>" not in page
-
-
 def test_a_batch_as_text_as_file_and_to_download(client: TestClient, people: list[str]) -> None:
     text = f"{people[0]}\nWhere was {people[1]} born?\tParis\n\nWho?\tx\t{people[2]}\n"
     record = client.post("/ask/batch.json", data={"run": "small", "text": text})
@@ -137,12 +122,8 @@ def test_batches_that_cannot_be_asked(
     reply = client.post("/ask/batch.json", data=form)
     assert reply.status_code == status
     assert word in reply.json()["error"]
-
-
-def test_a_file_that_is_no_text_is_refused(client: TestClient) -> None:
-    reply = client.post(
-        "/ask/batch.json", data={"run": "small"}, files={"file": ("x", b"\xff\xfe\x00")}
-    )
+    bad = {"file": ("x", b"\xff\xfe\x00")}
+    reply = client.post("/ask/batch.json", data={"run": "small"}, files=bad)
     assert "UTF-8" in reply.json()["error"]
 
 
@@ -202,17 +183,11 @@ def test_inside_shows_every_head_of_both_runs(client: TestClient, people: list[s
 
 def test_a_run_that_cannot_be_loaded_does_not_hide_the_others(served: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    folder.mkdir()
-    (folder / "small").symlink_to(served / "small")
     broken = folder / "a-broken-one"
-    broken.mkdir()
+    broken.mkdir(parents=True)
     write_json(broken / "run.json", {"kind": "study", "status": "finished"})
     for file in ("model.safetensors", "calibration.json"):
         (broken / file).write_bytes(b"nothing")
-    client = TestClient(create_app(folder), base_url=LOCAL)
-    for path in ("/ask", "/inside"):
-        assert client.get(f"{path}.json").status_code == 400  # a link out of the folder is no run
-    (folder / "small").unlink()
     copytree(served / "small", folder / "small")
     client = TestClient(create_app(folder), base_url=LOCAL)
     for path in ("/ask", "/inside"):

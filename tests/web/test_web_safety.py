@@ -120,6 +120,19 @@ def test_every_reply_carries_the_policy(strict: TestClient, path: str) -> None:
     assert headers["cache-control"] == "no-store" or path.startswith("/static")
 
 
+def test_a_failure_of_ours_carries_the_policy_and_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = TestClient(create_app(tmp_path), base_url=LOCAL, raise_server_exceptions=False)
+    monkeypatch.setattr(client.app.state.site.index, "runs", lambda: 1 / 0)  # type: ignore[attr-defined]
+    reply = client.get("/runs", headers=PAGE)
+    assert reply.status_code == 500
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert 'role="alert"' in reply.text
+    assert "division" not in reply.text
+    assert set(client.get("/runs.json").json()) == {"error"}
+
+
 def test_pages_hold_no_script_or_style_of_their_own(strict: TestClient) -> None:
     for path in ("/ask", "/workbench", "/workbench/copy?formulas=q%3Dk_j", "/runs", "/report"):
         page = strict.get(path, headers=PAGE).text

@@ -105,9 +105,9 @@ def recall_bars(rows: Sequence[Record]) -> go.Figure:
         for row in rows
     ]
     figure = go.Figure().add_bar(
-        x=[row["value"] for row in rows], y=names, orientation="h", showlegend=False,
+        x=[row["value"] for row in rows], y=names, orientation="h", showlegend=False, width=0.6,
         marker={"color": [BLUE if row["name"] == "pretrained" else GREY for row in rows]},
-        error_x=_whiskers(rows), hovertemplate="%{x:.1%}<extra></extra>", width=0.6,
+        error_x=_whiskers(rows), hovertemplate="%{x:.1%}<extra></extra>",
     )  # fmt: skip
     themed(figure, x="recall", y="", height=80 + 50 * len(rows))
     figure.update_xaxes(range=[0, 1.03], **HALVES)
@@ -116,58 +116,42 @@ def recall_bars(rows: Sequence[Record]) -> go.Figure:
 
 def documents_bars(groups: Sequence[Record]) -> go.Figure:
     """Recall by how many documents are about a subject, with the number of subjects."""
-    names, rows = [str(one["documents"]) for one in groups], [one["recall"] for one in groups]
+    rows = [one["recall"] for one in groups]
+    names = [
+        f"{one['documents']}<br>{100 * one['recall']['value']:.0f} % of {one['people']:,}"
+        for one in groups
+    ]
     figure = go.Figure().add_bar(
         x=names, y=[row["value"] for row in rows], error_y=_whiskers(rows), width=0.6,
-        marker={"color": BLUE}, showlegend=False,
-        hovertemplate="%{x} documents: %{y:.1%}<extra></extra>",
+        marker={"color": BLUE}, showlegend=False, hovertemplate="%{y:.1%}<extra></extra>",
     )  # fmt: skip
-    for name, group, row in zip(names, groups, rows, strict=True):
-        top = row["high"] if row.get("high") is not None else row["value"]
-        text = f"{100 * row['value']:.0f} %<br>of {group['people']:,}"
-        figure.add_annotation(x=name, y=top, yshift=22, showarrow=False, text=text)
     themed(figure, x="documents about them", y="recall", height=360)
     figure.update_xaxes(type="category", showgrid=False)
-    return figure.update_yaxes(range=[0, 1.2], **FIFTHS)
+    return figure.update_yaxes(range=[0, 1.05], **FIFTHS)
 
 
-def answers_bars(rows: Sequence[Record]) -> go.Figure:
-    """Right and wrong, by the commonest right answers. rows: answer, right, wrong."""
+def stacked_bars(
+    names: Sequence[str], parts: Mapping[str, Sequence[int]], *, x: str, shares: bool = False
+) -> go.Figure:
+    """Counts by kind ("right", "wrong", "I don't know"), one bar a name, with numbers in them."""
+    colours = {"right": RIGHT, "wrong": WRONG}
+    totals = [max(1, sum(each)) if shares else 1 for each in zip(*parts.values(), strict=True)]
     figure = go.Figure()
-    for key, colour in (("right", RIGHT), ("wrong", WRONG)):
+    for kind, counts in parts.items():
         figure.add_bar(
-            x=[row[key] for row in rows], y=[label(row["answer"]) for row in rows], name=key,
-            marker={"color": colour}, text=[str(row[key] or "") for row in rows],
-            hovertemplate="%{y}: %{x} " + key + "<extra></extra>", **STACKED,
+            x=[count / total for count, total in zip(counts, totals, strict=True)], y=list(names),
+            name=kind, marker={"color": colours.get(kind, WITHHELD)}, orientation="h",
+            text=[f"{count:,}" if count else "" for count in counts], customdata=list(counts),
+            textposition="inside", insidetextanchor="middle", textangle=0,
+            hovertemplate="%{customdata} " + kind + "<extra>%{y}</extra>",
         )  # fmt: skip
-    themed(figure, x="questions", y="", height=130 + 26 * len(rows), **LEGEND_ON_TOP)
-    figure.update_layout(barmode="stack", uniformtext=READABLE)
+    tall = 46 if shares else 26
+    themed(figure, x=x, y="", height=130 + tall * len(names), **LEGEND_ON_TOP)
+    # a number too large for its bar is left out
+    figure.update_layout(barmode="stack", uniformtext={"mode": "hide", "minsize": 11})
+    if shares:
+        figure.update_xaxes(range=[0, 1.03], **HALVES)
     return figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
-
-
-def grades_bars(rows: Sequence[Record]) -> go.Figure:
-    """Right, wrong and not attempted. rows: people, mode, correct, wrong, not_attempted."""
-    kinds = {"correct": ("right", RIGHT), "wrong": ("wrong", WRONG),
-             "not_attempted": ("I don't know", WITHHELD)}  # fmt: skip
-    totals = [max(1, sum(row[key] for key in kinds)) for row in rows]
-    figure = go.Figure()
-    for key, (name, colour) in kinds.items():
-        figure.add_bar(
-            x=[row[key] / total for row, total in zip(rows, totals, strict=True)],
-            y=[f"<b>{row['people']}</b><br>{label(row['mode'])}" for row in rows], name=name,
-            marker={"color": colour}, text=[f"{row[key]:,}" if row[key] else "" for row in rows],
-            customdata=[row[key] for row in rows],
-            hovertemplate="%{customdata} " + name + " (%{x:.1%})<extra>%{y}</extra>", **STACKED,
-        )  # fmt: skip
-    themed(figure, x="share of subjects", y="", height=120 + 46 * len(rows), **LEGEND_ON_TOP)
-    figure.update_layout(barmode="stack", uniformtext=READABLE)
-    figure.update_xaxes(range=[0, 1.03], **HALVES)
-    return figure.update_yaxes(autorange="reversed", showgrid=False)
-
-
-STACKED: dict[str, Any] = {"orientation": "h", "textposition": "inside",
-                           "insidetextanchor": "middle", "textangle": 0}  # fmt: skip
-READABLE = {"mode": "hide", "minsize": 11}  # a number too large for its bar is left out
 
 
 def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
@@ -286,17 +270,6 @@ def origins_map(record: Record) -> go.Figure:
     plain = {"showgrid": False, "zeroline": False, "dtick": 1}
     figure.update_xaxes(tickangle=-60, range=[-0.5, len(names) - 0.5], **plain)
     return figure.update_yaxes(range=[len(matrix) - 0.5, -0.5], **plain)
-
-
-def cost_curves(lengths: Sequence[int], costs: Mapping[str, Sequence[float]], at: int) -> go.Figure:
-    """Multiplications of mixing against the length of the text, with this run's length marked."""
-    figure = go.Figure()
-    for (name, curve), colour in zip(costs.items(), (ORANGE, BLUE), strict=False):
-        figure.add_scatter(x=list(lengths), y=list(curve), name=name, line={"color": colour})
-    _mark_x(figure, at, "this run")
-    labels = {"x": "length of the text, in tokens", "y": "products of mixing"}
-    themed(figure, **labels, height=340, **LEGEND_ON_TOP)
-    return figure.update_yaxes(rangemode="tozero", tickformat="~s")
 
 
 def _mark_x(figure: go.Figure, at: float | None, text: str, **where: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
-from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import find_support
 from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
-from wherefrom.storage import sha256_of
 
 if TYPE_CHECKING:
     from wherefrom.report.study_report import Records
@@ -36,7 +34,6 @@ INTERVAL = ("value", "low", "high")
 VERDICTS = ("remembered", "misremembered", "guessed", "made up")  # as judged.jsonl has them
 COMMONEST = 12  # answers that are shown one by one
 LINES = 3  # of evidence for an example
-LONGEST = 512  # tokens: how far the curves of cost are drawn
 
 
 def mark(text: str, subject: str, answer: str, truth: str = "") -> list[dict[str, str]]:
@@ -131,71 +128,47 @@ def documents(records: Records) -> Facts | None:
 
 def answers(records: Records) -> Facts | None:
     """Recall by the right answer, the commonest first, and by whether training had it."""
-    asked, whom = _asked_answers(records)
+    asked = [
+        (one["answer"], bool(one["right"]))
+        for one in records.judged
+        if one["seen"] and one["answer"] is not None
+    ]
     if not asked:
         return None
     total = Counter(answer for answer, _ in asked)
     right = Counter(answer for answer, is_right in asked if is_right)
     common = sorted(total, key=lambda answer: (-total[answer], answer))[:COMMONEST]
-    groups = [(each, total[each], right[each]) for each in common]
-    if others := len(asked) - sum(total[each] for each in common):
-        hits = right.total() - sum(right[each] for each in common)
-        groups.append((f"all {len(total) - len(common):,} other answers", others, hits))
-    known, by_training = _trained_answers(records), []
-    for inside, name in ((True, "an answer in training"), (False, "no answer in training")):
-        here = [is_right for answer, is_right in asked if (answer in known) == inside]
-        if known and here:
-            groups.append((name, len(here), sum(here)))
-            share = sum(here) / len(here)
-            by_training.append({"name": name, "questions": len(here), "share": share})
+    known = set(_known_answers(records))
+    kinds = {
+        **{each: [each] for each in common},
+        f"all {len(total) - len(common):,} other answers": [a for a in total if a not in common],
+        "an answer in training": [a for a in total if a in known],
+        "no answer in training": [a for a in total if known and a not in known],
+    }
+    rows = [
+        [name, count, hits, hits / count]
+        for name, those in kinds.items()
+        if (count := sum(total[a] for a in those))
+        for hits in [sum(right[a] for a in those)]
+    ]
+    wrong = [total[each] - right[each] for each in common]
     return {
-        "whom": whom,
+        "asked": len(asked),
         "distinct": len(total),
         "commonest": len(common),
-        "by_training": by_training,
-        "rows": [[name, count, hits, hits / count] for name, count, hits in groups],
-        "figure": figures.answers_bars(
-            [{"answer": a, "right": right[a], "wrong": total[a] - right[a]} for a in common]
+        "by_training": [row for row in rows if row[0].endswith("in training")],
+        "rows": rows,
+        "figure": figures.stacked_bars(
+            [figures.label(each) for each in common],
+            {"right": [right[each] for each in common], "wrong": wrong},
+            x="questions",
         ),
     }
 
 
-def _asked_answers(records: Records) -> tuple[list[tuple[str, bool]], str]:
-    """(right answer, answered right) of the judged subjects it read about, or of dev; and whose."""
-    seen = [one for one in records.judged if one["seen"] and one["answer"] is not None]
-    if seen:
-        whom = f"the {plural(len(seen), 'judged subject')} it read about"
-        return [(one["answer"], bool(one["right"])) for one in seen], whom
-    said = records.folder / "predictions" / "dev.txt"
-    dev = _answers_in(records, records.info.get("dev"))
-    lines = said.read_text(encoding="utf-8").split("\n")[:-1] if said.is_file() else []
-    if not dev or len(lines) != len(dev):
-        return [], ""
-    pairs = [(right, line.strip() == right.strip()) for line, right in zip(lines, dev, strict=True)]
-    return pairs, f"the {plural(len(dev), 'dev question')}"
-
-
-def _trained_answers(records: Records) -> set[str]:
-    """The answers of the training questions, as the calibration or the file has them."""
-    reader = (records.calibration or {}).get("reader") or {}
-    if reader.get("known_answers"):
-        return set(reader["known_answers"])
-    return set(_answers_in(records, (records.info.get("data") or {}).get("questions")))
-
-
-def _answers_in(records: Records, source: Any) -> list[str]:
-    """The answers in a file of questions, if it is still the one that was used."""
-    if not isinstance(source, dict):
-        return []
-    path = Path(str(source.get("path")))
-    for place in (path, records.folder / "world" / path.name):
-        try:
-            if place.is_file() and sha256_of(place) == source.get("sha256"):
-                asked = read_questions(place, records.info.get("templates", ()))
-                return [question.answer or "" for question in asked.questions]
-        except (OSError, UserError):
-            continue
-    return []
+def _known_answers(records: Records) -> list[str]:
+    """The answers of the training questions, as the calibration has them."""
+    return sorted(((records.calibration or {}).get("reader") or {}).get("known_answers") or ())
 
 
 # ---- confidence and verdicts; each of these needs a judgement
@@ -215,7 +188,6 @@ def telling(records: Records) -> Facts:
     judgement, found = records.judgement or {}, _metrics(records, "auroc")
     stated = {one["score"]: one["auroc"] for one in judgement.get("stated", [])}
     scores = judgement["scores"]
-    histogram = scores["internal"]["groups"]["together"].get("histogram")
     return {
         "own": found["internal"],
         "checked": found["checked"],
@@ -228,7 +200,9 @@ def telling(records: Records) -> Facts:
             [name, scores[name]["about"], *(auroc[key] for key in INTERVAL)]
             for name, auroc in found.items()
         ],
-        "figure": figures.confidence_histogram(histogram) if histogram else None,
+        "figure": figures.confidence_histogram(
+            scores["internal"]["groups"]["together"]["histogram"]
+        ),
     }
 
 
@@ -236,7 +210,7 @@ def calibration(records: Records) -> Facts:
     """Whether "80 % likely to be right" is right in 80 % of cases."""
     judgement = records.judgement or {}
     groups = {name: judgement["scores"][name]["groups"]["together"] for name in OURS}
-    curves = [(name, group.get("reliability") or []) for name, group in groups.items()]
+    curves = [(name, group["reliability"]) for name, group in groups.items()]
     keys = ("people", "low", "high", "confidence", "accuracy")
     rows = [[name, *(each[key] for key in keys)] for name, bins in curves for each in bins]
     errors = [
@@ -259,7 +233,6 @@ def risk(records: Records) -> Facts:
     given, augrc = (_metrics(records, name) for name in ("right_given_at_precision", "augrc"))
     scores = judgement["scores"]
     rivals = [n for n, one in found.items() if not scores[n]["ours"] and one["value"] is not None]
-    drawable = any(score["groups"]["together"].get("risk_coverage") for score in scores.values())
     return {
         "found": found,
         "precision": f"{100 * judgement['precision']:.0f} %",
@@ -268,7 +241,7 @@ def risk(records: Records) -> Facts:
             [name, *(one[key] for key in INTERVAL), given[name]["value"], augrc[name]["value"]]
             for name, one in found.items()
         ],
-        "figure": figures.risk_coverage_curves(scores) if drawable else None,
+        "figure": figures.risk_coverage_curves(scores),
     }
 
 
@@ -278,10 +251,13 @@ def grades(records: Records) -> Facts:
     for people in ("seen", "unseen"):
         for mode in MODES:
             group = scores.get(mode, {}).get("groups", {}).get(people)
-            found = group["grades"] if group else _always(records, people)
+            found = group and group["grades"]
             if found and found["correct"] is not None and any(found[key] for key in GRADES):
                 rows.append({"people": people, "mode": mode, **found})
     by_group = {(row["people"], row["mode"]): row for row in rows}
+    names = [f"<b>{row['people']}</b><br>{figures.label(row['mode'])}" for row in rows]
+    kinds = dict(zip(("right", "wrong", "I don't know"), GRADES, strict=True))
+    parts = {kind: [row[key] for row in rows] for kind, key in kinds.items()}
     return {
         "shown": {
             mode: {key: sum(row[key] for row in rows if row["mode"] == mode) for key in GRADES}
@@ -290,18 +266,8 @@ def grades(records: Records) -> Facts:
         "unread": by_group.get(("unseen", "always answer")),
         "checked": scores["checked"]["groups"]["together"]["grades"],
         "rows": [[row[key] for key in ("people", "mode", *GRADES, "precision")] for row in rows],
-        "figure": figures.grades_bars(rows) if rows else None,
+        "figure": figures.stacked_bars(names, parts, x="share of subjects", shares=True),
     }
-
-
-def _always(records: Records, people: str) -> Facts | None:
-    """The grades of always answering, by the subjects themselves, where only a summary is left."""
-    here = [one["right"] for one in records.judged if one["seen"] == (people == "seen")]
-    if not here:
-        return None
-    wrong = len(here) - sum(here)
-    grades = dict(zip(GRADES, (sum(here), wrong, 0), strict=True))
-    return {**grades, "precision": sum(here) / len(here)}
 
 
 def verdicts(records: Records) -> Facts:
@@ -332,7 +298,7 @@ def examples(records: Records) -> Facts | None:
     try:
         path = records.folder / "evidence.sqlite"
         with Evidence(path, corpus_sha256=corpus.get("sha256")) as evidence:
-            known = sorted(_trained_answers(records))
+            known = _known_answers(records)
             found = find_support(evidence, asked, said, known, templates=relations, limit=LINES)
             lines = [(support.lines, support.similar) for support in found]
     except UserError as reason:
@@ -440,24 +406,16 @@ def curves(records: Records) -> Facts | None:
 
 def cost(records: Records) -> Facts:
     """The perceiver's bottleneck against full attention, at this run's shape, by the formula."""
-    info, model = records.info, records.info["job"]["model"]
-    layers, width, latents, block = (model[k] for k in ("layers", "width", "latents", "block"))
-    formulas: dict[str, Callable[[int], int]] = {
-        "vanilla": lambda length: layers * length**2 * width,
-        "perceiver": lambda length: (
-            2 * length * latents * width + (layers - 2) * latents**2 * width
-        ),
-    }
-    lengths = range(16, LONGEST + 1, 16)
-    drawn = {name: [formula(length) for length in lengths] for name, formula in formulas.items()}
-    here = {name: formula(block) for name, formula in formulas.items()}
-    timed = info.get("seconds") and info.get("trained_tokens")
+    model = records.info["job"]["model"]
+    layers, width, m, block = (model[key] for key in ("layers", "width", "latents", "block"))
     return {
-        **{key: model[key] for key in ("layers", "width", "latents", "block", "variant")},
-        "here": here,
-        "speed": info["trained_tokens"] / info["seconds"] if timed else None,
-        "rows": [list(row) for row in here.items()],
-        "figure": figures.cost_curves(lengths, drawn, block),
+        "layers": layers,
+        "block": block,
+        "latents": m,
+        "rows": [
+            ["vanilla", layers * block**2 * width],
+            ["perceiver", 2 * block * m * width + (layers - 2) * m**2 * width],
+        ],
     }
 
 

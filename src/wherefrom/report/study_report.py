@@ -33,9 +33,9 @@ Rows = tuple[dict[str, Any], ...]
 class Records:
     """What one finished run has recorded about itself; None or empty where there is nothing.
 
-    metrics, scratch: the training of the model and of its twin that read nothing; judgement: with
-    the curves where judgement.json has them; without: twins that did not read one subject's
-    documents; crossing: twins.json of the folder that this run is a reader of.
+    metrics, scratch: the training of the model and of its twin that read nothing; without: twins
+    that did not read one subject's documents; crossing: twins.json of the folder that this run is
+    a reader of.
     """
 
     folder: Path
@@ -205,10 +205,19 @@ def _write_headlines(facts: dict[str, Any]) -> list[dict[str, str]]:
 def read_records(folder: str | Path) -> Records:
     """The records of a finished run; UserError for what is no run or has not finished."""
     folder = Path(folder)
+    here, problems = folder.resolve(), list[str]()
+
+    def record(path: Path) -> dict[str, Any] | None:
+        (found,) = _objects(path, [path.read_bytes()], problems) if path.is_file() else [None]
+        return found
+
+    def lines(path: Path) -> Rows:
+        raw = path.read_bytes().splitlines() if path.is_file() else []
+        return tuple(row for row in _objects(path, raw, problems) if row is not None)
+
     if not (folder / "run.json").is_file():
         raise UserError(f"{folder} is not a run: it holds no run.json.")
-    problems: list[str] = []
-    info = _record(folder / "run.json", problems)
+    info = record(folder / "run.json")
     if info is None:
         raise UserError(f"{folder / 'run.json'} is not the record of a run: it is broken.")
     if info.get("status") != "finished":
@@ -216,72 +225,42 @@ def read_records(folder: str | Path) -> Records:
             f"the run {folder} has not finished training, so there is nothing to report; continue "
             "it by repeating its command with --resume."
         )
-    judgement = _judgement(folder, info, problems)
-    without = [_record(p, problems) for p in sorted(folder.glob("twins/without-*/without.json"))]
-    here = folder.resolve()
-    crossing = _record(here.parent / "twins.json", problems) or {}
+    judgement = record(folder / "judgement.json")
+    if judgement and judgement.get("weights_sha256") not in (None, info.get("sha256")):
+        judgement = None
+        problems.append(
+            "the judgement in the folder is of other weights than the run's, and is left out; "
+            "make it again with `wherefrom judge`."
+        )
+    crossing = record(here.parent / "twins.json") or {}
     readers = [one for one in crossing.get("readers") or () if isinstance(one, dict)]
+    without = [record(path) for path in sorted(folder.glob("twins/without-*/without.json"))]
     return Records(
         folder=folder,
         info=info,
-        metrics=_lines(folder / "metrics.jsonl", problems),
-        scratch=_lines(folder / "twins" / "scratch" / "metrics.jsonl", problems),
+        metrics=lines(folder / "metrics.jsonl"),
+        scratch=lines(folder / "twins" / "scratch" / "metrics.jsonl"),
         judgement=judgement,
-        judged=_lines(folder / "judged.jsonl", problems) if judgement else (),
-        subjects=_lines(folder / "subjects.jsonl", problems),
-        calibration=_record(folder / "calibration.json", problems),
-        origins=_record(folder / "origins.json", problems)
-        or _record(folder / "names.json", problems),  # of `wherefrom names`
-        without=tuple(record for record in without if record is not None),
+        judged=lines(folder / "judged.jsonl") if judgement else (),
+        subjects=lines(folder / "subjects.jsonl"),
+        calibration=record(folder / "calibration.json"),
+        # what `wherefrom names` found, unless the study asked itself
+        origins=record(folder / "origins.json") or record(folder / "names.json"),
+        without=tuple(one for one in without if one is not None),
         crossing=crossing if here.name in [one.get("folder") for one in readers] else None,
         problems=tuple(problems),
     )
 
 
-def _judgement(folder: Path, info: dict[str, Any], problems: list[str]) -> dict[str, Any] | None:
-    """The numbers on the verdicts, if they are of these weights."""
-    whole = _record(folder / "judgement.json", problems)
-    for found in (whole, info.get("judgement")):
-        if not isinstance(found, dict) or not isinstance(found.get("scores"), dict):
-            continue
-        if "guarantees" not in found:
-            why = "was written by an earlier version"
-        elif found.get("weights_sha256") not in (None, info.get("sha256")):
-            why = "is of other weights than the run's"
-        else:
-            return found
-        problems.append(
-            f"the judgement in the folder {why}, and is left out; make it again with "
-            "`wherefrom judge`."
-        )
-        return None
-    return None
-
-
-def _parse(text: str) -> dict[str, Any] | None:
-    """The JSON object in a text, in which NaN and infinity are no numbers to report."""
-    with suppress(ValueError, RecursionError):
-        found = json.loads(text, parse_constant=lambda _: None)
-        return found if isinstance(found, dict) else None
-    return None
-
-
-def _read(path: Path) -> str:
-    """The text of a file; nothing, which is no record either, where it cannot be read."""
-    with suppress(OSError, ValueError):
-        return path.read_text(encoding="utf-8")
-    return ""
-
-
-def _record(path: Path, problems: list[str]) -> dict[str, Any] | None:
-    found = _parse(_read(path)) if path.is_file() else None
-    if found is None and path.is_file():
-        problems.append(f"{path.name} is broken and was left out.")
+def _objects(path: Path, texts: list[bytes], problems: list[str]) -> list[dict[str, Any] | None]:
+    """The JSON objects of a file; None, and a note, for what is broken. NaN is no number."""
+    found: list[dict[str, Any] | None] = []
+    for text in texts:
+        made = None
+        with suppress(ValueError, RecursionError):
+            made = json.loads(text, parse_constant=lambda _: None)
+        found.append(made if isinstance(made, dict) else None)
+    if bad := found.count(None):
+        what = f"{bad} broken line{'s' if bad > 1 else ''}" if path.suffix == ".jsonl" else "errors"
+        problems.append(f"{path.name} has {what}, left out here.")
     return found
-
-
-def _lines(path: Path, problems: list[str]) -> Rows:
-    rows = [_parse(line) for line in _read(path).splitlines()]
-    if bad := rows.count(None):
-        problems.append(f"{path.name} has {bad} broken lines, which were left out.")
-    return tuple(row for row in rows if row is not None)

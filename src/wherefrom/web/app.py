@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from wherefrom.errors import UserError
 from wherefrom.web.guard import Guard, Limits
 from wherefrom.web.pages import ask, inside, records, workbench
-from wherefrom.web.replies import ERRORS, PLOTLY, Site, install_error_handlers
+from wherefrom.web.replies import ERRORS, HANDLED, PLOTLY, Site, reply_to_error
 from wherefrom.web.runs import RunIndex
 
 ABOUT = (
@@ -50,9 +50,9 @@ def create_app(
         redoc_url=None,
         responses=ERRORS,
         lifespan=lifespan,
+        exception_handlers=dict.fromkeys(HANDLED, reply_to_error),
     )
     app.state.site = site
-    install_error_handlers(app)
     for page in (ask, workbench, inside, records):
         app.include_router(page.router)
 
@@ -66,7 +66,7 @@ def create_app(
         return FileResponse(PLOTLY, media_type="text/javascript", headers=headers)
 
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
-    app.add_middleware(Guard, hosts=frozenset(hosts), limits=limits)
+    app.add_middleware(Guard, hosts=frozenset(hosts), limits=limits, on_error=reply_to_error)
     return app
 
 

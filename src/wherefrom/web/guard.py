@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -64,12 +64,23 @@ class Limits:
 
 
 class Guard:
-    """Middleware around everything: who asks, under which name, how much; and the headers."""
+    """Middleware around everything: who asks, under which name, how much; and the headers.
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str] = (), limits: Limits | None = None):
+    on_error: makes the reply to a failure of ours, so that it has the headers too.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str] = (),
+        limits: Limits | None = None,
+        on_error: Callable[[Request, Exception], Awaitable[Response]] | None = None,
+    ) -> None:
         self.app = app
         self.hosts = LOOPBACK | {host.lower() for host in hosts}
         self.limits = limits or Limits()
+        self.on_error = on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -78,8 +89,11 @@ class Guard:
         if scope["type"] != "http":  # no page uses a WebSocket
             await send({"type": "websocket.close", "code": 1008})
             return
+        begun = False
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal begun
+            begun = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -101,11 +115,17 @@ class Guard:
         async def receive_body() -> Message:
             return messages.pop() if messages else await receive()
 
-        await self.app(scope, receive_body, send_with_headers)
+        try:
+            await self.app(scope, receive_body, send_with_headers)
+        except Exception as problem:
+            if self.on_error is not None and not begun:
+                failure = await self.on_error(request, problem)
+                await failure(scope, receive, send_with_headers)
+            raise  # into the server's log
 
     def _check_sender(self, request: Request) -> None:
         """Refuse a request under a foreign name, or from another site unless it follows a link."""
-        headers, scope = request.headers, request.scope
+        headers, scope, most = request.headers, request.scope, self.limits.address
         names = headers.getlist("host")
         if len(names) != 1 or not self._is_ours(f"//{names[0]}"):
             raise HTTPException(
@@ -115,14 +135,12 @@ class Guard:
         for origin in headers.getlist("origin"):
             if not self._is_ours(origin) or urlsplit(origin).netloc.lower() != own:
                 raise HTTPException(403, "This request comes from another site, and is refused.")
-        site = headers.get("sec-fetch-site", "same-origin")
         follows_link = scope["method"] in ("GET", "HEAD") and (
             headers.get("sec-fetch-mode") == "navigate"
             and headers.get("sec-fetch-dest", "document") == "document"
         )
-        if site in ("cross-site", "same-site") and not follows_link:
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not follows_link:
             raise HTTPException(403, "This request was made by another site, and is refused.")
-        most = self.limits.address
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > most:
             raise HTTPException(414, f"An address may have {most:,} bytes, and this one has more.")
 
@@ -139,22 +157,20 @@ class Guard:
     async def _read_body(self, request: Request) -> bytes:
         """The whole body, as long as it is no longer than allowed."""
         most, length = self.limits.body, request.headers.get("content-length", "0")
-        too_long = HTTPException(
-            413, f"A request may carry {most:,} bytes, and this one carries more."
-        )
+        too_long = f"A request may carry {most:,} bytes, and this one carries more."
         if not length.isascii() or not length.isdigit():
             raise HTTPException(400, "The Content-Length of this request is not a number.")
         if int(length) > most:
-            raise too_long
-        body = bytearray()
+            raise HTTPException(413, too_long)
         if length == "0" and "transfer-encoding" not in request.headers:
             return b""
+        body = bytearray()
         try:
             async with asyncio.timeout(self.limits.body_seconds):
                 async for piece in request.stream():
                     body += piece
                     if len(body) > most:
-                        raise too_long
+                        raise HTTPException(413, too_long)
         except TimeoutError:
             raise HTTPException(408, "The body of this request took too long to arrive.") from None
         except ClientDisconnect:

@@ -16,12 +16,12 @@ import threading
 import time
 from pathlib import Path
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from wherefrom.errors import UserError
 from wherefrom.model.config import SIZES
-from wherefrom.model.mixers import find_variant
-from wherefrom.storage import make_folder, write_json
+from wherefrom.model.mixers import VARIANTS
+from wherefrom.storage import make_folder, read_json, write_json
 from wherefrom.training.recipes import shipped_recipes
 from wherefrom.web.runs import NEW_NAME, Record, RunIndex
 
@@ -65,34 +65,32 @@ class Trainings:
                     f'"{name[:60]}" was not started from this page; '
                     "repeat its command with --resume."
                 )
-            if known["running"]:
-                raise UserError(f'"{name}" is training already.')
-            return self._launch(known["request"], resume=(self.index.root / name).exists())
+            request = TrainingRequest.model_validate(known["request"])
+            return self._launch(request, resume=(self.index.root / name).exists())
 
     def stop(self, name: str) -> Record:
         """Ctrl-C: it finishes its step, saves, and ends."""
         with self._lock:
             known = self._read(name)
-            if known is None or not known["running"]:
+            if known is None or not _is_running(known):
                 raise UserError(f'no training of "{name[:60]}" is going on that this page started.')
             os.kill(known["pid"], signal.SIGINT)
-            record = self.index.read_object(self._file(name))
-            write_json(self._file(name), {**record, "stopping": True})
-            return self.state(name) or record
+            write_json(self._file(name), {**known, "stopping": True})
+            return self.state(name) or known
 
     def state(self, name: str) -> Record | None:
         """The state of the training of this run, or None if the page did not start it."""
         known = self._read(name)
         if known is None:
             return None
-        out, running = self.index.root / name, known["running"]
+        out, running = self.index.root / name, _is_running(known)
         in_twin = not (out / "run.json").is_file()
         summary = self.index.summary(name, out)
         finished = summary["status"] == "finished" and summary["recall"] is not None
         return {
             "name": name,
             "running": running,
-            "stopping": known["stopping"] and running,
+            "stopping": bool(known.get("stopping")) and running,
             "finished": finished and not running,
             "resumable": not running and not finished,
             "stage": "the twin without pretraining" if in_twin else "the model",
@@ -148,20 +146,18 @@ class Trainings:
 
     def compose(self, request: TrainingRequest) -> list[str]:
         """The words of `wherefrom study` for a request, or UserError for what it does not take."""
-        if request.recipe not in shipped_recipes():
-            raise UserError(
-                f"there is no recipe of that name; there are {', '.join(recipe_names())}."
-            )
-        if request.variant:
-            find_variant(request.variant)
-        if request.size and request.size not in SIZES:
-            raise UserError(f"there is no size of that name; there are {', '.join(SIZES)}.")
+        for what, chosen, known in (
+            ("recipe", request.recipe, recipe_names()),
+            ("variant", request.variant, VARIANTS),
+            ("size", request.size, SIZES),
+        ):
+            if chosen and chosen not in known:
+                raise UserError(f"there is no {what} of that name; there are {', '.join(known)}.")
         text = ["--people", str(request.people)]
         if request.texts_of:
-            files = self.index.text_files(self.index.find(request.texts_of))
-            if files is None:
+            text = self.index.text_files(self.index.find(request.texts_of)) or []
+            if not text:
                 raise UserError("the files that this run learned from are not there any more.")
-            text = files
         return [
             *("study", *text, "--out", str(self.index.root / request.name)),
             *("--recipe", request.recipe, "--minutes", f"{request.minutes:g}"),
@@ -171,19 +167,17 @@ class Trainings:
         ]
 
     def _read(self, name: str) -> Record | None:
-        """The file of a training, checked, and whether its process runs."""
-        record = self.index.read_object(self._file(name)) if NEW_NAME.fullmatch(name) else {}
+        """The file of a training, if it is one of ours."""
+        if not NEW_NAME.fullmatch(name):
+            return None
         try:
-            born = record["born"]
-            return {
-                "request": TrainingRequest.model_validate({**record["request"], "name": name}),
-                "pid": int(record["pid"]),
-                "running": born is not None and birth_of(int(record["pid"])) == born,
-                "stopping": bool(record.get("stopping")),
-                "since": float(record["since"]),
-                "command": [str(word) for word in record["command"]],
-            }
-        except (KeyError, TypeError, ValueError, ValidationError):
+            record = read_json(self._file(name))
+            TrainingRequest.model_validate(record["request"])
+            known = {"pid": int(record["pid"]), "since": float(record["since"])}
+            command = [str(word) for word in record["command"]]
+            request = {**record["request"], "name": name}
+            return {**record, **known, "request": request, "command": command}
+        except (UserError, OSError, LookupError, TypeError, ValueError):
             return None
 
     def _file(self, name: str) -> Path:
@@ -203,6 +197,11 @@ def recipe_names() -> list[str]:
     return sorted(shipped_recipes(), key=lambda name: (name != "speedrun", name))
 
 
+def _is_running(known: Record) -> bool:
+    born = known.get("born")
+    return born is not None and birth_of(known["pid"]) == born
+
+
 def birth_of(pid: int) -> str | None:
     """When a process was born, so that another of the same number is not taken for it."""
     try:
@@ -210,9 +209,8 @@ def birth_of(pid: int) -> str | None:
             fields = file.read().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else fields[19]
     except (OSError, IndexError):
-        pass
-    if os.path.isdir("/proc/self"):
-        return None
+        if os.path.isdir("/proc/self"):
+            return None
     found = subprocess.run(  # macOS and other systems without /proc
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 from wherefrom.errors import UserError
 from wherefrom.web.guard import Limits
@@ -137,11 +137,10 @@ class BatchQueue(Generic[Q, A]):
 class LoadedRun:
     """A run ready to be asked: an asker for each thread, and the answers it has given."""
 
-    def __init__(self, folder: Path, stamp: Stamp, workers: Limiter, limits: Limits) -> None:
+    def __init__(self, folder: Path, workers: Limiter, limits: Limits) -> None:
         from wherefrom.provenance.ask import open_asker
 
         askers = [open_asker(folder) for _ in range(LANES)]
-        self.stamp = stamp
         self.templates = list(askers[0].run.templates)
         self.notes = list(askers[0].notes)
         self.check = askers[0].check
@@ -192,54 +191,45 @@ class Models:
         self.limits = limits
         self._workers = Limiter(LANES, limits.heavy_waiting, _use_one_thread)
         self._loader = Limiter(1, limits.heavy_waiting, _use_one_thread)
-        self._loaded: OrderedDict[str, LoadedRun] = OrderedDict()
-        self._loading: dict[tuple[str, Stamp], asyncio.Task[LoadedRun]] = {}
-        self._refused: dict[str, tuple[Stamp, str]] = {}
+        self._loaded: OrderedDict[str, tuple[Stamp, asyncio.Task[LoadedRun]]] = OrderedDict()
 
     async def get(self, name: str) -> LoadedRun:
-        """The run of that name, loaded now if it was not, or again if it has changed."""
+        """The run of that name, loaded now if it was not, or again if it has changed.
+
+        Who asks while it is loaded waits for the same loading.
+        """
         folder = self.index.find(name)
         stamp = stamp_of(folder / file for file in FILES)
-        known = self._loaded.get(name)
-        if known is not None and known.stamp == stamp:
-            self._loaded.move_to_end(name)
-            return known
-        refused, sentence = self._refused.get(name, (None, ""))
-        if refused == stamp:  # nothing has changed since it could not be loaded
-            raise UserError(sentence)
-        if (name, stamp) not in self._loading:  # who asks meanwhile waits for the same loading
-            self._loading[name, stamp] = asyncio.create_task(self._load(name, folder, stamp))
-        return await asyncio.shield(self._loading[name, stamp])
+        known, loading = self._loaded.get(name, (None, None))
+        if loading is None or known != stamp:
+            task = self._loader.run(LoadedRun, folder, self._workers, self.limits)
+            loading = asyncio.create_task(task)
+            self._loaded[name] = (stamp, loading)
+        self._loaded.move_to_end(name)
+        while len(self._loaded) > MOST_LOADED:
+            self._loaded.popitem(last=False)
+        try:
+            return await asyncio.shield(loading)
+        except Exception:
+            if self._loaded.get(name) == (stamp, loading):
+                del self._loaded[name]
+            raise
 
     async def first_of(self, names: Sequence[str]) -> tuple[str, LoadedRun] | None:
         """The first of these runs that can be loaded; the first one's error if none can."""
-        refused: UserError | None = None
+        problems = []
         for name in names:
             try:
                 return name, await self.get(name)
             except UserError as problem:
-                refused = refused or problem
-        if refused is not None:
-            raise refused
+                problems.append(problem)
+        if problems:
+            raise problems[0]
         return None
 
     def close(self) -> None:
         self._workers.close()
         self._loader.close()
-
-    async def _load(self, name: str, folder: Path, stamp: Stamp) -> LoadedRun:
-        try:
-            loaded = await self._loader.run(LoadedRun, folder, stamp, self._workers, self.limits)
-        except UserError as problem:
-            self._refused[name] = (stamp, str(problem))
-            raise
-        finally:
-            del self._loading[name, stamp]
-        self._loaded[name] = loaded
-        self._loaded.move_to_end(name)
-        while len(self._loaded) > MOST_LOADED:
-            self._loaded.popitem(last=False)
-        return loaded
 
 
 def _use_one_thread() -> None:
@@ -249,29 +239,19 @@ def _use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def to_records(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+def to_records(verdicts: Sequence[Verdict]) -> list[Record]:
     """Verdicts as dictionaries, with the lines about names that look alike."""
     return [
-        {
-            **verdict.to_dict(),
-            "similar": [{"line": each.line, "text": each.text} for each in verdict.similar],
-        }
+        verdict.to_dict() | {"similar": [{"line": x.line, "text": x.text} for x in verdict.similar]}
         for verdict in verdicts
     ]
 
 
 def suggest_subjects(folder: Path) -> list[str]:
-    """Names to ask about: subjects that were kept for judging, or of the embedded world's dev."""
-    from wherefrom.corpus.questions import read_questions
+    """Names to ask about: subjects that were kept for judging."""
     from wherefrom.corpus.subjects import read_subjects
 
-    dev = folder / "world" / "dev.tsv"
-    names: set[str] = set()
-    try:
-        names = {subject.subject for subject in read_subjects(folder) if subject.role == "judged"}
-    except UserError:
-        if dev.is_file() and dev.resolve().is_relative_to(folder.resolve()):
-            with suppress(UserError):  # without names, everything can still be asked
-                names = {question.subject for question in read_questions(dev).questions}
-    distinct = sorted(names)
-    return distinct[:: max(1, len(distinct) // MOST_SUGGESTED)][:MOST_SUGGESTED]
+    names: list[str] = []
+    with suppress(UserError):  # without names, everything can still be asked
+        names = sorted({one.subject for one in read_subjects(folder) if one.role == "judged"})
+    return names[:: max(1, len(names) // MOST_SUGGESTED)][:MOST_SUGGESTED]

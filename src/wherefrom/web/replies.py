@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import plotly
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from markupsafe import Markup, escape
@@ -35,7 +34,7 @@ Endpoint = Callable[..., Awaitable[Record]]
 
 
 class Site:
-    """The runs, the loaded models, the trainings, the threads, and what each visitor asked."""
+    """The runs, the loaded models, the trainings and the threads."""
 
     def __init__(self, index: RunIndex, limits: Limits) -> None:
         self.index = index
@@ -44,7 +43,6 @@ class Site:
         self.trainings = Trainings(index)
         self.computing = Limiter(limits.heavy, limits.heavy_waiting)  # checks, laws, whole reports
         self.reading = Limiter(limits.heavy, limits.heavy_waiting)  # records of runs, trainings
-        self.histories: OrderedDict[str, deque[Record]] = OrderedDict()  # by visitor
 
     def close(self) -> list[str]:
         """Take no more work; the names of trainings that go on without this server."""
@@ -166,11 +164,7 @@ def html_and_json(
                 record["written"] = arguments[typed]
             if redirect:
                 return RedirectResponse(redirect, status_code=303)
-            reply = render(template, record, status=status, tab=tag, mistake=mistake)
-            visitor = getattr(arguments["request"].state, "visitor", None)
-            if visitor is not None:
-                reply.set_cookie("visitor", visitor, path="/ask", httponly=True, samesite="strict")
-            return reply
+            return render(template, record, status=status, tab=tag, mistake=mistake)
 
         as_html.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
         router.add_api_route(
@@ -206,6 +200,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         503: "Too much is asked at once; try again.",
     }.items()
 }
+HANDLED = (UserError, HTTPException, RequestValidationError, BusyError)
 SENTENCES = {404: "There is no such page.", 405: "This address does not take that method."}
 
 
@@ -229,11 +224,6 @@ async def reply_to_error(request: Request, problem: Exception) -> Response:
         answer = render("error.html", {"error": sentence, "status": status}, status=status)
     answer.headers.update(headers)
     return answer
-
-
-def install_error_handlers(app: FastAPI) -> None:
-    for kind in (UserError, HTTPException, RequestValidationError, BusyError, Exception):
-        app.add_exception_handler(kind, reply_to_error)
 
 
 def _say_invalid(error: Record) -> str:

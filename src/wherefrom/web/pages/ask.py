@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
@@ -20,8 +20,6 @@ from wherefrom.web.runs import Record
 
 router = APIRouter()
 COLUMNS = ("question", "shown", "verdict", "confidence", "internal_confidence", "answer", "seen")
-MOST_VISITORS = 200
-MOST_REMEMBERED = 20  # questions of a visitor
 RunName = Annotated[str, Form(max_length=300, description="a run's name")]
 Text = Annotated[str, Form(description="a TSV: question, answer and subject; or names")]
 TextFile = Annotated[UploadFile | None, File(description="the same as a file")]
@@ -35,33 +33,24 @@ async def ask(
         str | None, Query(max_length=2_000, description="the question, or a name alone")
     ] = None,
 ) -> Record:
-    """Ask a run one question: the answer, where it came from, how sure that is, and the lines."""
-    site, history = site_of(request), history_of(request)
-    page: Record = {
-        "run": run,
-        "runs": site.index.answering(),
-        "templates": [],
-        "people": [],
-        "notes": [],
-        "question": None,
-        "verdict": None,  # as `wherefrom ask --json` prints it
-        "evidence": [],  # its lines in pieces: name, answer, rest
-        "without": [],  # what twins say that never read about the subject
-        "without_command": None,  # the command that trains such a twin
-    }
+    """Ask a run one question: the answer, where it came from, how sure that is, and the lines.
+
+    verdict: as `wherefrom ask --json` prints it. evidence: its lines in pieces: name, answer, rest.
+    without: what twins say that never read about the subject; without_command trains one.
+    """
+    site = site_of(request)
+    page: Record = {"run": run, "runs": site.index.answering(), "templates": [], "people": [],
+                    "notes": [], "question": None, "verdict": None, "evidence": [], "without": [],
+                    "without_command": None}  # fmt: skip
     chosen = await site.models.first_of([run] if run else page["runs"])
     if chosen is not None:
         page["run"], loaded = chosen
         page |= {"templates": loaded.templates, "people": loaded.subjects, "notes": loaded.notes}
         if question is not None and question.strip():
             page |= await _answer(site, page["run"], loaded, question)
-            entry = {key: page["verdict"][key] for key in ("shown", "answer", "verdict")}
-            for old in [old for old in history if old["question"] == page["question"]]:
-                history.remove(old)
-            history.appendleft({"run": page["run"], "question": page["question"], **entry})
     elif question is not None:
         raise UserError("there is no trained run here yet to put a question to.")
-    return {**page, "history": list(history)}
+    return page
 
 
 async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Record:
@@ -70,40 +59,18 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     question = word_question(question, loaded.templates, site.limits)
     loaded.check(question)
     verdict = await loaded.ask(question)
-    folder, without = site.index.find(run), []
-    if any(folder.glob("twins/without-*")):  # most runs have none, and need no other thread
-        without = await site.reading.run(site.index.twins_without, folder, verdict["subject"])
-    lines = [
-        {
-            **each,
-            "similar": similar,
-            "pieces": mark(each["text"], verdict["subject"], verdict["answer"]),
-        }
-        for similar, found in ((False, verdict["evidence"]), (True, verdict["similar"]))
-        for each in found
-    ]
+    folder, subject = site.index.find(run), verdict["subject"]
     return {
         "question": question,
         "verdict": verdict,
-        "evidence": lines,
-        "without": without,
-        "without_command": command_without(folder, verdict["subject"]),
+        "evidence": [
+            {**line, "similar": similar, "pieces": mark(line["text"], subject, verdict["answer"])}
+            for similar, key in ((False, "evidence"), (True, "similar"))
+            for line in verdict[key]
+        ],
+        "without": await site.reading.run(site.index.twins_without, folder, subject),
+        "without_command": command_without(folder, subject),
     }
-
-
-def history_of(request: Request) -> deque[Record]:
-    """What this visitor asked, latest first; visitors are known by a cookie that pages set."""
-    histories = site_of(request).histories
-    visitor = getattr(request.state, "visitor", None) or request.cookies.get("visitor") or ""
-    if visitor not in histories:
-        if request.url.path.endswith(".json"):
-            return deque(maxlen=0)  # a program is no visitor: nothing is kept
-        visitor = request.state.visitor = secrets.token_urlsafe(16)
-        histories[visitor] = deque(maxlen=MOST_REMEMBERED)
-        while len(histories) > MOST_VISITORS:
-            histories.popitem(last=False)
-    histories.move_to_end(visitor)
-    return histories[visitor]
 
 
 def word_question(question: str, templates: Sequence[str], limits: Limits) -> str:
@@ -122,19 +89,23 @@ def word_question(question: str, templates: Sequence[str], limits: Limits) -> st
     return question
 
 
+async def read_upload(file: UploadFile) -> str:
+    """The text of an uploaded file, or a UserError for what is none."""
+    try:
+        return (await file.read()).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError("the file is not text in UTF-8; save it as UTF-8 first.") from None
+
+
 @html_and_json(router, "/ask/batch", "batch.html", method="POST")
 async def batch(request: Request, run: RunName, text: Text = "", file: TextFile = None) -> Record:
     """Ask many questions at once; each row is answered as if it had been asked alone."""
-    from wherefrom.provenance.ask import AskedRow, read_rows
+    from wherefrom.provenance.ask import read_rows
 
     site = site_of(request)
     loaded, name = await site.models.get(run), "the text"
     if file is not None and file.size:
-        name = "the file"
-        try:
-            text = (await file.read()).decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise UserError("the file is not text in UTF-8; save it as UTF-8 first.") from None
+        text, name = await read_upload(file), "the file"
     lines = [(at, line) for at, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise UserError("paste questions, one per line, or choose a file; none came.")
@@ -143,15 +114,14 @@ async def batch(request: Request, run: RunName, text: Text = "", file: TextFile 
             f"{site.limits.batch:,} questions can be asked at once, and {len(lines):,} came; split "
             "them, or use `wherefrom ask`."
         )
-    rows = []
-    for row in read_rows(lines, name):
-        question = row.question
+    rows = read_rows(lines, name)
+    for at, row in enumerate(rows):
         if row.subject is None:
             try:
-                question = word_question(question, loaded.templates, site.limits)
+                worded = word_question(row.question, loaded.templates, site.limits)
             except UserError as problem:
                 raise UserError(f"{row.where}{problem}") from None
-        rows.append(AskedRow(question, subject=row.subject, where=row.where))
+            rows[at] = replace(row, question=worded)
     verdicts = await loaded.ask_rows(rows)
     counts = Counter(str(verdict["verdict"]) for verdict in verdicts)
     runs = site.index.answering()

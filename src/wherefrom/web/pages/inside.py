@@ -35,14 +35,8 @@ async def inside(
 ) -> Record:
     """Attention of a trained model for a question: every head's weights, token by token."""
     site = site_of(request)
-    page: Record = {
-        "run": None,
-        "other": other or None,
-        "runs": site.index.answering(),
-        "people": [],
-        "question": None,
-        "sides": [],  # for each run: answer, tokens, heads, a map
-    }
+    page: Record = {"run": None, "other": other or None, "runs": site.index.answering(),
+                    "people": [], "question": None, "sides": []}  # fmt: skip
     found = await site.models.first_of([run] if run else page["runs"])
     if found is None:
         if question is not None:

@@ -6,7 +6,7 @@ Everything here is read from files by the RunIndex, in a few threads, and no mod
 from __future__ import annotations
 
 from html import escape
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import Response
@@ -16,7 +16,7 @@ from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.report.render import render_html
 from wherefrom.web.jobs import TrainingRequest, recipe_names
-from wherefrom.web.replies import Site, html_and_json, site_of
+from wherefrom.web.replies import html_and_json, site_of
 from wherefrom.web.runs import Record, RunIndex
 
 router = APIRouter()
@@ -26,30 +26,29 @@ Name = Annotated[str, Form(max_length=300, description="the run's name")]
 
 @html_and_json(router, "/runs", "runs.html")
 async def runs(request: Request) -> Record:
-    """All runs with variant, recipe, recall and time, and the trainings in progress."""
+    """All runs with variant, recall and time, and the trainings in progress."""
     site = site_of(request)
-    return await site.reading.run(_list_runs, site)
 
+    def gather() -> Record:
+        found, trainings = site.index.runs(), site.trainings.all()
+        running = {each["name"] for each in trainings if each["running"]}
+        return {
+            "folder": site.index.root.name,
+            "runs": [
+                {**site.index.summary(name, folder), "running": name in running}
+                for name, folder in found.items()
+            ],
+            "trainings": trainings,
+            "choices": {  # for a new training
+                "recipes": recipe_names(),
+                "variants": {name: variant.about for name, variant in VARIANTS.items()},
+                "sizes": list(SIZES),
+                "texts_of": [name for name in found if site.index.text_files(found[name])],
+            },
+            "can_start": not site.index.holds_one,
+        }
 
-def _list_runs(site: Site) -> Record:
-    found = site.index.runs()
-    trainings = site.trainings.all()
-    running = {each["name"] for each in trainings if each["running"]}
-    return {
-        "folder": site.index.root.name,
-        "runs": [
-            {**site.index.summary(name, folder), "running": name in running}
-            for name, folder in found.items()
-        ],
-        "trainings": trainings,
-        "choices": {  # for a new training
-            "recipes": recipe_names(),
-            "variants": {name: variant.about for name, variant in VARIANTS.items()},
-            "sizes": list(SIZES),
-            "texts_of": [name for name in found if site.index.text_files(found[name])],
-        },
-        "can_start": not site.index.holds_one,
-    }
+    return await site.reading.run(gather)
 
 
 @html_and_json(router, "/run", "run.html")
@@ -109,18 +108,11 @@ async def start(request: Request, form: Annotated[TrainingRequest, Form()]) -> R
     return {"training": await site.reading.run(site.trainings.start, form)}
 
 
-@html_and_json(router, "/runs/stop", redirect="/runs", method="POST")
-async def stop(request: Request, name: Name) -> Record:
-    """Stop a training as Ctrl-C does: it saves what it has, and can be resumed."""
+@html_and_json(router, "/runs/{action}", redirect="/runs", method="POST")
+async def act(request: Request, action: Literal["stop", "resume"], name: Name) -> Record:
+    """Stop a training as Ctrl-C does, with all that it has saved; or go on with it from there."""
     site = site_of(request)
-    return {"training": await site.reading.run(site.trainings.stop, name)}
-
-
-@html_and_json(router, "/runs/resume", redirect="/runs", method="POST")
-async def resume(request: Request, name: Name) -> Record:
-    """Go on with a training that was stopped, to the weights it would have had."""
-    site = site_of(request)
-    return {"training": await site.reading.run(site.trainings.resume, name)}
+    return {"training": await site.reading.run(getattr(site.trainings, action), name)}
 
 
 @html_and_json(router, "/report", "report.html")
@@ -181,11 +173,7 @@ async def api(request: Request) -> Record:
                 "method": method.upper(),
                 "summary": operation.get("summary", ""),
                 "parameters": [
-                    {
-                        "name": each["name"],
-                        "about": each.get("description", ""),
-                        "required": each.get("required", False),
-                    }
+                    {"name": each["name"], "about": each.get("description", "")}
                     for each in operation.get("parameters", [])
                 ],
             }

@@ -104,6 +104,30 @@
     for (const each of document.querySelectorAll("button[data-play]")) each.setAttribute("aria-pressed", String(playing !== null));
   }
 
+  // what was asked in this tab, the latest first; it stays in the browser
+  function keepHistory() {
+    const list = document.getElementById("history");
+    if (!list) return;
+    let kept = [];
+    try { kept = JSON.parse(sessionStorage.getItem("asked") || "[]"); } catch (problem) { kept = []; }
+    const asked = document.querySelector("[data-asked]");
+    if (asked) {
+      const entry = { address: location.href, question: asked.dataset.asked, shown: asked.dataset.shown };
+      kept = [entry, ...kept.filter((each) => each.question !== entry.question)].slice(0, 20);
+      sessionStorage.setItem("asked", JSON.stringify(kept));
+    }
+    list.replaceChildren(...kept.map((each) => {
+      const item = document.createElement("li");
+      const link = item.appendChild(document.createElement("a"));
+      const shown = item.appendChild(document.createElement("span"));
+      link.href = each.address;
+      link.textContent = each.question;
+      shown.textContent = each.shown;
+      shown.className = "quiet";
+      return item;
+    }));
+  }
+
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!form.dataset.swap || form.method !== "get") return;
@@ -125,5 +149,5 @@
     const button = event.target.closest("button[data-play]");
     if (button) play(button);
   });
-  document.addEventListener("DOMContentLoaded", () => prepare(document));
+  document.addEventListener("DOMContentLoaded", () => { prepare(document); keepHistory(); });
 })();
