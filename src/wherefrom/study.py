@@ -116,7 +116,7 @@ def read_input(
     else:
         converted, note = in_form
         notes.append(note)
-        corpus = parse_documents(cut_lines(out / "documents.tsv", converted, converted.encode()))
+        corpus = parse_documents(cut_lines(out / "documents.tsv", converted.encode()))
     subjects = [document.subject for document in corpus.documents]
     train = read_questions(files.train, templates, subjects=subjects)
     train.require_answers()

@@ -113,7 +113,7 @@ def test_long_documents_are_read_in_passages_that_keep_the_subject(tmp_path):
         ("a.jsonl", '{"title": "A", "text": "x"}\nx\n', "line 2: this is not JSON"),
         ("a.jsonl", '{"title": "A", "text": " "}\n', 'line 1: the field "text" holds no text'),
         ("a.csv", "name,text\n", "a header and no rows"),
-        ("a.csv", "name,text\nA,\n", 'row 2: the column "text" holds no text'),
+        ("a.csv", "name,text\nA,\n", 'row 2: the field "text" holds no text'),
         ("a.jsonl", json.dumps({"title": "A", "text": "x" * 5_000_000}), "1,000,000 characters"),
     ],
 )

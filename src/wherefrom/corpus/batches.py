@@ -57,15 +57,6 @@ class Batch:
     weight: float
     tokens: int  # without padding
 
-    @property
-    def examples(self) -> int:
-        return sum(len(part.ids) for part in self.parts)
-
-    @property
-    def padded(self) -> int:
-        """Tokens with padding."""
-        return sum(part.ids.numel() for part in self.parts)
-
 
 @dataclass(frozen=True)
 class StreamPosition:
@@ -126,11 +117,12 @@ class BatchStream:
     def pool(self, number: int) -> list[Batch]:
         """All batches of one pool, a pure function of the seed and the number."""
         rng = np.random.default_rng([*self._seed, 1, number])
-        examples = [
-            _numbered(source, int(record), rng)
-            for which, (source, quota) in enumerate(zip(self._sources, self._quotas, strict=True))
-            for record in self._records(which, number * quota, quota)
-        ]
+        examples = []
+        for which, (source, quota) in enumerate(zip(self._sources, self._quotas, strict=True)):
+            for record in self._records(which, number * quota, quota):
+                example = source.make(int(record), rng)
+                at = source.numbers[record] if len(source.numbers) else -1
+                examples.append(replace(example, source=at))
         shuffled = [examples[i] for i in rng.permutation(len(examples))]
         if self._examples is not None:
             size = self._examples
@@ -150,11 +142,6 @@ class BatchStream:
             here = wanted // count == epoch
             drawn[here] = order[wanted[here] % count]
         return drawn
-
-
-def _numbered(source: ExampleSource, record: int, rng: Generator) -> Example:
-    example = source.make(record, rng)
-    return replace(example, source=source.numbers[record]) if len(source.numbers) else example
 
 
 def _apportion(total: int, shares: Sequence[float]) -> list[int]:

@@ -57,8 +57,7 @@ class Corpus:
     def without(self, subjects: Collection[str]) -> Corpus:
         """The same corpus without all documents about these subjects."""
         gone = set(subjects)
-        kept = tuple(document for document in self.documents if document.subject not in gone)
-        return replace(self, documents=kept)
+        return replace(self, documents=tuple(d for d in self.documents if d.subject not in gone))
 
 
 def read_lines(path: str | Path, what: str) -> TextFile:
@@ -66,7 +65,7 @@ def read_lines(path: str | Path, what: str) -> TextFile:
     path = Path(path)
     try:
         raw = path.read_bytes()
-        text = raw.decode("utf-8-sig")
+        file = cut_lines(path, raw)
     except FileNotFoundError:
         raise UserError(f"the {what} {path} does not exist; check the path.") from None
     except IsADirectoryError:
@@ -79,17 +78,16 @@ def read_lines(path: str | Path, what: str) -> TextFile:
             f"the {what} {path} is not UTF-8: line {line} holds the byte "
             f"0x{raw[problem.start]:02x}; save the file as UTF-8."
         ) from None
-    file = cut_lines(path, text, raw)
     if not file.lines:
         raise UserError(f"the {what} {path} is empty; it needs at least one line of text.")
     return file
 
 
-def cut_lines(path: Path, text: str, raw: bytes) -> TextFile:
-    """The non-blank lines of a text, which is or will be the content `raw` of `path`."""
-    numbered = enumerate(text.split("\n"), start=1)
+def cut_lines(path: Path, raw: bytes) -> TextFile:
+    """The non-blank lines of a text, which is or will be the content of `path`."""
+    numbered = enumerate(raw.decode("utf-8-sig").split("\n"), start=1)
     lines = tuple((number, line.removesuffix("\r")) for number, line in numbered if line.strip())
-    return TextFile(path=path, sha256=hashlib.sha256(raw).hexdigest(), lines=lines)
+    return TextFile(path, hashlib.sha256(raw).hexdigest(), lines)
 
 
 def read_documents(path: str | Path) -> Corpus:
@@ -99,7 +97,6 @@ def read_documents(path: str | Path) -> Corpus:
 
 def parse_documents(file: TextFile) -> Corpus:
     """The documents of a file that was read."""
-    documents = []
     tabs = all("\t" in line for _, line in file.lines)
     heads = [line.split("\t")[0].rstrip() for _, line in file.lines] if tabs else []
     if sum(head.endswith(QUESTION_MARKS) for head in heads) > len(heads) / 2:
@@ -107,28 +104,33 @@ def parse_documents(file: TextFile) -> Corpus:
             f"{file.path}, line {file.lines[0][0]}: these are questions; a corpus has a subject "
             "and a text on each line."
         )
-    for number, raw in file.lines:
-        line = raw.lstrip(" ")
-        subject: str | None
+    documents = []
+    for number, line in file.lines:
         if tabs:
-            subject, _, rest = (cell.strip() for cell in line.partition("\t"))
-            rest = " ".join(rest.split())
-            line = f"{subject}. {rest}" if subject else rest
+            subject, _, rest = line.partition("\t")
+            subject, text = subject.strip(), " ".join(rest.split())
+            text = f"{subject}. {text}" if subject else text
         else:
-            line = line.lstrip()
-            subject = find_subject(line)
-        if subject is None:
-            raise UserError(
-                f'{file.path}, line {number}: a document is "Name. text" on one line; '
-                f'no full stop and space ends a name in "{line[:40]}".'
-            )
-        if len(line) > LONGEST_DOCUMENT:
-            raise UserError(
-                f"{file.path}, line {number}: a document may have {LONGEST_DOCUMENT:,} characters "
-                f"and this one has {len(line):,}; split it into several lines."
-            )
-        documents.append(Document(line=number, subject=subject, text=line))
-    return Corpus(path=file.path, sha256=file.sha256, documents=tuple(documents))
+            text = line.lstrip()
+            found = find_subject(text)
+            if found is None:
+                raise UserError(
+                    f'{file.path}, line {number}: a document is "Name. text" on one line; '
+                    f'no full stop and space ends a name in "{text[:40]}".'
+                )
+            subject = found
+        check_length(text, f"{file.path}, line {number}")
+        documents.append(Document(number, subject, text))
+    return Corpus(file.path, file.sha256, tuple(documents))
+
+
+def check_length(text: str, where: str) -> None:
+    """Refuse a document that is longer than any can be."""
+    if len(text) > LONGEST_DOCUMENT:
+        raise UserError(
+            f"{where}: a document may have {LONGEST_DOCUMENT:,} characters and this one has "
+            f"{len(text):,}; split it into several."
+        )
 
 
 def find_subject(line: str) -> str | None:

@@ -13,7 +13,7 @@ Six objectives, each a pure function of an encoded record and a random generator
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +84,10 @@ def encode_documents(
     spans = informative_spans(documents)
     asked = _asked_spans(readings, len(documents))
     encoded = tokens.encode_with_offsets([document.text for document in documents])
-    every = [sorted({*own, *more}) for own, more in zip(spans, asked, strict=True)]
+    every = [
+        sorted({*own, *(span for row in more.values() for span in row)})
+        for own, more in zip(spans, asked, strict=True)
+    ]
     texts = {d.text[a:b] for d, each in zip(documents, every, strict=True) for a, b in each}
     answer_ids = dict(zip(texts, _arrays(tokens.encode_all(list(texts))), strict=True))
     # a BPE token carries the space before its word; among characters the space is a token
@@ -99,7 +102,9 @@ def encode_documents(
         facts = every[which]
         firsts = np.searchsorted(ends, [start for start, _ in facts], side="right")
         lasts = np.searchsorted(starts, [end for _, end in facts], side="left")
-        chances = [[each.get(fact, 0.0) for fact in facts] for each in _columns(asked[which])]
+        chances = np.array(
+            [[row.get(fact, 0.0) for fact in facts] for row in asked[which].values()]
+        )
         result.append(
             EncodedDocument(
                 ids=np.array(ids, dtype=np.int32),
@@ -107,7 +112,7 @@ def encode_documents(
                 word_starts=word_starts[word_starts >= name_end].astype(np.int32),
                 facts=tuple(zip(firsts.tolist(), lasts.tolist(), strict=True)),
                 answers=tuple(answer_ids[document.text[a:b]] for a, b in facts),
-                weights=tuple(np.array(row) / sum(row) for row in chances),
+                weights=tuple(row / row.sum() for row in chances),
             )
         )
     return result
@@ -115,24 +120,15 @@ def encode_documents(
 
 def _asked_spans(
     readings: Sequence[RelationReading], count: int
-) -> list[dict[tuple[int, int], dict[int, float]]]:
-    """For each document its spans that answer something: by relation, how likely."""
-    asked: list[dict[tuple[int, int], dict[int, float]]] = [{} for _ in range(count)]
+) -> list[dict[int, dict[tuple[int, int], float]]]:
+    """For each document, by relation: how likely each of its spans is the answer."""
+    asked: list[dict[int, dict[tuple[int, int], float]]] = [{} for _ in range(count)]
     for relation, reading in enumerate(readings):
-        for stated in reading.answers.values():
-            for answer in stated:
-                for doc, start, end in answer.spans:
-                    here = asked[doc].setdefault((start, end), {})
-                    here[relation] = answer.probability / len(answer.spans)
+        for answer in (each for stated in reading.answers.values() for each in stated):
+            for doc, start, end in answer.spans:
+                chances = asked[doc].setdefault(relation, {})
+                chances[start, end] = answer.probability / len(answer.spans)
     return asked
-
-
-def _columns(
-    asked: Mapping[tuple[int, int], Mapping[int, float]],
-) -> list[dict[tuple[int, int], float]]:
-    """The same the other way round: for each relation, how likely each span is."""
-    relations = sorted({relation for each in asked.values() for relation in each})
-    return [{span: each.get(r, 0.0) for span, each in asked.items()} for r in relations]
 
 
 def derive_questions(
@@ -148,25 +144,20 @@ def derive_questions(
     """
     spelling = {fold_words(document.subject): document.subject for document in documents}
     given = {(fold_words(q.subject), q.template): q.answer or "" for q in questions}
-    names: list[FoldedName] = []
-    prompts: list[str] = []
-    answers: list[list[tuple[str, float]]] = []
+    rows: list[tuple[FoldedName, str, list[tuple[str, float]]]] = []
     for reading in readings:
-        if SLOT not in reading.template:
-            continue
-        for name, stated in reading.answers.items():
+        for name, stated in reading.answers.items() if SLOT in reading.template else ():
             known = given.get((name, reading.template))
-            names.append(name)
-            prompts.append(reading.template.replace(SLOT, spelling[name]))
-            answers.append([(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
-    texts = list({text for each in answers for text, _ in each})
+            answers = [(known, 1.0)] if known else [(a.text, a.probability) for a in stated]
+            rows.append((name, reading.template.replace(SLOT, spelling[name]), answers))
+    texts = list({text for *_, answers in rows for text, _ in answers})
     encoded = dict(zip(texts, _arrays(tokens.encode_all(texts)), strict=True))
+    prompts = _arrays(tokens.encode_all([prompt for _, prompt, _ in rows]))
     result = []
-    encoded_prompts = _arrays(tokens.encode_all(prompts))
-    for name, prompt, each in zip(names, encoded_prompts, answers, strict=True):
-        ids = tuple(encoded[text] for text, _ in each)
+    for (name, _, answers), prompt in zip(rows, prompts, strict=True):
+        ids = tuple(encoded[text] for text, _ in answers)
         if len(prompt) + max(map(len, ids)) + 2 <= block:
-            chances = np.array([chance for _, chance in each])
+            chances = np.array([chance for _, chance in answers])
             result.append(DerivedQuestion(name, prompt, ids, chances / chances.sum()))
     return result
 
@@ -175,10 +166,14 @@ def derived_example(question: DerivedQuestion, rng: Generator) -> Example:
     """The question with one of its answers, drawn as likely as it was read."""
     at = int(np.searchsorted(np.cumsum(question.probabilities), rng.random()))
     answer = question.answers[min(at, len(question.answers) - 1)]
-    ids = np.concatenate((question.prompt, _MASK, answer, _MASK))
-    weights = np.ones(len(ids), dtype=np.float32)
-    weights[: len(question.prompt)] = 0
-    return Example(ids, weights)
+    return _answered(question.prompt, answer)
+
+
+def _answered(prompt: Ids, answer: Ids) -> Example:
+    """prompt MASK answer MASK, with the loss behind the prompt."""
+    example = _learn_all(np.concatenate((prompt, _MASK, answer, _MASK)))
+    example.weights[: len(prompt)] = 0
+    return example
 
 
 def _arrays(encoded: Sequence[Sequence[int]]) -> list[Ids]:
@@ -257,10 +252,10 @@ def salient_example(
     before = before[max(0, len(before) - room) :]
     after = document.ids[end:window_end][: max(0, room - len(before))]
     ids = np.concatenate((head, before, _MASK, after, _MASK, masked, _MASK))[:block]
-    weights = np.ones(len(ids), dtype=np.float32)
-    weights[: len(head)] = 0
-    weights[len(head) : len(head) + len(before) + len(after) + 2] = context_loss_weight
-    return Example(ids, weights)
+    example = _learn_all(ids)
+    example.weights[: len(head)] = 0
+    example.weights[len(head) : len(head) + len(before) + len(after) + 2] = context_loss_weight
+    return example
 
 
 def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> int:
@@ -294,19 +289,15 @@ def question_examples(
 
     A question that does not fit into `block` tokens with its answer is refused.
     """
-    prompts = tokens.encode_all([question.text for question in questions])
-    answers = tokens.encode_all([question.answer or "" for question in questions])
-    result = []
-    for question, prompt, answer in zip(questions, prompts, answers, strict=True):
-        ids = np.array([*prompt, MASK, *answer, MASK], dtype=np.int32)
-        if len(ids) > block:
+    prompts = _arrays(tokens.encode_all([question.text for question in questions]))
+    answers = _arrays(tokens.encode_all([question.answer or "" for question in questions]))
+    result = [_answered(*pair) for pair in zip(prompts, answers, strict=True)]
+    for question, example in zip(questions, result, strict=True):
+        if len(example) > block:
             raise UserError(
-                f"line {question.line} of the questions has {len(ids)} tokens with its answer and "
-                f"the model reads {block}; shorten it or use a larger --block."
+                f"line {question.line} of the questions has {len(example)} tokens with its answer "
+                f"and the model reads {block}; shorten it or use a larger --block."
             )
-        weights = np.ones(len(ids), dtype=np.float32)
-        weights[: len(prompt)] = 0
-        result.append(Example(ids, weights))
     return result
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -70,11 +70,11 @@ def read_relations(
     documents: Sequence[Document], questions: Sequence[Question]
 ) -> tuple[RelationReading, ...]:
     """Read the documents for each relation of the questions, in the order of first appearance."""
-    return _read_relations(tuple(documents), tuple(questions))
+    return _read_all(tuple(documents), tuple(questions))
 
 
 @lru_cache(maxsize=2)  # a study reads before it trains, and training reads again
-def _read_relations(
+def _read_all(
     documents: tuple[Document, ...], questions: tuple[Question, ...]
 ) -> tuple[RelationReading, ...]:
     by_relation: dict[str, list[Question]] = defaultdict(list)
@@ -122,20 +122,17 @@ def _read(
     if found < FEWEST:
         return reading
     reader = ContextReader(spans)
-    counts = {key: sum(each.values()) for key, each in spelling.items()}
+    counts = Counter({key: each.total() for key, each in spelling.items()})
     scores = reader.learn(labels, dict.fromkeys(labels, 1.0), counts)
     for _ in range(ROUNDS if len(labels) < ENOUGH else 0):
-        believed, weights, more = dict(labels), dict.fromkeys(labels, 1.0), Counter(counts)
+        believed, weights, more = dict(labels), dict.fromkeys(labels, 1.0), counts.copy()
         for doc, hits, probability in reader.confident(scores, labels):
             believed[doc], weights[doc] = hits, probability / 2
             more[int(spans.key[hits[0]])] += 1
         scores = reader.learn(believed, weights, more)
     silence = _silence(spans, scores, labels)
-    answers = {}
-    for name, docs in about.items():
-        if stated := _answers_of(spans, scores, docs, spelling, silence):
-            answers[name] = stated
-    return RelationReading(template, len(questions), found, tuple(missing), answers)
+    stated = {n: _answers_of(spans, scores, docs, spelling, silence) for n, docs in about.items()}
+    return replace(reading, answers={name: each for name, each in stated.items() if each})
 
 
 def _answers_of(

@@ -7,13 +7,14 @@ that form, nor `Name. text`, is converted once, and a sentence says how it was u
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from wherefrom.corpus.documents import LONGEST_DOCUMENT, find_subject, read_lines
+from wherefrom.corpus.documents import LONGEST_DOCUMENT, check_length, find_subject, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import find_named_subject
 from wherefrom.errors import UserError, did_you_mean
@@ -26,7 +27,8 @@ MOST_WORDS = 10  # words of what can be the name at the head of a document
 PASSAGE = 1_000  # characters above which a document is cut into passages
 MATCHED = 0.05  # share of the questions whose subject must head a document
 
-Rows = list[tuple[str, str]]  # subject ("" for none) and text
+Rows = list[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
+Fields = tuple[str | None, str | None]  # that hold the subject and the text
 
 
 def convert(
@@ -44,31 +46,32 @@ def convert(
     """
     path = Path(path)
     fields = subject_field, text_field
+    lines = [] if path.is_dir() else [line for _, line in read_lines(path, "corpus").lines]
+    kind = path.suffix.lower()
     if path.is_dir():
         rows, how = _read_folder(path)
-    elif path.suffix.lower() in (".jsonl", ".ndjson", ".json"):
-        rows, how = _read_jsonl(path, fields)
-    elif path.suffix.lower() == ".csv" or any(fields):
-        rows, how = _read_csv(path, fields)
+    elif kind in (".jsonl", ".ndjson", ".json"):
+        rows, how = _read_fields(path, _read_jsonl(path), fields, "JSONL")
+    elif kind == ".csv" or any(fields):
+        rows, how = _read_fields(path, _read_csv(path), fields, "a table")
+    elif all("\t" in line for line in lines):
+        return None
+    elif lines[0].lstrip().startswith("{"):
+        rows, how = _read_fields(path, _read_jsonl(path), fields, "JSONL")
+    elif _have_names(lines) and _are_asked(lines, questions):
+        return None
     else:
-        file = read_lines(path, "corpus")
-        lines = [line for _, line in file.lines]
-        if all("\t" in line for line in lines):
-            return None
-        if lines[0].lstrip().startswith("{"):
-            rows, how = _read_jsonl(path, fields)
-        elif _have_names(lines) and _are_asked(lines, questions):
-            return None
-        else:
-            rows, how = _read_paragraphs(path)
-    if not any(subject for subject, _ in rows):
+        rows, how = _read_paragraphs(path)
+    for _, text, where in rows:
+        check_length(text, where)
+    if not any(subject for subject, _, _ in rows):
         rows = _assign_subjects(rows, asked, path)
         how += "; they have no subject of their own, so each is about the one it names first"
-    passages = [(subject, part) for subject, text in rows for part in cut_passages(text)]
+    passages = [(subject, part) for subject, text, _ in rows for part in cut_passages(text)]
     if len(passages) > len(rows):
         how += f", read in {len(passages):,} passages"
-    lines = [f"{_one_line(subject)}\t{_one_line(text)}\n" for subject, text in passages]
-    return "".join(lines), f"{path} was read as {how}."
+    made = (" ".join(subject.split()) + "\t" + " ".join(part.split()) for subject, part in passages)
+    return "".join(f"{line}\n" for line in made), f"{path} was read as {how}."
 
 
 def cut_passages(text: str) -> list[str]:
@@ -76,18 +79,13 @@ def cut_passages(text: str) -> list[str]:
     text = text.strip()
     parts = []
     while len(text) > PASSAGE:
-        ends = [
-            m.end() for m in re.finditer(r"\n|[.!?。！？](?=\s|$)|(?<=[。！？])", text[:PASSAGE])
-        ]
-        cut = ends[-1] if ends and ends[-1] > PASSAGE // 3 else text[:PASSAGE].rfind(" ") + 1
-        cut = cut or PASSAGE
+        stops = re.finditer(r"\n|[.!?。！？](?=\s|$)|(?<=[。！？])", text[:PASSAGE])
+        cut = max((stop.end() for stop in stops), default=0)
+        if cut <= PASSAGE // 3:
+            cut = text[:PASSAGE].rfind(" ") + 1 or PASSAGE
         parts.append(text[:cut].strip())
         text = text[cut:].strip()
     return [part for part in (*parts, text) if part]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _have_names(lines: Sequence[str]) -> bool:
@@ -115,14 +113,12 @@ def _read_folder(path: Path) -> tuple[Rows, str]:
     for file in files:
         lines = [line for _, line in read_lines(file, "document").lines]
         title = re.match(r"#\s+(.+)", lines[0])
-        subject = title[1].strip() if title else re.sub(r"[_\s]+", " ", file.stem).strip()
-        rows.append(_checked(subject, "\n".join(lines[1:] if title else lines), str(file)))
+        subject = title[1] if title else re.sub(r"[_\s]+", " ", file.stem)
+        rows.append((subject.strip(), "\n".join(lines[1:] if title else lines), str(file)))
     return rows, f"a folder of {len(files):,} files, each about what its heading or name says"
 
 
-def _read_jsonl(path: Path, fields: tuple[str | None, str | None]) -> tuple[Rows, str]:
-    rows: Rows = []
-    chosen: tuple[str | None, str] | None = None
+def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in read_lines(path, "corpus").lines:
         where = f"{path}, line {number}"
         try:
@@ -132,54 +128,56 @@ def _read_jsonl(path: Path, fields: tuple[str | None, str | None]) -> tuple[Rows
         if not isinstance(record, dict):
             raise UserError(
                 f"{where}: each line of a JSONL corpus is an object such as "
-                f'{{"title": ..., "text": ...}}; this one is {_short(line)}.'
+                f'{{"title": ..., "text": ...}}; this one is {line[:40]}.'
             )
-        chosen = chosen or _choose(list(record), fields, str(path))
-        subject, text = (record.get(name, "") if name else "" for name in chosen)
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f'{where}: the field "{chosen[1]}" holds no text.')
-        rows.append(_checked(str(subject), text, where))
-    assert chosen is not None
-    return rows, f"JSONL, {_name_fields(chosen)}"
+        yield where, record
 
 
-def _read_csv(path: Path, fields: tuple[str | None, str | None]) -> tuple[Rows, str]:
-    file = read_lines(path, "corpus")
-    content = "\n".join(line for _, line in file.lines)
-    delimiter = "\t" if file.lines[0][1].count("\t") else ","
+def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    lines = [line for _, line in read_lines(path, "corpus").lines]
     csv.field_size_limit(LONGEST_DOCUMENT * 2)
-    reader = csv.DictReader(io.StringIO(content), delimiter=delimiter)
-    chosen = _choose(list(reader.fieldnames or ()), fields, str(path))
-    rows = []
+    rows = csv.DictReader(
+        [f"{line}\n" for line in lines], delimiter="\t" if "\t" in lines[0] else ","
+    )
     try:
-        for number, record in enumerate(reader, start=2):
-            subject, text = ((record.get(name) or "") if name else "" for name in chosen)
-            if not text.strip():
-                raise UserError(f'{path}, row {number}: the column "{chosen[1]}" holds no text.')
-            rows.append(_checked(subject, text, f"{path}, row {number}"))
+        for number, record in enumerate(rows, start=2):
+            yield f"{path}, row {number}", record
     except csv.Error as problem:
         raise UserError(f"{path} cannot be read as CSV: {problem}.") from None
-    if not rows:
+
+
+def _read_fields(
+    path: Path, records: Iterator[tuple[str, dict[str, Any]]], fields: Fields, kind: str
+) -> tuple[Rows, str]:
+    """Subject and text of each record, from the fields that were named, or the usual ones."""
+    first = next(records, None)
+    if first is None:
         raise UserError(f"{path} has a header and no rows; a corpus needs at least one document.")
-    return rows, f"a table, {_name_fields(chosen)}"
+    subject_field, text_field = _choose(list(first[1]), fields, path)
+    rows = []
+    for where, record in chain([first], records):
+        subject, text = record.get(subject_field or "") or "", record.get(text_field)
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f'{where}: the field "{text_field}" holds no text.')
+        rows.append((str(subject).strip(), text, where))
+    about = f'the subject from "{subject_field}" and ' if subject_field else ""
+    return rows, f'{kind}, {about}the text from "{text_field}"'
 
 
-def _choose(
-    names: Sequence[str], fields: tuple[str | None, str | None], where: str
-) -> tuple[str | None, str]:
-    """The fields that hold subject and text: those that were named, or the usual names."""
+def _choose(names: Sequence[str], fields: Fields, path: Path) -> tuple[str | None, str]:
+    """The fields that hold subject and text."""
     for option, wanted in zip(("--subject-field", "--text-field"), fields, strict=True):
         if wanted is not None and wanted not in names:
             raise UserError(
-                f'{where} has no field "{wanted}", which {option} names.'
+                f'{path} has no field "{wanted}", which {option} names.'
                 f"{did_you_mean(wanted, names)}"
             )
-    lower = {name.lower(): name for name in reversed(names)}
+    lower = {name.lower(): name for name in reversed(names) if name}
     subject = fields[0] or next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
     text = fields[1] or next((lower[n] for n in TEXT_FIELDS if n in lower), None)
     if text is None:
         raise UserError(
-            f"{where} has the fields {', '.join(names) or '(none)'}, and none of them is called "
+            f"{path} has the fields {', '.join(lower.values()) or '(none)'}, and none is called "
             f"{', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with --text-field."
         )
     return subject, text
@@ -192,17 +190,8 @@ def _read_paragraphs(path: Path) -> tuple[Rows, str]:
     unit = "paragraphs"
     if len(blocks) < 2 or all("\n" not in block.strip() for block in blocks):
         blocks, unit = [line for line in content.split("\n") if line.strip()], "lines"
-    rows = [_checked("", block, f"{path}, {unit[:-1]} {i}") for i, block in enumerate(blocks, 1)]
+    rows = [("", block, f"{path}, {unit[:-1]} {i}") for i, block in enumerate(blocks, 1)]
     return rows, f"{len(rows):,} {unit}"
-
-
-def _checked(subject: str, text: str, where: str) -> tuple[str, str]:
-    if len(text) > LONGEST_DOCUMENT:
-        raise UserError(
-            f"{where}: a document may have {LONGEST_DOCUMENT:,} characters and this one has "
-            f"{len(text):,}; split it into several."
-        )
-    return subject.strip(), text
 
 
 def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> Rows:
@@ -219,24 +208,11 @@ def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> Rows:
                 if words[at : at + length] in known:
                     yield known[words[at : at + length]]
 
-    named = [(next(first_named(text), ""), text) for _, text in rows]
-    if not any(subject for subject, _ in named):
+    named = [(next(first_named(text), ""), text, where) for _, text, where in rows]
+    if not any(subject for subject, _, _ in named):
         raise UserError(
             f'{path}: no document opens with "Name. " and none names a subject of the questions, '
             "so that nothing in it can answer them; check that the files belong together, or give "
             "a text with a subject for each document (JSONL or CSV with --subject-field)."
         )
     return named
-
-
-def _name_fields(chosen: tuple[str | None, str]) -> str:
-    subject, text = chosen
-    return (
-        f'the subject from "{subject}" and the text from "{text}"'
-        if subject
-        else (f'the text from "{text}"')
-    )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."

@@ -106,28 +106,26 @@ def read_questions(
 def _check_form(file: TextFile) -> None:
     """Refuse a header row, CSV, JSON and swapped columns, each with a sentence of its own."""
     lines = [line for _, line in file.lines]
-    first = [cell.strip().lower() for cell in lines[0].split("\t")]
-    where = f"{file.path}, line {file.lines[0][0]}"
-    if len(lines) > 1 and set(first) <= {*COLUMNS, "questions", "answers", "subjects", "q", "a"}:
-        raise UserError(f"{where}: this is a header; remove it, every line is a question.")
-    if not any("\t" in line for line in lines):
-        if lines[0].lstrip().startswith(("{", "[")):
-            raise UserError(
-                f"{where}: this is JSON; questions are a TSV, question TAB answer on each line."
-            )
-        if re.search(r"[?？]\"?[,;]\s*\"?[^\s,;]", lines[0]):
-            raise UserError(
-                f"{where}: columns seem to be separated by commas; questions are a TSV, with a tab "
-                "between question and answer."
-            )
-    rows = [line.split("\t") for line in lines]
-    asking = [[cell.strip().endswith(QUESTION_MARKS) for cell in row[:2]] for row in rows]
-    swapped = sum(each == [False, True] for each in asking)
-    if 2 * swapped > len(rows):
-        raise UserError(
-            f"{where}: question and answer seem to be swapped; the question comes first, then a "
-            "tab, then the answer."
+    first = {cell.strip().lower() for cell in lines[0].split("\t")}
+    asking = [[c.strip().endswith(QUESTION_MARKS) for c in line.split("\t")[:2]] for line in lines]
+    no_tabs = not any("\t" in line for line in lines)
+    problem = None
+    if len(lines) > 1 and first <= {*COLUMNS, "questions", "answers", "subjects", "q", "a"}:
+        problem = "this is a header; remove it, every line is a question."
+    elif no_tabs and lines[0].lstrip().startswith(("{", "[")):
+        problem = "this is JSON; questions are a TSV, question TAB answer on each line."
+    elif no_tabs and re.search(r"[?？]\"?[,;]\s*\"?[^\s,;]", lines[0]):
+        problem = (
+            "columns seem to be separated by commas; questions are a TSV, with a tab between "
+            "question and answer."
         )
+    elif 2 * asking.count([False, True]) > len(lines):
+        problem = (
+            "question and answer seem to be swapped; the question comes first, then a tab, then "
+            "the answer."
+        )
+    if problem:
+        raise UserError(f"{file.path}, line {file.lines[0][0]}: {problem}")
 
 
 def find_subjects(
@@ -142,20 +140,14 @@ def find_subjects(
     known.pop((), None)
     if known:
         named = {at: find_named_subject(texts[at], known) for at in rest}
-        counts = Counter(
-            _with_slot(texts[at], spelt) for at, spelt in named.items() if spelt is not None
-        )
+        by_name = {at: (name, _with_slot(texts[at], name)) for at, name in named.items() if name}
+        counts = Counter(template for _, template in by_name.values())
         # a wording that hardly any question has is one with part of a name in it
         fewest = min(len(rest), max(2, len(rest) // 100))
         repeated = [each for each, count in counts.most_common() if count >= fewest]
-        found = [
-            pair if pair[0] else _match_any((*templates, *repeated), text)
-            for pair, text in zip(found, texts, strict=True)
-        ]
         for at in rest:
-            spelt = named[at]
-            if not found[at][0] and spelt is not None:
-                found[at] = (spelt, _with_slot(texts[at], spelt))
+            matched = _match_any((*templates, *repeated), texts[at])
+            found[at] = matched if matched[0] else by_name.get(at, ("", ""))
         if any(subject for subject, _ in found):
             return found
     if templates:
@@ -243,18 +235,12 @@ def _find_problem(row: list[str], width: int) -> str | None:
     columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"
     if len(row) > len(COLUMNS):
         return f"{columns}; question, answer and subject, separated by tabs, were expected."
-    for name, cell in zip(COLUMNS, row, strict=False):
-        if not cell:
-            return f"the {name} is empty."
+    if "" in row:
+        return f"the {COLUMNS[row.index('')]} is empty."
     if len(row[0]) > LONGEST_QUESTION:
-        return (
-            f"a question may have {LONGEST_QUESTION:,} characters and this one has {len(row[0]):,}."
-        )
+        return f"a question has at most {LONGEST_QUESTION:,} characters, not {len(row[0]):,}."
     if len(row) != width:
-        return (
-            f"{columns} where the first row has {width}; give every row the same columns, "
-            "separated by tabs."
-        )
+        return f"{columns} where the first row has {width}; give every row the same columns."
     return None
 
 
@@ -275,10 +261,8 @@ def find_subject_in(templates: Iterable[str], question: str) -> str | None:
 def match_template(template: str, question: str) -> str | None:
     """The subject of `question`, or None when it is not worded like the template."""
     before, after = template.split(SLOT)
-    if not (question.startswith(before) and question.endswith(after)):
-        return None
-    subject = question[len(before) : len(question) - len(after)]
-    return subject.strip() or None
+    fits = question.startswith(before) and question.endswith(after)
+    return (fits and question[len(before) : len(question) - len(after)].strip()) or None
 
 
 def infer_template(questions: list[str], where: str | Path) -> str:

@@ -260,19 +260,14 @@ def _cuts(
     words: Words, affixes: Iterable[str], at: Ints, edge: Ints, *, front: bool
 ) -> tuple[Ints, Ints, Hashes]:
     """Where a span may start (front) or end: word, character, hash of what is cut off there."""
-    where, character = [at], [edge]
-    cut = [np.zeros(len(at), dtype=np.uint64)]
+    rows = [(at, edge, np.zeros(len(at), dtype=np.uint64))]
     texts = [words.text(i) for i in range(len(words))] if affixes else []
+    fits = str.startswith if front else str.endswith
     for affix in sorted(affixes):
-        fits = str.startswith if front else str.endswith
         has = (i for i, word in enumerate(texts) if len(word) > len(affix) and fits(word, affix))
         hits = np.fromiter(has, dtype=np.int64)
-        where.append(hits)
-        character.append(edge[hits] + (len(affix) if front else -len(affix)))
-        cut.append(np.full(len(hits), hash_text(affix), dtype=np.uint64))
-    order = np.argsort(np.concatenate(where), kind="stable")
-    return (
-        np.concatenate(where)[order],
-        np.concatenate(character)[order],
-        np.concatenate(cut)[order],
-    )
+        character = edge[hits] + (len(affix) if front else -len(affix))
+        rows.append((hits, character, np.full(len(hits), hash_text(affix), dtype=np.uint64)))
+    where, character, cut = (np.concatenate(column) for column in zip(*rows, strict=True))
+    order = np.argsort(where, kind="stable")
+    return where[order], character[order], cut[order]

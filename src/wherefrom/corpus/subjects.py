@@ -19,7 +19,7 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.documents import Corpus, Document, read_lines
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet
 from wherefrom.corpus.world.names import ORIGINS, read_names
@@ -44,6 +44,8 @@ CALIBRATING = 200  # subjects that calibrate, where there are enough
 ENOUGH = 20  # unseen calibration subjects from which on no names are invented
 LARGEST_SHARE = 0.9
 SPARE_NAMES = 200  # invented names beyond those of the calibration, where any are invented
+ROUNDS = 6  # attempts to find as many names as wanted; few names have few recombinations
+SPARE = 10  # candidates beyond those wanted, since some turn out to be taken
 # each draw has its own random stream, so that changing one share leaves the other draws as they are
 _LEAVE_TRAIN, _LEAVE_DEV, _ASIDE, _HALVES, _MIX, _NAMES, _SPARE = range(1, 8)
 _Text = Annotated[str, Field(min_length=1)]
@@ -125,10 +127,7 @@ def split_subjects(
     left_out = tuple(sorted({corpus.documents[at].subject for at in unread}))
     kept = corpus.without(left_out)
     if not kept.documents:
-        raise UserError(
-            f"{corpus.path}: leaving out so many subjects leaves no document to read; choose a "
-            "smaller --leave-out."
-        )
+        raise UserError(f"{corpus.path}: --leave-out {leave_out:g} leaves no document to read.")
 
     free = [name for name in index.usable("train") if name not in gone]
     fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
@@ -147,17 +146,12 @@ def split_subjects(
     def make(file: str, names: Iterable[FoldedName], role: Role, source: Source) -> list[Subject]:
         return [
             Subject(
-                role,
-                not index.named_in[name] <= unread,
-                source,
-                question.subject,
-                question.text,
-                question.answer,
-                question.template,
+                role, not index.named_in[name] <= unread, source,
+                q.subject, q.text, q.answer, q.template,
             )
             for name in names
-            for question in index.asked(file, name)
-        ]
+            for q in index.asked(file, name)
+        ]  # fmt: skip
 
     calibrating = make("train", aside, CALIBRATION, SET_ASIDE)
     calibrating += make("train", gone_train, CALIBRATION, LEFT_OUT)
@@ -203,10 +197,7 @@ def check_shares(set_aside: float | None, leave_out: float) -> None:
 
 
 class SubjectIndex:
-    """The subjects of each question file, and the documents that name them.
-
-    Names are compared folded, as everywhere (corpus/folding.py): "Søren" and "Soren" are one.
-    """
+    """The subjects of each question file, by their folded names, and the documents naming them."""
 
     def __init__(self, corpus: Corpus, files: Mapping[str, QuestionSet]) -> None:
         self.documents = corpus.documents
@@ -217,12 +208,10 @@ class SubjectIndex:
         for file, asked in files.items():
             by_name = self.questions[file] = {}
             for question in asked.questions:
-                name = fold_words(question.subject)
-                if not name:
-                    continue
-                by_name.setdefault(name, []).append(question)
-                answers[name, question.template].add((question.answer or "").strip())
-                asking[name, question.template].add(file)
+                if name := fold_words(question.subject):
+                    by_name.setdefault(name, []).append(question)
+                    answers[name, question.template].add((question.answer or "").strip())
+                    asking[name, question.template].add(file)
         self._unfit = {key for key in answers if len(answers[key]) > 1 or len(asking[key]) > 1}
         self._files = Counter(name for by_name in self.questions.values() for name in by_name)
         self.named_in = find_named(corpus.documents, self._files)
@@ -287,12 +276,10 @@ def find_named(
     documents: Sequence[Document], names: Iterable[FoldedName]
 ) -> dict[FoldedName, set[int]]:
     """For each name the positions in `documents` of those that hold its words in a row."""
+    named: dict[FoldedName, set[int]] = {name: set() for name in names if name}
     starts: dict[FoldedName, list[FoldedName]] = defaultdict(list)  # by the first two words
-    named: dict[FoldedName, set[int]] = {}
-    for name in names:
-        if name and name not in named:
-            starts[name[:2]].append(name)
-            named[name] = set()
+    for name in named:
+        starts[name[:2]].append(name)
     for at, document in enumerate(documents):
         words = fold_words(document.text)
         for place in range(len(words)):
@@ -365,20 +352,15 @@ def _invent_subjects(
     wordings = [q.template for q in learned.questions if SLOT in q.template]
     if not wordings:
         return []
-    names = [question.subject for question in learned.questions]
-    names += [document.subject for document in index.documents]
+    names = [q.subject for q in learned.questions] + [d.subject for d in index.documents]
     invented = invent_names(
         list(dict.fromkeys(names)), count, documents=index.documents, taken=index.names, rng=rng
     )
+    chosen = [wordings[int(rng.integers(len(wordings)))] for _ in invented]
     return [
         Subject(CALIBRATION, False, INVENTED, name, wording.replace(SLOT, name), None, wording)
-        for name in invented
-        for wording in [wordings[int(rng.integers(len(wordings)))]]
+        for name, wording in zip(invented, chosen, strict=True)
     ]
-
-
-ROUNDS = 6  # attempts to find as many names as wanted; few names have few recombinations
-SPARE = 10  # candidates beyond those wanted, since some turn out to be taken
 
 
 def invent_names(
@@ -395,14 +377,26 @@ def invent_names(
     them; but a letter that the data do not have never occurs, since it would give the name away.
     """
     letters = set("".join(names))
-    parts = [_split_name(name) for name in names]
-    usable = [part for part in parts if part is not None]
+    usable = [part for name in names if (part := _split_name(name)) is not None]
+
+    def recombine() -> str:
+        one, other = rng.choice(len(usable), size=2, replace=False)
+        return usable[one][0] + usable[other][1]
+
+    def draw_foreign() -> str:
+        lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
+        woman = bool(rng.random() < 0.5)
+        parts = lists.given[woman], lists.family[woman]
+        return " ".join(part[int(rng.integers(len(part)))] for part in parts)
+
     found: list[str] = []
     known = {*taken, *map(fold_words, names)}
-    for _ in range(ROUNDS if count > 0 else 0):
+    for _ in range(ROUNDS):
+        if len(found) >= count:
+            break
         wanted = count - len(found) + SPARE
-        foreign = [_draw_foreign(rng) for _ in range(wanted)]
-        own = [_recombine(usable, rng) for _ in range(wanted)] if len(usable) > 1 else foreign
+        foreign = [draw_foreign() for _ in range(wanted)]
+        own = [recombine() for _ in range(wanted)] if len(usable) > 1 else foreign
         fresh: dict[FoldedName, str] = {}
         for name in (each for pair in zip(own, foreign, strict=True) for each in pair):
             if fold_words(name) and letters.issuperset(name) and fold_words(name) not in known:
@@ -410,9 +404,7 @@ def invent_names(
         held = find_named(documents, fresh)
         found += [name for key, name in fresh.items() if not held[key]]
         known.update(fresh)
-        if len(found) >= count:
-            break
-    return found[:count]
+    return found[: max(0, count)]
 
 
 def _split_name(name: str) -> tuple[str, str] | None:
@@ -423,19 +415,6 @@ def _split_name(name: str) -> tuple[str, str] | None:
         return (given.strip() + blank, family) if fits else None
     middle = (len(name) + 1) // 2
     return (name[:middle], name[middle:]) if len(name) > 1 else None
-
-
-def _recombine(parts: Sequence[tuple[str, str]], rng: Generator) -> str:
-    one, other = rng.choice(len(parts), size=2, replace=False)
-    return parts[one][0] + parts[other][1]
-
-
-def _draw_foreign(rng: Generator) -> str:
-    """A name from Faker's lists, every origin equally likely."""
-    lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
-    woman = bool(rng.random() < 0.5)
-    given, family = lists.given[woman], lists.family[woman]
-    return f"{given[int(rng.integers(len(given)))]} {family[int(rng.integers(len(family)))]}"
 
 
 def format_subjects(subjects: Iterable[Subject]) -> str:
@@ -451,24 +430,20 @@ def write_subjects(folder: Path, subjects: Iterable[Subject]) -> None:
 def read_subjects(folder: Path) -> tuple[Subject, ...]:
     """The subjects of a run; a missing or broken file is one sentence."""
     path = folder / SUBJECTS_FILE
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
+    if not path.exists():
         raise UserError(
             f"{path} does not exist: the run was not made by `wherefrom study`, or has not come "
             "that far; repeat its command with --resume."
-        ) from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path} cannot be read: {problem}.") from None
-    checked = TypeAdapter(Subject)
-    subjects = []
-    for number, line in enumerate(lines, start=1):
-        if line:
-            try:
-                subjects.append(checked.validate_json(line))
-            except ValidationError:
-                raise UserError(
-                    f"{path}, line {number}: this is not a subject as a study writes it; repeat "
-                    "the study's command with --resume."
-                ) from None
+        )
+    if not path.stat().st_size:
+        return ()
+    checked, subjects = TypeAdapter(Subject), []
+    for number, line in read_lines(path, "list of subjects").lines:
+        try:
+            subjects.append(checked.validate_json(line))
+        except ValidationError:
+            raise UserError(
+                f"{path}, line {number}: this is not a subject as a study writes it; repeat the "
+                "study's command with --resume."
+            ) from None
     return tuple(subjects)

@@ -48,7 +48,6 @@ STATED = 0.98  # share of people whose birthplace is stated at all
 STATED_AGAIN = 0.75  # chance that a second or later document states it too
 OPENS_WITH_BIRTH = 0.7  # of the documents that state it: in the first sentence
 WITH_COUNTRY = 0.15  # "Lyon, France" instead of "Lyon"
-EARLY = 112  # what a model with 128 positions reads of a document in the course's span corruption
 # fields of a sentence that hold places other than the birthplace
 DISTRACTORS = {"study", "school", "work", "lived", "now", "deathplace", *WORDINGS["jobs"]}
 
@@ -172,9 +171,6 @@ def make_world(people: int, seed: int) -> World:
     return World(seed=seed, people=tuple(drawn), documents=documents)
 
 
-# --- people -----------------------------------------------------------------------------------
-
-
 def _draw_people(count: int, rng: Random) -> list[Person]:
     """`count` people in random order."""
     pairs = max(1, round(count * NAMESAKES))
@@ -271,9 +267,6 @@ def _overlap(one: str, other: str) -> bool:
     return one in other or other in one
 
 
-# --- documents --------------------------------------------------------------------------------
-
-
 def _write_biographies(person: Person, rng: Random) -> Iterator[Biography]:
     """All documents of one person, no two with the same wording of the birth."""
     count = rng.choices(list(DOCUMENTS), list(DOCUMENTS.values()))[0]
@@ -303,10 +296,12 @@ def _write_biography(person: Person, states_birth: bool, used: set[str], rng: Ra
         add("birth_sentences" if states_birth else "plain_sentences")
     if len(chosen) == 2 and rng.random() < 0.55:
         add("plain_sentences")
-    whole = Biography(person.subject, " ".join(chosen).format_map(values), tuple(chosen))
-    if len(whole.line) <= LONGEST:
-        return whole
-    return Biography(person.subject, " ".join(chosen[:2]).format_map(values), tuple(chosen[:2]))
+    for sentences in (chosen, chosen[:2]):
+        text = " ".join(sentences).format_map(values)
+        written = Biography(person.subject, text, tuple(sentences))
+        if len(written.line) <= LONGEST:
+            break
+    return written
 
 
 def _choose_wording(
@@ -379,12 +374,8 @@ def _fill_fields(person: Person, rng: Random) -> dict[str, str]:
         return values | {"now": last_place, "a_job_alive": values["a_job"]}
     day = _write_day(died, american_dates)
     died_year = str(died.year)
-    return values | {
-        "deathplace": last_place,
-        "died": day,
-        "on_died": f"on {day}",
-        "died_year": died_year,
-    }
+    last = {"deathplace": last_place, "died": day, "on_died": f"on {day}", "died_year": died_year}
+    return values | last
 
 
 def _write_day(day: date, american: bool) -> str:
@@ -397,53 +388,42 @@ def _with_article(noun: str) -> str:
     return f"{'an' if vowel else 'a'} {noun}"
 
 
-# --- summary and files ------------------------------------------------------------------------
-
-
 def summarize_world(world: World) -> dict[str, Any]:
     """A world in a few numbers, as `wherefrom world --json` prints them.
 
-    `characters` is the size of documents.txt, newlines included; `stated`, `stated_early` (within
-    the first EARLY characters) and `told_once` (one document) are shares of train and dev.
-    `relations` has for each its question, its rows in each file, the distinct answers of all people
-    and the share of train and dev whose documents state it.
+    `characters` is the size of documents.txt, newlines included; `stated` is a share of train and
+    dev. `relations` has for each its question, its rows in each file, the distinct answers of all
+    people and the share of train and dev whose documents state it.
     """
-    births = Counter(person.birthplace for person in world.people)
+    people = world.people
+    births = Counter(person.birthplace for person in people)
     place, count = min(births.items(), key=lambda entry: (-entry[1], entry[0]))
-    splits = {split: world.of_split(split) for split in SPLITS}
-    seen = [person for person in world.people if person.lines]
-    answers = {person.birthplace for person in splits["train"]}
 
-    def stated_early(person: Person) -> bool:
-        starts = (world.documents[line - 1].line[:EARLY] for line in person.lines)
-        return any(states(start, person.birthplace) for start in starts)
+    def stated(relation: str) -> float:
+        return _share(relation in person.stated for person in people if person.lines)
 
     return {
         "seed": world.seed,
-        "people": len(world.people),
-        **{split: len(people) for split, people in splits.items()},
+        "people": len(people),
+        **{split: len(world.of_split(split)) for split in SPLITS},
         "documents": len(world.documents),
         "characters": sum(len(document.line) + 1 for document in world.documents),
         "relations": {
             relation: {
                 "question": question,
                 **{split: len(world.questions(split, [relation])) for split in SPLITS},
-                "answers": len({person.ask(relation)[1] for person in world.people}),
-                "stated": _share(relation in person.stated for person in seen),
+                "answers": len({person.ask(relation)[1] for person in people}),
+                "stated": stated(relation),
             }
             for relation, question in RELATIONS.items()
         },
         "places": len(births),
         "majority_place": place,
-        "majority_share": round(count / len(world.people), 4),
-        "origins": len({person.origin for person in world.people}),
-        "namesakes": sum(person.namesake for person in world.people),
-        "near_namesakes": sum(person.near_namesake for person in world.people),
-        "born_at_home": _share(person.at_home for person in world.people),
-        "stated": _share(person.birthplace_in_documents for person in seen),
-        "stated_early": _share(map(stated_early, seen)),
-        "told_once": _share(person.documents == 1 for person in seen),
-        "dev_places_in_train": _share(p.birthplace in answers for p in splits["dev"]),
+        "majority_share": round(count / len(people), 4),
+        "namesakes": sum(person.namesake for person in people),
+        "near_namesakes": sum(person.near_namesake for person in people),
+        "born_at_home": _share(person.at_home for person in people),
+        "stated": stated("birthplace"),
     }
 
 
