@@ -79,20 +79,6 @@ def test_under_a_tenth_of_the_tokens_is_padding_and_padding_weighs_nothing(size)
         assert batch.weight == pytest.approx(total)
 
 
-@given(lengths=st.lists(st.integers(1, 130), min_size=1, max_size=60))
-@settings(max_examples=30)
-def test_no_batch_of_any_lengths_pads_a_tenth_when_sized_by_examples(lengths):
-    def make(i: int, _: np.random.Generator) -> Example:
-        return Example(ids=np.full(lengths[i], 2), weights=np.ones(lengths[i]))
-
-    source = ExampleSource(1, len(lengths), make)
-    with mock.patch.object(batches, "POOL", 1):
-        made = BatchStream([source], seed=[1], examples=len(lengths)).pool(0)
-    for batch in made:
-        assert rows(batch) == len(lengths)
-        assert 1 - batch.tokens / padded(batch) < 0.1
-
-
 def test_a_batch_has_the_size_that_was_given():
     made = stream({"tokens": 2048}).pool(0)
     assert all(padded(batch) <= 2048 for batch in made)

@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import LONGEST_DOCUMENT, find_subject, read_documents
@@ -60,20 +59,6 @@ def test_what_is_no_corpus_is_refused_in_one_sentence_with_its_line(tmp_path, co
     assert len(read_documents(written(tmp_path, FITS)).texts) == 1
 
 
-def test_a_missing_file_and_a_folder_are_each_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere\.txt does not exist"):
-        read_documents(tmp_path / "nowhere.txt")
-    with pytest.raises(UserError, match="is a folder"):
-        read_documents(tmp_path)
-
-
-def test_without_leaves_out_every_document_of_the_subjects_and_no_other(tmp_path):
-    corpus = read_documents(written(tmp_path, TWO + "Ann Lee. Ann sings.\n"))
-    left = corpus.without(["Ann Lee", "nobody"])
-    assert [document.subject for document in left.documents] == ["Bo Ek"]
-    assert len(corpus.documents) == 3
-
-
 @pytest.mark.parametrize(
     ("line", "subject"),
     [
@@ -102,9 +87,3 @@ def test_the_name_ends_where_a_reader_would_end_it(line, subject):
 
 
 WORDS = st.text(st.characters(categories=["Lu", "Ll", "Lo"]), min_size=2, max_size=9)
-
-
-@given(words=st.lists(WORDS, min_size=1, max_size=4), rest=st.text(min_size=1))
-def test_any_name_without_full_stops_is_found_whole(words, rest):
-    name = " ".join(word.capitalize() for word in words)
-    assert find_subject(f"{name}son. {rest}") == f"{name}son"  # no abbreviation ends like that

@@ -94,14 +94,6 @@ def test_a_document_in_tokens_is_its_name_its_words_and_its_facts(kind):
 # --- name and text ----------------------------------------------------------------------------
 
 
-@BOTH
-def test_a_name_is_learned_whole_and_alone(kind):
-    for document, encoded in zip(DOCUMENTS, ENCODED[kind], strict=True):
-        example = name_example(encoded, 128)
-        assert decode(kind, example.ids) == document.subject + "."
-        assert example.weights.tolist() == [1.0] * encoded.name_end
-
-
 @given(name=st.integers(0, 12), length=st.integers(4, 60), block=st.integers(8, 40), seed=SEEDS)
 def test_names_and_texts_keep_the_block_and_have_something_to_predict(name, length, block, seed):
     example = name_example(replace(made_of(16), name_end=name), block)
@@ -243,21 +235,6 @@ def test_a_prefix_stands_before_the_name_where_there_is_room_and_is_not_learned(
     assert len(cramped) <= block
     if encoded.name_end + len(encoded.answers[1]) + 3 <= block:
         assert between_masks(cramped.ids)[2] == encoded.answers[1].tolist()
-
-
-@BOTH
-def test_salient_windows_vary_from_nothing_to_the_widest(kind):
-    rng = np.random.default_rng(0)
-    encoded = ENCODED[kind][0]
-    which = len(encoded.facts) // 2
-    lefts, rights = set(), set()
-    for _ in range(300):
-        example = salient_example(encoded, which, 128, rng, left=4, right=2)
-        left, right, *_ = between_masks(example.ids)
-        lefts.add(len(decode(kind, left[encoded.name_end :]).split()))
-        rights.add(decode(kind, right))
-    assert lefts == {0, 1, 2, 3, 4}
-    assert len(rights) == 3
 
 
 # --- question ---------------------------------------------------------------------------------

@@ -125,11 +125,6 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path, name, content, says):
     assert "\n" not in str(caught.value)
 
 
-def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"without \.txt or \.md files"):
-        convert(tmp_path)
-
-
 # --- what a study says of its files before it trains ------------------------------------------
 
 

@@ -152,32 +152,6 @@ def test_a_name_in_another_spelling_is_seen_and_never_counted_as_unseen(asked, w
     assert seen == {asked: True, "No One": False}
 
 
-def test_every_spelling_of_a_subject_leaves_and_all_its_documents():
-    corpus = write_about(["Ada Moe", "Ida Vik"], "ADA MOE. Ada Moe sang.", "Jan Tau. Jan Tau sat.")
-    train = ask(["Ada Moe", "Áda Moe", "Ida Vik", "Jan Tau"])
-    train = replace(train, questions=tuple(replace(q, answer="Rome") for q in train.questions))
-    gone = set()
-    for seed in range(30):
-        made = split_subjects(corpus, train, ask(["Cy Cox"]), set_aside=0, leave_out=0.4, seed=seed)
-        gone.add(made.left_out)
-        left = {fold_words(name) for name in made.left_out}
-        assert not left & {fold_words(q.subject) for q in made.train.questions}
-        assert not left & {fold_words(d.subject) for d in made.corpus.documents}
-    assert ("ADA MOE", "Ada Moe") in gone
-
-
-def test_invented_subjects_are_asked_about_in_the_wording_of_the_questions():
-    corpus, dev, train = write_about(NAMES[:80]), ask(NAMES[60:80]), ask(NAMES[:60])
-    made = split_subjects(corpus, train, dev, seed=0)
-    invented = [s for s in made.subjects if s.source == "invented"]
-    assert invented
-    assert all(s.question == BORN.format(subject=s.subject) for s in invented)
-    rows = tuple(replace(q, template=f"Where was number {q.line} born?") for q in train.questions)
-    made = split_subjects(corpus, replace(train, questions=rows), dev, set_aside=0.1, seed=0)
-    assert named(made, "invented") == []
-    assert "0 unseen subjects where 2 were wanted" in made.notes[1]
-
-
 def test_dev_questions_that_were_all_learned_leave_nothing_to_judge():
     made = split_subjects(write_about(NAMES[:30]), ask(NAMES[:30]), ask(NAMES[:30]), seed=0)
     assert made.subjects == ()
@@ -298,35 +272,6 @@ def invent(names: list[str], count: int, seed: int = 0, **given: Any) -> list[st
     return invent_names(names, count, rng=np.random.default_rng(seed), **options)
 
 
-def test_half_of_the_invented_names_are_recombined_and_half_are_of_other_origins():
-    found = invent([*OWN, LETTERS], 40)
-    assert len({fold_words(name) for name in found}) == len(found) == 40
-    assert invent([*OWN, LETTERS], 40) == found
-    assert invent([*OWN, LETTERS], 40, seed=1) != found
-    own = {word for name in OWN for word in name.split()}
-    recombined = [name for name in found if set(name.split()) <= own]
-    assert 15 <= len(recombined) <= 25
-    assert len({name.split()[0] for name in found if name not in recombined}) > 10
-
-
-def test_no_name_of_the_data_and_none_that_a_document_holds_is_invented():
-    every = [f"{given} {family}" for given in ("Ann", "Bo", "Dag") for family in ("Moe", "Orr")]
-    documents = texts("Then ANN ORR came.", "The father of Bó Moe, a smith.")
-    taken = {fold_words("dag orr")}
-    found = invent(["Ann Moe", "Bo Orr", "Dag Moe"], 30, documents=documents, taken=taken)
-    assert not set(found) & set(every)  # nothing is left to recombine
-    assert not any(find_named(documents, map(fold_words, found)).values())
-
-
-def test_letters_that_the_data_does_not_have_do_not_occur():
-    names = ["Анна Орлова", "Борис Белый", "Вера Лис", "Глеб Сокол"]
-    found = invent(names, 8)
-    assert len(found) == 8  # of twelve recombinations
-    assert set("".join(found)) <= set("".join(names))
-    for inseparable in (["Ω"], [], ["Sammy Davis Jr.", "Wu (singer)"]):
-        assert invent(inseparable, 3) == []
-
-
 @given(
     names=st.lists(st.text(max_size=12), max_size=8),
     held=st.lists(st.text(max_size=30), max_size=4),
@@ -360,9 +305,21 @@ def test_every_question_of_a_judged_subject_is_judged_and_few_subjects_set_more_
     assert len(named(made, "set aside")) == round(0.3 * 40)
 
 
-def test_names_without_blanks_are_recombined_from_their_letters():
-    names = ["王小明", "李秀英", "张伟", "刘洋洋", "陈静", "libfoo", "libbar"]
-    made = invent_names(names, 8, documents=[], rng=np.random.default_rng(0))
-    assert len(made) == 8
-    assert not set(made) & set(names)
-    assert set("".join(made)) <= set("".join(names))
+@pytest.mark.parametrize(
+    ("names", "foreign"),
+    [
+        (OWN, True),
+        (["Анна Орлова", "Борис Белый", "Вера Лис", "Глеб Сокол"], False),
+        (["王小明", "李秀英", "张伟", "刘洋洋", "陈静", "libfoo", "libbar"], False),
+    ],
+)
+def test_names_are_recombined_in_the_letters_of_the_data_beside_those_of_other_origins(
+    names, foreign
+):
+    known = [*names, LETTERS] if foreign else names
+    found = invent(known, 8)
+    assert len({fold_words(name) for name in found}) == len(found) == 8
+    assert invent(known, 8) == found != invent(known, 8, seed=1)
+    assert set("".join(found)) <= set("".join(known))
+    own = {word for name in names for word in name.split()}
+    assert any(not set(name.split()) <= own for name in found) or not foreign

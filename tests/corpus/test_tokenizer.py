@@ -72,22 +72,6 @@ def test_characters_refuse_typed_control_characters_and_bpe_learns_them(special)
     assert learned.decode(learned.encode(f"Is {special}?")) == f"Is {special}?"
 
 
-def test_an_unknown_character_is_named_with_its_code_point_and_what_to_do():
-    with pytest.raises(UserError) as caught:
-        CHARS.encode_with_offsets(["Ann Lee", "Ann Łeξ born?"])
-    for part in ("'ξ'", "U+03BE", "greek small letter xi", "--tokens bpe"):
-        assert part in str(caught.value)
-
-
-@BOTH
-def test_the_json_gives_back_the_same_tokens(tokens):
-    again = Tokenizer.from_json(tokens.to_json())
-    assert (again.kind, again.size, again.to_json()) == (tokens.kind, tokens.size, tokens.to_json())
-    for text in TEXTS:
-        assert again.encode(text) == tokens.encode(text)
-        assert again.decode(again.encode(text)) == text
-
-
 @BOTH
 def test_a_batch_is_encoded_as_its_texts_one_by_one_with_offsets_that_cover_them(tokens):
     assert tokens.encode_all(TEXTS) == [tokens.encode(text) for text in TEXTS]
