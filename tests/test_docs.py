@@ -18,7 +18,7 @@ import click
 import pytest
 
 import wherefrom
-from wherefrom.attention.checker.grading import apply_rubric, grade, read_answers
+from wherefrom.attention.checker.grading import Submission, apply_rubric, grade, read_answers
 from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.cli import COMMANDS, cli, overview
 
@@ -152,7 +152,8 @@ class TestExamples:
     def test_the_rubric_of_the_teaching_page_grades_its_answers(self) -> None:
         text = (DOCS / "teaching.md").read_text("utf-8")
         answers, rubric = map(read_answers, re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
-        assert [item.score for item in grade(apply_rubric(answers, rubric))] == [4.0, 6.0]
+        handed_in = Submission("", tuple(answers))
+        assert [item.score for item in grade(apply_rubric(handed_in, rubric).answers)] == [4.0, 6.0]
 
     def test_the_table_of_names_is_what_the_library_offers(self) -> None:
         text = (DOCS / "getting-started.md").read_text("utf-8")

@@ -157,8 +157,10 @@ def _failure_rows(failure: Failure) -> list[tuple[str, str]]:
 
 
 def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
+    from json import dumps
+
     from wherefrom.attention.checker import grading
-    from wherefrom.storage import write_json, write_whole
+    from wherefrom.storage import write_whole
 
     asked = _read(rubric) if rubric is not None else []
     if form == "otter":
@@ -166,42 +168,44 @@ def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: i
         return
     if not asked and path.suffix == ".toml" and path.is_file():
         _read(path)  # without a rubric the file is the teacher's own: a mistake is an error
-    graded = grading.grade_class(grading.read_submissions(path, asked), asked, seed=seed)
+    of_one = form == "gradescope" and out is not None and out.suffix == ".json"
+    found = grading.read_submissions(path, asked, of_one=of_one)
+    graded = grading.grade_class(found, asked, seed=seed)
     every = [item for items, _ in graded.values() for item in items]
     records = {who: grading.gradescope(*found) for who, found in graded.items()}
     if form == "gradescope" and len(records) > 1:
-        from json import dumps
-
-        texts = {grading.file_name(who): dumps(record) for who, record in records.items()}
-        _write_folder(out, {f"{name}.json": text for name, text in texts.items()})
+        texts = {f"{grading.file_name(who)}.json": dumps(r) for who, r in records.items()}
+        _write_folder(out, texts)
         return
+    columns = ("student", "id", "problem", "verdict", "points", "because")
+    rows = [
+        (
+            item.answer.student,
+            item.answer.id,
+            item.answer.problem,
+            item.word,
+            f"{item.score:g}/{item.answer.points:g}",
+            item.sentence.splitlines()[0],
+        )
+        for item in every
+    ]
     if form == "table":
-        columns = ("student", "id", "problem", "verdict", "points", "because")
-        rows = [
-            (
-                item.answer.student,
-                item.answer.id,
-                item.answer.problem,
-                item.word,
-                f"{item.score:g}/{item.answer.points:g}",
-                item.sentence.splitlines()[0],
-            )
-            for item in every
-        ]
-        if out is None:
-            print_table(columns, rows)
-        else:
-            write_whole(out, "".join("\t".join(row) + "\n" for row in (columns, *rows)))
         for who, record in records.items():
             echo_err(f"{who}: {record['output']}" if who else record["output"])
+    if form == "table" and out is None:
+        print_table(columns, rows)
+        return
+    if form == "table":
+        text = "".join("\t".join(row) + "\n" for row in (columns, *rows))
     elif form == "csv":
         text = grading.table_of_totals(graded)
-        click.echo(text, nl=False) if out is None else write_whole(out, text)
     else:
-        (only,) = records.values() if form == "gradescope" else (None,)
-        found = only if form == "gradescope" else [item.to_dict() for item in every]
-        print_json(found) if out is None else write_json(out, found)
-    if out is not None:
+        one = next(iter(records.values()))
+        text = dumps(one if form == "gradescope" else [i.to_dict() for i in every], indent=2) + "\n"
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        write_whole(out, text)
         echo_err(f"written to {out}")
 
 

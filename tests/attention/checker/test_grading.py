@@ -16,6 +16,7 @@ import pytest
 from wherefrom.attention.checker import grading
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.grading import (
+    Submission,
     apply_rubric,
     file_name,
     grade,
@@ -64,6 +65,10 @@ points = 1
 """
 
 
+def handed_in(text: str) -> Submission:
+    return Submission("", tuple(read_answers(text)))
+
+
 def test_right_wrong_and_not_writable() -> None:
     graded = grade(read_answers(FILE))
     assert [(item.answer.id, item.word, item.score) for item in graded] == [
@@ -98,7 +103,7 @@ def test_gradescope_gets_what_its_format_asks_for() -> None:
 
 def test_a_student_cannot_set_the_points() -> None:
     greedy = '[[answer]]\nid = "1b"\nproblem = "copy"\npoints = 1000\nq = "beta*(k_a+k_b)"\n'
-    graded = grade(apply_rubric(read_answers(greedy), read_answers(RUBRIC)))
+    graded = grade(apply_rubric(handed_in(greedy), read_answers(RUBRIC)).answers)
     assert [(i.answer.problem, i.word, i.score, i.answer.points) for i in graded] == [
         ("average", "proved", 5.0, 5.0),
         ("copy", "no answer", 0.0, 1.0),
@@ -120,16 +125,15 @@ def test_several_students_in_one_file() -> None:
     ("text", "words"),
     [
         ("", "has no"),
-        ("answer = 3", "has no"),
-        ("[[answers]]\nid='x'", "only title and"),
+        ("[[answers]]\nid='x'", "only title"),
         ("[[answer]\n", "not valid TOML"),
-        ("[[answer]]\nproblem='copy'", 'needs id = "..."'),
+        ("[[answer]]\nproblem='copy'", "id is wrong"),
         ("[[answer]]\nid='1'", "needs problem"),
         ("[[answer]]\nid='1'\nproblem='coppy'", 'Did you mean "copy"'),
-        ("[[answer]]\nid='1'\nproblem='copy'\npoints=-1", "points must be"),
-        ("[[answer]]\nid='1'\nproblem='copy'\npoints=nan", "points must be"),
-        ("[[answer]]\nid='1'\nproblem='copy'\npoints=true", "points must be"),
-        ("[[answer]]\nid='1'\nproblem='copy'\ntolerance='x'", "tolerance must be"),
+        ("[[answer]]\nid='1'\nproblem='copy'\npoints=-1", "points is wrong"),
+        ("[[answer]]\nid='1'\nproblem='copy'\npoints=nan", "points is wrong"),
+        ("[[answer]]\nid='1'\nproblem='copy'\npoints=true", "points is wrong"),
+        ("[[answer]]\nid='1'\nproblem='copy'\ntolerance='x'", "tolerance is wrong"),
         ("[[answer]]\nid='1'\nproblem='copy'\nq=3", "formula in quotes"),
         ("[[answer]]\nid='1'\nproblem='copy'\n" * 2, "two answers"),
         ("[[answer]]\nid='1'\nproblem='copy'\n" * 501, "500 are allowed"),
@@ -139,12 +143,6 @@ def test_several_students_in_one_file() -> None:
 def test_a_file_that_is_wrong_is_told_so_in_a_sentence(text: str, words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
         read_answers(text, source="homework.toml")
-
-
-def test_an_answer_outside_the_rubric_is_an_error() -> None:
-    extra = '[[answer]]\nid = "9"\nproblem = "copy"\nq = "beta*k_j"\n'
-    with pytest.raises(UserError, match='does not ask for "9"'):
-        apply_rubric(read_answers(extra), read_answers(RUBRIC))
 
 
 def test_a_person_is_asked_where_the_checker_is_not_sure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from wherefrom.attention.checker.language import (
     MAX_NODES,
     ExpressionError,
     Shape,
-    Shapes,
     evaluate,
     parse,
 )
@@ -48,7 +47,6 @@ VALUES = {
 
 def value(text: str) -> np.ndarray:
     expression = parse(text, known=KNOWN, shapes=SHAPES)
-    evaluate(expression, Shapes(SHAPES))
     return np.asarray(evaluate(expression, Numeric(VALUES)))
 
 

@@ -20,7 +20,7 @@ from wherefrom.attention.checker.algebra import Field, NotExactError, _sign_runs
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.instances import Numeric, key_values, orthonormal
 from wherefrom.attention.checker.language import ExpressionError, evaluate, read_construction
-from wherefrom.attention.checker.logits import Queries, failure_probability, misplaced, weight_on_a
+from wherefrom.attention.checker.logits import Queries, failure_probability, misplaced
 from wherefrom.attention.checker.problems import PROBLEMS
 
 PHI = NormalDist().cdf
@@ -181,7 +181,6 @@ def test_the_failure_probability_of_one_head_is_the_normal_law() -> None:
     assert misplaced([head], np.array(e[:1]), n)[0] == pytest.approx(eps, rel=0.05)
     got = failure_probability([head], n, eps)
     assert got == pytest.approx((expected, 0.0, expected), abs=2e-5)
-    assert weight_on_a([head], 8)[1] == pytest.approx(0.442, abs=5e-4)
 
 
 def test_the_failure_probability_of_two_heads_is_the_normal_law() -> None:

@@ -30,7 +30,13 @@ from wherefrom.attention.checker.language import (
     read_construction,
 )
 from wherefrom.attention.checker.logits import probability_between
-from wherefrom.attention.checker.problems import CheckResult, Counterexample, Failure, find_problem
+from wherefrom.attention.checker.problems import (
+    CheckResult,
+    Counterexample,
+    Failure,
+    Variable,
+    find_problem,
+)
 from wherefrom.errors import UserError
 
 __all__ = ["CheckResult", "check"]
@@ -62,9 +68,9 @@ def check(
     draft = CheckResult(stated.name, read.texts, "proved", "", allowed, seed, read_as=read.read_as)
     if "low" in read.expressions:
         return _judge_range(read, draft)
-    wrong = next((w.name for w in stated.wanted if read.shapes.get(w.name, w.shape) != w.shape), "")
-    if wrong:
-        return _wrong_shape(read, draft, wrong)
+    for wanted in stated.wanted:
+        if wanted.name in read.expressions and read.expressions[wanted.name].shape != wanted.shape:
+            return _wrong_shape(read, draft, wanted)
     return JUDGES[stated.family](read, draft)
 
 
@@ -86,10 +92,10 @@ def _compare_forms(read: Construction) -> None:
             )
 
 
-def _wrong_shape(construction: Construction, draft: CheckResult, name: str) -> CheckResult:
+def _wrong_shape(construction: Construction, draft: CheckResult, wanted: Variable) -> CheckResult:
     """A formula with a meaning but of the wrong shape is an answer, and a wrong one."""
-    problem, got = construction.problem, str(construction.shapes[name])
-    wanted = next(w.shape for w in problem.wanted if w.name == name)
+    problem, name = construction.problem, wanted.name
+    got = str(construction.expressions[name].shape)
     hint = ""
     if problem.family == "extract":
         example = wrong_shape_example(construction)
@@ -106,7 +112,7 @@ def _wrong_shape(construction: Construction, draft: CheckResult, name: str) -> C
         sentence = f"with {at}, {name} comes out as {value.shape[0]} x {value.shape[1]}."
         numbers = {"beta": 2.0, name: np.round(value, 6).tolist()}
         example = Counterexample(sizes, numbers, sentence)
-    because = f"{name} is {got} and must be {wanted}{hint}."
+    because = f"{name} is {got} and must be {wanted.shape}{hint}."
     return replace(draft, verdict="refuted", because=because, counterexample=example)
 
 

@@ -21,9 +21,12 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.problems import CheckResult, find_problem
@@ -32,27 +35,39 @@ from wherefrom.errors import UserError
 MAX_BYTES = 1_000_000
 MAX_ANSWERS = 500  # of one file
 MAX_ROWS = 20_000  # of one table
-FIELDS = ("id", "problem", "points", "tolerance", "student")
-RUBRIC_FIELDS = ("credit", "reasons", "comment", "kind", "show")
-KINDS = ("formula", "written")
+Share = Annotated[float, Field(ge=0, le=1)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Part of the points, and a comment, where the checker's sentence contains a text."""
+
+    contains: str
+    credit: Share | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True)
 class Answer:
     """One question with what a student wrote; `formulas` are texts such as "q=beta*k_j"."""
 
-    id: str
-    problem: str
-    points: float = 1.0
-    tolerance: float | None = None
+    id: Annotated[str, Field(min_length=1)]
+    problem: str = ""
+    points: Annotated[Number, Field(ge=0, le=1000)] = 1.0
+    tolerance: Number | None = None
     student: str = ""
     formulas: tuple[str, ...] = ()
-    kind: str = "formula"
-    credit: Mapping[str, float] = field(default_factory=dict)  # verdict -> share of the points
-    reasons: tuple[Mapping[str, Any], ...] = ()  # contains, credit, comment
+    kind: Literal["formula", "written"] = "formula"
+    credit: dict[str, Share] = Field(default_factory=dict)  # verdict -> share of the points
+    reasons: tuple[Reason, ...] = ()
     comment: str = ""
     show: tuple[str, ...] = ()  # the construction whose figures stand beside prose
     mistake: str = ""  # why the answer could not be read
+
+
+FIELDS = {"id", "problem", "points", "tolerance", "student"}
+FIELDS |= {"kind", "credit", "reasons", "comment", "show"}
 
 
 @dataclass(frozen=True)
@@ -64,12 +79,12 @@ class Submission:
     mistakes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config={"arbitrary_types_allowed": True})
 class Graded:
     """One answer with its verdict, or with the sentence that says why there is none."""
 
     answer: Answer
-    result: CheckResult | None
+    result: Any  # a CheckResult or None
     sentence: str
 
     @property
@@ -77,26 +92,27 @@ class Graded:
         if self.answer.kind == "written" and self.answer.formulas:
             return "written"
         if self.result is not None:
-            return self.result.verdict
+            return str(self.result.verdict)
         return "not writable" if self.answer.formulas or self.answer.mistake else "no answer"
 
     @property
     def passed(self) -> bool:
-        return self.word != "written" and self.result is not None and self.result.passed
+        return self.word in ("proved", "holds")
 
     @property
-    def reason(self) -> Mapping[str, Any]:
+    def reason(self) -> Reason:
         """The first reason of the rubric that the checker's sentence contains."""
-        return next((r for r in self.answer.reasons if r["contains"] in self.sentence), {})
+        fits = (reason for reason in self.answer.reasons if reason.contains in self.sentence)
+        return next(fits, Reason(""))
 
     @property
     def score(self) -> float:
         share = self.answer.credit.get(self.word, float(self.passed))
-        return self.answer.points * float(self.reason.get("credit", share))
+        return self.answer.points * (share if self.reason.credit is None else self.reason.credit)
 
     @property
     def comment(self) -> str:
-        return str(self.reason.get("comment", self.answer.comment))
+        return self.answer.comment if self.reason.comment is None else self.reason.comment
 
     @property
     def review(self) -> bool:
@@ -121,24 +137,92 @@ class Graded:
 
 def read_answers(text: str, *, source: str = "the file") -> list[Answer]:
     """The answers or the rubric of a TOML file, or one sentence about what is wrong with it."""
+    found = _read_toml(text, "", {})
+    mistakes = [mistake for submission in found for mistake in submission.mistakes]
+    if mistakes:
+        raise UserError(f"{source}: {mistakes[0]}")
+    return [answer for submission in found for answer in submission.answers]
+
+
+def read_submissions(
+    path: Path, rubric: Sequence[Answer] = (), *, of_one: bool = False
+) -> list[Submission]:
+    """The submissions of a folder (a file or a folder per student), of a CSV file, or of one file.
+
+    What cannot be read is a mistake of its submission; only a path that is not there is an error.
+    `of_one` takes a folder for the work of one student, as Gradescope hands it over.
+    """
+    if not path.exists():
+        raise UserError(f"{path} cannot be read: No such file or directory.")
+    if not path.is_dir():
+        return _read_file(path, "", rubric)
+    found: list[Submission] = []
+    for file in sorted(p for p in path.rglob("*") if p.suffix in (".toml", ".csv", ".txt")):
+        student = file.stem if file.parent == path else file.relative_to(path).parts[0]
+        found.extend(_read_file(file, "" if of_one else student, rubric))
+    if of_one:
+        answers, mistakes = list[Answer](), [m for each in found for m in each.mistakes]
+        for answer in (replace(a, student="") for each in found for a in each.answers):
+            _add(answers, answer, mistakes)
+        if not found:
+            mistakes.append("nothing was handed in that can be graded (.toml or .csv).")
+        return [Submission("", tuple(answers), tuple(mistakes))]
+    if not found:
+        raise UserError(f"{path} has no submissions (.toml or .csv).")
+    return found
+
+
+def _read_file(path: Path, student: str, rubric: Sequence[Answer]) -> list[Submission]:
+    mistake = ""
+    try:
+        if path.is_symlink():
+            mistake = "the submission is a link to another file, which is not followed."
+        elif path.stat().st_size > MAX_BYTES:
+            mistake = "the submission is too long."
+        else:
+            text = path.read_bytes().decode("utf-8-sig")
+            read = _read_csv if path.suffix == ".csv" else _read_toml
+            return read(text, student, {answer.id: answer for answer in rubric})
+    except OSError as problem:
+        mistake = f"it cannot be read: {problem.strerror}."
+    except UnicodeDecodeError as problem:
+        mistake = f"it is not text in UTF-8 (byte {problem.start + 1})."
+    return [Submission(student, mistakes=(mistake,))]
+
+
+def _read_toml(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Submission]:
+    """The answers of a file; one that cannot be read leaves the others as they are."""
     if len(text) > MAX_BYTES:
-        raise UserError(f"{source} is too long for a file of answers ({len(text):,} characters).")
-    record = _toml(text, source)
-    unknown = sorted(set(record) - {"answer", "title"})
-    if unknown:
-        raise UserError(f'{source} has "{unknown[0]}"; only title and [[answer]] are known.')
-    rows = record.get("answer", [])
-    if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
-        raise UserError(f"{source} has no [[answer]].")
-    if len(rows) > MAX_ANSWERS:
-        raise UserError(f"{source} has {len(rows)} answers; {MAX_ANSWERS} are allowed.")
-    answers = [_answer(row, f"{source}, answer {i}") for i, row in enumerate(rows, start=1)]
-    seen: set[tuple[str, str]] = set()
-    for answer in answers:
-        if (answer.student, answer.id) in seen:
-            raise UserError(f'{source} has two answers with the id "{answer.id}".')
-        seen.add((answer.student, answer.id))
-    return answers
+        return [Submission(student, mistakes=("it is too long for a file of answers.",))]
+    head, *blocks = re.split(r"(?m)^\s*\[\[\s*answer\s*\]\]", text)
+    mistakes, found = list[str](), dict[str, list[Answer]]()
+    try:
+        top = _toml(head, "the head of the file")
+        student = str(top.get("student", student))
+        unknown = sorted(set(top) - {"title", "student", "answer"})
+        if unknown:
+            mistakes.append(f'it has "{unknown[0]}"; only title, student and [[answer]] are known.')
+    except UserError as mistake:
+        mistakes.append(str(mistake))
+    if not blocks:
+        mistakes.append("it has no [[answer]].")
+    if len(blocks) > MAX_ANSWERS:
+        mistakes.append(f"it has {len(blocks)} answers; {MAX_ANSWERS} are allowed.")
+    for number, block in enumerate(blocks[:MAX_ANSWERS], start=1):
+        where = f"answer {number}"
+        try:
+            answer = _answer(_toml(block, where), where, rubric)
+            answer = replace(answer, student=answer.student or student)
+            _add(found.setdefault(answer.student, []), answer, mistakes)
+        except UserError as mistake:
+            mistakes.append(str(mistake))
+            named = re.search(r"""(?m)^\s*id\s*=\s*["']?([^"'\n]+)""", block)
+            asked = rubric.get(named[1].strip()) if named else None
+            if asked:
+                broken = replace(asked, student=student, mistake=str(mistake))
+                _add(found.setdefault(student, []), broken, [])
+    groups = found or {student: []}
+    return [Submission(who, tuple(given), tuple(mistakes)) for who, given in groups.items()]
 
 
 def _toml(text: str, source: str) -> dict[str, Any]:
@@ -154,49 +238,28 @@ def _toml(text: str, source: str) -> dict[str, Any]:
         raise UserError(f"{source} is not valid TOML: {problem}.") from None
 
 
-def _answer(
-    row: Mapping[str, Any], where: str, rubric: Mapping[str, Answer] | None = None
-) -> Answer:
-    if not isinstance(row.get("id"), str) or not row["id"].strip():
-        raise UserError(f'{where} needs id = "...".')
-    kind = row.get("kind", "formula")
-    if kind not in KINDS:
-        raise UserError(f"{where}: kind must be formula or written, not {kind!r}.")
-    asked = (rubric or {}).get(row["id"].strip())
-    name = row.get("problem", "")
-    if rubric:  # which decides; an id that it does not have is said by `grade_class`
-        name = asked.problem if asked else ""
-    elif not isinstance(name, str) or not (name.strip() or kind == "written"):
-        raise UserError(f'{where} needs problem = "...".')
-    problem = find_problem(name).name if name else ""
-    points, tolerance = row.get("points", 1.0), row.get("tolerance")
-    if isinstance(points, bool) or not isinstance(points, int | float) or not 0 <= points <= 1000:
-        raise UserError(f"{where}: points must be a number from 0 to 1000, not {points!r}.")
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float | None):
-        raise UserError(f"{where}: tolerance must be a number, not {tolerance!r}.")
-    formulas = {n: f for n, f in row.items() if n not in (*FIELDS, *RUBRIC_FIELDS)}
+def _answer(row: dict[str, Any], where: str, rubric: Mapping[str, Answer]) -> Answer:
+    row = {**row, **row.pop("answer")} if isinstance(row.get("answer"), dict) else row
+    formulas = {name: formula for name, formula in row.items() if name not in FIELDS}
     for name, formula in formulas.items():
         if not isinstance(formula, str):
             raise UserError(f'{where}: {name} must be a formula in quotes, as in {name} = "...".')
-    credit, reasons = row.get("credit", {}), row.get("reasons", [])
-    shares = [*credit.values()] if isinstance(credit, dict) else [None]
-    if not all(isinstance(s, int | float) and 0 <= s <= 1 for s in shares):
-        raise UserError(f"{where}: credit gives shares from 0 to 1, as in {{ refuted = 0.5 }}.")
-    if not all(isinstance(r, dict) and isinstance(r.get("contains"), str) for r in reasons):
-        raise UserError(f'{where}: each of the reasons needs contains = "...".')
-    return Answer(
-        id=row["id"].strip(),
-        problem=problem,
-        points=float(points),
-        tolerance=None if tolerance is None else float(tolerance),
-        student=str(row.get("student", "")),
-        formulas=tuple(_named(name, formula) for name, formula in formulas.items()),
-        kind=kind,
-        credit=credit,
-        reasons=tuple(reasons),
-        comment=str(row.get("comment", "")),
-        show=tuple(map(str, row.get("show", ()))),
-    )
+    named = tuple(_named(name, formula) for name, formula in formulas.items())
+    try:
+        answer = Answer(**{k: v for k, v in row.items() if k in FIELDS}, formulas=named)
+    except (ValidationError, TypeError) as problem:
+        first = problem.errors()[0] if isinstance(problem, ValidationError) else None
+        loc, message = (first["loc"], first["msg"]) if first else (("id",), "Field required")
+        field = ".".join(map(str, loc))
+        raise UserError(
+            f"{where}: {field} is wrong ({message[:1].lower()}{message[1:]})."
+        ) from None
+    asked = rubric.get(answer.id)
+    if rubric:  # which decides; an id that it does not have is said by `apply_rubric`
+        return replace(answer, problem=asked.problem if asked else "")
+    if not (answer.problem or answer.kind == "written"):
+        raise UserError(f'{where} needs problem = "...".')
+    return replace(answer, problem=answer.problem and find_problem(answer.problem).name)
 
 
 def _named(name: str, formula: str) -> str:
@@ -205,71 +268,7 @@ def _named(name: str, formula: str) -> str:
     return formula if has_name else f"{name}={formula}"
 
 
-def read_submissions(path: Path, rubric: Sequence[Answer] = ()) -> list[Submission]:
-    """The submissions of a folder (a file or a folder per student), of a CSV file, or of one file.
-
-    What cannot be read is a mistake of its submission; only a path that is not there is an error.
-    """
-    if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.suffix in (".toml", ".csv", ".txt"))
-        found = []
-        for file in files:
-            student = file.stem if file.parent == path else file.relative_to(path).parts[0]
-            found.extend(_read_file(file, student, rubric))
-        if not found:
-            raise UserError(f"{path} has no submissions (.toml or .csv).")
-        return found
-    if not path.exists():
-        raise UserError(f"{path} cannot be read: No such file or directory.")
-    return _read_file(path, "", rubric)
-
-
-def _read_file(path: Path, student: str, rubric: Sequence[Answer]) -> list[Submission]:
-    try:
-        if path.is_symlink():
-            raise UserError("the submission is a link to another file, which is not followed.")
-        if path.stat().st_size > MAX_BYTES:
-            raise UserError("the submission is too long.")
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as problem:
-        return [Submission(student, mistakes=(f"it cannot be read: {problem.strerror}.",))]
-    except UnicodeDecodeError as problem:
-        sentence = f"it is not text in UTF-8 (byte {problem.start + 1})."
-        return [Submission(student, mistakes=(sentence,))]
-    except UserError as mistake:
-        return [Submission(student, mistakes=(str(mistake),))]
-    read = _read_csv if path.suffix == ".csv" else _read_toml
-    return read(text, student, {answer.id: answer for answer in rubric})
-
-
-def _read_toml(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Submission]:
-    """The answers of a file; one that cannot be read leaves the others as they are."""
-    head, *blocks = re.split(r"(?m)^\s*\[\[\s*answer\s*\]\]", text)
-    mistakes, found = list[str](), dict[str, list[Answer]]()
-    try:
-        student = str(_toml(head, "the head of the file").get("student", student))
-    except UserError as mistake:
-        mistakes.append(str(mistake))
-    if not blocks:
-        mistakes.append("it has no [[answer]].")
-    for number, block in enumerate(blocks[:MAX_ANSWERS], start=1):
-        where = f"answer {number}"
-        try:
-            answer = _answer(_toml(block, where), where, rubric)
-            _add(found, replace(answer, student=answer.student or student), mistakes)
-        except UserError as mistake:
-            named = re.search(r"""(?m)^\s*id\s*=\s*["']?([^"'\n]+)""", block)
-            sentence = str(mistake)
-            mistakes.append(sentence)
-            if named and named[1].strip() in rubric:
-                broken = replace(rubric[named[1].strip()], student=student, mistake=sentence)
-                _add(found, broken, [])
-    groups = found or {student: []}
-    return [Submission(who, tuple(given), tuple(mistakes)) for who, given in groups.items()]
-
-
-def _add(found: dict[str, list[Answer]], answer: Answer, mistakes: list[str]) -> None:
-    given = found.setdefault(answer.student, [])
+def _add(given: list[Answer], answer: Answer, mistakes: list[str]) -> None:
     if any(other.id == answer.id for other in given):
         mistakes.append(f'there are two answers with the id "{answer.id}"; the first one counts.')
     else:
@@ -286,38 +285,36 @@ def _read_csv(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Sub
     for number, row in enumerate(rows, start=2):
         cells = {str(k).strip(): str(v or "").strip() for k, v in row.items() if k is not None}
         who = cells.pop("student", student)
-        given = {cells["id"]: cells.get("answer", "")} if "id" in cells else cells
-        found.setdefault(who, [])
-        for id_, written in given.items():
-            asked = rubric.get(id_)
-            problem = asked.problem if asked else cells.get("problem", "")
-            if not asked and (rubric or not problem):
-                sentence = f'line {number}: there is no question "{id_[:40]}".'
-                mistakes.setdefault(who, []).append(sentence)
+        given, said = found.setdefault(who, []), mistakes.setdefault(who, [])
+        for id_, written in (
+            {cells["id"]: cells.get("answer", "")} if "id" in cells else cells
+        ).items():
+            problem = rubric[id_].problem if id_ in rubric else cells.get("problem", "")
+            if id_ not in rubric and (rubric or not problem):
+                said.append(f'line {number}: there is no question "{id_[:40]}".')
             elif written:
-                answer = Answer(id_, problem, student=who, formulas=(written,))
-                _add(found, answer, mistakes.setdefault(who, []))
-    return [Submission(w, tuple(a), tuple(mistakes.get(w, ()))) for w, a in found.items()]
+                _add(given, Answer(id_, problem, student=who, formulas=(written,)), said)
+    return [Submission(w, tuple(a), tuple(mistakes[w])) for w, a in found.items()]
 
 
-def apply_rubric(answers: Sequence[Answer], rubric: Sequence[Answer]) -> list[Answer]:
+def apply_rubric(submission: Submission, rubric: Sequence[Answer]) -> Submission:
     """The rubric's questions with the student's formulas; nothing else of the student's counts."""
-    given = {(answer.student, answer.id): answer for answer in answers}
+    student, given = submission.student, {answer.id: answer for answer in submission.answers}
     asked = {question.id for question in rubric}
-    extra = sorted({answer.id for answer in answers} - asked)
-    if extra:
-        raise UserError(f'the rubric does not ask for "{extra[0]}"; it asks for {sorted(asked)}.')
-    none = Answer("", "")
-    return [
+    mistakes = list(submission.mistakes)
+    mistakes += [f'the rubric does not ask for "{id_[:40]}".' for id_ in given if id_ not in asked]
+    unread = mistakes[0] if mistakes and not asked & set(given) else ""
+    none = Answer("none")
+    answers = tuple(
         replace(
             question,
             student=student,
-            formulas=given.get((student, question.id), none).formulas,
-            mistake=given.get((student, question.id), none).mistake,
+            formulas=given.get(question.id, none).formulas,
+            mistake=given.get(question.id, none).mistake or unread,
         )
-        for student in sorted({answer.student for answer in answers}) or [""]
         for question in rubric
-    ]
+    )
+    return Submission(student, answers, tuple(mistakes))
 
 
 def grade(
@@ -328,27 +325,26 @@ def grade(
     graded = []
     for answer in answers:
         result, sentence = None, answer.mistake or "there is no answer to this question."
-        formulas = answer.formulas
+        formulas, before = answer.formulas, ""
         if answer.kind == "written" and formulas and not answer.mistake:
-            formulas = (
-                (answer.show or tuple(find_problem(answer.problem).example))
-                if (answer.problem)
-                else ()
-            )
-            sentence = "for a person to read."
+            example = find_problem(answer.problem).example if answer.problem else ()
+            formulas, before = answer.show or tuple(example), "for a person to read. "
+            sentence = before.strip()
         if formulas and not answer.mistake:
             key = (answer.problem, formulas, answer.tolerance, seed)
             if key not in known:
-                known[key] = _judge(answer, formulas, seed)
+                known[key] = _judge(*key)
             result, judged = known[key]
-            sentence = judged if answer.kind == "formula" else f"{sentence} {judged}"
+            sentence = before + judged
         graded.append(Graded(answer, result, sentence))
     return graded
 
 
-def _judge(answer: Answer, formulas: Sequence[str], seed: int) -> tuple[CheckResult | None, str]:
+def _judge(
+    problem: str, formulas: Sequence[str], tolerance: float | None, seed: int
+) -> tuple[CheckResult | None, str]:
     try:
-        result = check(answer.problem, formulas, tolerance=answer.tolerance, seed=seed)
+        result = check(problem, formulas, tolerance=tolerance, seed=seed)
     except UserError as mistake:
         return None, str(mistake)
     return result, result.because
@@ -359,24 +355,14 @@ def grade_class(
 ) -> dict[str, tuple[list[Graded], list[str]]]:
     """Student -> the graded answers, and the mistakes of the submission."""
     cache: dict[Any, Any] = {}
-    asked = {question.id for question in rubric}
     found: dict[str, tuple[list[Graded], list[str]]] = {}
     for submission in submissions:
-        answers, mistakes = list(submission.answers), list(submission.mistakes)
-        if rubric:
-            for answer in answers:
-                if answer.id not in asked:
-                    mistakes.append(f'the rubric does not ask for "{answer.id[:40]}".')
-            kept = [replace(a, student=submission.student) for a in answers if a.id in asked]
-            unread = "" if kept or not mistakes else mistakes[0]
-            answers = [
-                replace(a, student=submission.student, mistake=a.mistake or unread)
-                for a in apply_rubric(kept, rubric)
-            ]
+        handed_in = apply_rubric(submission, rubric) if rubric else submission
         name = submission.student
         while name in found:
             name += "+"  # two files of one student
-        found[name] = (grade(answers, seed=seed, cache=cache), mistakes)
+        graded = grade(handed_in.answers, seed=seed, cache=cache)
+        found[name] = (graded, list(handed_in.mistakes))
     return found
 
 

@@ -5,8 +5,7 @@ counterexample should be shown in. With one it is in random position. `grouped_k
 number of orthonormal keys in a few coordinates, in floating point or exactly.
 
 Everything is a matrix (a vector is d x 1, a number 1 x 1) in a numpy array. `Numeric` evaluates in
-float64 or float32, so that a construction can be tried in the precision that a model would run in;
-`Exact` in Scalars, for matrices written in an orthonormal basis small enough to invert by hand.
+floating point, `Exact` in Scalars, for matrices in a basis small enough to invert by hand.
 
 Shapes: keys (n, d), one per row; A (d, m), B (d, p), C (d, r); u (4, d), one per row.
 """
@@ -20,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
 from wherefrom.attention.checker.language import UndefinedError
@@ -32,6 +31,7 @@ Variants = Callable[[Floats, int, np.random.Generator, int], Iterator[tuple[str,
 WORDS = ("x1", "x2", "x3")
 Matrix = NDArray[Any]
 MAX_MAGNITUDE = 1e100
+TOO_LARGE = f"the numbers grow beyond {MAX_MAGNITUDE:.0e} here."
 MAX_SIZE = 64  # rows or columns of a matrix of an instance
 SMALLEST = 1e-300  # stands for what is smaller and not zero; nothing may divide by it
 SUMS: dict[str, Callable[[Any, Any], Any]] = {
@@ -176,10 +176,10 @@ def shown(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 class Numeric:
     """The algebra of floating point matrices over the values of one instance."""
 
-    def __init__(self, values: Mapping[str, Any], dtype: DTypeLike = np.float64) -> None:
-        self.dtype = np.dtype(dtype)
-        self.limit = min(MAX_MAGNITUDE, float(np.finfo(self.dtype).max) / 1e3)
-        self.quick = self.dtype == np.float64  # numbers are Python's own, which are faster
+    dtype: Any = np.float64
+    quick = True  # numbers are Python's own, which are faster
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = {name: self.matrix(value) for name, value in values.items()}
 
     def matrix(self, value: Any) -> Matrix:
@@ -187,7 +187,7 @@ class Numeric:
         return array if array.ndim == 2 else array.reshape(-1, 1)
 
     def number(self, value: Fraction) -> Any:
-        return float(value) if self.quick else self.checked(self.matrix(float(value)))
+        return float(value)
 
     def name(self, name: str) -> Any:
         value = self.values[name]
@@ -205,11 +205,11 @@ class Numeric:
             value = operation(x, y)
             if value == 0 and x and y and operation in (operator.mul, float.__pow__):
                 value = SMALLEST
-            if abs(value) <= self.limit:
+            if abs(value) <= MAX_MAGNITUDE:
                 return value
         except OverflowError:
             pass
-        raise UndefinedError(f"the numbers grow beyond {self.limit:.0e} here.", too_large=True)
+        raise UndefinedError(TOO_LARGE, too_large=True)
 
     def apply(self, op: str, arguments: Sequence[Any]) -> Any:
         x, y = arguments[0], arguments[-1]
@@ -230,17 +230,14 @@ class Numeric:
         with np.errstate(over="ignore", invalid="ignore"):
             if op in PRODUCTS:
                 return self.checked(PRODUCTS[op](x, y))
-            match op:
-                case "/":
-                    return self.checked(self.divide(x, y))
-                case "hstack":
-                    return self.checked(np.hstack(list(arguments)))
-                case "norm":
-                    return self.checked(self.norm(x))
-                case "unit":
-                    return self.checked(self.divide(x, self.norm(x)))
-                case "inv" | "pinv":
-                    return self.checked(self.inverse(x, pseudo=op == "pinv"))
+            if op == "hstack":
+                return self.checked(np.hstack(list(arguments)))
+            if op in ("inv", "pinv"):
+                return self.checked(self.inverse(x, pseudo=op == "pinv"))
+            if op in ("/", "unit"):
+                return self.checked(self.divide(x, y if op == "/" else self.norm(x)))
+            if op == "norm":
+                return self.checked(self.norm(x))
             return self.checked(self.function(op, x))
 
     def divide(self, x: Matrix, y: Matrix) -> Matrix:
@@ -257,7 +254,7 @@ class Numeric:
         try:
             if pseudo:
                 return np.linalg.pinv(x)
-            if np.linalg.cond(x) < 0.1 / np.finfo(self.dtype).eps:
+            if np.linalg.cond(x) < 0.1 / np.finfo(np.float64).eps:
                 return np.linalg.inv(x)
         except np.linalg.LinAlgError:
             pass
@@ -273,25 +270,24 @@ class Numeric:
 
     def function(self, name: str, x: Matrix) -> Matrix:
         self.in_domain(name, x.item())
-        function: Any = {"sqrt": np.sqrt, "exp": np.exp, "log": np.log, "abs": np.abs}[name]
-        return self.matrix(function(x))
+        return self.matrix(FUNCTIONS[name](x.item()))
 
     def checked(self, value: Matrix) -> Matrix:
         if max(value.shape) > MAX_SIZE:
             raise UndefinedError(f"a matrix may have {MAX_SIZE} rows or columns at most.")
-        if value.size and not float(np.max(np.abs(value))) <= self.limit:
-            sentence = f"the numbers grow beyond {self.limit:.0e} here."
-            raise UndefinedError(sentence, too_large=True)
+        if value.size and not float(np.max(np.abs(value))) <= MAX_MAGNITUDE:
+            raise UndefinedError(TOO_LARGE, too_large=True)
         return value
 
 
 class Exact(Numeric):
     """The same algebra over exact numbers; NotExactError where there is no exact form."""
 
+    dtype, quick = object, False
+
     def __init__(self, field: Field, values: Mapping[str, Any]) -> None:
-        self.field, self.quick = field, False
-        self.dtype = np.dtype(object)
-        self.values = {name: self.matrix(value) for name, value in values.items()}
+        self.field = field
+        super().__init__(values)
 
     def matrix(self, value: Any) -> Matrix:
         array = super().matrix(value).copy()

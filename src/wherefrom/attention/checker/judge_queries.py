@@ -17,7 +17,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from wherefrom.attention.checker.algebra import UNITY
 from wherefrom.attention.checker.instances import (
@@ -39,7 +38,6 @@ from wherefrom.attention.checker.logits import (
     Queries,
     Reading,
     failure_probability,
-    weight_on_a,
 )
 from wherefrom.attention.checker.problems import (
     Assumption,
@@ -84,7 +82,7 @@ def judge_queries(construction: Construction, draft: CheckResult) -> CheckResult
         return replace(draft, verdict="inconclusive", because=fault)
     checked = f"drawn keys at every n from {model.problem.least_n} to {EVERY_N}, with beta from "
     checked += "1.1 to 1000 times what is needed, with the attention equation"
-    return replace(draft, checked=checked, assumptions=tuple(_assumptions(model, draft, needed)))
+    return replace(draft, checked=checked, assumptions=tuple(_assumptions(model, draft)))
 
 
 def decide(model: Queries, draft: CheckResult) -> CheckResult:
@@ -256,9 +254,9 @@ def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
     return numbers | {"misplaced": model.distance(by_group)}
 
 
-def _queries(model: Queries, keys: Floats, beta: float, dtype: DTypeLike = np.float64) -> Floats:
+def _queries(model: Queries, keys: Floats, beta: float) -> Floats:
     """The queries over these keys (or means), one per row."""
-    algebra = Numeric(key_values(model.problem, keys, beta), dtype)
+    algebra = Numeric(key_values(model.problem, keys, beta))
     return np.hstack([evaluate(x, algebra) for x in model.expressions.values()]).T
 
 
@@ -331,11 +329,9 @@ def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | Non
     alpha = None
     if 0 < size < math.inf and len(heads) == 1:  # k_a.q - k_b.q gains the variance 2 alpha |q|^2
         alpha = (level / (-NormalDist().inv_cdf(RISK / 2) * math.sqrt(2) * size)) ** 2
-    spread = None
     if model.stretched:
         meaning = f"more than {eps:g} of the weight is misplaced (alpha -> 0)"
         given, aside, in_all = failure_probability(heads, n, eps)
-        spread = weight_on_a(heads, n)[1]
     else:
         meaning = f"a and b are off the even split by more than {eps:g}, at alpha = {ALPHA:g}"
         centre, width = heads[0][0] - heads[0][1], math.sqrt(4 * ALPHA) * size
@@ -343,7 +339,7 @@ def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | Non
         given, aside = 0.5 * sum(map(math.erfc, tails)), 0.0
         in_all = given
     simulated, error = _simulate(model, n, beta, draft)
-    return Failure(meaning, n, beta, given, aside, in_all, simulated, error, SAMPLES, spread, alpha)
+    return Failure(meaning, n, beta, given, aside, in_all, simulated, error, SAMPLES, alpha)
 
 
 def _simulate(model: Queries, n: int, beta: float, draft: CheckResult) -> tuple[float, float]:
@@ -386,17 +382,15 @@ def _lengths(kept_only: bool) -> Floats:
     return np.array([law.inv_cdf(low + (1 - low) * (i + 0.5) / 200) for i in range(200)])
 
 
-def _missed(
-    model: Queries, keys: Floats, beta: float, tolerance: float, dtype: DTypeLike = np.float64
-) -> tuple[bool, Floats]:
+def _missed(model: Queries, keys: Floats, beta: float, tolerance: float) -> tuple[bool, Floats]:
     """Whether the goal is missed over these keys or means, and the weights of the worst sample.
 
     ExpressionError where there is no value, or where rounding swamps the logits.
     """
-    queries = _queries(model, keys, beta, dtype)
+    queries = _queries(model, keys, beta)
     lengths = _lengths(len(queries) > 1) if model.stretched else np.ones(1)
-    drawn = np.repeat(keys[None], len(lengths), axis=0).astype(dtype)
-    drawn[:, 0] *= lengths[:, None].astype(dtype)
+    drawn = np.repeat(keys[None], len(lengths), axis=0)
+    drawn[:, 0] *= lengths[:, None]
     result = attend(queries, drawn, drawn)
     if float(np.abs(result.scores).max()) * np.finfo(np.float64).eps > 1e-5:
         raise ExpressionError("the logits are too large for floating point.", "", 1, too_large=True)
@@ -433,24 +427,12 @@ def _contradiction(model: Queries, draft: CheckResult, needed: BetaNeeded) -> st
     return ""
 
 
-def _assumptions(model: Queries, draft: CheckResult, needed: BetaNeeded) -> Iterator[Assumption]:
+def _assumptions(model: Queries, draft: CheckResult) -> Iterator[Assumption]:
     """Which assumptions of the problem the construction needs, by giving them up in turn."""
     noun = "key" if model.problem.noise == "none" else "mean"
     rng = np.random.default_rng([draft.seed, 2])
     yield _search(model, draft, f"{noun}s of equal norm", unequal_norms, rng)
     yield _search(model, draft, f"{noun}s that are orthogonal", oblique_angles, rng)
-    keys = orthonormal(REPORTED_N, REPORTED_N + 1, rng)
-    least, kept = 1.1 * needed.value + 1e-9, 0.0
-    for beta in (least, 100 * least, 10_000 * least):
-        try:
-            if _missed(model, keys, beta, draft.tolerance, np.float32)[0]:
-                break
-        except ExpressionError:
-            break
-        kept = beta
-    evidence = f"float32 reaches the goal up to beta = {kept:.4g} at least"
-    evidence = evidence if kept else f"float32 fails at beta = {least:.4g}"
-    yield Assumption("double precision", not kept, evidence)
     failure = draft.failure
     if failure is not None and failure.set_aside > 0:
         evidence = f"counting them, {failure.in_all:.2%} of all samples fail at beta = "

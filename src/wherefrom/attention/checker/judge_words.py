@@ -16,7 +16,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from wherefrom.attention.checker.algebra import Field, NotExactError
 from wherefrom.attention.checker.instances import (
@@ -101,7 +100,7 @@ def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
         return replace(draft, verdict="inconclusive", because=because)
     sizes = ", ".join(map(str, DIMENSIONS))
     checked = f"{len(drawn)} drawn instances, d = {sizes}, with the attention equation"
-    assumptions = tuple(_assumptions(construction, draft.tolerance, beta, rng))
+    assumptions = tuple(_assumptions(construction, draft.tolerance, rng))
     return replace(draft, beta=needed, checked=checked, assumptions=assumptions)
 
 
@@ -161,11 +160,9 @@ def _show(vector: Matrix) -> str:
     return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
-def _rows(
-    construction: Construction, values: Values, beta: float, dtype: DTypeLike = np.float64
-) -> list[Row]:
+def _rows(construction: Construction, values: Values, beta: float) -> list[Row]:
     """The rows that have a goal, by the attention equation."""
-    words, product, contents, goals = _given(construction, values, Numeric({}, dtype))
+    words, product, contents, goals = _given(construction, values, Numeric({}))
     result = attend((product @ words).T, words.T, contents.T)
     found = []
     for i, goal in goals.items():
@@ -175,12 +172,10 @@ def _rows(
     return found
 
 
-def _error(
-    construction: Construction, values: Values, beta: float, dtype: DTypeLike = np.float64
-) -> float:
+def _error(construction: Construction, values: Values, beta: float) -> float:
     """The largest distance of a row from its goal; infinite where there is no value."""
     try:
-        return max(row.error for row in _rows(construction, values, beta, dtype))
+        return max(row.error for row in _rows(construction, values, beta))
     except ExpressionError:
         return math.inf
 
@@ -231,7 +226,7 @@ def _refuted(construction: Construction, draft: CheckResult, proof: Proof) -> Ch
 
 
 def _assumptions(
-    construction: Construction, tolerance: float, beta: float, rng: np.random.Generator
+    construction: Construction, tolerance: float, rng: np.random.Generator
 ) -> Iterator[Assumption]:
     """Look for u without an assumption on which a goal is missed however large beta is."""
     searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
@@ -245,6 +240,3 @@ def _assumptions(
                 break
         evidence = found or f"not refuted by {tried} sets of u, some chosen to break it"
         yield Assumption(name, True if found else None, evidence)
-    single = _error(construction, word_instance(7, beta, rng), beta, np.float32)
-    evidence = f"float32 errs by {single:.2g} at beta = {beta:.4g}"
-    yield Assumption("double precision", single > tolerance, evidence)

@@ -5,9 +5,9 @@ tokens, `_Parser` copies them through an allow-list into `Node`s, and only those
 Vectors are columns: `k_a.T @ k_b` is a number and `u_b @ u_b.T` a matrix. A product without a
 sign, or with * between matrices, is the one that the shapes allow; `write` shows what was read.
 
-An `Algebra` gives the nodes a meaning: shapes in letters (here), floating point matrices and
-exact ones (`instances`). Everything that may not be written ends in an ExpressionError, the only
-exception that leaves this module: one sentence with the column and a caret under it.
+An algebra gives the nodes a meaning: floating point matrices or exact ones (`instances`). What may
+not be written is an ExpressionError, the only exception that leaves this module: one sentence with
+the column and a caret under it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from wherefrom.attention.checker.reading import (
     MAX_LENGTH,
@@ -75,25 +75,14 @@ class Expression:
     tree: Node
     names: frozenset[str]
     factor: str  # the letter that stands for the large factor, if one does
-    written: str = ""  # the part of the source that it is
+    written: str  # the part of the source that it is
+    shape: Shape
 
 
-T = TypeVar("T")
-
-
-class Algebra(Protocol[T]):
-    """What the nodes mean. Each method may raise UndefinedError with a sentence."""
-
-    def number(self, value: Fraction) -> T: ...
-    def name(self, name: str) -> T: ...
-    def power(self, base: T, exponent: int) -> T: ...
-    def apply(self, op: str, arguments: Sequence[T]) -> T: ...
-
-
-def evaluate(expression: Expression, algebra: Algebra[T]) -> T:
+def evaluate(expression: Expression, algebra: Any) -> Any:
     """The value of an expression in an algebra; what has no value is an ExpressionError."""
 
-    def value(node: Node) -> T:
+    def value(node: Node) -> Any:
         if node.op == "number":
             return algebra.number(node.number)
         if node.op == "name":
@@ -123,9 +112,8 @@ def write(node: Node) -> str:
         if op == "number":
             value = node.number
             whole = value.denominator == 1
-            simple = whole or Fraction(str(float(value))) == value
-            text = str(value) if whole or not simple else f"{float(value):g}"
-            return text, 4 if whole and value >= 0 else 2
+            exact = whole or Fraction(str(float(value))) != value
+            return str(value) if exact else f"{float(value):g}", 4 if whole and value >= 0 else 2
         if op == "name":
             return node.name, 4
         if op == "**":
@@ -187,10 +175,9 @@ class _Parser:
         tree = self.sum(1)
         if self.at < len(self.tokens):
             raise self.error(self.unexpected())
-        if self.shapes:
-            tree = self.typed(tree)[0]
+        tree, shape = self.typed(tree) if self.shapes else (tree, Shape())
         written = self.source[self.tokens[0].column - 1 : self.tokens[-1].end - 1].strip()
-        return Expression(self.source, tree, frozenset(self.names), self.factor, written)
+        return Expression(self.source, tree, frozenset(self.names), self.factor, written, shape)
 
     def error(self, sentence: str, column: int = 0) -> ExpressionError:
         end = self.tokens[-1].end if self.tokens else 1
@@ -537,35 +524,27 @@ class _Parser:
 
     def typed(self, node: Node) -> tuple[Node, Shape]:
         """The node with every product as the one that the shapes allow, and its shape."""
-        algebra = Shapes(self.shapes)
         if node.op == "name":
-            return node, algebra.name(node.name)
+            return node, self.shapes[node.name]
         if node.op == "number":
             return node, Shape()
+        if node.op == "indexed":
+            raise self.error("an index stands for nothing outside a sum.", node.column)
         parts, shapes = zip(*map(self.typed, node.arguments), strict=True)
-        op, (first, last) = node.op, (shapes[0], shapes[-1])
-        try:
-            if op in ("*", "·", "⊙"):
-                columns = first.is_column and last.is_column
-                if first.is_number or last.is_number:
-                    op = "*"
-                elif op == "⊙":
-                    raise UndefinedError("a product entry by entry may not be written here.")
-                else:
-                    op = "dot" if op == "·" and columns else "@"
-            elif op == "bars":
-                op = "abs" if first.is_number else "norm"
-            elif op == "inv" and first.is_number:
-                op, parts = "/", (Node("number", node.column, number=Fraction(1)), *parts)
-                shapes = (Shape(), *shapes)
-            elif op == "indexed":
-                raise UndefinedError("an index stands for nothing outside a sum.")
-            if op == "**":
-                shape = algebra.power(first, int(node.number))
-            else:
-                shape = algebra.apply(op, shapes)
-        except UndefinedError as problem:
-            raise self.error(str(problem), node.column) from None
+        op, first, last = node.op, shapes[0], shapes[-1]
+        if op == "⊙" and not (first.is_number or last.is_number):
+            raise self.error("a product entry by entry may not be written here.", node.column)
+        if op in ("*", "·", "⊙"):
+            product = "dot" if op == "·" and first.is_column and last.is_column else "@"
+            op = "*" if first.is_number or last.is_number else product
+        elif op == "bars":
+            op = "abs" if first.is_number else "norm"
+        elif op == "inv" and first.is_number:
+            op, parts = "/", (Node("number", node.column, number=Fraction(1)), *parts)
+            shapes = (Shape(), *shapes)
+        fits, shape, wrong = _rule(op, shapes)
+        if not fits:
+            raise self.error(wrong, node.column)
         return replace(node, op=op, arguments=parts), shape
 
 
@@ -604,90 +583,64 @@ class Shape:
         return " x ".join("d" if side == ("m", "p", "r") else "+".join(side) for side in sides)
 
 
-class Shapes:
-    """The algebra of shapes: does a formula fit together, with the sizes left as letters?
+def _rule(op: str, shapes: Sequence[Shape]) -> tuple[bool, Shape, str]:
+    """Of an operation: do the shapes fit, the shape of the result, and the sentence if not.
 
-    So `A @ B.T` is refused because m and p need not be equal, even where an example has m = p.
+    Sizes are letters: `A @ B.T` is refused because m and p need not be equal.
     """
-
-    def __init__(self, names: Mapping[str, Shape]) -> None:
-        self.names = names
-
-    def number(self, value: Fraction) -> Shape:
-        return Shape()
-
-    def name(self, name: str) -> Shape:
-        return self.names[name]
-
-    def power(self, base: Shape, exponent: int) -> Shape:
-        if not base.is_number:
-            raise UndefinedError(f"a power is of a number, and this is {base}.")
-        return base
-
-    def apply(self, op: str, arguments: Sequence[Shape]) -> Shape:
-        first, last = arguments[0], arguments[-1]
-        wrong = ""
-        result = first
-        match op:
-            case "+" | "-":
-                if first != last:
-                    wrong = f"{first} and {last} cannot be added: the shapes differ."
-            case "*":
-                result = last if first.is_number else first
-                if not (first.is_number or last.is_number):
-                    wrong = (
-                        f"* is for a number times something, and this is {first} times {last}; "
-                        "write @ for a product of matrices, dot(x, y) or outer(x, y) for one of "
-                        "vectors."
-                    )
-            case "/":
-                if not last.is_number:
-                    wrong = f"one can divide by a number only, and this is {last}."
-            case "@":
-                result = Shape(first.rows, last.columns)
-                if first.columns != last.rows:
-                    wrong = f"{first} times {last} does not fit together{_hint(first, last)}."
-            case "transpose" | "pinv":
-                result = Shape(first.columns, first.rows)
-            case "inv":
-                if first.rows != first.columns:
-                    wrong = f"inv needs a square matrix, and this is {first}; try pinv."
-            case "hstack":
-                if any(shape.rows != first.rows for shape in arguments):
-                    wrong = "hstack needs matrices with the same rows."
-                columns = tuple(letter for shape in arguments for letter in shape.columns)
-                result = Shape(first.rows, columns)
-            case "dot" | "outer":
-                result = Shape(first.rows, last.rows) if op == "outer" else Shape()
-                if not (first.is_column and last.is_column):
-                    wrong = f"{op} takes two vectors (columns), and got {first} and {last}."
-                elif op == "dot" and first != last:
-                    wrong = f"dot needs two vectors of one length, got {first} and {last}."
-            case "norm" | "unit":
-                result = Shape() if op == "norm" else first
-                if ONE not in (first.rows, first.columns):
-                    wrong = f"{op} takes a vector, and this is {first}."
-            case _:
-                if not first.is_number:
-                    wrong = f"{op} takes a number, and this is {first}."
-        if wrong:
-            raise UndefinedError(wrong)
-        return result
-
-
-def _hint(left: Shape, right: Shape) -> str:
-    if left.is_column and right.is_column:
-        return "; write dot(x, y) or x.T @ y for a number, outer(x, y) for a matrix"
-    return "; write * to multiply by a number" if left.is_number or right.is_number else ""
+    first, last = shapes[0], shapes[-1]
+    vectors = first.is_column and last.is_column
+    number = first.is_number or last.is_number
+    hint = "; write dot(x, y) or x.T @ y for a number, outer(x, y) for a matrix" if vectors else ""
+    hint = "; write * to multiply by a number" if number else hint
+    turned = Shape(first.columns, first.rows)
+    columns = tuple(letter for shape in shapes for letter in shape.columns)
+    row_or_column = ONE in (first.rows, first.columns)
+    rules = {
+        "+": (first == last, first, f"{first} and {last} cannot be added: the shapes differ."),
+        "-": (first == last, first, f"{first} and {last} cannot be added: the shapes differ."),
+        "*": (number, last if first.is_number else first, ""),
+        "/": (last.is_number, first, f"one can divide by a number only, and this is {last}."),
+        "@": (
+            first.columns == last.rows,
+            Shape(first.rows, last.columns),
+            f"{first} times {last} does not fit together{hint}.",
+        ),
+        "**": (first.is_number, first, f"a power is of a number, and this is {first}."),
+        "transpose": (True, turned, ""),
+        "pinv": (True, turned, ""),
+        "inv": (
+            first.rows == first.columns,
+            first,
+            f"inv needs a square matrix, and this is {first}; try pinv.",
+        ),
+        "hstack": (
+            all(shape.rows == first.rows for shape in shapes),
+            Shape(first.rows, columns),
+            "hstack needs matrices with the same rows.",
+        ),
+        "dot": (
+            vectors and first == last,
+            Shape(),
+            f"dot takes two vectors (columns) of one length, and got {first} and {last}.",
+        ),
+        "outer": (
+            vectors,
+            Shape(first.rows, last.rows),
+            f"outer takes two vectors (columns), and got {first} and {last}.",
+        ),
+        "norm": (row_or_column, Shape(), f"norm takes a vector, and this is {first}."),
+        "unit": (row_or_column, first, f"unit takes a vector, and this is {first}."),
+    }
+    return rules.get(op, (first.is_number, first, f"{op} takes a number, and this is {first}."))
 
 
 @dataclass(frozen=True)
 class Construction:
-    """The formulas of one answer, and the shape of each in letters."""
+    """The formulas of one answer."""
 
     problem: Problem
     expressions: dict[str, Expression] = field(default_factory=dict)
-    shapes: dict[str, Shape] = field(default_factory=dict)
     again: list[tuple[str, Expression]] = field(default_factory=list)  # said to equal those
 
     @property
@@ -726,7 +679,6 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
                 ]
                 read.expressions[target.name] = formulas[-1]
                 read.again.extend((target.name, each) for each in formulas[:-1])
-                read.shapes[target.name] = evaluate(formulas[-1], Shapes(shapes))
     if not any(set(read.expressions) == set(form) for form in problem.forms):
         forms = " or ".join(", ".join(form) for form in problem.forms)
         got = ", ".join(sorted(read.expressions)) or "nothing"

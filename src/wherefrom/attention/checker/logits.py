@@ -310,16 +310,6 @@ def misplaced(heads: Sequence[Head], e: Floats, n: int) -> Floats:
     return np.asarray(0.5 * np.abs(_weights_at(heads, e, n) - wanted).sum(axis=-1))
 
 
-def weight_on_a(heads: Sequence[Head], n: int) -> tuple[float, float]:
-    """Mean and standard deviation of the averaged weight on a, by the trapezoid rule."""
-    steepest = max(1.0, *(abs(head[0]) * SD for head in heads))  # beyond 2,000: a step to any eye
-    z = np.linspace(-REACH, REACH, 2 * math.ceil(20 * min(steepest, 2e3)) + 1)
-    p = np.exp(-z * z / 2) / np.exp(-z * z / 2).sum()
-    weight = _weights_at(heads, 1 + SD * z, n)[:, 0]
-    mean = float(p @ weight)
-    return mean, math.sqrt(max(float(p @ (weight - mean) ** 2), 0.0))
-
-
 def failure_probability(
     heads: Sequence[Head], n: int, tolerance: float
 ) -> tuple[float, float, float]:

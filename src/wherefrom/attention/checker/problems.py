@@ -148,7 +148,6 @@ class Failure:
     simulated: float | None = None
     standard_error: float | None = None
     samples: int = 0
-    spread: float | None = None  # standard deviation of the weight on a
     alpha_allowed: float | None = None  # largest alpha for a failure rate of 5 in 100
 
 
