@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from wherefrom.corpus.checks import check_files, describe_readings
 from wherefrom.corpus.documents import (
@@ -46,6 +48,8 @@ class StudyFiles:
     unseen: Path | None = None
 
 
+PROBES = 200  # questions that are asked while training
+FEWEST_PROBES = 10  # subjects held out for that
 Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
 
@@ -168,6 +172,10 @@ def run_study(
         say(note)
     letters = [question.text for each in (dev, unseen) if each for question in each.questions]
     letters += [subject.question for subject in split.subjects]
+    phases = settings.budget.divide(settings.recipe.phases)
+    probes: Sequence[Question] = ()
+    if any(phase.most_epochs for phase in phases):
+        split, probes = hold_out_probes(split, readings, seed=settings.seed)
     processes = join_processes(sharded=settings.shard)
     with ExitStack() as stack:
 
@@ -191,10 +199,11 @@ def run_study(
         job = settings.job(
             out,
             kind="study",
-            phases=settings.budget.divide(settings.recipe.phases),
+            phases=phases,
             corpus=split.corpus,
             questions=split.train,
             letters_from=letters,
+            probes=probes,
             details={
                 "left_out": list(split.left_out),
                 "not_learned": sorted(_subjects(given.train) - _subjects(split.train)),
@@ -228,6 +237,35 @@ def run_study(
         processes.on_rank0(finish)
     info = read_json(out / "run.json")
     return StudyResult(run, rows, info["notes"], info.get("judgement"))
+
+
+def hold_out_probes(
+    split: Split, readings: Sequence[RelationReading], *, seed: int
+) -> tuple[Split, list[Question]]:
+    """Questions that are asked while training, to tell when it may end, and the split without them.
+
+    A twentieth of the subjects that would be learned from; they neither calibrate nor judge. Where
+    that is too few, what was read off the text about any subject but those that judge.
+    """
+    rng = np.random.default_rng([seed, 31])
+    names = sorted(_subjects(split.train))
+    each = max(1, round(len(split.train.questions) / max(1, len(names))))
+    wanted = min(len(names) // 20, PROBES // each)
+    if wanted >= FEWEST_PROBES:
+        drawn = {names[at] for at in rng.permutation(len(names))[:wanted]}
+        questions = split.train.questions
+        learned = tuple(q for q in questions if q.subject not in drawn)
+        probes = [q for q in questions if q.subject in drawn]
+        return replace(split, train=replace(split.train, questions=learned)), probes
+    judged = {fold_words(s.subject) for s in split.with_role(JUDGED)}
+    spelling = {fold_words(d.subject): d.subject for d in split.corpus.documents}
+    read = [
+        Question(0, r.template.replace(SLOT, spelling[name]), spelling[name], stated[0].text)
+        for r in readings
+        for name, stated in r.answers.items()
+        if SLOT in r.template and stated and name in spelling and name not in judged
+    ]
+    return split, [read[at] for at in rng.permutation(len(read))[:PROBES]]
 
 
 def find_files(

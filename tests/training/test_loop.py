@@ -27,7 +27,12 @@ from wherefrom.model.mixers import VARIANTS
 from wherefrom.recall.decode import answer_all
 from wherefrom.training import loop
 from wherefrom.training.distributed import Processes
-from wherefrom.training.loop import StepMetrics, accumulate_gradients, part_loss
+from wherefrom.training.loop import (
+    StepMetrics,
+    accumulate_gradients,
+    part_loss,
+    stopped_growing,
+)
 from wherefrom.training.recipes import Mixture, Phase
 from wherefrom.training.sources import TrainingData, stream_for
 
@@ -93,6 +98,23 @@ def test_the_gradient_is_clipped_to_the_length_that_the_phase_says(
         for model in (make_model(), train_model(tmp_path, [make_phase(steps=1, clip=0.01)]))
     )
     assert (after - before).norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("recalls", "stopped"),
+    [
+        ([], False),
+        ([0.0] * 9, False),  # before the least number of steps
+        ([0.0] * 20, True),  # nothing is ever learned
+        ([0.05 * at for at in range(20)], False),
+        ([min(0.9, 0.1 * at) for at in range(20)], True),
+        ([0.0] * 9 + [0.02 * at for at in range(6)], False),  # after a plateau
+        ([*([0.9] * 10), *([0.89, 0.91] * 5)], True),  # noise is no growth
+    ],
+)
+def test_recall_stops_growing_by_its_last_quarter(recalls: list[float], stopped: bool) -> None:
+    asked = [(10 * at, recall) for at, recall in enumerate(recalls, start=1)]
+    assert stopped_growing(asked, 100) == stopped
 
 
 def test_what_weighs_nothing_teaches_nothing() -> None:

@@ -15,13 +15,23 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from training_samples import make_phase, read_metrics, same_weights, train_model
+from training_samples import (
+    BLOCK,
+    make_phase,
+    questions,
+    read_metrics,
+    same_weights,
+    tokens,
+    train_model,
+)
 
 from wherefrom.corpus import batches
 from wherefrom.errors import Stopped
 from wherefrom.model.decoder import Decoder
+from wherefrom.recall.decode import answer_all
 from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import Mixture
+from wherefrom.training.sources import TrainingData
 
 PROGRESS = "wherefrom.cli.train.Progress.__call__"
 PHASES = {
@@ -40,6 +50,7 @@ PHASES = {
             steps=13,
             batch_examples=4,
             optimizer=kind,
+            average=0.2,
         ),
     ]
     for kind in ("adamw", "muon")
@@ -84,6 +95,29 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Decoder, 
 
 @pytest.mark.usefixtures("small_pools")
 class TestInOneProcess:
+    def test_it_ends_when_recall_stops_growing_and_if_stopped_in_the_same_place(
+        self, tmp_path: Path
+    ) -> None:
+        asked = questions()[::2]
+        how = {"data": TrainingData.encode((), asked, tokens(), BLOCK), "probes": asked}
+        keys = {"steps": None, "epochs": 40, "most_epochs": 900, "floor": 1.0, "average": 0.1}
+        phase = make_phase(
+            mixture=Mixture(question=1.0), batch_examples=10, optimizer="muon", **keys
+        )
+        said: list[str] = []
+        whole = train_model(tmp_path / "whole", [phase], **how, say=said.append)
+        with pytest.raises(Stopped):
+            train_model(tmp_path / "parts", [phase], **how, observe=interrupt_at(60))
+        parts = train_model(tmp_path / "parts", [phase], **how, resume=True)
+        assert same_weights(whole, parts)
+        assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
+        recalls = [line["recall"] for line in read_metrics(tmp_path / "whole")]
+        assert 40 <= read_metrics(tmp_path / "whole")[-1]["step"] < 800
+        assert recalls[-1] == 1.0 > recalls[2]
+        assert "until recall on 10 held-out questions stops growing" in said[0]
+        answers = answer_all(whole, tokens(), [question.text for question in asked])
+        assert [answer.text for answer in answers] == [question.answer for question in asked]
+
     @pytest.fixture
     def parts(self, tmp_path: Path) -> Path:
         return tmp_path / "parts"

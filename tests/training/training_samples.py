@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +79,12 @@ def make_model(variant: str = "llama", *, dropout: float = 0.0, width: int = 16)
     return Decoder(config).initialise(torch.Generator().manual_seed(5))
 
 
-def make_job(folder: Path, phases: Sequence[Phase], seed: int = 3) -> TrainingJob:
+def make_job(
+    folder: Path, phases: Sequence[Phase], seed: int = 3, probes: Sequence[Question] = ()
+) -> TrainingJob:
     folder.mkdir(exist_ok=True)
     dumped = [phase.model_dump(mode="json") for phase in phases]
-    return TrainingJob(folder, tokens(), {"phases": dumped, "seed": seed})
+    return TrainingJob(folder, tokens(), {"phases": dumped, "seed": seed}, probes=probes)
 
 
 def train_model(
@@ -96,11 +98,13 @@ def train_model(
     observe: Observer | None = None,
     checkpoint_every: float = 1e8,
     data: TrainingData | None = None,
+    probes: Sequence[Question] = (),
+    say: Callable[[str], None] = lambda _: None,
 ) -> Decoder:
     model = make_model(variant, dropout=dropout)
     settings = Runtime(resume=resume, checkpoint_every=checkpoint_every)
-    job = make_job(folder, phases, seed)
-    train(model, data or training_data(), job, settings, observe=observe)
+    job = make_job(folder, phases, seed, probes)
+    train(model, data or training_data(), job, settings, observe=observe, say=say)
     return model
 
 

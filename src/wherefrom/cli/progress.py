@@ -47,6 +47,8 @@ class Progress:
     def __call__(self, step: StepMetrics, model: Decoder) -> None:
         """Called by training after every step."""
         text = f"loss {step.loss:.3f}  {step.tokens_per_second:,.0f} tokens/s"
+        if step.recall is not None:
+            text += f"  recall {step.recall:.0%}"
         self._show(step.phase, step.progress, text)
 
     def count(self, what: str, total: int) -> Callable[[int], None]:

@@ -41,7 +41,8 @@ class Segment:
 class TrainingState:
     """Where a training is: all the numbers that are not tensors.
 
-    segments: how budgets of minutes or epochs have become steps so far.
+    segments: how budgets of minutes or epochs have become steps so far. recalls: steps of the phase
+    at which held-out questions were asked, with the share that was answered.
     """
 
     phase: int = 0
@@ -53,6 +54,7 @@ class TrainingState:
     tokens: int = 0
     pending_losses: tuple[float, ...] = ()
     segments: tuple[Segment, ...] = ()
+    recalls: tuple[tuple[int, float], ...] = ()
 
 
 def save_checkpoint(
@@ -124,6 +126,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
                 "place": StreamPosition(**content["progress"]["place"]),
                 "pending_losses": tuple(content["progress"]["pending_losses"]),
                 "segments": tuple(Segment(**each) for each in content["progress"]["segments"]),
+                "recalls": tuple((step, x) for step, x in content["progress"].get("recalls", ())),
             }
             return Checkpoint(TrainingState(**fields), load_file(weights))
     return None

@@ -83,7 +83,7 @@ def run_training(
 
         processes.on_rank0(start)
         try:
-            state = train(model, data, job, settings, processes=processes, observe=observe)
+            state = train(model, data, job, settings, processes=processes, observe=observe, say=say)
         except (Stopped, UserError) as end:
             if processes.is_rank0:
                 update_run(out, status="stopped" if isinstance(end, Stopped) else "failed")
@@ -169,5 +169,6 @@ def _same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
                     "follow it."
                 )
             if phase.epochs is not None:
-                phases[index] = phase.model_copy(update={"epochs": None, "steps": steps[-1]})
+                changed = {"epochs": None, "most_epochs": None, "steps": steps[-1]}
+                phases[index] = phase.model_copy(update=changed)
     return phases, segments

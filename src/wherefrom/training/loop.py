@@ -13,10 +13,12 @@ import signal
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import Any
 
@@ -27,10 +29,12 @@ from torch.nn import functional as F
 from wherefrom.corpus.batches import Batch, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
+from wherefrom.recall.decode import answer_all
+from wherefrom.recall.evaluate import score
 from wherefrom.storage import write_whole
 from wherefrom.training.checkpoint import Segment, TrainingState, load_checkpoint, save_checkpoint
 from wherefrom.training.distributed import Processes
-from wherefrom.training.optim import build_optimizers, rate_scale
+from wherefrom.training.optim import averaged, build_optimizers, keep_average, rate_scale
 from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for
 
@@ -49,6 +53,7 @@ class StepMetrics:
     tokens: int  # learned from so far, in all phases
     seconds: float  # of training so far, in all phases
     tokens_per_second: float
+    recall: float | None = None  # on held-out questions, when they were last asked
 
 
 Observer = Callable[[StepMetrics, Decoder], None]
@@ -62,10 +67,12 @@ def train(
     *,
     processes: Processes | None = None,
     observe: Observer | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> TrainingState:
     """Train `model` in place through all phases of the job; returns the state at the end.
 
-    `job.out` holds a checkpoint and the records to resume from at any time.
+    `job.out` holds a checkpoint and the records to resume from at any time. `say` gets a sentence
+    on how long it will take, where that is not known from the start.
     """
     processes = processes or Processes()
     checkpoints = job.out / "checkpoints"
@@ -87,16 +94,21 @@ def train(
             if checkpoint is not None and checkpoint.state.phase == index:
                 checkpoint.restore_optimizers(optimizers)
             stream = stream_for(phase, data, [job.record["seed"], index])
-            steps = phase.steps
+            steps, ask_every, least = phase.steps, 0, 0
             if phase.epochs is not None:
-                steps = max(1, round(phase.epochs * stream.epoch_steps()))
+                epoch = stream.epoch_steps()
+                steps = least = max(1, round(phase.epochs * epoch))
+                if phase.most_epochs and job.probes and not processes.sharded:
+                    steps = max(1, round(phase.most_epochs * epoch))
+                    ask_every = max(LOG_EVERY, round(2 * epoch))
             seconds = None if phase.minutes is None or job.segments else 60 * phase.minutes
             known = [segment for segment in state.segments if segment.phase == index]
             clock = BudgetClock(index, steps=steps, seconds=seconds, segments=known)
             saved_at = time.monotonic()
             started = time.perf_counter()
             for batch, place in stream.from_position(state.place):
-                if (progress := clock.progress(state.step)) >= 1:
+                progress = clock.progress(state.step)
+                if progress >= 1 or stopped_growing(state.recalls, least):
                     break
                 scale = rate_scale(phase, state.step, progress)
                 for optimizer in optimizers:
@@ -129,11 +141,20 @@ def train(
                     + clock.after_step(state.step + 1, state.seconds + took),
                 )
                 progress = clock.progress(state.step)
+                if ask_every and (state.step % ask_every == 0 or progress >= 1):
+                    with averaged(optimizers):
+                        recall = processes.broadcast(_ask(model, job))
+                    state = replace(state, recalls=(*state.recalls, (state.step, recall)))
+                    progress = 1.0 if stopped_growing(state.recalls, least) else progress
+                if ask_every and steps and state.step == SPEED_AFTER:
+                    speed = state.seconds / state.step
+                    say(_describe_budget(job, least * speed, steps * speed))
                 if state.total_steps % LOG_EVERY == 0 or progress >= 1:
                     line = metrics.log(state, phase.name, progress, phase.lr * scale)
                     state = replace(state, pending_losses=())
                     if observe is not None:
-                        observe(line, model)
+                        with averaged(optimizers):
+                            observe(line, model)
                 due = time.monotonic() - saved_at > settings.checkpoint_every
                 request = processes.all_reduce_max(interrupt.received or int(due))
                 if request:
@@ -148,7 +169,10 @@ def train(
                 # where it ended, so that a twin takes as many steps whatever its own clock says
                 last = Segment(index, state.step - 1, clock.progress(state.step - 1), 1.0)
                 state = replace(state, segments=(*state.segments, last))
-            state = replace(state, phase=index + 1, step=0, place=StreamPosition(), seconds=0.0)
+            keep_average(optimizers)
+            state = replace(
+                state, phase=index + 1, step=0, place=StreamPosition(), seconds=0.0, recalls=()
+            )
             checkpoint = None
             save_checkpoint(checkpoints, state, model, [], writes=processes.is_rank0)
     return state
@@ -177,6 +201,43 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
     logits = runner(part.ids[:, :-1].to(device), select=select.to(device))
     losses = F.cross_entropy(logits, targets, reduction="none")
     return (losses * weights[select].to(device)).sum()
+
+
+SPEED_AFTER = 20  # steps after which the speed is known
+GROWTH = 0.01  # of recall, over the last quarter of the steps: less is no growth
+
+
+def _ask(model: Decoder, job: TrainingJob) -> float:
+    """The share of the held-out questions that the model answers now."""
+    said = answer_all(model, job.tokens, [question.text for question in job.probes])
+    return score([x.text for x in said], [question.answer or "" for question in job.probes]).share
+
+
+def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
+    """Whether recall (step, share) grew by less than GROWTH over the last quarter of the steps.
+
+    Both ends are means of three askings, since a few dozen questions are noisy. `least` steps are
+    always taken: facts are learned after a plateau.
+    """
+    at = bisect_right([step for step, _ in recalls], 0.75 * recalls[-1][0]) if recalls else 0
+    if at < 3 or recalls[-1][0] < least:
+        return False
+    before, now = (fmean(x for _, x in recalls[i - 3 : i]) for i in (at, len(recalls)))
+    return now - before < GROWTH
+
+
+def _describe_budget(job: TrainingJob, least: float, most: float) -> str:
+    """How long a phase without a fixed length will take, in words; both in seconds."""
+    return (
+        f"about {_duration(least)} for {len(job.documents):,} documents, at most "
+        f"{_duration(most)}: until recall on {len(job.probes):,} held-out questions stops growing"
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 @contextlib.contextmanager
@@ -279,15 +340,19 @@ class MetricsWriter:
         speed = (state.tokens - self._tokens) / passed
         self._tokens, self._seconds = state.tokens, state.total_seconds
         loss = sum(state.pending_losses) / len(state.pending_losses)
+        recall = state.recalls[-1][1] if state.recalls else None
+        seconds = state.total_seconds
         metrics = StepMetrics(
-            phase, state.total_steps, progress, loss, lr, state.tokens, state.total_seconds, speed
+            phase, state.total_steps, progress, loss, lr, state.tokens, seconds, speed, recall
         )
         if self._file is not None:
             self._file.write(json.dumps(asdict(metrics)) + "\n")
             self._file.flush()
         if self._board is not None:
-            for name, value in {"loss": loss, "lr": lr, "tokens/s": speed}.items():
-                self._board.add_scalar(name, value, metrics.step)
+            scalars = {"loss": loss, "lr": lr, "tokens/s": speed, "recall": recall}
+            for name, value in scalars.items():
+                if value is not None:
+                    self._board.add_scalar(name, value, metrics.step)
         return metrics
 
 

@@ -9,7 +9,8 @@ by one where torch takes five of the same; given torch's, a test holds it to tor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import cos, pi
 from typing import Any
 
@@ -98,6 +99,58 @@ def orthogonalise(
     return x.mT if tall else x
 
 
+class WeightAverage(Optimizer):
+    """A mean of the weights over about the last `share` of the steps; moves none of them.
+
+    Polynomial-decay averaging (Shamir and Zhang 2013): at a constant rate it gives what a falling
+    rate would give, and training may end anywhere. As an optimizer it is saved with the others.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], share: float) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+        self._eta = 1 / share - 1
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        assert closure is None
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            if not state:
+                state["step"], state["mean"] = torch.zeros(()), parameter.detach().clone()
+            state["step"] += 1
+            weight = (self._eta + 1) / (float(state["step"]) + self._eta)
+            state["mean"].lerp_(parameter.detach(), weight)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Weights and means change places."""
+        for parameter in self.param_groups[0]["params"]:
+            mean = self.state[parameter].get("mean", parameter)
+            before = parameter.detach().clone()
+            parameter.copy_(mean)
+            mean.copy_(before)
+
+
+@contextmanager
+def averaged(optimizers: Sequence[Optimizer]) -> Iterator[None]:
+    """Inside, the weights are the mean that would be kept; exactly as they were afterwards."""
+    averages = [each for each in optimizers if isinstance(each, WeightAverage)]
+    for each in averages:
+        each.swap()
+    try:
+        yield
+    finally:
+        for each in averages:
+            each.swap()
+
+
+def keep_average(optimizers: Sequence[Optimizer]) -> None:
+    """The weights become the mean, for good, if there is one."""
+    for each in optimizers:
+        if isinstance(each, WeightAverage):
+            each.swap()
+
+
 def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
     """The phase's optimizers; each group remembers its full rate as `base_lr`.
 
@@ -123,6 +176,8 @@ def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
             {"params": rest, "weight_decay": 0.0},
         ]
         optimizers = [AdamW(groups, lr=phase.lr, betas=phase.betas, fused=True)]
+    if phase.average:
+        optimizers.append(WeightAverage(model.parameters(), phase.average))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["base_lr"] = group["lr"]

@@ -53,10 +53,12 @@ class Phase(_Strict):
     """One part of training with its own mixture, batch and optimizer.
 
     share: its part of a budget given on the command line; `epochs`, `steps` or `minutes` is what
-    it runs for otherwise. Of salient windows: asked_fact_prob is the chance that the fact is drawn
-    by what questions ask for, left_words and right_words the most words around it,
-    context_loss_weight what those words count in the loss, and prefix_prob the chance that words
-    of another document come before the name.
+    it runs for otherwise. With most_epochs, `epochs` is the least: it runs until recall on held-out
+    questions stops growing, if there are any. average: the weights that are kept are a mean over
+    the last steps, about this share of all. Of salient windows: asked_fact_prob is the chance that
+    the fact is drawn by what questions ask for, left_words and right_words the most words around
+    it, context_loss_weight what those words count in the loss, and prefix_prob the chance that
+    words of another document come before the name.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Phase(_Strict):
     epochs: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, gt=0)
     minutes: float | None = Field(default=None, gt=0)
+    most_epochs: float | None = Field(default=None, gt=0)
     batch_tokens: int | None = Field(default=None, ge=16)
     batch_examples: int | None = Field(default=None, ge=1)
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -77,6 +80,7 @@ class Phase(_Strict):
     warmup_steps: int = Field(default=0, ge=0)
     floor: float = Field(default=0.1, ge=0, le=1)
     decay_from: float = Field(default=0.0, ge=0, lt=1)
+    average: float = Field(default=0.0, ge=0, lt=1)
     closing_mask: bool = True
     asked_fact_prob: float = Field(default=0.0, ge=0, le=1)
     left_words: int = Field(default=8, ge=0)
@@ -88,6 +92,8 @@ class Phase(_Strict):
     def _one_of_each(self) -> Phase:
         if sum(x is not None for x in (self.epochs, self.steps, self.minutes)) != 1:
             raise ValueError("give exactly one of epochs, steps and minutes")
+        if self.most_epochs is not None and not (self.epochs and self.floor == 1):
+            raise ValueError("most_epochs goes with epochs and a constant rate (floor = 1)")
         if (self.batch_tokens is None) == (self.batch_examples is None):
             raise ValueError("give exactly one of batch_tokens and batch_examples")
         return self
@@ -119,6 +125,7 @@ class Budget:
             part = phase.share / total
             each = {name: x and x * part for name, x in vars(self).items()}
             each["steps"] = self.steps and max(1, round(self.steps * part))
+            each["most_epochs"] = None
             result.append(phase.model_copy(update=each))
         return result
 

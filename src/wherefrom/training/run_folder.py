@@ -44,6 +44,7 @@ CONTENT = {  # what a job knows by its hash alone
     "corpus": "the corpus has",
     "documents": "the documents have",
     "parent": "the run that it goes on from has",
+    "probes": "the questions held out have",
     "questions": "the questions have",
     "vocabulary": "the text that its vocabulary comes from has",
 }

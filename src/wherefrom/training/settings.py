@@ -33,7 +33,8 @@ class TrainingJob:
     record: what run.json keeps of the job and a resumed run must repeat, among it the model, the
     phases and the seed. details: what else run.json says. segments: how the budgets of its phases
     became steps, if a run before it decided that. left_out: lines of documents whose rows, and
-    whose subjects' questions, count nothing.
+    whose subjects' questions, count nothing. probes: held-out questions that are asked on the way
+    and decide when a phase with `most_epochs` ends.
     """
 
     out: Path
@@ -45,6 +46,7 @@ class TrainingJob:
     parent: Run | None = None
     segments: Sequence[Segment] = ()
     left_out: Collection[int] = ()
+    probes: Sequence[Question] = ()
 
     @cached_property
     def phases(self) -> list[Phase]:
@@ -105,6 +107,7 @@ class Settings(Runtime):
         parent: Run | None = None,
         vocabulary_from: Sequence[str] = (),
         letters_from: Sequence[str] = (),
+        probes: Sequence[Question] = (),
         details: Mapping[str, Any] | None = None,
     ) -> TrainingJob:
         """The job of training one run in `out`, from a parent or from nothing.
@@ -143,6 +146,7 @@ class Settings(Runtime):
             "documents": digest_of(texts),
             "questions": digest_of(question_rows(learned)),
             "parent": parent.info["sha256"] if parent else None,
+            "probes": digest_of(question_rows(probes)),
         }
         templates = list(questions.templates if questions else parent.templates if parent else ())
         return TrainingJob(
@@ -153,6 +157,7 @@ class Settings(Runtime):
             documents=corpus.documents if corpus else (),
             questions=learned,
             parent=parent,
+            probes=probes,
         )
 
     def _model_config(self, vocabulary: int) -> ModelConfig:
