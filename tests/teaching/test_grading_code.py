@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -21,7 +22,7 @@ from wherefrom.teaching import reference
 from wherefrom.teaching.assignment import make_assignment, make_skeleton, write_assignment
 from wherefrom.teaching.checks import Wrong
 from wherefrom.teaching.grading import find_submissions, grade_all, grade_submission
-from wherefrom.teaching.sandbox import Sandbox, SandboxLimits
+from wherefrom.teaching.sandbox import Launcher, Sandbox, SandboxLimits
 
 SOLUTION = Path(reference.__file__).read_text("utf-8")
 ATTENTION = "    scores = query @ np.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])\n"
@@ -46,6 +47,17 @@ def hand_in(folder: Path, **files: str) -> Path:
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text, "utf-8")
     return folder
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[Launcher]:
+    with closing(Launcher()) as launcher:
+        yield launcher
+
+
+@pytest.fixture(scope="module")
+def grade(small: dict[str, Any], launcher: Launcher) -> Any:
+    return lambda folder: grade_submission(folder, small, launcher, PATIENT)
 
 
 def outputs(record: dict[str, Any]) -> dict[str, str]:
@@ -91,64 +103,67 @@ AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="the owner of a folder can
 
 
 @pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def sandbox() -> Iterator[Sandbox]:
     text = "import os\n\n\ndef good(x):\n    return [x, os.getpid()]\n"
     for name, (body, _) in HOSTILE.items():
         text += f"\n\ndef {name}():\n    {body}\n"
-    folder = hand_in(tmp_path_factory.mktemp("hostile"), adapters=text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET", "1")
-        with closing(Sandbox(folder, SandboxLimits(call=3, start=60, total=300), "")) as sandbox:
-            yield sandbox
+        launcher = Launcher()
+    limits = SandboxLimits(call=3, start=60, total=300)
+    sandbox = Sandbox({"adapters.py": text.encode()}, limits, launcher)
+    with closing(launcher), closing(sandbox):
+        yield sandbox
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=AS_ROOT if n == "writes" else ()) for n in HOSTILE]
 )
 def test_a_hostile_function_costs_itself_alone(name: str, sandbox: Sandbox) -> None:
-    sandbox.call("good", 1)
+    sandbox.call("good", [[1]])
     if name in ("kills", "calls", "forks") and not sandbox.isolated:
         pytest.skip("this system gives no namespaces")
     with pytest.raises(Wrong) as told:
-        sandbox.call(name)
+        sandbox.call(name, [[]])
     assert re.match(HOSTILE[name][1], str(told.value)), told.value
-    assert sandbox.call("good", 5)[0] == 5
+    assert sandbox.call("good", [[5]])[0][0] == 5
     assert not (sandbox.job / "results.json").exists()
 
 
 def test_a_function_that_ended_its_process_is_not_called_again(sandbox: Sandbox) -> None:
     with pytest.raises(Wrong):
-        sandbox.call("leaves")
-    number = sandbox.call("good", 1)
+        sandbox.call("leaves", [[]])
+    number = sandbox.call("good", [[1]])
     began = time.monotonic()
     with pytest.raises(Wrong, match="exit status 0"):
-        sandbox.call("leaves")
+        sandbox.call("leaves", [[]])
     assert time.monotonic() - began < 0.1
-    assert sandbox.call("good", 1) == number
+    assert sandbox.call("good", [[1]]) == number
 
 
 @pytest.mark.parametrize("namespaces", [True, False])
-def test_nothing_is_left_behind(namespaces: bool, tmp_path: Path) -> None:
+def test_nothing_is_left_behind(namespaces: bool) -> None:
     """Children of a function that moved to a session of their own end with it, too."""
-    folder = hand_in(tmp_path, adapters=f"def forks():\n    {HOSTILE['forks'][0]}\n")
-    with closing(Sandbox(folder, SandboxLimits(call=2), "")) as sandbox:
+    launcher = Launcher(["a_module_that_marks_it"])
+    files = {"adapters.py": f"def forks():\n    {HOSTILE['forks'][0]}\n".encode()}
+    sandbox = Sandbox(files, SandboxLimits(call=2), launcher)
+    with closing(launcher), closing(sandbox):
         sandbox.namespaces = namespaces
         with pytest.raises(Wrong):
-            sandbox.call("forks")
-        lib, deadline = str(sandbox.job / "lib").encode(), time.monotonic() + 5
-        while left := [p for p in Path("/proc").glob("[0-9]*/cmdline") if lib in read(p)]:
-            assert time.monotonic() < deadline, left
-            time.sleep(0.05)
+            sandbox.call("forks", [[]])
+        assert sandbox.isolated == namespaces
+        commands = {p.parent.name: read(p) for p in Path("/proc").glob("[0-9]*/cmdline")}
+        left = [number for number, text in commands.items() if b"a_module_that_marks" in text]
+        assert left == [str(launcher.process.pid)]
 
 
 def read(path: Path) -> bytes:
-    try:
+    with contextlib.suppress(OSError):
         return path.read_bytes()
-    except OSError:
-        return b""
+    return b""
 
 
-def test_code_that_forges_its_score_gets_none(small: dict[str, Any], tmp_path: Path) -> None:
+def test_code_that_forges_its_score_gets_none(grade: Any, tmp_path: Path) -> None:
     """It runs where nothing is judged: changing the judge there changes nothing here."""
     forge = (
         "    import json, checks\n    checks.verdict = lambda *_: ''\n    checks.CHECKS.clear()\n"
@@ -156,7 +171,7 @@ def test_code_that_forges_its_score_gets_none(small: dict[str, Any], tmp_path: P
         "    json.dump({'score': 100}, open('results.json', 'w'))\n    return value\n"
     )
     text = SOLUTION.replace(ATTENTION, forge + ATTENTION)
-    record = grade_submission(hand_in(tmp_path / "s", transformer=text), small, PATIENT)
+    record = grade(hand_in(tmp_path / "s", transformer=text))
     said = outputs(record)
     assert said["attention: context"] == "the result has shape (11, 13); (5, 13) was expected"
     assert said["attention: weights"] == said["mask: triangle"] == said["decode: ids"] == "passed"
@@ -192,16 +207,16 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_submission_is_told_why(name: str, small: dict[str, Any], tmp_path: Path) -> None:
+def test_a_broken_submission_is_told_why(name: str, grade: Any, tmp_path: Path) -> None:
     files, says = BROKEN[name]
-    record = grade_submission(hand_in(tmp_path / "s", **files), small, PATIENT)
+    record = grade(hand_in(tmp_path / "s", **files))
     assert record["score"] == 0
     assert re.match(says, outputs(record)["attention: context"])
     assert len(record["tests"]) == 10
     json.dumps(record, allow_nan=False)
 
 
-def test_links_lead_nowhere_and_code_may_lie_deeper(small: dict[str, Any], tmp_path: Path) -> None:
+def test_links_lead_nowhere_and_code_may_lie_deeper(grade: Any, tmp_path: Path) -> None:
     (tmp_path / "secret.py").write_text("raise RuntimeError('read')")
     folder = hand_in(tmp_path / "s" / "hw5", transformer=SOLUTION)
     (folder / "secret.py").symlink_to(tmp_path / "secret.py")
@@ -209,17 +224,55 @@ def test_links_lead_nowhere_and_code_may_lie_deeper(small: dict[str, Any], tmp_p
     os.mkfifo(folder / "pipe")
     probe = "\nimport os\nassert sorted(os.listdir()) == ['adapters.py', 'transformer.py']\n"
     hand_in(folder, transformer=SOLUTION + probe)
-    assert grade_submission(tmp_path / "s", small, PATIENT)["score"] == 9
+    assert grade(tmp_path / "s")["score"] == 9
     linked = tmp_path / "linked"
     linked.mkdir()
     (linked / "stolen").symlink_to(folder)
-    record = grade_submission(linked, small, PATIENT)
+    record = grade(linked)
     assert record["extra_data"]["note"].startswith("this submission was not graded: there is none")
 
 
-def test_what_hidden_cases_print_is_not_shown(small: dict[str, Any], tmp_path: Path) -> None:
+def test_no_file_but_its_own_and_pythons_can_be_read_or_written(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """The hidden cases lie in a file of the teacher's, who may be the one that grades."""
+    secret = tmp_path / "assignment.json"
+    secret.write_text("{}")
+    secret.chmod(0o666)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    code = """
+def acts(what):
+    try:
+        return str(eval(what))
+    except OSError as error:
+        return type(error).__name__
+"""
+    acts = {
+        f"open({str(secret)!r}).read()": "PermissionError",
+        f"open({str(secret)!r}, 'w')": "PermissionError",
+        f"__import__('os').truncate({str(secret)!r}, 0)": "PermissionError",
+        f"__import__('os').listdir({str(tmp_path)!r})": "PermissionError",
+        f"__import__('os').kill({os.getpid()}, 0)": "(ProcessLookup|Permission)Error",
+        f"open('/proc/{os.getpid()}/environ').read()": "(FileNotFound|Permission)Error",
+        "open('own', 'w').write('x') + len(open('own').read())": "2",
+        "__import__('fractions').Fraction(1, 2)": "1/2",
+    }
+    files = {"adapters.py": code.encode()}
+    with closing(Sandbox(files, PATIENT, launcher)) as sandbox:
+        found = sandbox.call("acts", [[act] for act in acts])
+        if not sandbox.confined:
+            pytest.skip("this kernel has no Landlock")
+    for said, expected in zip(found, acts.values(), strict=True):
+        assert re.fullmatch(expected, said), (said, expected)
+    assert secret.read_text() == "{}"
+
+
+def test_what_hidden_cases_print_is_not_shown(
+    grade: Any, small: dict[str, Any], tmp_path: Path
+) -> None:
     text = SOLUTION.replace(ATTENTION, "    print('HERE', float(query.flat[0]))\n" + ATTENTION)
-    record = grade_submission(hand_in(tmp_path / "s", transformer=text), small, PATIENT)
+    record = grade(hand_in(tmp_path / "s", transformer=text))
     printed = set(re.findall(r"HERE (\S+)", record["output"]))
     first = [
         {repr(float(case["args"][0].flat[0])) for case in small[group]["attention: context"]}
@@ -229,7 +282,7 @@ def test_what_hidden_cases_print_is_not_shown(small: dict[str, Any], tmp_path: P
     assert not first[1] & printed
 
 
-def test_other_layouts_are_connected_by_adapters(small: dict[str, Any], tmp_path: Path) -> None:
+def test_other_layouts_are_connected_by_adapters(grade: Any, tmp_path: Path) -> None:
     (tmp_path / "s" / "nets").mkdir(parents=True)
     (tmp_path / "s" / "nets" / "parts.py").write_text(SOLUTION, "utf-8")
     adapters = (
@@ -238,12 +291,16 @@ def test_other_layouts_are_connected_by_adapters(small: dict[str, Any], tmp_path
         "\n\ndef causal_mask(n):\n    return parts.causal_mask(n).tolist()\n"
     )
     folder = hand_in(tmp_path / "s", adapters=adapters)
-    assert grade_submission(folder, small, PATIENT)["score"] == 9
+    assert grade(folder)["score"] == 9
 
 
-def test_a_class_is_graded_whatever_one_hands_in(small: dict[str, Any], tmp_path: Path) -> None:
+def test_a_class_is_graded_whatever_one_hands_in(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("ada", "bo", "cy"):
         hand_in(tmp_path / "in" / name, transformer=SOLUTION)
+    started, start = [], Sandbox._start
+    monkeypatch.setattr(Sandbox, "_start", lambda self: started.append(self) or start(self))
     hand_in(tmp_path / "in" / "dee", transformer="import os; os._exit(1)")
     hand_in(tmp_path / "in" / "empty")
     (tmp_path / "in" / ".git").mkdir()
@@ -253,6 +310,7 @@ def test_a_class_is_graded_whatever_one_hands_in(small: dict[str, Any], tmp_path
         report=lambda student, record: told.append(student),
     )  # fmt: skip
     assert sorted(told) == list(records) == ["ada", "bo", "cy", "dee", "empty"]
+    assert len(started) == 2  # the three who hand in the same are graded once
     rows = list(csv.DictReader((tmp_path / "out" / "grades.csv").read_text("utf-8").splitlines()))
     assert [(row["student"], float(row["score"])) for row in rows] == [
         ("ada", 9), ("bo", 9), ("cy", 9), ("dee", 0), ("empty", 0)

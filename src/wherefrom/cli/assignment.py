@@ -52,7 +52,7 @@ def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bo
     "--assignment",
     "assignment_file",
     type=PATH,
-    help="The assignment.json of a teacher's folder; all parts with other cases unless told.",
+    help="The teacher's assignment.json; all parts with other cases unless told.",
 )
 @click.option("--out", type=PATH, default=Path("grades"), show_default=True, help="For the grades.")
 @click.option(
@@ -99,9 +99,9 @@ def grade(
     else:
         rows = [(student, record["score"]) for student, record in records.items()]
         print_table(("student", f"of {sum(known['points'].values()):g}"), rows)
-    if not all(record["extra_data"]["isolated"] for record in records.values()):
+    if not all(record["extra_data"]["protected"] for record in records.values()):
         echo_err(
-            "this system gives students' code no namespace of its own: it could reach the network "
-            "and leave processes behind; grade in a container."
+            "this system gives students' code no namespaces or no Landlock: it could reach the "
+            "network, or read the hidden cases; grade strangers in a container."
         )
     echo_err(f"written to {out}")

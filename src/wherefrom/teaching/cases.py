@@ -7,7 +7,6 @@ different number, so that no axis passes for another.
 from __future__ import annotations
 
 import importlib.abc
-import importlib.util
 import string
 import tomllib
 from collections.abc import Callable, Iterable
@@ -27,14 +26,14 @@ MISTAKES = tomllib.loads((HERE / "mistakes.toml").read_text("utf-8"))
 STOP = 1  # the id of MASK
 
 
-class _Text(importlib.abc.InspectLoader):
-    """Loads a module from a text."""
+class Mistaken(importlib.abc.InspectLoader):
+    """Loads the reference solution with a mistake in it."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, old: str, new: str) -> None:
+        self.old, self.new = old, new
 
     def get_source(self, fullname: str) -> str:
-        return self.text
+        return change((HERE / "reference.py").read_text("utf-8"), self.old, self.new)
 
 
 def change(source: str, old: str, new: str) -> str:
@@ -45,12 +44,8 @@ def change(source: str, old: str, new: str) -> str:
 
 @cache
 def _mistaken(old: str, new: str) -> ModuleType:
-    text = change((HERE / "reference.py").read_text("utf-8"), old, new)
-    spec = importlib.util.spec_from_loader("mistaken", _Text(text))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = ModuleType("mistaken")
+    Mistaken(old, new).exec_module(module)
     return module
 
 
@@ -125,18 +120,12 @@ def _decode(rng: Generator) -> list[dict[str, Any]]:
 
 def _evaluate(rng: Generator) -> list[dict[str, Any]]:
     places = rng.permutation(["Rome", "Oslo", "Lima", "Bergen", "Quito", "Paris"])[:3].tolist()
-    told = [
-        {"q": f"Where was {x} born?", "a": a, "l": a.lower()}
-        for x, a in zip("ABC", places, strict=True)
-    ]
-    return [
-        {
-            "args": [[form.format(**who) for who in told] for form in forms],
-            "expected": [3 * right, 3],
-            "mistake": mistake,
-        }
-        for *forms, right, mistake in MISTAKES["evaluate"]["cases"]
-    ]
+    told = [{"q": f"Where was {a[0]} born?", "a": a, "l": a.lower()} for a in places]
+    cases = []
+    for *forms, right, mistake in MISTAKES["evaluate"]["cases"]:
+        texts = [[form.format(**who) for who in told] for form in forms]
+        cases.append({"args": texts, "expected": [3 * right, 3], "mistake": mistake})
+    return cases
 
 
 def _variant(rng: Generator) -> list[dict[str, Any]]:

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Case = Mapping[str, Any]
-Call = Callable[
-    ..., Any
-]  # call(name of a function, *arguments) -> what `plain` makes of its result
+# call(function, rows of arguments): for each row what `plain` makes of the function's result
+Call = Callable[[str, Sequence[Sequence[Any]]], Any]
 Check = Callable[[Call, Case], None]
 PAD, MASK = "□", "⁇"
 LARGEST = 200_000  # numbers in a result
@@ -54,7 +53,6 @@ PARTS = {
     "evaluate": Part(3, "exact match", ("evaluate",)),
     "variants": Part(8, "the four models, in torch", ("build_model",)),
 }
-CHECKS: dict[str, Check] = {}  # "part: what is checked" -> the check, which raises Wrong
 
 
 class Wrong(Exception):  # noqa: N818 - it is no error of the program
@@ -76,11 +74,11 @@ def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
 def caller(adapters: Any) -> Call:
     """Calls the student's functions through adapters.py and says in a sentence what they raise."""
 
-    def call(name: str, *arguments: Any) -> Any:
+    def call(name: str, rows: Sequence[Sequence[Any]]) -> Any:
         if not hasattr(adapters, name):
             raise Wrong(f"adapters.py has no {name}")
         try:
-            return plain(getattr(adapters, name)(*map(revive, arguments)))
+            return [plain(getattr(adapters, name)(*map(revive, row))) for row in rows]
         except NotImplementedError:
             raise Wrong(f"{name} is not filled in yet") from None
         except Wrong as wrong:
@@ -132,9 +130,7 @@ def revive(argument: Any) -> Any:
 
 def toy_model(table: Any) -> Callable[[Sequence[int]], Any]:
     """A model whose logits depend on all that it has read: a row of the table for each prefix."""
-    return lambda ids: table[
-        np.cumsum([(at + 1) * int(i) for at, i in enumerate(ids)]) % len(table)
-    ]
+    return lambda ids: table[np.cumsum([(t + 1) * int(i) for t, i in enumerate(ids)]) % len(table)]
 
 
 def run_model(model: Any, rows: Any) -> tuple[int, Any]:
@@ -145,11 +141,6 @@ def run_model(model: Any, rows: Any) -> tuple[int, Any]:
         logits = model.eval()(torch.tensor(rows))
     logits = logits[0] if isinstance(logits, tuple) else logits
     return sum(parameter.numel() for parameter in model.parameters()), logits[..., :4]
-
-
-def check(title: str) -> Callable[[Check], Check]:
-    """Enters a check under its title."""
-    return lambda judge: CHECKS.setdefault(title, judge)
 
 
 def close(a: Any, b: Any) -> bool:
@@ -173,7 +164,7 @@ def compare(name: str) -> Check:
 
     def judge(call: Call, case: Case) -> None:
         right = case["expected"]
-        got = array_of(call(name, *case["args"]), right.shape)
+        got = array_of(call(name, [case["args"]])[0], right.shape)
         if not np.isfinite(got).all():
             raise Wrong(case.get("nan", f"{name} returns nan or infinity"))
         if close(got, right):
@@ -188,41 +179,32 @@ def compare(name: str) -> Check:
     return judge
 
 
-for _title, _name in {
-    "attention: weights": "softmax",
-    "attention: context": "attention",
-    "rotary: angles": "rotary",
-    "synthesizer: context": "synthesizer",
-    "perceiver: down": "perceiver_down",
-    "perceiver: up": "perceiver_up",
-}.items():
-    CHECKS[_title] = compare(_name)
+def nudged(x: Any) -> list[Any]:
+    """x (T, d), and for each of its rows x with that row changed."""
+    return [x, *(x + (np.arange(len(x)) == at)[:, None] for at in range(len(x)))]
 
 
-def changed_rows(output_of: Callable[[Any], Any], x: Any, at: int) -> Any:
-    """Which rows of the output change with row `at` of the input."""
-    other = x + (np.arange(len(x)) == at)[:, None]
-    return np.abs(output_of(other) - output_of(x)).max(axis=-1) > 1e-6
+def moved(outputs: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """(T, rows): which rows of the output change with which row of x, for the `nudged` x."""
+    first, *others = (array_of(output, shape) for output in outputs)
+    return np.abs(np.array(others) - first).max(axis=-1) > 1e-6
 
 
-def look_ahead(output_of: Callable[[Any], Any], x: Any) -> None:
+def look_ahead(seen: Any) -> None:
     """Say so if a position changes with one that comes after it."""
-    for later in range(len(x) - 1, 0, -1):
-        seen = np.flatnonzero(changed_rows(output_of, x, later)[:later])
-        if len(seen):
-            raise Wrong(f"position {seen[-1]} sees position {later}")
+    ahead = np.argwhere(np.tril(seen, -1))
+    if len(ahead):
+        raise Wrong(f"position {ahead[-1][1]} sees position {ahead[-1][0]}")
 
 
-@check("attention: masked")
-def _attention_masked(call: Call, case: Case) -> None:
+def attention_masked(call: Call, case: Case) -> None:
     x, mask = case["args"]
-    look_ahead(lambda y: array_of(call("attention", y, y, y, mask), x.shape), x)
+    look_ahead(moved(call("attention", [[y, y, y, mask] for y in nudged(x)]), x.shape))
 
 
-@check("synthesizer: causal")
-def _synthesizer_causal(call: Call, case: Case) -> None:
+def synthesizer_causal(call: Call, case: Case) -> None:
     x, *weights = case["args"]
-    look_ahead(lambda y: array_of(call("synthesizer", y, *weights), x.shape), x)
+    look_ahead(moved(call("synthesizer", [[y, *weights] for y in nudged(x)]), x.shape))
 
 
 def same_mask(found: Any, right: Any, who: str, whom: str) -> None:
@@ -234,16 +216,15 @@ def same_mask(found: Any, right: Any, who: str, whom: str) -> None:
         raise Wrong(f"{who} {i} {'sees' if mask[i, j] else 'does not see'} {whom} {j}")
 
 
-@check("mask: triangle")
-def _mask(call: Call, case: Case) -> None:
+def mask_triangle(call: Call, case: Case) -> None:
     at = np.arange(case["args"][0])
-    same_mask(call("causal_mask", len(at)), at[None, :] <= at[:, None], "position", "position")
+    [found] = call("causal_mask", [[len(at)]])
+    same_mask(found, at[None, :] <= at[:, None], "position", "position")
 
 
-@check("perceiver: masks")
-def _perceiver_masks(call: Call, case: Case) -> None:
+def perceiver_masks(call: Call, case: Case) -> None:
     length, latents = case["args"]
-    found = call("perceiver_masks", length, latents)
+    [found] = call("perceiver_masks", [[length, latents]])
     if not isinstance(found, list) or len(found) != 2:
         raise Wrong("perceiver_masks must return two masks, down and up")
     if close(restore(found[0]), np.tri(latents, length)):
@@ -252,25 +233,23 @@ def _perceiver_masks(call: Call, case: Case) -> None:
     same_mask(found[1], case["expected"][1], "position", "latent")
 
 
-@check("perceiver: reads all")
-def _perceiver_reads(call: Call, case: Case) -> None:
+def perceiver_reads(call: Call, case: Case) -> None:
     x, basis, *weights = case["args"]
-
-    def down(y: Any) -> Any:
-        return array_of(call("perceiver_down", y, basis, *weights), basis.shape)
-
-    read = [bool(changed_rows(down, x, at).any()) for at in range(len(x))]
+    latents = call("perceiver_down", [[y, basis, *weights] for y in nudged(x)])
+    read = moved(latents, basis.shape).any(axis=1).tolist()
     if read == [at < len(basis) for at in range(len(x))]:
         raise Wrong(f"the perceiver reads only the first {len(basis)} characters of {len(x)}")
     if not all(read):
         raise Wrong(f"no latent reads position {read.index(False)}")
-    look_ahead(lambda y: array_of(call("perceiver_up", y, down(y), *weights), x.shape), x)
+    rows = [[y, z, *weights] for y, z in zip(nudged(x), restore(latents), strict=True)]
+    look_ahead(moved(call("perceiver_up", rows), x.shape))
 
 
-@check("rotary: distance")
-def _rotary_distance(call: Call, case: Case) -> None:
-    queries, keys = (array_of(call("rotary", x), x.shape) for x in case["args"])
-    if not close((queries**2).sum(-1), (case["args"][0] ** 2).sum(-1)):
+def rotary_distance(call: Call, case: Case) -> None:
+    vectors = case["args"]
+    turned = call("rotary", [[x] for x in vectors])
+    queries, keys = (array_of(y, x.shape) for x, y in zip(vectors, turned, strict=True))
+    if not close((queries**2).sum(-1), (vectors[0] ** 2).sum(-1)):
         raise Wrong("turning must not change the length of a vector, and yours does")
     products = queries @ keys.T
     for s, t in np.ndindex(len(queries) - 1, len(keys) - 1):
@@ -281,9 +260,8 @@ def _rotary_distance(call: Call, case: Case) -> None:
             )
 
 
-def take_apart(call: Call, document: str, block: int, seed: int) -> tuple[str, str, str]:
+def take_apart(pair: Any, document: str, block: int) -> tuple[str, str, str]:
     """(prefix, span, suffix) of one training example, or what is wrong with it."""
-    pair = call("span_example", document, block, {"rng": seed})
     if not (isinstance(pair, list) and [type(text) for text in pair] == [str, str]):
         raise Wrong("span_example must return two texts, x and y")
     x, y = pair
@@ -314,16 +292,15 @@ def take_apart(call: Call, document: str, block: int, seed: int) -> tuple[str, s
 def examples(call: Call, case: Case) -> list[tuple[str, str, str]]:
     """As many examples as the case asks for, taken apart."""
     document, block, seed, draws = case["args"]
-    return [take_apart(call, document, block, seed + draw) for draw in range(draws)]
+    rows = [[document, block, {"rng": seed + draw}] for draw in range(draws)]
+    return [take_apart(pair, document, block) for pair in call("span_example", rows)]
 
 
-@check("span: form")
-def _span_form(call: Call, case: Case) -> None:
+def span_form(call: Call, case: Case) -> None:
     examples(call, case)
 
 
-@check("span: lengths")
-def _span_lengths(call: Call, case: Case) -> None:
+def span_lengths(call: Call, case: Case) -> None:
     kept = [len("".join(parts)) for parts in examples(call, case)]
     block, longest = case["args"][1], int(case["args"][1] * 7 / 8)
     for found, limit, which in ((min(kept), 4, "shortest"), (max(kept), longest, "longest")):
@@ -333,8 +310,7 @@ def _span_lengths(call: Call, case: Case) -> None:
             raise Wrong(f"{text} of {len(kept)}; that {how} {limit}")
 
 
-@check("span: share")
-def _span_share(call: Call, case: Case) -> None:
+def span_share(call: Call, case: Case) -> None:
     found = [parts for parts in examples(call, case) if len("".join(parts)) >= 12]
     share = [len(parts[1]) / len("".join(parts)) for parts in found]
     if not 0.17 <= np.mean(share) <= 0.33:
@@ -346,9 +322,8 @@ def _span_share(call: Call, case: Case) -> None:
             raise Wrong(f"the span is always at the {where} of the text; its place is random")
 
 
-@check("decode: ids")
-def _decode(call: Call, case: Case) -> None:
-    got, again = (list(restore(call("greedy_decode", *case["args"]))) for _ in range(2))
+def decode_ids(call: Call, case: Case) -> None:
+    got, again = (list(ids) for ids in restore(call("greedy_decode", [case["args"]] * 2)))
     right = list(case["expected"])
     if got != again:
         raise Wrong("the same prompt gives two answers: take the most likely id, do not draw one")
@@ -359,32 +334,31 @@ def _decode(call: Call, case: Case) -> None:
         raise Wrong(f"greedy_decode says {got}, and {right} is right"[:300])
 
 
-@check("evaluate: exact match")
-def _evaluate(call: Call, case: Case) -> None:
-    got = restore(call("evaluate", *case["args"]))
+def evaluate_matches(call: Call, case: Case) -> None:
+    [got] = restore(call("evaluate", [case["args"]]))
     if not isinstance(got, list) or len(got) != 2:
         raise Wrong("evaluate must return (how many are right, how many there are)")
     if got != case["expected"]:
         raise Wrong(f"{case['mistake']}: {got}, and {case['expected']} is right"[:300])
 
 
-def check_variant(variant: str) -> Check:
+def whole_model(variant: str) -> Check:
     """The check of a whole model: its parameters, and that it reads the past and only the past."""
 
     def judge(call: Call, case: Case) -> None:
         rows, *places = case["args"]  # the first row, and it again with one id changed at a place
-        count, logits = restore(call("model", variant, rows))
+        [(count, logits)] = restore(call("model", [[variant, rows]]))
         for name, known in COUNTS.items():
             if count == known and name != variant:
                 raise Wrong(f"this is the {name} model: {count:,} parameters")
         if count != COUNTS[variant]:
             wanted = f"{variant} has {COUNTS[variant]:,}"
             raise Wrong(f"this model has {count:,} parameters; the {wanted}")
-        moved = np.abs(array_of(logits[1:] - logits[:1], (2, len(rows[0]), 4))).max(-1) > 1e-6
-        for place, row in zip(places, moved, strict=True):
+        moves = np.abs(array_of(logits[1:] - logits[:1], (2, len(rows[0]), 4))).max(-1) > 1e-6
+        for place, row in zip(places, moves, strict=True):
             if row[:place].any():
                 raise Wrong(f"position {np.flatnonzero(row[:place])[-1]} sees position {place}")
-        unread = [at for at, row in zip(places, moved, strict=True) if not row[at + 1 :].any()]
+        unread = [at for at, row in zip(places, moves, strict=True) if not row[at + 1 :].any()]
         if variant == "perceiver" and unread == [at for at in places if at >= 64]:
             raise Wrong("the perceiver reads only the first 64 characters")
         if unread:
@@ -393,8 +367,27 @@ def check_variant(variant: str) -> Check:
     return judge
 
 
-for _name in COUNTS:
-    CHECKS[f"variants: {_name}"] = check_variant(_name)
+# "part: what is checked" -> the check, which raises Wrong
+CHECKS: dict[str, Check] = {
+    "attention: weights": compare("softmax"),
+    "attention: context": compare("attention"),
+    "attention: masked": attention_masked,
+    "mask: triangle": mask_triangle,
+    "span: form": span_form,
+    "span: lengths": span_lengths,
+    "span: share": span_share,
+    "rotary: angles": compare("rotary"),
+    "rotary: distance": rotary_distance,
+    "synthesizer: context": compare("synthesizer"),
+    "synthesizer: causal": synthesizer_causal,
+    "perceiver: masks": perceiver_masks,
+    "perceiver: down": compare("perceiver_down"),
+    "perceiver: up": compare("perceiver_up"),
+    "perceiver: reads all": perceiver_reads,
+    "decode: ids": decode_ids,
+    "evaluate: exact match": evaluate_matches,
+    **{f"variants: {name}": whole_model(name) for name in COUNTS},
+}
 
 
 def read_cases(path: str) -> Any:

@@ -7,23 +7,26 @@ hidden ones. A submission that cannot be graded gets 0 and says why; the others 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from wherefrom.errors import UserError
 from wherefrom.storage import make_folder, read_json, write_json, write_whole
 from wherefrom.teaching.checks import restore, verdict
-from wherefrom.teaching.sandbox import CODE, Sandbox, SandboxLimits
+from wherefrom.teaching.sandbox import CODE, Launcher, Sandbox, SandboxLimits, read_submission
 
 GROUPS = {"handed out": "visible", "hidden": "after_published"}  # cases -> Gradescope's visibility
+Record = dict[str, Any]
 
 
-def read_assignment(path: Path) -> dict[str, Any]:
+def read_assignment(path: Path) -> Record:
     """What `wherefrom assignment` left for the teacher: name, points, adapters and cases."""
     record = restore(read_json(path))
     if not isinstance(record, dict) or not {"points", "adapters", *GROUPS} <= set(record):
@@ -31,28 +34,45 @@ def read_assignment(path: Path) -> dict[str, Any]:
     return record
 
 
+def start_launcher(assignment: Mapping[str, Any]) -> Launcher:
+    """A process in which the libraries that this assignment needs are loaded."""
+    return Launcher(["torch"] if "variants" in assignment["points"] else [])
+
+
 def grade_submission(
-    folder: Path, assignment: Mapping[str, Any], limits: SandboxLimits | None = None
-) -> dict[str, Any]:
+    folder: Path, assignment: Mapping[str, Any], launcher: Launcher, limits: SandboxLimits
+) -> Record:
     """The record of one submission, as Gradescope reads it from results.json."""
-    tests, printed, note, isolated = [], "", "", True
-    limits = limits or SandboxLimits()
+    printed, note, protected = "", "", True
+    wrong: dict[tuple[str, str], str] = {}  # (cases, title of a check) -> what is wrong
     try:
-        with closing(Sandbox(folder, limits, assignment["adapters"])) as sandbox:
-            for group, visibility in GROUPS.items():
+        files = read_submission(folder, assignment["adapters"])
+        with closing(Sandbox(files, limits, launcher)) as sandbox:
+            for group in GROUPS:
                 for title in assignment[group]:
-                    wrong = verdict(title, sandbox.call, assignment[group])
-                    tests.append(_entry(title, group, visibility, wrong, assignment))
+                    wrong[group, title] = verdict(title, sandbox.call, assignment[group])
                 # hidden cases could be printed, so only what came before them is shown
                 printed = printed or sandbox.printed()
-            note, isolated = sandbox.broken.get("", ""), sandbox.isolated
+            note, protected = sandbox.broken.get("", ""), sandbox.isolated and sandbox.confined
     except (UserError, OSError) as problem:
         note = f"this submission was not graded: {problem}"
-        tests = [
-            _entry(title, group, visibility, note, assignment)
-            for group, visibility in GROUPS.items()
-            for title in assignment[group]
-        ]
+        wrong = {(group, title): note for group in GROUPS for title in assignment[group]}
+    tests = []
+    for (group, title), sentence in wrong.items():
+        part = title.split(":")[0]
+        checks = [other for other in assignment[group] if other.split(":")[0] == part]
+        most = assignment["points"][part] / len(checks) / len(GROUPS)
+        tests.append(
+            {
+                "name": f"{title} ({group} cases)",
+                "score": 0.0 if sentence else most,
+                "max_score": most,
+                "status": "failed" if sentence else "passed",
+                "output": sentence or "passed",
+                "output_format": "text",
+                "visibility": GROUPS[group],
+            }
+        )
     score = round(sum(test["score"] for test in tests), 2)
     output = f"{score:g} of {sum(assignment['points'].values()):g} points. {note}".strip()
     return {
@@ -62,24 +82,7 @@ def grade_submission(
         "output_format": "text",
         "stdout_visibility": "hidden",
         "tests": tests,
-        "extra_data": {"note": note, "isolated": isolated},
-    }
-
-
-def _entry(
-    title: str, group: str, visibility: str, wrong: str, assignment: Mapping[str, Any]
-) -> dict[str, Any]:
-    part = title.split(":")[0]
-    checks = [other for other in assignment[group] if other.split(":")[0] == part]
-    most = assignment["points"][part] / len(checks) / len(GROUPS)
-    return {
-        "name": f"{title} ({group} cases)",
-        "score": 0.0 if wrong else most,
-        "max_score": most,
-        "status": "failed" if wrong else "passed",
-        "output": wrong or "passed",
-        "output_format": "text",
-        "visibility": visibility,
+        "extra_data": {"note": note, "protected": protected},
     }
 
 
@@ -101,29 +104,60 @@ def grade_all(
     assignment: Mapping[str, Any],
     out: Path,
     *,
-    jobs: int = 1,
-    limits: SandboxLimits | None = None,
-    report: Callable[[str, dict[str, Any]], None] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Grade all; writes OUT/STUDENT/results.json as they come, and OUT/grades.csv."""
-    records: dict[str, dict[str, Any]] = {}
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        started = {
-            pool.submit(grade_submission, folder, assignment, limits): student
-            for student, folder in submissions.items()
-        }
-        for done in as_completed(started):
-            student, record = started[done], done.result()
-            write_json(make_folder(out / student) / "results.json", record)
-            records[student] = record
-            if report is not None:
-                report(student, record)
+    jobs: int,
+    limits: SandboxLimits,
+    report: Callable[[str, Record], None],
+) -> dict[str, Record]:
+    """Grade all; writes OUT/STUDENT/results.json as they come, and OUT/grades.csv.
+
+    Submissions of the same files are graded once.
+    """
+    records: dict[str, Record] = {}
+    alike: dict[str, list[str]] = {}
+    for student, folder in submissions.items():
+        alike.setdefault(_fingerprint(folder), []).append(student)
+    launchers: SimpleQueue[Launcher] = SimpleQueue()
+    for _ in range(jobs := min(jobs, len(alike))):
+        launchers.put(start_launcher(assignment))
+
+    def grade(folder: Path) -> Record:
+        launcher = launchers.get()
+        try:
+            return grade_submission(folder, assignment, launcher, limits)
+        finally:
+            launchers.put(launcher)
+
+    try:
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            started = {
+                pool.submit(grade, submissions[students[0]]): students
+                for students in alike.values()
+            }
+            for done in as_completed(started):
+                for student in started[done]:
+                    records[student] = done.result()
+                    write_json(make_folder(out / student) / "results.json", records[student])
+                    report(student, records[student])
+    finally:
+        for _ in range(jobs):
+            launchers.get().close()
     records = {student: records[student] for student in submissions}
     write_whole(out / "grades.csv", _table(records, assignment["points"]))
     return records
 
 
-def _table(records: Mapping[str, dict[str, Any]], points: Mapping[str, float]) -> str:
+def _fingerprint(folder: Path) -> str:
+    """The same for the same files; the folder's own name where they cannot be read."""
+    try:
+        known = hashlib.sha256()
+        for name, content in read_submission(folder).items():
+            known.update(f"{name!r} {len(content)}\n".encode() + content)
+    except (UserError, OSError):
+        return str(folder)
+    return known.hexdigest()
+
+
+def _table(records: Mapping[str, Record], points: Mapping[str, float]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["student", "score", "out of", *points, "note"])
@@ -141,7 +175,9 @@ def main() -> None:
     """On Gradescope: the folder of a submission, and the file for the results."""
     submission, results = map(Path, sys.argv[1:3])
     assignment = read_assignment(Path("assignment.json"))
-    write_json(results, grade_submission(submission, assignment))
+    with closing(start_launcher(assignment)) as launcher:
+        record = grade_submission(submission, assignment, launcher, SandboxLimits())
+    write_json(results, record)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A submission in a process of its own, with limits; only arguments and results travel.
 
-The process is asked for one result at a time over a socket. What is right is known here and not
-there, so code that lies about its results has to lie with the right numbers. A hang, a crash or a
-forbidden act costs the function that was called; a new process goes on with the others.
+The process is asked for results over a socket. What is right is known here and not there, so code
+that lies about its results has to lie with the right numbers. A hang, a crash or a forbidden act
+costs the function that was called; a new process goes on with the others.
 """
 
 from __future__ import annotations
@@ -19,23 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from wherefrom.errors import UserError
 from wherefrom.teaching import checks
 
-BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[2]); import wherefrom.teaching.worker as w; w.main()"
-)
 PYTHON = os.path.abspath(sys.executable)  # another user may not read the way to it
-PROCESSES = 32
-LARGEST_REPLY = 8 << 20
-LARGEST_FILE = 16 << 20
-LARGEST_SUBMISSION = 50 << 20
+LARGEST_REPLY, LARGEST_FILE, LARGEST_SUBMISSION = 8 << 20, 16 << 20, 50 << 20
 CODE = ("adapters.py", "transformer.py", "model.py")
 
 
@@ -48,44 +41,104 @@ class SandboxLimits:
     total: float = 60
     memory: float = 2
 
+    def for_system(self) -> dict[str, int]:
+        return {
+            "RLIMIT_AS": int(self.memory * (1 << 30)),
+            "RLIMIT_FSIZE": LARGEST_FILE,
+            "RLIMIT_CPU": int(self.total) + 1,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_NOFILE": 256,
+            "RLIMIT_NPROC": 32,
+        }
+
+
+class Launcher:
+    """A Python with numpy loaded (see worker.py), which forks the processes of submissions."""
+
+    def __init__(self, modules: Iterable[str] = ()) -> None:
+        if sys.platform == "win32":
+            raise UserError("students' code is run on Linux and macOS only.")
+        self.modules = tuple(modules)
+        self._run()
+
+    def _run(self) -> None:
+        self.busy = False
+        self.control, theirs = socket.socketpair()
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        worker = str(Path(__file__).with_name("worker.py"))
+        with theirs:
+            self.process = subprocess.Popen(
+                [PYTHON, "-IBu", worker, str(theirs.fileno()), *self.modules],
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **threads},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def start(self, told: dict[str, Any], *files: int) -> None:
+        """Fork a process that is told this and gets these files; it can be one at a time."""
+        assert not self.busy
+        if self.process.poll() is not None:
+            self.close()
+            self._run()
+        self.busy = True
+        socket.send_fds(self.control, [json.dumps(told).encode()], files)
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status of the process that was started, or None if it goes on."""
+        try:
+            self.control.settimeout(seconds)
+            status = int(self.control.recv(16))
+        except (OSError, ValueError):
+            return None
+        self.busy = False
+        return status
+
+    def close(self) -> None:
+        self.busy = False
+        self.process.kill()  # and with it all that it has started
+        self.process.wait()
+        self.control.close()
+
 
 class Sandbox:
     """Runs one submission; `call` is the call that the checks make."""
 
-    def __init__(self, folder: Path, limits: SandboxLimits, adapters: str) -> None:
-        if sys.platform == "win32":
-            raise UserError("students' code is run on Linux and macOS only.")
-        self.limits = limits
+    def __init__(
+        self, files: Mapping[str, bytes], limits: SandboxLimits, launcher: Launcher
+    ) -> None:
+        self.limits, self.launcher = limits, launcher
         self.deadline = time.monotonic() + limits.total
-        self.broken: dict[
-            str, str
-        ] = {}  # function -> why it is not called again; "" is all of them
-        self.namespaces = self.isolated = True  # whether they are wanted, and whether there are any
-        self.process: subprocess.Popen[bytes] | None = None
+        self.broken: dict[str, str] = {}  # function -> why it is not called again; "" is all
+        self.namespaces = self.isolated = self.confined = True  # wanted, and what there is
+        self.running, self.inner = False, 0
         self.job = Path(tempfile.mkdtemp(prefix="wherefrom-grade-"))
         self.job.chmod(0o755)
         self.work = self.job / "work"
         self.user = 50_000 + secrets.randbelow(10_000) if os.getuid() == 0 else 0
-        try:
-            self._copy(folder, adapters)
-        except BaseException:
-            self.close()
-            raise
+        self.work.mkdir()
+        for name, content in files.items():
+            (self.work / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.work / name).write_bytes(content)
+        if self.user:
+            for path in (self.work, *self.work.rglob("*")):
+                os.chown(path, self.user, self.user)
 
-    def call(self, name: str, *arguments: Any) -> Any:
-        """The function's result as JSON holds it; Wrong with a sentence if there is none."""
+    def call(self, name: str, rows: Sequence[Sequence[Any]]) -> Any:
+        """The function's results as JSON holds them; Wrong with a sentence if there are none."""
         why = self.broken.get("") or self.broken.get(name)
         if why is None and time.monotonic() > self.deadline:
             why = self.broken[""] = f"the {self.limits.total:g} s for one submission are used up"
         if why:
             raise checks.Wrong(why)
-        if self.process is None:
+        if not self.running:
             self._start()
+        number = secrets.token_hex(8)
         try:
-            number = secrets.token_hex(8)
-            request = {"id": number, "name": name, "args": checks.plain(arguments)}
-            until = min(self.deadline, time.monotonic() + self.limits.call)
-            reply = self._exchange(name, until, request)
+            request = {"id": number, "name": name, "rows": checks.plain(rows)}
+            reply = self._exchange(name, self.limits.call, request)
         except checks.Wrong as wrong:
             self.broken[name] = str(wrong)
             self._stop()
@@ -95,16 +148,12 @@ class Sandbox:
             raise checks.Wrong(f"{name} wrote something else where its result belongs")
         if "wrong" in reply:
             raise checks.Wrong(str(reply["wrong"])[:600])
-        return reply.get("value")
+        return reply["values"]
 
     def printed(self) -> str:
         """The end of what the code has printed."""
         path = self.job / "printed"
-        if not path.exists():
-            return ""
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 1000))
-            text = file.read().decode("utf-8", "replace")
+        text = path.read_bytes()[-1000:].decode("utf-8", "replace") if path.exists() else ""
         return "".join(c for c in text if c.isprintable() or c == "\n")
 
     def close(self) -> None:
@@ -114,35 +163,20 @@ class Sandbox:
 
     def _start(self) -> None:
         self.channel, theirs = socket.socketpair()
-        self.buffer, self.inner = bytearray(), 0
-        known = {"RLIMIT_AS": int(self.limits.memory * (1 << 30)), "RLIMIT_FSIZE": LARGEST_FILE}
-        cpu = {"RLIMIT_CPU": int(self.limits.total) + 1, "RLIMIT_CORE": 0, "RLIMIT_NOFILE": 256}
-        processes = {"RLIMIT_NPROC": PROCESSES + (0 if self.user else _threads_of(os.getuid()))}
+        self.buffer, self.running, self.inner = bytearray(), True, 0
         told = {
-            "channel": theirs.fileno(),
+            "folder": str(self.work),
             "namespaces": self.namespaces,
             "user": self.user,
-            "keep_reading": self.user and not _public_python(),
-            "limits": {**known, **cpu, **processes},
+            "limits": self.limits.for_system(),
         }
-        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(self.work)}
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         with open(self.job / "printed", "ab") as printed, theirs:
-            self.process = subprocess.Popen(
-                [PYTHON, "-IBuc", BOOT, json.dumps(told), str(self.job / "lib")],
-                cwd=self.work,
-                env={**environment, **threads, "TMPDIR": str(self.work)},
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        until = min(self.deadline, time.monotonic() + self.limits.start)
+            self.launcher.start(told, theirs.fileno(), printed.fileno())
         try:
-            first = self._exchange("loading the code", until)
+            first = self._exchange("loading the code", self.limits.start)
             self.inner, self.isolated = first["pid"], first["isolated"]
-            ready = self._exchange("loading the code", until)
+            self.confined = first["confined"]
+            ready = self._exchange("loading the code", self.limits.start)
             if "wrong" in ready:
                 raise checks.Wrong(str(ready["wrong"])[:600])
         except checks.Wrong as wrong:
@@ -150,8 +184,9 @@ class Sandbox:
             self._stop()
             raise
 
-    def _exchange(self, name: str, until: float, request: Any = None) -> dict[str, Any]:
+    def _exchange(self, name: str, seconds: float, request: Any = None) -> dict[str, Any]:
         """Send a request, if there is one, and wait for a line."""
+        until = min(self.deadline, time.monotonic() + seconds)
         try:
             self.channel.settimeout(max(0.01, until - time.monotonic()))
             if request is not None:
@@ -162,15 +197,14 @@ class Sandbox:
                 if not received:
                     raise BrokenPipeError
                 self.buffer += received
-                if len(self.buffer) > LARGEST_REPLY or time.monotonic() > until:
+                if len(self.buffer) > LARGEST_REPLY:
+                    raise checks.Wrong(f"{name} returned far too much")
+                if time.monotonic() > until:
                     raise TimeoutError
             line, _, self.buffer = self.buffer.partition(b"\n")
             reply = json.loads(line)
         except TimeoutError:
-            if len(self.buffer) > LARGEST_REPLY:
-                raise checks.Wrong(f"{name} returned far too much") from None
-            allowed = self.limits.call if request else self.limits.start
-            raise checks.Wrong(f"{name} did not end within {allowed:g} s") from None
+            raise checks.Wrong(f"{name} did not end within {seconds:g} s") from None
         except OSError:
             raise checks.Wrong(f"{name} ended the process ({self._how_it_ended()})") from None
         except (ValueError, RecursionError):
@@ -178,68 +212,43 @@ class Sandbox:
         return reply if isinstance(reply, dict) else {}
 
     def _how_it_ended(self) -> str:
-        assert self.process is not None
-        try:
-            code = self.process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
+        code = self.launcher.wait(1)
+        if code is None:
             return "it closed the channel"
-        if code < 128:
-            return f"exit status {code}"
-        try:
-            return (
-                f"signal {signal.Signals(code - 128).name}; is there an endless recursion or loop?"
-            )
-        except ValueError:
-            return f"exit status {code}"
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(code - 128).name
+            return f"signal {name}; is there an endless recursion or loop?"
+        return f"exit status {code}"
 
     def _stop(self) -> None:
-        """End the process, its group, and with its first process its whole namespace."""
-        if self.process is None:
+        """End the process, and with it all that it has started."""
+        if not self.running:
             return
-        if self.inner and self.process.poll() is None:
+        if self.launcher.busy:
             with contextlib.suppress(OSError):
-                os.kill(self.inner, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        while not self.isolated and (left := self._stray()):  # children that left the group
-            for number in left:
-                with contextlib.suppress(OSError):
-                    os.kill(number, signal.SIGKILL)
-            time.sleep(0.01)
-        self.process.wait()
+                os.kill(self.inner or self.launcher.process.pid, signal.SIGKILL)
+            if self.launcher.wait(10) is None:
+                self.launcher.close()  # the next start runs a new one
         self.channel.close()
-        self.process = None
+        self.running = False
 
-    def _stray(self) -> list[int]:
-        """Living processes of this submission: by their user, or by their command line."""
-        found, mark = [], str(self.job).encode()
-        for folder in _processes_of(self.user or os.getuid()):
-            with contextlib.suppress(OSError):  # it may have ended; of a dead one it is empty
-                command = (folder / "cmdline").read_bytes()
-                if mark in command or (self.user and command):
-                    found.append(int(folder.name))
-        return found
 
-    def _copy(self, folder: Path, adapters: str) -> None:
-        """Regular files only, so that a link leads nowhere; and the modules the process needs."""
-        source, size = find_code(folder), 0
-        for root, folders, files in os.walk(source):
-            folders[:] = [name for name in folders if not name.startswith((".", "__"))]
-            target = self.work / Path(root).relative_to(source)
-            target.mkdir(exist_ok=True)
-            for path in (Path(root, name) for name in files):
-                if stat.S_ISREG(path.lstat().st_mode):
-                    size += path.lstat().st_size
-                    if size > LARGEST_SUBMISSION:
-                        most = LARGEST_SUBMISSION >> 20
-                        raise UserError(f"the submission is larger than {most} MB.")
-                    shutil.copyfile(path, target / path.name)
-        if not (self.work / "adapters.py").exists():
-            (self.work / "adapters.py").write_text(adapters, encoding="utf-8")
-        if self.user:
-            for path in (self.work, *self.work.rglob("*")):
-                os.chown(path, self.user, self.user)
-        write_modules(self.job / "lib", ("checks", "worker"))
+def read_submission(folder: Path, adapters: str = "") -> dict[str, bytes]:
+    """Name -> content of the regular files where the code lies, so that a link leads nowhere.
+
+    The assignment's own adapters.py is added where none was handed in.
+    """
+    found: dict[str, bytes] = {}
+    source, size = find_code(folder), 0
+    for root, folders, files in os.walk(source):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        for path in (Path(root, name) for name in sorted(files)):
+            if stat.S_ISREG(path.lstat().st_mode):
+                size += path.lstat().st_size
+                if size > LARGEST_SUBMISSION:
+                    raise UserError(f"the submission is larger than {LARGEST_SUBMISSION >> 20} MB.")
+                found[str(path.relative_to(source))] = path.read_bytes()
+    return {"adapters.py": adapters.encode(), **found}
 
 
 def find_code(folder: Path) -> Path:
@@ -249,40 +258,3 @@ def find_code(folder: Path) -> Path:
             if path.parent.resolve().is_relative_to(folder.resolve()):  # no link leads out
                 return path.parent
     raise UserError(f"there is none of {', '.join(CODE)}.")
-
-
-def write_modules(folder: Path, names: Iterable[str]) -> None:
-    """These modules of ours as a package that holds nothing else of Wherefrom."""
-    teaching = folder / "wherefrom" / "teaching"
-    teaching.mkdir(parents=True)
-    for package in (teaching.parent, teaching):
-        (package / "__init__.py").touch()
-    for name in names:
-        shutil.copyfile(Path(__file__).with_name(f"{name}.py"), teaching / f"{name}.py")
-
-
-@cache
-def _public_python() -> bool:
-    """Whether a user without any rights can run this Python with numpy."""
-    command = [PYTHON, "-I", "-c", "import numpy"]
-    try:
-        ended = subprocess.run(
-            command, user=50_000, group=50_000, extra_groups=[], env={}, cwd="/", check=False,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-    except OSError:
-        return False
-    return ended.returncode == 0
-
-
-def _processes_of(user: int) -> Iterator[Path]:
-    """The folders in /proc of a user's processes."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if folder.stat().st_uid == user:
-                yield folder
-
-
-def _threads_of(user: int) -> int:
-    """How many threads a user has: a limit of processes counts all of them."""
-    return sum(len(list(folder.glob("task/*"))) for folder in _processes_of(user))

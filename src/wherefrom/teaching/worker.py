@@ -1,7 +1,9 @@
-"""The process that runs a student's code: it gives up its rights, then answers calls.
+"""The process that runs students' code: it gives up its rights, then answers calls.
 
-It reads a line {"id", "name", "args"} from the channel, calls the function and writes {"id",
-"value"} or {"id", "wrong"}. Of what is expected it knows nothing.
+This file is a program of its own, run by `sandbox.py`. It loads what all submissions need and
+waits; for each submission it forks a child, which isolates itself (`_supervise`) and forks the
+process that loads and calls the student's code (`_answer`). That one reads lines {"id", "name",
+"rows"} and writes {"id", "values"} or {"id", "wrong"}. Of what is expected nothing here knows.
 """
 
 from __future__ import annotations
@@ -12,62 +14,116 @@ import importlib
 import json
 import os
 import resource
+import signal
 import socket
+import struct
 import sys
+from pathlib import Path
 from typing import Any
 
-from wherefrom.teaching import checks
+sys.path.insert(0, os.path.dirname(__file__))
+import checks  # type: ignore[import-not-found]  # adapters.py knows it by this name
+
+del sys.path[0]
 
 NEW_IPC, NEW_USER, NEW_PID, NEW_NET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
-KEEP_CAPS, NO_NEW_PRIVILEGES = 8, 38  # for prctl
+PARENT_DIES, KEEP_CAPS, SUBREAPER, NO_NEW_PRIVILEGES = 1, 8, 36, 38  # for prctl
 CAPABILITY_VERSION, READ_SEARCH = 0x20080522, 1 << 2
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # Landlock: https://docs.kernel.org
+EXECUTE, READ_FILE, READ_FOLDER, TRUNCATE = 1, 4, 8, 1 << 14
+READABLE = (
+    *(sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache"),
+    *("/etc/localtime", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu"),
+)
+libc = ctypes.CDLL(None)
 
 
 def main() -> None:
-    """Isolate this process as argv[1] says, load adapters.py of this folder, answer calls."""
-    told = json.loads(sys.argv[1])
-    channel = socket.socket(fileno=told["channel"])
+    """Fork a process for each request on the socket argv[1]; modules argv[2:] are loaded before."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for name in sys.argv[2:]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    sys.modules["wherefrom"] = None  # type: ignore[assignment]  # it holds solutions
+    while True:
+        message, files, *_ = socket.recv_fds(control, 1 << 16, 2)
+        if not message:
+            return
+        child = os.fork()
+        if not child:
+            control.close()
+            _supervise(json.loads(message), *files)
+        for file in files:
+            os.close(file)
+        _, status = os.waitpid(child, 0)
+        control.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
 
-    def send(**record: Any) -> None:
-        channel.sendall(json.dumps(record).encode() + b"\n")
 
-    isolated = told["namespaces"] and sys.platform == "linux" and _unshare()
-    waits, told_pid = os.pipe()
+def _supervise(told: dict[str, Any], channel_file: int, printed: int) -> None:
+    """Isolate this process, start the student's code in a child, and exit as that one ends."""
+    channel = socket.socket(fileno=channel_file)
+    for stream in (1, 2):
+        os.dup2(printed, stream)
+    os.setsid()
+    os.chdir(told["folder"])
+    os.environ["HOME"] = os.environ["TMPDIR"] = told["folder"]
+    linux = sys.platform == "linux"
+    isolated = linux and told["namespaces"] and _unshare()
+    if linux:
+        libc.prctl(PARENT_DIES, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(SUBREAPER, 1, 0, 0, 0)  # a child that leaves its parent comes to us
+        libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    confined = linux and _confine()
+    waits, tells = os.pipe()
     child = os.fork()  # the first process of the new namespace: all others end with it
-    if child:
-        send(pid=child, isolated=isolated)
-        channel.close()
-        os.close(told_pid)
-        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-        assert ended is not None
-        os._exit(ended.si_status + 128 * (ended.si_code != os.CLD_EXITED))
-    os.close(told_pid)
-    os.read(waits, 1)  # until the number of this process was sent
-    os.close(waits)
-    _give_up_rights(told)
-    sys.path[0] = os.getcwd()
-    sys.modules["checks"] = checks  # adapters.py may use it
+    if not child:
+        os.close(tells)
+        os.read(waits, 1)  # until the number of this process was sent
+        os.close(waits)
+        _give_up_rights(told, isolated, confined)
+        _answer(channel)
+        os._exit(0)
+    _send(channel, pid=child, isolated=isolated, confined=confined)
+    channel.close()
+    os.close(tells)
+    _, status = os.waitpid(child, 0)
+    while left := Path(f"/proc/self/task/{os.getpid()}/children").read_text() if linux else "":
+        for number in map(int, left.split()):
+            with contextlib.suppress(OSError):
+                os.kill(number, signal.SIGKILL)
+                os.waitpid(number, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _answer(channel: socket.socket) -> None:
+    sys.path.insert(0, os.getcwd())
     try:
         call = checks.caller(importlib.import_module("adapters"))
     except BaseException as error:
-        send(wrong=f"the code cannot be imported: {type(error).__name__}: {error}"[:500])
+        said = f"the code cannot be imported: {type(error).__name__}: {error}"
+        _send(channel, wrong=said[:500])
         return
-    send(ready=True)
+    _send(channel, ready=True)
     for line in channel.makefile("r", encoding="utf-8"):
         request = json.loads(line)
+        number, name = request["id"], request["name"]
         try:
-            send(id=request["id"], value=call(request["name"], *checks.restore(request["args"])))
+            _send(channel, id=number, values=call(name, checks.restore(request["rows"])))
         except checks.Wrong as wrong:
-            send(id=request["id"], wrong=str(wrong))
+            _send(channel, id=number, wrong=str(wrong))
         except BaseException as error:
-            send(id=request["id"], wrong=f"{request['name']} ended with {type(error).__name__}")
+            _send(channel, id=number, wrong=f"{name} ended with {type(error).__name__}")
+
+
+def _send(channel: socket.socket, **record: Any) -> None:
+    channel.sendall(json.dumps(record).encode() + b"\n")
 
 
 def _unshare() -> bool:
     """Processes and network of our own, where the kernel lets us."""
     user = os.getuid()
-    flags = NEW_IPC | NEW_PID | NEW_NET | (NEW_USER if user else 0)
-    if ctypes.CDLL(None).unshare(flags) != 0:
+    if libc.unshare(NEW_IPC | NEW_PID | NEW_NET | (NEW_USER if user else 0)) != 0:
         return False
     if user:
         with contextlib.suppress(OSError), open("/proc/self/uid_map", "w") as file:
@@ -75,19 +131,52 @@ def _unshare() -> bool:
     return True
 
 
-def _give_up_rights(told: dict[str, Any]) -> None:
+def _confine() -> bool:
+    """Only this folder and what Python needs can be read, nothing outside be signalled.
+
+    By Landlock, which asks for no rights; the hidden cases and other students' code are out of
+    reach even for the same user.
+    """
+    version = libc.syscall(CREATE_RULESET, None, 0, 1)
+    if version < 1:
+        return False
+    every = 0x1FFF | (1 << 13 if version > 1 else 0) | (TRUNCATE if version > 2 else 0)
+    rules = struct.pack("=QQQ", every, 0, 3) if version > 5 else struct.pack("=Q", every)
+    ruleset = libc.syscall(CREATE_RULESET, rules, len(rules), 0)
+    reading = EXECUTE | READ_FILE | READ_FOLDER
+    allowed = {path: reading for path in (*READABLE, *sys.path) if os.path.exists(path)}
+    devices = {f"/dev/{name}": every & (2 | READ_FILE) for name in ("null", "urandom", "random")}
+    for path, rights in {**allowed, **devices, os.getcwd(): every}.items():
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        if not os.path.isdir(path):
+            rights &= ~READ_FOLDER
+        libc.syscall(ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, place), 0)
+        os.close(place)
+    done = libc.syscall(RESTRICT_SELF, ruleset, 0) == 0
+    os.close(ruleset)
+    return done
+
+
+def _give_up_rights(told: dict[str, Any], isolated: bool, confined: bool) -> None:
     """Another user where we are root, no way back, and limits."""
-    libc = ctypes.CDLL(None)
-    keep = READ_SEARCH if told["keep_reading"] else 0  # this Python is readable for root alone
-    if told["user"]:
-        if keep:
-            libc.prctl(KEEP_CAPS, 1, 0, 0, 0)
+    public = all(folder.stat().st_mode & 5 == 5 for folder in Path(os.__file__).parents)
+    keep = 0 if public and not confined else READ_SEARCH  # this Python may be root's alone
+    user, limits = told["user"], told["limits"]
+    if user:
+        libc.prctl(KEEP_CAPS, 1, 0, 0, 0)
         os.setgroups([])
-        os.setresgid(*[told["user"]] * 3)
-        os.setresuid(*[told["user"]] * 3)
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    elif not isolated:  # the limit counts all that the user runs elsewhere
+        limits["RLIMIT_NPROC"] += len(list(Path("/proc").glob("[0-9]*/task/*")))
     if sys.platform == "linux":
+        keep = keep if user else 0
         libc.capset((ctypes.c_uint32 * 2)(CAPABILITY_VERSION), (ctypes.c_uint32 * 6)(keep, keep))
-        libc.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    for name, value in told["limits"].items():
+        libc.prctl(PARENT_DIES, signal.SIGKILL, 0, 0, 0)
+    for name, value in limits.items():
         with contextlib.suppress(OSError, ValueError):  # not every system knows every limit
             resource.setrlimit(getattr(resource, name), (value, value))
+
+
+if __name__ == "__main__":
+    main()
