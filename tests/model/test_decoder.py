@@ -29,9 +29,7 @@ from model_samples import (
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder, count_parameters
-from wherefrom.model.mixers import VARIANTS, AttentionRecord
-
-# --- size -------------------------------------------------------------------------------------
+from wherefrom.model.mixers import AttentionRecord
 
 
 @pytest.mark.parametrize(
@@ -73,9 +71,6 @@ def test_the_start_depends_on_the_generator_alone_and_leaves_nothing_unset(varia
             assert set(tensor.tolist()) <= {0.0, 1.0}, name
 
 
-# --- causality --------------------------------------------------------------------------------
-
-
 def all_single_changes(ids: torch.Tensor, words: int = VOCABULARY) -> torch.Tensor:
     """Row t is the input with another word at position t."""
     changed = ids.expand(ids.shape[1], -1).clone()
@@ -93,15 +88,8 @@ def test_a_changed_future_leaves_the_past_as_it_was_and_changes_the_present(vari
     for t in range(LENGTH):
         torch.testing.assert_close(after[t, :t], before[:t], **CLOSE)
         assert (after[t, t] - before[t]).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("variant", sorted(set(VARIANTS) - {"perceiver"}))
-def test_every_earlier_position_can_reach_the_last(variant):
-    model = model_of(variant)
-    ids = random_ids(1)
-    with torch.inference_mode():
-        moved = (model(all_single_changes(ids))[:, -1] - model(ids)[0, -1]).abs().amax(dim=-1)
-    assert (moved > 1e-9).all()
+        if variant != "perceiver":  # whose reach has a test of its own
+            assert (after[t, -1] - before[-1]).abs().max() > 1e-9
 
 
 @pytest.mark.parametrize(("reads", "reached"), [("strided", 127), ("first", 64)])
@@ -116,9 +104,6 @@ def test_what_a_perceiver_reads_of_a_whole_block_reaches_the_last_logits(reads, 
     assert (moved[:reached] > 1e-9).all()
     assert (moved[reached:126] < 1e-12).all()  # rows of a batch may differ in the last bit
     assert moved[126] > 1e-9
-
-
-# --- cache ------------------------------------------------------------------------------------
 
 
 @EVERY_WAY
@@ -177,9 +162,6 @@ def test_selected_rows_and_their_gradients_are_those_of_all_the_logits(variant):
         torch.testing.assert_close(one, other, **CLOSE, msg=lambda text, name=name: name + text)
 
 
-# --- watching ---------------------------------------------------------------------------------
-
-
 @EVERY
 @pytest.mark.parametrize("length", [1, 3, 4, 5, LENGTH, BLOCK - 1])
 def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, length):
@@ -209,25 +191,6 @@ def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, len
         assert torch.equal(record.scores == -math.inf, weights == 0)
         shown = record.scores.softmax(dim=-1).nan_to_num(0.0)  # nan where nobody is heard
         torch.testing.assert_close(weights, shown, **CLOSE)
-
-
-@EVERY
-def test_watching_with_a_cache_shows_the_same_weights(variant):
-    model = model_of(variant)
-    ids = random_ids()
-    whole: list[AttentionRecord] = []
-    pieces: list[AttentionRecord] = []
-    with torch.inference_mode():
-        model(ids, record=whole)
-        cache = model.new_cache(LENGTH)
-        for t in range(LENGTH):
-            pieces.clear()
-            model(ids[:, t : t + 1], cache=cache, record=pieces)
-    torch.testing.assert_close(pieces[-1].weights[:, :, 0], whole[-1].weights[:, :, -1], **CLOSE)
-    torch.testing.assert_close(pieces[-1].values, whole[-1].values, **CLOSE)
-
-
-# --- edges ------------------------------------------------------------------------------------
 
 
 @EVERY
@@ -263,9 +226,6 @@ def test_a_zero_start_says_every_token_alike_and_the_head_can_learn(variant):
     assert model.head.weight.grad.any()
     loud = Decoder(shape(variant)).initialise(torch.Generator().manual_seed(1))
     assert loud(random_ids()).any()
-
-
-# --- compiled ---------------------------------------------------------------------------------
 
 
 @EVERY_WAY

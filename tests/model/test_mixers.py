@@ -71,33 +71,3 @@ def test_attention_is_its_equation_with_and_without_rotary_positions(rotary):
     got = as_array(mixer(x, rotation=Rotation(HEAD, BLOCK) if rotary else None))
     # the tables of sines are kept in single precision, about 6e-8
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 if rotary else 1e-9)
-
-
-@pytest.mark.parametrize("base", [10_000.0, 500.0])
-@pytest.mark.parametrize("start", [0, 13])
-def test_a_rotation_turns_pairs_by_position_times_speed(base, start):
-    x = torch.randn(ROWS, HEADS, LENGTH, HEAD, generator=torch.Generator().manual_seed(3)).double()
-    joint = torch.stack((x, 2 * x, 3 * x), dim=2).permute(0, 3, 2, 1, 4).flatten(2)
-    query, key, value = Rotation(HEAD, BLOCK, base).turn(joint, HEADS, start)
-    expected = as_array(x).copy()
-    for row in range(ROWS):
-        for head in range(HEADS):
-            for t in range(LENGTH):
-                expected[row, head, t] = turned(expected[row, head, t], start + t, base)
-    np.testing.assert_allclose(as_array(query), expected, atol=1e-6)  # single-precision tables
-    np.testing.assert_allclose(as_array(key), 2 * expected, atol=2e-6)
-    np.testing.assert_array_equal(as_array(value), as_array(3 * x))
-
-
-def test_after_rotation_products_depend_on_the_distance_alone():
-    rotation = Rotation(HEAD, BLOCK)
-    q, k = torch.randn(2, HEAD, generator=torch.Generator().manual_seed(4)).double()
-    joint = torch.cat((q, k, torch.zeros(HEAD)))[None, None]
-
-    def product(start: int) -> float:
-        query, key = rotation.turn(joint, 1, start + 7)[0], rotation.turn(joint, 1, start)[1]
-        return (query * key).sum().item()
-
-    products = [product(start) for start in range(29)]
-    assert max(products) - min(products) < 1e-5  # single-precision tables
-    assert abs(products[0] - (q * k).sum().item()) > 1e-2

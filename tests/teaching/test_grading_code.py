@@ -91,6 +91,7 @@ HOSTILE = {
         "import socket; socket.create_connection(('127.0.0.1', 9), timeout=1)",
         "calls raised OSError .*unreachable",
     ),
+    "splits": ("while True: os.fork()", "splits raised BlockingIOError"),
     "forks": (
         "import os, time\n    made = 0\n    try:\n        while made < 2000:\n"
         "            if os.fork() == 0:\n                os.setsid(); time.sleep(600)\n"
@@ -99,7 +100,6 @@ HOSTILE = {
         r"forks ended the process \(exit status 7\)",
     ),
 }
-AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="the owner of a folder can write there")
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +116,13 @@ def sandbox() -> Iterator[Sandbox]:
         yield sandbox
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=AS_ROOT if n == "writes" else ()) for n in HOSTILE]
-)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_function_costs_itself_alone(name: str, sandbox: Sandbox) -> None:
     sandbox.call("good", [[1]])
-    if name in ("kills", "calls", "forks") and not sandbox.isolated:
+    if name in ("kills", "calls", "forks", "splits") and not sandbox.isolated:
         pytest.skip("this system gives no namespaces")
+    if name == "writes" and os.getuid() != 0 and not sandbox.confined:
+        pytest.skip("the owner of a folder can write there")
     with pytest.raises(Wrong) as told:
         sandbox.call(name, [[]])
     assert re.match(HOSTILE[name][1], str(told.value)), told.value
@@ -240,7 +240,8 @@ def test_no_file_but_its_own_and_pythons_can_be_read_or_written(
     secret.write_text("{}")
     secret.chmod(0o666)
     for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+        with contextlib.suppress(OSError):
+            folder.chmod(0o755)
     code = """
 def acts(what):
     try:
@@ -427,9 +428,3 @@ def test_a_mistake_of_the_teacher_is_one_sentence(
     assert (ended.code, ended.out) == (2, "")
     assert sentence in ended.err
     assert ended.err.count("\n") == 1
-
-
-def test_the_parts_are_listed(command: Any) -> None:
-    found = json.loads(command("assignment", "--json").out)
-    assert [row["part"] for row in found][:3] == ["attention", "mask", "span"]
-    assert "perceiver_down" in command("assignment").out

@@ -77,33 +77,23 @@ def as_gpt2(model: Decoder) -> Exported:
         "n_head": config.heads,
         "activation_function": "gelu",  # the exact one; GPT-2's own default approximates it
         "layer_norm_epsilon": model.norm.eps,
-        "attn_pdrop": config.dropout,
-        "embd_pdrop": config.dropout,
-        "resid_pdrop": config.dropout,
+        **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout),
     }
-    weights = {
-        "transformer.wte.weight": ours["embed.weight"],
-        # the last row would be read by no input that this model takes, so it was never trained
-        "transformer.wpe.weight": ours["positions"][: config.longest_input],
-        "transformer.ln_f.weight": ours["norm.weight"],
-        "transformer.ln_f.bias": ours["norm.bias"],
-        "lm_head.weight": ours["head.weight"],
-    }
-    names = {
-        "mixer.qkv": "attn.c_attn",
-        "mixer.out": "attn.c_proj",
-        "feed.up": "mlp.c_fc",
-        "feed.down": "mlp.c_proj",
-        "norm1": "ln_1",
-        "norm2": "ln_2",
-    }
-    for layer in range(config.layers):
-        for name, theirs in names.items():
-            weight = ours[f"blocks.{layer}.{name}.weight"]
-            weights[f"transformer.h.{layer}.{theirs}.weight"] = (
-                weight.T if weight.ndim > 1 else weight
-            )
-            weights[f"transformer.h.{layer}.{theirs}.bias"] = ours[f"blocks.{layer}.{name}.bias"]
+    # the last position would be read by no input that this model takes, so it was never trained
+    ours["positions.weight"] = ours.pop("positions")[: config.longest_input]
+    theirs = {
+        "embed": "wte", "positions": "wpe", "norm": "ln_f", "blocks": "h", "norm1": "ln_1",
+        "norm2": "ln_2", "mixer": "attn", "qkv": "c_attn", "out": "c_proj", "feed": "mlp",
+        "up": "c_fc", "down": "c_proj",
+    }  # fmt: skip
+    weights = {}
+    for name, weight in ours.items():
+        if name == "head.weight":
+            weights["lm_head.weight"] = weight
+        else:
+            renamed = ".".join(theirs.get(part, part) for part in name.split("."))
+            turn = weight.ndim > 1 and name.startswith("blocks")
+            weights[f"transformer.{renamed}"] = weight.T if turn else weight
     return shape, weights
 
 
@@ -131,12 +121,10 @@ def as_llama(model: Decoder) -> Exported:
         "mlp_bias": False,
         "attention_dropout": config.dropout,
     }
-    weights = {
-        "model.embed_tokens.weight": ours["embed.weight"],
-        "model.norm.weight": ours["norm.weight"],
-        "lm_head.weight": ours["head.weight"],
-    }
-    names = {
+    theirs = {
+        "embed": ("model.embed_tokens",),
+        "norm": ("model.norm",),
+        "head": ("lm_head",),
         "mixer.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         "mixer.out": ("self_attn.o_proj",),
         "feed.up": ("mlp.gate_proj", "mlp.up_proj"),
@@ -144,11 +132,12 @@ def as_llama(model: Decoder) -> Exported:
         "norm1": ("input_layernorm",),
         "norm2": ("post_attention_layernorm",),
     }
-    for layer in range(config.layers):
-        for name, theirs in names.items():
-            pieces = ours[f"blocks.{layer}.{name}.weight"].chunk(len(theirs))
-            for their, piece in zip(theirs, pieces, strict=True):
-                weights[f"model.layers.{layer}.{their}.weight"] = piece
+    weights = {}
+    for name, weight in ours.items():
+        *block, last = name.removesuffix(".weight").removeprefix("blocks.").split(".", 1)
+        place = f"model.layers.{block[0]}." if block else ""
+        for renamed, piece in zip(theirs[last], weight.chunk(len(theirs[last])), strict=True):
+            weights[f"{place}{renamed}.weight"] = piece
     return shape, weights
 
 

@@ -133,7 +133,7 @@ class Sandbox:
             why = self.broken[""] = f"the {self.limits.total:g} s for one submission are used up"
         if why:
             raise checks.Wrong(why)
-        if not self.running:
+        if fresh := not self.running:
             self._start()
         number = secrets.token_hex(8)
         try:
@@ -145,6 +145,8 @@ class Sandbox:
             raise
         if reply.get("id") != number:
             self._stop()
+            if not fresh:  # processes of an earlier call may have written it
+                return self.call(name, rows)
             raise checks.Wrong(f"{name} wrote something else where its result belongs")
         if "wrong" in reply:
             raise checks.Wrong(str(reply["wrong"])[:600])

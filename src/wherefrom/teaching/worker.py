@@ -144,14 +144,15 @@ def _confine() -> bool:
     rules = struct.pack("=QQQ", every, 0, 3) if version > 5 else struct.pack("=Q", every)
     ruleset = libc.syscall(CREATE_RULESET, rules, len(rules), 0)
     reading = EXECUTE | READ_FILE | READ_FOLDER
-    allowed = {path: reading for path in (*READABLE, *sys.path) if os.path.exists(path)}
+    allowed = dict.fromkeys((*READABLE, *sys.path), reading)
     devices = {f"/dev/{name}": every & (2 | READ_FILE) for name in ("null", "urandom", "random")}
     for path, rights in {**allowed, **devices, os.getcwd(): every}.items():
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         if not os.path.isdir(path):
             rights &= ~READ_FOLDER
-        libc.syscall(ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, place), 0)
-        os.close(place)
+        with contextlib.suppress(OSError):  # what cannot be opened cannot be read either
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            libc.syscall(ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, place), 0)
+            os.close(place)
     done = libc.syscall(RESTRICT_SELF, ruleset, 0) == 0
     os.close(ruleset)
     return done
