@@ -15,8 +15,7 @@ from wherefrom.corpus.subjects import CALIBRATION, INVENTED, SET_ASIDE, Subject
 from wherefrom.provenance.confidence.calibration import Calibration, SignalWeight
 from wherefrom.provenance.confidence.fit import (
     Confidence,
-    ConfidenceMode,
-    TargetFit,
+    Policy,
     fit_confidence,
     save_confidence,
 )
@@ -127,7 +126,7 @@ def controlled(
     confidence: Confidence, *, threshold: float | None = 0.8, internal: float = 0.5
 ) -> Confidence:
     """The same with numbers that a test can foresee: 88 % for what is stated and 5 % otherwise."""
-    states = SignalWeight(name="states_answer", mean=0, scale=1, low=0, high=1, weight=5)
+    states = {"states_answer": SignalWeight(mean=0, scale=1, low=0, high=1, weight=5)}
     reason = None if threshold is not None else "no threshold can guarantee that on 32 subjects."
     guarantee = Guarantee(
         threshold=threshold,
@@ -138,22 +137,18 @@ def controlled(
         given=20,
         wrong=0,
         bound=0.04,
-        subjects_needed=None,
         estimate=0.6 if threshold is None else None,
     )
+
+    def policy(target: str, signals: dict[str, SignalWeight], intercept: float) -> Policy:
+        fitted = Calibration(signals=signals, intercept=intercept, subjects=100, right=80)
+        tested, hits = (2.2,) * 90 + (-2.2,) * 10, (True,) * 80 + (False,) * 20
+        seen = (True,) * 80 + (False,) * 20
+        return Policy(fitted, target, tested, hits, seen, 0.2, 15.0, True, guarantee=guarantee)
+
     constant = math.log(internal / (1 - internal))
-
-    def mode(calibration: Calibration) -> ConfidenceMode:
-        tested, hits = (0.9,) * 90 + (0.1,) * 10, (True,) * 80 + (False,) * 20
-        return ConfidenceMode(
-            calibration, (1.0, 0.0), tested, hits, True, "wrong", guarantee=guarantee
-        )
-
-    fit = TargetFit(
-        internal=mode(_calibration((), constant)), checked=mode(_calibration((states,), -3.0))
-    )
-    return replace(confidence, from_text=fit, right=fit)
-
-
-def _calibration(signals: tuple[SignalWeight, ...], intercept: float) -> Calibration:
-    return Calibration(signals=signals, intercept=intercept, strength=1.0, subjects=100, right=80)
+    policies = {
+        target: {"internal": policy(target, {}, constant), "checked": policy(target, states, -3.0)}
+        for target in ("from_text", "right")
+    }
+    return replace(confidence, policies=policies)

@@ -18,7 +18,6 @@ from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence import calibration as logistic
 from wherefrom.provenance.confidence.calibration import (
     Calibration,
-    Curve,
     fit_calibration,
     sigmoid,
 )
@@ -47,7 +46,7 @@ def remembering_subjects(count: int, seed: int):
 
 
 def fit(signals, right, **more) -> Calibration:
-    return fit_calibration(signals, right, seed=more.pop("seed", 0), **more).calibration
+    return fit_calibration(signals, right, seed=more.pop("seed", 0), **more)[0]
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +70,7 @@ def test_weights_agree_with_scikit_learn_also_where_rows_count_for_more(strength
 def test_a_held_sign_holds_and_costs_nothing_where_it_is_true():
     signals, right, _ = logistic_subjects(300, 3)
     against = fit(signals, right, signs={"signal0": -1, "signal1": 1})
-    weights = {signal.name: signal.weight for signal in against.signals}
-    assert (weights["signal0"], weights["signal1"]) == (0, 0)
+    assert [against.signals[name].weight for name in ("signal0", "signal1")] == [0, 0]
     held = fit(signals, right, signs={"signal0": 1, "signal1": -1})
     assert held.probability(signals) == pytest.approx(
         fit(signals, right).probability(signals), abs=1e-3
@@ -84,7 +82,7 @@ def test_probabilities_come_near_the_true_chances_and_the_seed_decides(fitted):
     found = fitted.probability(signals)
     # five numbers from 300 subjects: about sqrt(5 / 300 * p (1 - p)) = 0.05 in the root mean square
     assert np.abs(found - chance).mean() < 0.06
-    assert fitted.curve == Curve()  # a logistic curve needs no bending
+    assert not fitted.knots  # a logistic curve needs no bending
     assert metrics.ece(Answers(found, right)).value < 0.06
     signals, right, _ = logistic_subjects(300, 1)
     assert fit(signals, right, signs=SIGNS, seed=5) == fitted
@@ -94,15 +92,15 @@ def test_the_curve_is_bent_where_it_must_be():
     signals, right = remembering_subjects(800, 6)
     fresh, truth = remembering_subjects(5000, 7)
     bent = fit(signals, right)
-    assert bent.curve.knots
-    straight = replace(bent, curve=Curve())
+    assert bent.knots
+    straight = replace(bent, knots=(), heights=())
     for measure in (metrics.ece, metrics.log_loss):
         values = [measure(Answers(c.probability(fresh), truth)).value for c in (bent, straight)]
         assert values[0] < values[1]
     # and the order of subjects is kept
     order = np.argsort(straight.probability(fresh), kind="stable")
     assert (np.diff(bent.probability(fresh)[order]) >= 0).all()
-    assert fit(signals, right, bend=False).curve == Curve()
+    assert not fit(signals, right, bent=False).knots
 
 
 def test_the_curve_is_venn_abers_also_where_rows_count_twice():
@@ -111,8 +109,8 @@ def test_the_curve_is_venn_abers_also_where_rows_count_twice():
     right = rng.random(60) < sigmoid(2 * logits)
     counts = rng.integers(1, 3, size=60)
     many, grades = np.repeat(logits, counts), np.repeat(right, counts)
-    curve = logistic.fit_curve(logits, right, counts.astype(float))
-    for knot, height in zip(curve.knots, curve.heights, strict=True):
+    knots, heights = logistic.fit_curve(logits, right, counts.astype(float))
+    for knot, height in zip(knots, heights, strict=True):
         p0, p1 = (
             IsotonicRegression()
             .fit(np.append(many, knot), np.append(grades, label).astype(float))
@@ -120,11 +118,11 @@ def test_the_curve_is_venn_abers_also_where_rows_count_twice():
             for label in (0, 1)
         )
         assert height == pytest.approx(p1 / (1 - p0 + p1), abs=1e-9)
-    assert len(curve.knots) == np.unique(logits).size
-    assert curve.bend(np.array([-800.0, 800.0])) == pytest.approx(
-        [0.95 * curve.heights[0], 0.95 * curve.heights[-1] + 0.05]
+    assert len(knots) == np.unique(logits).size
+    assert logistic.bend(np.array([-800.0, 800.0]), knots, heights) == pytest.approx(
+        [0.95 * heights[0], 0.95 * heights[-1] + 0.05]
     )
-    assert Curve().bend(np.array([-800.0, 0.0, 800.0])) == pytest.approx([0, 0.5, 1])
+    assert logistic.bend(np.array([-800.0, 0.0, 800.0]), (), ()) == pytest.approx([0, 0.5, 1])
 
 
 @pytest.mark.parametrize("subjects", [logistic_subjects, remembering_subjects])
@@ -141,9 +139,10 @@ def test_a_round_trip_through_json_changes_no_bit(subjects):
     ("change", "word"),
     [
         *(({"intercept": wrong}, "intercept") for wrong in (float("nan"), True, None)),
-        ({"signals": [{"weight": 1.0}]}, "name"),
+        ({"signals": {"signal0": [1.0]}}, "signals"),
+        ({"slope": 0.0}, "slope"),
         *(
-            ({"curve": {"knots": knots, "heights": heights}}, "must rise")
+            ({"knots": knots, "heights": heights}, "must rise")
             for knots, heights in (([1, 0], [0.1, 0.2]), ([0, 1], [0.1, 1.2]), ([0], []))
         ),
         ({"note": 3}, "note"),
@@ -156,7 +155,7 @@ def test_a_record_that_was_tampered_with_is_refused(fitted, change, word):
 
 def test_a_missing_value_counts_as_the_mean_and_one_beyond_as_the_strongest_seen(fitted):
     signals, _, _ = logistic_subjects(7, 10)
-    first = next(s for s in fitted.signals if s.name == "signal0")
+    first = fitted.signals["signal0"]
 
     def ask(value: float):
         return fitted.probability(signals | {"signal0": np.full(7, value)})
@@ -184,7 +183,7 @@ def test_a_signal_that_says_nothing_is_left_out():
         "absent": np.full(100, np.nan),
         "rounding": 0.1 + 1e-17 * np.arange(100),
     }
-    assert {s.name for s in fit(signals | idle, right).signals} == set(signals)
+    assert set(fit(signals | idle, right).signals) == set(signals)
     assert "no signal that varies" in fit(idle, right).note
 
 
@@ -202,15 +201,27 @@ def test_held_out_is_blind_to_the_own_grade():
     rng = np.random.default_rng(15)
     signals = {f"noise{i}": rng.normal(size=200) for i in range(12)}
     right = rng.random(200) < 0.5
-    found = fit_calibration(signals, right, seed=0)
-    inside = found.calibration.probability(signals)
-    assert metrics.auroc(Answers(found.held_out, right)).value < 0.58
-    assert metrics.auroc(Answers(inside, right)).value > 0.58
+    found, held_out = fit_calibration(signals, right, seed=0)
+    assert metrics.auroc(Answers(held_out, right)).value < 0.58
+    assert metrics.auroc(Answers(found.logits(signals), right)).value > 0.58
     # and yet near what will be said when asked
     signals, right = remembering_subjects(400, 19)
-    found = fit_calibration(signals, right, seed=0)
-    difference = np.abs(found.held_out - found.calibration.probability(signals))
+    found, held_out = fit_calibration(signals, right, seed=0)
+    difference = np.abs(found.bend(held_out) - found.probability(signals))
     assert 0 < difference.mean() < 0.02
+
+
+def test_rows_that_do_not_fit_change_the_scale_and_not_the_order():
+    signals, right, _ = logistic_subjects(400, 20)
+    fits = np.arange(400) < 200
+    found, logits = fit_calibration(signals, right, fits=fits, seed=0)
+    alone = fit({name: values[fits] for name, values in signals.items()}, right[fits])
+    shifted = {name: each.weight for name, each in found.signals.items()}
+    assert shifted == {name: each.weight for name, each in alone.signals.items()}
+    assert logits[~fits] == pytest.approx(alone.logits(signals)[~fits])
+    flipped, again = fit_calibration(signals, np.where(fits, right, ~right), fits=fits, seed=0)
+    assert again == pytest.approx(logits)
+    assert flipped.slope != found.slope
 
 
 def test_folds_spread_the_right_evenly_and_a_penalty_is_chosen_by_all_that_rows_stand_for():
@@ -238,7 +249,7 @@ def test_counts_move_the_mix():
     assert mean == pytest.approx((fewer_right @ right) / fewer_right.sum(), abs=0.05)
     assert mixed.probability(signals).mean() < fit(signals, right).probability(signals).mean() - 0.1
     average = np.average(signals["signal0"], weights=fewer_right)
-    assert mixed.signals[0].mean == pytest.approx(average)
+    assert mixed.signals["signal0"].mean == pytest.approx(average)
 
 
 @pytest.mark.parametrize(

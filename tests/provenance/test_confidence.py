@@ -25,15 +25,18 @@ from wherefrom.provenance.confidence.fit import (
     Confidence,
     evidence_columns,
     fit_confidence,
+    fit_name_read,
+    fit_policy,
+    fitting_part,
     is_right,
     load_confidence,
-    read_signals,
+    mix,
+    mixed_counts,
     save_confidence,
-    with_spare_subjects,
 )
 from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
 from wherefrom.provenance.evidence.lookup import find_support
-from wherefrom.provenance.signals.reader import CORE, SIGNALS, SignalReader
+from wherefrom.provenance.signals.reader import CORE, NAME_SIGNALS, SIGNS
 from wherefrom.storage import write_json
 from wherefrom.training.jobs import run_training
 from wherefrom.training.recipes import Budget, load_recipe
@@ -111,13 +114,13 @@ def folder(fitted: Fitted, tmp_path: Path) -> Path:
 
 def test_the_judged_take_no_part_and_invented_subjects_are_always_wrong(fitted: Fitted) -> None:
     confidence, asked = fitted.confidence, fitted.subjects[:-1]
-    for fit_of in (confidence.from_text, confidence.right):
-        for mode in (fit_of.internal, fit_of.checked):
+    for modes in confidence.policies.values():
+        for mode in modes.values():
             assert len(mode.hits) == len(asked) == len(NAMES) + len(UNSEEN)
             assert 0.8 * len(NAMES) < sum(mode.hits) <= len(NAMES)  # else the rest shows nothing
             assert not mode.fresh  # so few people cannot both fit and test
     without = fit(fitted.run, fitted.evidence, asked)
-    assert (without.right, without.from_text) == (confidence.right, confidence.from_text)
+    assert without.policies == confidence.policies
 
 
 def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(fitted: Fitted) -> None:
@@ -127,31 +130,30 @@ def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(fitted: F
     assert set(confidence.signals) <= set(CORE)
     table = confidence.reader.read(questions, names, only=confidence.signals)
     support = find_support(fitted.evidence, names, table.answers, PLACES)
-    likely = confidence.probabilities(table, support)
+    likely = confidence.probabilities(table.columns, support)
     checked = likely["right"]["checked"]
     for probability in (*likely["right"].values(), *likely["from_text"].values()):
         assert ((probability >= 0) & (probability <= 1)).all()
         assert probability[correct].mean() > probability[~correct].mean() + 0.3
     denied = [find_support(fitted.evidence, ["Nobody Here"], ["Rome"], PLACES)[0]] * len(asked)
-    doubted = confidence.probabilities(table, denied)["right"]["checked"]
-    assert confidence.probabilities(table, None)["right"]["checked"] is None
+    doubted = confidence.probabilities(table.columns, denied)["right"]["checked"]
+    assert confidence.probabilities(table.columns, None)["right"]["checked"] is None
     assert (doubted <= checked + 1e-12)[correct].all()
-    signs = {name: signal.sign for name, signal in SIGNALS.items()} | EVIDENCE_SIGNS
-    for mode in (confidence.right.internal, confidence.right.checked):
-        used = {signal.name for signal in mode.calibration.signals}
-        assert bool(used & EVIDENCE_SIGNS.keys()) == (mode is confidence.right.checked)
-        assert mode.calibration.note is None
-        for signal in mode.calibration.signals:
-            assert signs[signal.name] == 0 or signal.weight * signs[signal.name] >= 0
+    signs = SIGNS | EVIDENCE_SIGNS
+    for mode, policy in confidence.policies["right"].items():
+        used = policy.calibration.signals
+        assert bool(used.keys() & EVIDENCE_SIGNS.keys()) == (mode == "checked")
+        assert policy.calibration.note is None
+        for name, signal in used.items():
+            assert signs[name] == 0 or signal.weight * signs[name] >= 0
 
 
 def test_a_threshold_can_be_guaranteed_at_any_risk(fitted: Fitted) -> None:
     confidence = fitted.confidence
-    own = confidence.from_text.checked.guarantee
+    own = confidence.policies["from_text"]["checked"].guarantee
     assert confidence.guarantee() == confidence.guarantee(0.05) == own
-    assert (
-        confidence.guarantee(checked=False, target="right") == confidence.right.internal.guarantee
-    )
+    internal = confidence.policies["right"]["internal"].guarantee
+    assert confidence.guarantee(checked=False, target="right") == internal
     assert own.threshold is None  # so few subjects cannot guarantee it
     assert own.used == 0.5  # but the text has been looked up
     loose = confidence.guarantee(0.4, target="right")
@@ -164,7 +166,7 @@ def test_what_is_stored_gives_the_same_numbers_to_the_bit(fitted: Fitted, tmp_pa
     record = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in the file"))
     assert record["weights_sha256"] == fitted.run.info["sha256"]
     loaded = load_confidence(load_run(fitted.run.folder))
-    for name in ("from_text", "right", "notes", "signal_state"):
+    for name in ("policies", "seen", "notes", "signal_state"):
         assert getattr(loaded, name) == getattr(fitted.confidence, name), name
     questions, subjects = ["Where was Ada Moe born?", "Where was Hal Moe born?"], ["Ada Moe", "x"]
     before = fitted.confidence.reader.read(questions, subjects)
@@ -189,30 +191,72 @@ def test_asking_imports_no_scipy_and_no_scikit_learn(fitted: Fitted) -> None:
 
 def test_what_is_fitted_about_a_calibration_subject_is_by_others(fitted: Fitted) -> None:
     """A fit that has seen a subject knows it by heart; the calibration must not learn that."""
-    everyone, counts = with_spare_subjects(fitted.subjects)
-    reader = SignalReader.prepare(fitted.run, PLACES, NAMES, seed=3)
-    reader, table, _ = read_signals(reader, everyone, counts, seed=3)
+    everyone, reader = fitted.subjects[:-1], fitted.confidence.reader
     questions, names = zip(*((one.question, one.subject) for one in everyone), strict=True)
-    itself = reader.read(questions, names, only=["name_read"]).columns["name_read"]
-    held_out = table.columns["name_read"]
-    assert not np.allclose(held_out, itself)
+    table = reader.read(questions, names, only={*CORE, *NAME_SIGNALS})
+    curve, columns = fit_name_read(everyone, table.columns, seed=3)
+    assert curve == fitted.confidence.signal_state.name_curve
+    held_out = columns["name_read"]
+    assert not np.allclose(held_out, table.columns["name_read"])
     assert ((held_out > 0.5) == [one.seen for one in everyone]).mean() > 0.6
 
 
-def test_spare_subjects_leave_the_mix_as_it_is(fitted: Fitted) -> None:
-    asked = fitted.subjects[:-1]
-    spare = [ask(f"Kim {name}", FITTING, INVENTED, None, seen=False) for name in ("Roe", "Sin")]
-    strange = [ask("Lou Roe", FITTING, "left out", "Rome", seen=False)]  # a kind that has nobody
-    everyone, counts = with_spare_subjects([*asked, *strange, *spare])
-    assert everyone == [*asked, *spare]
+def drawn(count: int, share: float, source: str = SET_ASIDE, role: str = CALIBRATION) -> list:
+    unseen = round(share * count)
+    return [
+        ask(f"{source} {at}", role, source if at >= unseen else INVENTED, "Rome", seen=at >= unseen)
+        for at in range(count)
+    ]
+
+
+def test_who_fits_does_not_test_and_more_of_a_kind_leave_the_mix_as_it_is() -> None:
+    people = drawn(400, 0.25)
+    extra = [ask(f"Kim {at}", FITTING, INVENTED, None, seen=False) for at in range(500)]
+    everyone = [*people, *extra]
     seen = np.array([one.seen for one in everyone])
-    assert counts[seen] == pytest.approx(1.0)
-    assert counts[~seen] == pytest.approx(len(UNSEEN) / (len(UNSEEN) + 2))
-    assert counts.sum() == pytest.approx(len(asked))
-    more = fit(fitted.run, fitted.evidence, [*fitted.subjects, *spare])
-    assert len(more.right.internal.hits) == len(asked)  # whoever is spare guarantees nothing
-    assert more.subjects_sha256 != fitted.confidence.subjects_sha256
-    assert more.right != fitted.confidence.right
+    counts = mixed_counts(everyone, np.ones_like(seen))
+    assert counts[~seen].sum() / counts.sum() == pytest.approx(0.25)
+    rng = np.random.default_rng(0)
+    hits = seen & (rng.random(900) < 0.97)
+    signal = {"signal": np.where(hits, 2.0, -2.0) + rng.normal(size=900)}
+    policy = fit_policy(everyone, signal, hits, risk=0.05, delta=0.05, seed=1)
+    testing = ~fitting_part(everyone, 1)
+    assert len(policy.tested) == testing.sum() == 0.6 * 900
+    assert policy.fresh
+    assert policy.share == pytest.approx(0.25)
+    found = policy.at_risk(0.05, 0.05)
+    assert found.threshold is not None
+    assert found.subjects == 240  # 180 seen ones test, and so many unseen that the mix is kept
+    assert found.unseen == 360
+    most = policy.at_risk(0.05, 0.05, share=0.6)  # another mix is tested on other people
+    assert most.subjects == 450
+    assert most.threshold >= found.threshold
+    np.testing.assert_array_equal(mix(np.array([True, False, True, False]), 0.5), [0, 2, 1, 3])
+
+
+def test_a_guarantee_rests_on_real_unseen_people_where_they_are_enough() -> None:
+    left_out = [ask(f"Lou {at}", FITTING, "left out", "Rome", seen=False) for at in range(400)]
+    people = [*drawn(400, 0.25), *left_out]
+    seen = np.array([one.seen for one in people])
+    signal = {"signal": np.where(seen, 2.0, -2.0) + np.random.default_rng(0).normal(size=800)}
+    policy = fit_policy(people, signal, seen, risk=0.05, delta=0.05, seed=1)
+    assert policy.at_risk(0.05, 0.05).unseen == 240
+
+
+def test_another_share_of_unseen_people_changes_what_the_model_alone_believes(
+    fitted: Fitted,
+) -> None:
+    confidence, asked = fitted.confidence, fitted.subjects[:-1]
+    questions, names = zip(*((one.question, one.subject) for one in asked), strict=True)
+    columns = confidence.reader.read(questions, names, only=confidence.signals).columns
+    likely = confidence.probabilities(columns, None)["from_text"]["internal"]
+    same, more, fewer = (
+        confidence.reweight(likely, columns, share) for share in (confidence.share, 0.9, 0.01)
+    )
+    np.testing.assert_allclose(same, likely)
+    assert (more <= same + 1e-12).all()
+    assert (fewer >= same - 1e-12).all()
+    assert more.mean() < same.mean() < fewer.mean()
 
 
 def test_few_subjects_all_get_one_probability_and_a_sentence(
@@ -220,12 +264,14 @@ def test_few_subjects_all_get_one_probability_and_a_sentence(
 ) -> None:
     few = [*fitted.subjects[:4], fitted.subjects[-2]]
     confidence = fit(fitted.run, fitted.evidence, few)
-    assert confidence.right.internal.calibration.signals == ()
+    assert confidence.policies["right"]["internal"].calibration.signals == {}
     notes = " ".join(confidence.notes)
     for words in ("takes 10 of each", "all get the same probability", "no threshold can guarantee"):
         assert words in notes
     table = confidence.reader.read([few[0].question, few[-1].question], ["Ada Moe", "Jan Poe"])
-    assert len(set(confidence.probabilities(table, None)["right"]["internal"].tolist())) == 1
+    assert (
+        len(set(confidence.probabilities(table.columns, None)["right"]["internal"].tolist())) == 1
+    )
     save_confidence(tmp_path, confidence)  # which refuses NaN
     with pytest.raises(UserError, match="no subject is set aside for it"):
         fit(fitted.run, fitted.evidence, fitted.subjects[-1:])
@@ -260,7 +306,7 @@ def test_what_is_no_calibration_is_refused(folder: Path, content: str) -> None:
     assert "was not made by `wherefrom study`" in refusal(folder)
 
 
-@pytest.mark.parametrize("part", ["reader", "from_text", "right", "risk", "notes"])
+@pytest.mark.parametrize("part", ["reader", "policies", "seen", "risk", "notes"])
 @pytest.mark.parametrize("value", [None, 7, [], {}, "text"])
 def test_a_broken_part_is_refused(folder: Path, part: str, value: object) -> None:
     record = json.loads((folder / CALIBRATED).read_text("utf-8"))

@@ -145,10 +145,25 @@ def test_where_nothing_is_guaranteed_a_threshold_is_estimated_and_says_so():
 
 
 def test_with_too_few_to_estimate_on_nothing_is_shown():
-    for display in (float, None):
-        few = guarantee_threshold([0.9] * 10, [True] * 10, display=display)
-        assert (few.threshold, few.given, few.used) == (None, 0, guarantee.NEVER)
-        assert few.reason.endswith("so that no answer is shown.")
+    few = guarantee_threshold([0.9] * 10, [True] * 10)
+    assert (few.threshold, few.given, few.used) == (None, 0, guarantee.NEVER)
+    assert few.reason.endswith("so that no answer is shown.")
+
+
+def test_a_threshold_must_also_keep_the_unseen_out_and_no_test_begins_above_the_start():
+    confidence, right = np.repeat([0.9, 0.6, 0.1], 100), np.repeat([True, True, False], 100)
+    assert guarantee_threshold(confidence, right).threshold <= 0.6
+    unseen = np.repeat([0.7, 0.05], [20, 380])  # of 400, 20 would be given an answer from 0.7 on
+    held = guarantee_threshold(confidence, right, unseen=unseen)
+    assert 0.7 < held.threshold <= 0.9
+    assert (held.unseen, held.unseen_given) == (400, 0)
+    # 100 are too few to test a share of 2 %, so that they decide an estimate alone
+    assert guarantee_threshold(confidence, right, unseen=unseen[:100]).threshold <= 0.6
+    # the surest 200 are wrong too often, all 700 are not
+    many = np.repeat([0.9, 0.6, 0.1], [200, 500, 100])
+    graded = np.repeat([False, True, False], [15, 685, 100])
+    assert guarantee_threshold(many, graded).threshold is None
+    assert guarantee_threshold(many, graded, start=0.6).threshold <= 0.6
 
 
 def test_nothing_is_shown_below_one_half_and_people_who_chose_guarantee_nothing():

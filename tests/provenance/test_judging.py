@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections import Counter
 from dataclasses import asdict, replace
@@ -12,31 +11,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from wherefrom.corpus.subjects import CALIBRATION, JUDGED, read_subjects, write_subjects
+from wherefrom.corpus.subjects import (
+    CALIBRATION,
+    JUDGED,
+    SET_ASIDE,
+    Subject,
+    read_subjects,
+    write_subjects,
+)
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
-from wherefrom.provenance.confidence.guarantee import guarantee_threshold
 from wherefrom.provenance.judging import judge as judging
 from wherefrom.provenance.judging.judge import (
-    Judged,
-    Judgement,
-    judge_run,
-    name_with_truth,
-    require_evidence,
-    write_judgement,
-)
-from wherefrom.provenance.judging.measure import (
-    FINE_GRID,
     RIVALS,
     SUPPORT,
     VERDICTS,
+    Judged,
+    Judgement,
     Score,
     count_verdicts,
+    judge_run,
     measure_scores,
+    name_with_truth,
+    require_evidence,
     rival_scores,
+    write_judgement,
 )
 from wherefrom.provenance.metrics import (
     Answers,
@@ -143,20 +143,6 @@ def test_an_answer_that_is_withheld_is_not_given_however_sure():
     assert held["metrics"]["ece"] == plain["metrics"]["ece"]  # the probability as it is
 
 
-def test_what_has_no_probability_or_no_threshold_says_why():
-    why = "no threshold can be guaranteed."
-    given = score([0.9, 0.2], probability=False, name="entropy", threshold=None, reason=why)
-    group = measure([given], "10", "10")["scores"]["entropy"]["groups"]["together"]
-    for key in ("ece", "brier"):
-        assert group["metrics"][key]["value"] is None
-        assert "entropy orders answers and is no probability" in group["metrics"][key]["reason"]
-    assert group["ece_of_chance"]["value"] is None
-    assert group["reliability"] == []
-    assert group["metrics"]["auroc"]["value"] == 1
-    assert (group["grades"]["correct"], group["grades"]["reason"]) == (None, why)
-    assert group["metrics"]["unseen_unknown"]["reason"] == why
-
-
 @pytest.mark.parametrize(
     ("correct", "seen"), [("1111", "1111"), ("0000", "1100"), ("0110", "0000"), ("1", "1")]
 )
@@ -222,11 +208,6 @@ def test_being_stated_is_separated_by_what_reads_no_text_whatever_the_labels_say
     few = Bootstrap(20, 0.95, (0, 0))
     found = measure_scores(scores, people, precision=0.9, bootstrap=few)["stated"]
     assert {one["score"]: one["auroc"]["value"] for one in found} == {"internal": 1, "rival": 0.75}
-    for verdict, word in ((REMEMBERED, "every"), (MADE_UP, "no")):
-        alike = [judged(verdict), judged(verdict)]
-        (one,) = measure_scores([score([0.9, 0.8])], alike, precision=0.9, bootstrap=few)["stated"]
-        assert one["auroc"]["value"] is None
-        assert one["auroc"]["reason"] == f"{word} answer is stated by a line."
 
 
 def test_recall_by_the_number_of_documents():
@@ -236,70 +217,36 @@ def test_recall_by_the_number_of_documents():
     assert [row["documents"] for row in rows] == [0, 1, 2, 3, "4 or more"]
     assert [row["people"] for row in rows] == [0, 1, 1, 1, 2]
     assert [row["recall"]["value"] for row in rows] == [None, 0, 1, 1, 1]
-    assert rows[0]["recall"]["reason"] == "nobody was asked."
+    assert rows[0]["recall"]["reason"] == "nobody is in this group."
 
 
-COLUMNS = ("log_probability", "entropy", "country_entropy", SUPPORT)
-
-
-def columns(*rows: tuple[float, float, float, float]) -> dict[str, list[float]]:
-    return dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-
-
-def rivals(judged: Any, calibration: Any = (), correct: Any = ()) -> tuple[Any, list[str]]:
-    scores, notes = rival_scores(judged, dict(calibration), correct, risk=0.05, delta=0.05)
-    return {score.name: score for score in scores}, notes
-
-
-def test_a_rival_is_surer_of_what_is_likelier_and_less_spread_out():
-    found, notes = rivals(columns((-0.1, 0.2, 0.1, 3), (-2.0, 1.5, 0.9, 0)))
-    assert notes == []
-    expected = {
-        "greedy likelihood": [math.exp(-0.1), math.exp(-2)],
-        "predictive entropy": [math.exp(-0.2), math.exp(-1.5)],
-        "semantic entropy": [math.exp(-0.1), math.exp(-0.9)],
-        "name support": [0.75, 0],
-    }
-    assert list(found) == list(expected)
-    for name, values in expected.items():
-        np.testing.assert_allclose(found[name].values, values)
-        assert found[name].probability == (name == "greedy likelihood")
-        assert found[name].threshold is None  # nobody calibrates
-        assert found[name].reason
-
-
-def test_each_rival_has_the_threshold_that_is_guaranteed_on_the_calibration_subjects():
-    likelihood = np.random.default_rng(0).uniform(-3, 0, 300)
-    correct = likelihood > -1.0
-    mine = rivals({"log_probability": [-0.5]}, {"log_probability": likelihood}, correct)[0][
-        "greedy likelihood"
+def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee():
+    rng = np.random.default_rng(0)
+    right = rng.random(400) < 0.7
+    people = [
+        Subject(CALIBRATION, bool(seen), SET_ASIDE, f"Ann {at}", f"{at}?", "Rome", "")
+        for at, seen in enumerate(rng.random(400) < 0.8)
     ]
-    same = guarantee_threshold(np.exp(likelihood), correct, grid=FINE_GRID)
-    assert mine.threshold == same.threshold
-    assert math.exp(-1.1) < mine.threshold <= math.exp(-1.0)
-    assert mine.reason is None
-    # likelihoods that crowd below one are still told apart
-    near = 1 - np.concatenate([np.full(200, 1e-6), np.full(200, 1e-4)])
-    crowded = {"log_probability": np.log(near)}
-    found = rivals({"log_probability": [-0.5]}, crowded, np.arange(400) < 200)[0]
-    assert 1 - 1e-4 < found["greedy likelihood"].threshold <= 1 - 1e-6
-    assert (np.diff(FINE_GRID) < 0).all()
-
-
-def test_a_missing_signal_leaves_its_rival_out_and_a_missing_value_is_the_least_sure():
-    found, notes = rivals(columns((-9.0, math.nan, 0.4, 3), (-1.0, math.nan, math.nan, 1)))
-    assert "predictive entropy" not in found
-    assert found["semantic entropy"].values.tolist() == [math.exp(-0.4), 0]
-    assert "predictive entropy is left out" in notes[0]
-    assert "semantic entropy is unknown for 1 answers" in notes[1]
-
-
-@pytest.mark.parametrize("rival", RIVALS, ids=lambda rival: rival.name)
-@given(value=st.floats(-1e3, 1e3) | st.just(-math.inf))
-def test_a_rival_stays_between_nothing_and_certain(rival, value):
-    if rival.column == SUPPORT:
-        value = abs(value) if math.isfinite(value) else 0.0
-    assert 0 <= rival.read(value) <= 1
+    known = {
+        "log_probability": np.where(right, -0.1, -2.0) + 0.05 * rng.normal(size=400),
+        "entropy": np.where(right, 0.1, 2.0),
+        "country_entropy": np.full(400, np.nan),
+        SUPPORT: np.ones(400),
+    }
+    asked = {name: np.array([low, high]) for name, low, high in (
+        ("log_probability", -2.0, -0.1), ("entropy", 2.0, 0.1), ("country_entropy", 1.0, 0.5),
+        (SUPPORT, 0, 3))}  # fmt: skip
+    found = {
+        one.name: one for one in rival_scores(asked, known, people, right, risk=0.05, delta=0.05)
+    }
+    assert list(found) == [name for name in RIVALS if name != "semantic entropy"]
+    for name in ("greedy likelihood", "predictive entropy"):
+        unlikely, likely = found[name].values
+        assert unlikely < found[name].threshold <= likely
+        assert found[name].reason is None
+    # what does not vary tells nothing: everybody gets the same
+    assert found["name support"].values[0] == found["name support"].values[1]
+    assert "can guarantee" in found["name support"].reason
 
 
 @pytest.fixture
@@ -373,14 +320,14 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
 
     def unevenly_sure(*arguments: Any, **options: Any) -> list[Verdict]:
         given = give_verdicts(*arguments, **options)
-        given[0] = replace(given[0], signals={**given[0].signals, "entropy": None})
         steps = np.linspace(0, 1, len(given))
         return [
-            replace(one, internal_confidence=sure) for one, sure in zip(given, steps, strict=True)
+            replace(one, right={**one.right, "internal": sure})
+            for one, sure in zip(given, steps, strict=True)
         ]
 
     def guarantee(confidence: Confidence, risk: Any = None, *, checked: bool, target: str) -> Any:
-        known = confidence.right.internal.guarantee
+        known = confidence.policies["right"]["internal"].guarantee
         return replace(known, threshold=0.5 if checked else 0.6)
 
     monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
@@ -398,8 +345,6 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     assert policy["missed"]["count"] == sum(not one.right for one in given)
     assert {one["score"] for one in judgement.record["stated"]} >= {"internal"}
     assert "checked" not in {one["score"] for one in judgement.record["stated"]}
-    unknown = "predictive entropy is unknown for 1 answers and least sure of those."
-    assert unknown in judgement.record["notes"]
     # right without a line that states it is guessed, and nothing else is
     assert {one.verdict for one in found if one.right} <= {GUESSED, REMEMBERED}
     assert GUESSED not in {one.verdict for one in found if not one.right}

@@ -191,7 +191,7 @@ def test_name_read_is_a_curve_over_the_name_signals():
     assert np.isnan(columns["name_read"]).all()
     seen = columns["name_likelihood"] > np.median(columns["name_likelihood"])
     both = {name: columns[name] for name in ("name_likelihood", "name_lift")}
-    curve = fit_calibration(both, seen, bend=False, seed=0).calibration
+    curve, _ = fit_calibration(both, seen, bent=False, seed=0)
     read = reader.with_curve(curve).read(asked, names, only=["name_read"])
     assert read.columns["name_read"] == pytest.approx(curve.probability(both), abs=1e-4)
     assert set(read.columns) == {"name_read", "name_likelihood", "name_lift"}

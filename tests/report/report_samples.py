@@ -13,8 +13,7 @@ import numpy as np
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.subjects import Subject
 from wherefrom.provenance.evidence.index import build_evidence
-from wherefrom.provenance.judging.judge import Judged, Judgement
-from wherefrom.provenance.judging.measure import Score, measure_scores
+from wherefrom.provenance.judging.judge import Judged, Judgement, Score, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, Metric
 from wherefrom.storage import sha256_of
 
@@ -125,7 +124,7 @@ def make_judgement() -> Judgement:
         Score("internal", "our probability", confidence, 0.5, ours=True),
         Score("checked", "with lines", confidence, 0.5, ours=True, withheld=confidence < 0.65),
         Score("always answer", "every answer", np.ones(len(people)), 0.0),
-        Score("greedy likelihood", "its own", confidence**2, None, "no promise."),
+        Score("greedy likelihood", "its own", confidence**2, 0.5, "no guarantee."),
     ]
     how: dict[str, Any] = {"resamples": 20, "level": 0.95, "seed": 0}
     promise = {"threshold": None, "reason": "too few people.", "risk": 0.05, "delta": 0.05,

@@ -411,9 +411,8 @@ def calibrate_log_probabilities(
             f"{right.size} of the answers and states {int(right.sum())}, and it takes {FEWEST} "
             f"with {FEWEST_EACH} of either kind."
         )
-    known = {GIVEN: given[fitting]}
-    fitted = fit_calibration(known, right, signs={GIVEN: 1}, seed=0)
-    confidence[fitting] = fitted.held_out
+    fitted, held_out = fit_calibration({GIVEN: given[fitting]}, right, signs={GIVEN: 1}, seed=0)
+    confidence[fitting] = fitted.bend(held_out)
     if others.any():
-        confidence[others] = fitted.calibration.probability({GIVEN: given[others]})
+        confidence[others] = fitted.probability({GIVEN: given[others]})
     return confidence, None

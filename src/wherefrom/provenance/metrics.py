@@ -28,6 +28,7 @@ LEVEL = 0.95
 DEFINED = 0.9  # an interval needs this share of the resamples; the others leave it undefined
 CELLS = 2_000_000  # weights held at once, so that many answers do not need much memory
 LEAST = 1e-12  # log loss takes a probability for at least this far from 0 and from 1
+NOBODY = "nobody was asked."
 
 
 class Answers:
@@ -45,10 +46,7 @@ class Answers:
         if len(shapes) > 1 or self.confidence.ndim != 1:
             raise UserError(f"confidences and flags need one entry per answer, not {shapes}.")
         if not np.isfinite(self.confidence).all():
-            bad = int(np.flatnonzero(~np.isfinite(self.confidence))[0])
-            raise UserError(
-                f"the confidence of answer {bad + 1} is {self.confidence[bad]}, not a number."
-            )
+            raise UserError("the confidence of an answer must be a number.")
         self.order = np.argsort(-self.confidence, kind="stable")
         falling = self.confidence[self.order]
         self.starts = np.flatnonzero(np.append(True, falling[1:] != falling[:-1])[: falling.size])
@@ -76,10 +74,7 @@ def as_flags(values: ArrayLike, name: str) -> Bools:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number with its interval, or a sentence why there is none.
-
-    A reason beside a value is what the reader must know about it.
-    """
+    """A number with its interval, or a sentence why there is none (or about the number)."""
 
     value: float | None
     reason: str | None = None
@@ -91,39 +86,18 @@ class Metric:
 class Measure:
     """A formula: `measure(answers)` is its number, `values(answers, weights)` one per row.
 
-    needs: what the answers must have for the number to be defined (see `_why_undefined`); a row of
-    weights that leaves it undefined gives NaN. zero: what to say about a number that is 0.
+    What is not defined is NaN in `values`, and `undefined` says why.
     """
 
     values: Callable[[Answers, Floats], Floats]
-    needs: str = "answers"
-    zero: str | None = None
+    undefined: str = NOBODY
 
     def __call__(self, answers: Answers) -> Metric:
-        reason = _why_undefined(answers, self.needs)
-        if reason is not None:
-            return Metric(value=None, reason=reason)
+        if not len(answers):
+            return Metric(value=None, reason=NOBODY)
         value = float(self.values(answers, np.ones((1, len(answers))))[0])
-        return Metric(value=value, reason=self.zero if value == 0 else None)
-
-
-def _why_undefined(answers: Answers, needs: str) -> str | None:
-    if needs == "unseen" and answers.seen is None:
-        return "it is not known who was seen."
-    if needs == "unseen" and answers.seen is not None and answers.seen.all():
-        return "nobody unseen was asked."
-    if not len(answers):
-        return "nobody was asked."
-    if needs == "both kinds" and answers.correct.all():
-        return "all answers are right, so there is no wrong one to tell from them."
-    if needs == "both kinds" and not answers.correct.any():
-        return "all answers are wrong, so there is no right one to tell from them."
-    if needs == "right answers" and not answers.correct.any():
-        return "no answer is right, so there is no share of the right ones."
-    score = answers.confidence
-    if needs == "probabilities" and (score.min() < 0 or score.max() > 1):
-        return "the score is not a probability: it leaves the range from 0 to 1."
-    return None
+        known = math.isfinite(value)
+        return Metric(value=value) if known else Metric(value=None, reason=self.undefined)
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
@@ -170,12 +144,12 @@ def _log_losses(answers: Answers) -> Floats:
     return -np.log(np.where(answers.correct, sure, 1 - sure))
 
 
-auroc = Measure(_auroc, "both kinds")
+auroc = Measure(_auroc, "all answers are right or all are wrong, so that none can be told apart.")
 augrc = Measure(_augrc)  # area under the generalised risk-coverage curve
 accuracy = Measure(_mean_of(lambda a: a.correct.astype(np.float64)))
-brier = Measure(_mean_of(lambda a: (a.confidence - a.correct) ** 2), "probabilities")
-log_loss = Measure(_mean_of(_log_losses), "probabilities")
-ece = Measure(_ece, "probabilities")  # expected calibration error
+brier = Measure(_mean_of(lambda a: (a.confidence - a.correct) ** 2))
+log_loss = Measure(_mean_of(_log_losses))
+ece = Measure(_ece)  # expected calibration error, of probabilities
 
 
 def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measure:
@@ -194,31 +168,7 @@ def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measur
         share = ratio(right, right[:, -1:]) if of_right else ratio(given, given[:, -1:])
         return np.where(np.isnan(share[:, -1]), np.nan, np.where(enough, share, 0.0).max(axis=1))
 
-    never = f"no threshold reaches {precision:.0%} precision, so no answer would be given."
-    return Measure(values, "right answers" if of_right else "answers", never)
-
-
-def unseen_unknown(threshold: float) -> Measure:
-    """The share of unseen subjects whose confidence is below the threshold: "I don't know"."""
-
-    def values(answers: Answers, weights: Floats) -> Floats:
-        assert answers.seen is not None
-        unseen = weights * ~answers.seen
-        return ratio(unseen @ (answers.confidence < threshold).astype(float), unseen.sum(axis=1))
-
-    return Measure(values, "unseen")
-
-
-def grade(answers: Answers, threshold: float) -> dict[str, Any]:
-    """Correct, wrong and not attempted, where answers are given from the threshold on."""
-    given = answers.confidence >= threshold
-    right, total = int((given & answers.correct).sum()), int(given.sum())
-    return {
-        "correct": right,
-        "wrong": total - right,
-        "not_attempted": len(answers) - total,
-        "precision": right / total if total else None,
-    }
+    return Measure(values, "no answer is right, so there is no share of the right ones.")
 
 
 def risk_coverage(answers: Answers) -> dict[str, Floats]:
@@ -230,17 +180,13 @@ def risk_coverage(answers: Answers) -> dict[str, Floats]:
         return dict.fromkeys(("threshold", "coverage", "risk"), np.empty(0))
     given = np.cumsum(answers.by_group(np.ones((1, len(answers))))[0])
     wrong = np.cumsum(answers.by_group((~answers.correct[None, :]).astype(np.float64))[0])
-    return {
-        "threshold": answers.confidence[answers.order][answers.starts],
-        "coverage": given / len(answers),
-        "risk": wrong / given,
-    }
+    threshold = answers.confidence[answers.order][answers.starts]
+    return {"threshold": threshold, "coverage": given / len(answers), "risk": wrong / given}
 
 
 def reliability_table(answers: Answers) -> list[dict[str, Any]]:
     """The bins of the expected calibration error, the least sure first."""
-    if _why_undefined(answers, "probabilities"):
-        return []
+    bins = reversed(np.split(answers.order, _bins(answers)[1:])) if len(answers) else ()
     return [
         {
             "low": float(answers.confidence[members].min()),
@@ -249,7 +195,7 @@ def reliability_table(answers: Answers) -> list[dict[str, Any]]:
             "accuracy": float(answers.correct[members].mean()),
             "people": len(members),
         }
-        for members in reversed(np.split(answers.order, _bins(answers)[1:]))
+        for members in bins
     ]
 
 
@@ -259,9 +205,8 @@ def ece_of_chance(answers: Answers, rng: np.random.Generator, *, draws: int = 10
     Rights and wrongs are drawn from the confidences themselves; mean and central 95 % of the
     draws. An expected calibration error within this interval is no evidence of miscalibration.
     """
-    reason = _why_undefined(answers, "probabilities")
-    if reason is not None:
-        return Metric(value=None, reason=reason)
+    if not len(answers):
+        return Metric(value=None, reason=NOBODY)
     score = answers.confidence[answers.order]
     gaps = score - (rng.random((draws, score.size)) < score)
     errors = np.abs(np.add.reduceat(gaps, _bins(answers), axis=1)).sum(axis=1) / score.size
@@ -269,25 +214,20 @@ def ece_of_chance(answers: Answers, rng: np.random.Generator, *, draws: int = 10
     return Metric(value=float(errors.mean()), low=float(low), high=float(high))
 
 
-def open_world_floor(subjects: Iterable[str], miscalibration: Metric) -> Metric:
+def open_world_floor(subjects: Iterable[str], miscalibration: float | None) -> Metric:
     """How often a model that must always answer is bound to make things up about *new* subjects.
 
     `subjects` names the subject of each document. The share of documents whose subject occurs
     only once estimates how likely the next document is about a new one (Good and Turing); a model
     that generates facts as often as it believes them must invent at least that share, less its
-    miscalibration (Kalai and Vempala 2024, small terms left out). It is no bound on the error
-    about subjects that were read about, and none on a model that may say "I don't know".
+    miscalibration (Kalai and Vempala 2024, small terms left out).
     """
     counts = Counter(subjects)
-    if not counts:
-        return Metric(value=None, reason="there are no documents to count singletons in.")
-    if miscalibration.value is None:
-        return Metric(value=None, reason=f"no miscalibration is known: {miscalibration.reason}")
+    if not counts or miscalibration is None:
+        return Metric(value=None, reason="there are no documents, or no miscalibration is known.")
     singletons = sum(times == 1 for times in counts.values()) / counts.total()
-    return Metric(
-        value=max(0.0, singletons - miscalibration.value),
-        reason="this is about people yet to be met, not about the people asked here.",
-    )
+    about = "this is about people yet to be met, not about the people asked here."
+    return Metric(value=max(0.0, singletons - miscalibration), reason=about)
 
 
 @dataclass(frozen=True)
@@ -350,7 +290,7 @@ class Bootstrap:
         """measure(first) - measure(second), where row i of both is the same subject's answer."""
         one, other = measure(first), measure(second)
         if one.value is None or other.value is None:
-            return Metric(value=None, reason=one.reason if one.value is None else other.reason)
+            return one if one.value is None else other
         points = {"": Metric(value=one.value - other.value)}
 
         def values(weights: Floats) -> Floats:
@@ -387,14 +327,13 @@ def rate(count: int, people: int, *, level: float = LEVEL) -> dict[str, Any]:
 
 def compare_rates(event: Bools, group: Bools, *, level: float = LEVEL) -> dict[str, Any]:
     """The share of `event` in the group, among the others, and Newcombe's interval between."""
-    first = rate(int(event[group].sum()), int(group.sum()), level=level)
-    other = rate(int(event[~group].sum()), int((~group).sum()), level=level)
-    difference: dict[str, Any] = {"value": None, "low": None, "high": None}
-    if first["value"] is None or other["value"] is None:
-        difference["reason"] = "one of the two groups is empty."
+    one, two = (rate(int(event[g].sum()), int(g.sum()), level=level) for g in (group, ~group))
+    gap: dict[str, Any] = dict.fromkeys(("value", "low", "high"))
+    if one["value"] is None or two["value"] is None:
+        gap["reason"] = "one of the two groups is empty."
     else:
-        value = first["value"] - other["value"]
-        below = math.hypot(first["value"] - first["low"], other["high"] - other["value"])
-        above = math.hypot(first["high"] - first["value"], other["value"] - other["low"])
-        difference = {"value": value, "low": value - below, "high": value + above, "reason": None}
-    return {"group": first, "others": other, "difference": difference}
+        value = one["value"] - two["value"]
+        below = math.hypot(one["value"] - one["low"], two["high"] - two["value"])
+        above = math.hypot(one["high"] - one["value"], two["value"] - two["low"])
+        gap = {"value": value, "low": value - below, "high": value + above, "reason": None}
+    return {"group": one, "others": two, "difference": gap}

@@ -169,7 +169,9 @@ def ask_about_names(
         codes=codes,
         countries=countries,
         shares=shares,
-        confidence=confidence.from_text.internal.calibration.probability(table.columns),
+        confidence=confidence.policies["from_text"]["internal"].calibration.probability(
+            table.columns
+        ),
     )
 
 

@@ -43,10 +43,9 @@ class Verdict(Printable):
     answer: what the model says. shown: what the user sees, the answer or "I don't know". seen:
     some line names the subject. from_text, right: how likely the text states the answer for this
     relation, and how likely it is the one asked for: `internal` by the model alone, `checked` with
-    the text; confidence and internal_confidence are those of right. also: other answers that the
-    same lines could mean. similar: lines about names that look alike, which are no evidence.
-    shown_internal: it would be shown by the model alone. error: why the question could not be
-    asked; nothing else is known then.
+    the text. also: other answers that the same lines could mean. similar: lines about names that
+    look alike, which are no evidence. shown_internal: it would be shown by the model alone. error:
+    why the question could not be asked; nothing else is known then.
     """
 
     question: str
@@ -55,8 +54,6 @@ class Verdict(Printable):
     shown: str = DONT_KNOW
     verdict: str | None = None
     why: str = ""
-    confidence: float | None = None
-    internal_confidence: float | None = None
     from_text: Mapping[str, float | None] = field(default_factory=dict)
     right: Mapping[str, float | None] = field(default_factory=dict)
     shown_internal: bool = False
@@ -66,6 +63,14 @@ class Verdict(Printable):
     signals: Mapping[str, float | None] = field(default_factory=dict)
     similar: tuple[EvidenceLine, ...] = ()
     error: str | None = None
+
+    @property
+    def confidence(self) -> float | None:
+        return self.right.get("checked")
+
+    @property
+    def internal_confidence(self) -> float | None:
+        return self.right.get("internal")
 
     def summary(self) -> list[tuple[str, str]]:
         """What is shown and where it is from, the lines of the text, and why."""
@@ -103,14 +108,16 @@ class Verdict(Printable):
 
     def to_dict(self) -> dict[str, Any]:
         """The record that JSON and the page show; `error` is there only if there is one."""
-        record = {name: value for name, value in vars(self).items() if name != "similar"}
+        keys = ("question", "subject", "answer", "shown", "verdict", "why", "confidence",
+                "internal_confidence", "from_text", "right", "shown_internal", "also", "seen",
+                "evidence", "signals", *(["error"] if self.error else []))  # fmt: skip
+        record = {name: getattr(self, name) for name in keys}
         record["evidence"] = [
             {"line": line.line, "text": line.text, "states_answer": line.states_answer}
             for line in self.evidence
         ]
         record |= {name: dict(getattr(self, name)) for name in ("from_text", "right", "signals")}
-        record["also"] = list(self.also)
-        return record if self.error else {k: v for k, v in record.items() if k != "error"}
+        return record | {"also": list(self.also)}
 
 
 def give_verdicts(
@@ -124,7 +131,7 @@ def give_verdicts(
     risk: float | None = None,
     guarantee: str = "from-text",
     answers: Sequence[str] | None = None,
-    known_answers: Sequence[str] | None = None,
+    known_answers: Sequence[str] = (),
     also: Collection[str] | None = (),
     report: Callable[[int], None] | None = None,
 ) -> list[Verdict]:
@@ -140,38 +147,33 @@ def give_verdicts(
         raise UserError(f'a guarantee is "from-text" or "right", not "{shorten(guarantee)}".')
     if not questions:
         return []
-    said: Sequence[str]
-    known: Sequence[str] = known_answers or ()
+    said, known = answers, known_answers
     columns: Mapping[str, Any] = {}
     if confidence is not None:
         only = None if also is None else {*confidence.signals, *also}
-        table = confidence.reader.read(
+        said, columns = confidence.reader.read(
             questions, subjects, answers=answers, only=only, report=report
         )
-        said, columns, known = table.answers, table.columns, confidence.reader.known_answers
-    elif answers is None:
+        known = confidence.reader.known_answers
+    elif said is None:
         given = answer_all(run.model, run.tokens, questions, report=report)
         said = [each.text for each in given]
         columns = {"log_probability": [each.log_probability for each in given]}
-    else:
-        said = answers
-        if report is not None:
-            report(len(said))
-    templates = [
-        q.replace(s, SLOT, 1) if s else q for q, s in zip(questions, subjects, strict=True)
-    ]
+    elif report is not None:
+        report(len(said))
     support = None
     if evidence is not None:
-        support = find_support(evidence, subjects, said, known, templates=templates)
-    target = GUARANTEES[guarantee]
+        pairs = zip(questions, subjects, strict=True)
+        relations = [text.replace(name, SLOT, 1) if name else text for text, name in pairs]
+        support = find_support(evidence, subjects, said, known, templates=relations)
     likely: dict[str, dict[str, Any]] = {}
-    policies: tuple[Guarantee | None, Guarantee | None] = (None, None)
+    policies: list[Guarantee | None] = [None, None]
     if confidence is not None:
-        likely = confidence.probabilities(table, support)
-        policies = (
-            confidence.guarantee(risk, checked=False, target=target),
-            confidence.guarantee(risk, checked=evidence is not None, target=target),
-        )
+        likely = confidence.probabilities(columns, support)
+        policies = [
+            confidence.guarantee(risk, checked=checked, target=GUARANTEES[guarantee])
+            for checked in (False, evidence is not None)
+        ]
     return [
         _judge(
             questions[at],
@@ -186,7 +188,7 @@ def give_verdicts(
                 }
                 for which, modes in likely.items()
             },
-            target,
+            GUARANTEES[guarantee],
             policies,
             always_answer=always_answer,
             given=answers is not None,
@@ -203,7 +205,7 @@ def _judge(
     support: Support | None,
     likely: Mapping[str, Mapping[str, float | None]],
     target: str,
-    policies: tuple[Guarantee | None, Guarantee | None],
+    policies: Sequence[Guarantee | None],
     *,
     always_answer: bool,
     given: bool,
@@ -222,7 +224,9 @@ def _judge(
         unstated = MISREMEMBERED if support.seen else MADE_UP
         verdict = REMEMBERED if support.states_answer else unstated
     reasons = [_explain_support(subject, answer, support)]
-    if policy is not None and supported and not enough:
+    if policy is None:
+        reasons.append(NO_CALIBRATION)
+    elif supported and not enough:
         what = "the answer given" if given else "what it would have said"
         reasons.append(f"{what} is below {_from_where(policy, target)}")
     if policy is not None and policy.threshold is None and policy.reason:
@@ -231,12 +235,9 @@ def _judge(
             if policy.used >= NEVER
             else f"shown from {percent(policy.used)} on, by estimate and with no guarantee"
         )
-    if policy is None:
-        reasons.append(NO_CALIBRATION)
     if support is not None and support.similar:
         names = [f"{shorten(line.subject)} (line {line.line})" for line in support.similar]
         reasons.append(f"did you mean {_join(names, 'or')}?")
-    right = likely.get("right", {})
     return Verdict(
         question=question,
         subject=subject,
@@ -244,10 +245,8 @@ def _judge(
         shown=answer if shown else DONT_KNOW,
         verdict=verdict,
         why="; ".join(reasons),
-        confidence=right.get("checked"),
-        internal_confidence=right.get("internal"),
         from_text=likely.get("from_text", {}),
-        right=right,
+        right=likely.get("right", {}),
         shown_internal=shown_internal and of_kind,
         also=support.others if support is not None and support.states_answer else (),
         seen=None if support is None else support.seen,

@@ -35,7 +35,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.after_training import ensure_confidence
 from wherefrom.provenance.confidence.fit import Confidence
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
-from wherefrom.provenance.judging.measure import RIVALS, SUPPORT
+from wherefrom.provenance.judging.judge import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import (
     Answers,
     Bootstrap,
@@ -323,9 +323,9 @@ def _judge_cheaply(reader: Reader, verdict: Verdict, signals: Sequence[str]) -> 
         "verdict remembered": float(verdict.verdict == REMEMBERED),
     }
     naming = float(reader.evidence.count(verdict.subject).naming)
-    for rival in RIVALS:
-        value = naming if rival.column == SUPPORT else verdict.signals.get(rival.column)
-        scores[rival.name] = 0.0 if value is None else float(rival.read(value))
+    for name, ((column, *_), _) in RIVALS.items():
+        value = naming if column == SUPPORT else verdict.signals.get(column)
+        scores[name] = SIGNS.get(column, 1) * (-1e3 if value is None else value)
     for name in signals:
         scores[f"signal {name}"] = SIGNS[name] * float(verdict.signals[name] or 0.0)
     return {

@@ -1,13 +1,14 @@
 """From signals to a probability: a penalised logistic fit with a curve over its logits.
 
-The record of a fit holds plain numbers and needs numpy alone; scipy and scikit-learn are imported
-where something is fitted.
+Columns of numbers in, probabilities out, whatever model the numbers are of. The record of a fit
+holds plain numbers and needs numpy alone; scipy and scikit-learn are imported where something is
+fitted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -28,35 +29,12 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Signs = Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A rising curve from logits to probabilities: heights at knots, straight lines between."""
-
-    knots: tuple[Number, ...] = ()
-    heights: tuple[Number, ...] = ()
-
-    def __post_init__(self) -> None:
-        heights = np.array(self.heights)
-        rises = (np.diff(self.knots) > 0).all() and (np.diff(heights) >= -1e-12).all()
-        if len(self.knots) != heights.size or not rises or ((heights < 0) | (heights > 1)).any():
-            raise ValueError("the curve must rise from 0 to 1 over its knots")
-
-    def bend(self, logits: Floats) -> Floats:
-        """Probabilities from logits: the curve where there is one, with a little of the sigmoid."""
-        if not self.knots:
-            return sigmoid(logits)
-        curved = np.interp(logits, self.knots, self.heights)
-        return np.asarray((1 - RANKING) * curved + RANKING * sigmoid(logits))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignalWeight:
+class SignalWeight(NamedTuple):
     """One signal's numbers: value -> within [low, high] -> (value - mean) / scale -> * weight.
 
     A missing value counts as the mean.
     """
 
-    name: str
     mean: Number
     scale: Annotated[Number, Field(gt=0)]
     low: Number
@@ -70,44 +48,54 @@ class SignalWeight:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A fitted probability: the curve, or without one the sigmoid, of intercept + signals.
+    """A fitted probability: signals -> logit -> slope * logit + offset -> curve, or sigmoid.
 
-    strength: the penalty that was chosen. note: what a reader must know.
+    knots, heights: the curve, straight lines between. strength: the penalty that was chosen.
+    note: what a reader must know.
     """
 
-    signals: tuple[SignalWeight, ...]
+    signals: Mapping[str, SignalWeight]
     intercept: Number
-    curve: Curve = Curve()
-    strength: Number
+    slope: Annotated[Number, Field(gt=0)] = 1.0
+    offset: Number = 0.0
+    knots: tuple[Number, ...] = ()
+    heights: tuple[Number, ...] = ()
+    strength: Number = 0.0
     subjects: int
     right: int
     note: str | None = None
 
-    def probability(self, signals: Mapping[str, ArrayLike]) -> Floats:
-        """The probability for each row; a signal that is not there at all is missing for all."""
+    def __post_init__(self) -> None:
+        heights = np.array(self.heights)
+        rises = (np.diff(self.knots) > 0).all() and (np.diff(heights) >= -1e-12).all()
+        if len(self.knots) != heights.size or not rises or ((heights < 0) | (heights > 1)).any():
+            raise ValueError("the curve must rise from 0 to 1 over its knots")
+
+    def logits(self, signals: Mapping[str, ArrayLike]) -> Floats:
+        """What decides the order, for each row; a signal that is not there is missing for all."""
         columns = _columns(signals)
         rows = next(iter(columns.values())).size
         logits = np.full(rows, self.intercept)
-        for signal in self.signals:
-            values = columns.get(signal.name, np.full(rows, np.nan))
+        for name, signal in self.signals.items():
+            values = columns.get(name, np.full(rows, np.nan))
             logits = logits + signal.scaled(values) * signal.weight
-        return self.curve.bend(logits)
+        return logits
+
+    def bend(self, logits: ArrayLike) -> Floats:
+        """Probabilities from logits, in the same order."""
+        scaled = self.slope * np.asarray(logits, dtype=np.float64) + self.offset
+        return bend(scaled, self.knots, self.heights)
+
+    def probability(self, signals: Mapping[str, ArrayLike]) -> Floats:
+        """The probability for each row."""
+        return self.bend(self.logits(signals))
 
 
-class FittedCalibration(NamedTuple):
-    """A calibration, and the confidence of each of its subjects for choosing a threshold.
-
-    held_out: the subject's signals weighed by a fit without that subject, then bent by the one
-    final curve. The curve only rises, so it cannot change the order that those fits gave; with a
-    curve for each fold, far fewer thresholds could be guaranteed.
-    raw: the same before it was scaled and bent, so that subjects who only scaled it, and fitted no
-    weight, can test a threshold of it. scale: slope and offset from raw logits to logits.
-    """
-
-    calibration: Calibration
-    held_out: Floats
-    raw: Floats
-    scale: tuple[float, float] = (1.0, 0.0)
+def bend(logits: Floats, knots: tuple[float, ...], heights: tuple[float, ...]) -> Floats:
+    """The curve where there is one, with a little of the sigmoid."""
+    if not knots:
+        return sigmoid(logits)
+    return np.asarray((1 - RANKING) * np.interp(logits, knots, heights) + RANKING * sigmoid(logits))
 
 
 def fit_calibration(
@@ -117,14 +105,15 @@ def fit_calibration(
     signs: Signs | None = None,
     counts: ArrayLike | None = None,
     fits: Bools | None = None,
-    bend: bool = True,
+    bent: bool = True,
     seed: int,
-) -> FittedCalibration:
-    """Fit on subjects set aside. `signs`: +1 or -1 where a signal's direction is to be held.
+) -> tuple[Calibration, Floats]:
+    """Fit on subjects set aside; the calibration, and each subject's logit by fits without it.
 
-    `counts` is how many subjects each row stands for: a row that counts 2 acts as two rows would.
-    `fits`: the rows that may decide weights, and so the order of answers; the others only help to
-    scale and bend what comes out. Without `bend` there is no curve.
+    `signs`: +1 or -1 where a signal's direction is to be held. `counts` is how many subjects each
+    row stands for: a row that counts 2 acts as two rows would. `fits`: the rows that may decide
+    weights, and so the order of answers; the others only help to scale and bend what comes out,
+    so that they can test thresholds of the logit. Without `bent` there is no curve.
     """
     columns, right = _columns(signals), as_flags(correct, "correct")
     rows = next(iter(columns.values())).shape
@@ -133,26 +122,24 @@ def fit_calibration(
         raise UserError(f"each of {rows[0]} subjects needs a grade and a count above 0.")
     total = int(right.sum())
     use = np.ones(rows, dtype=np.bool_) if fits is None else fits
+    measured = {name: _measure(values[use], many[use]) for name, values in columns.items()}
+    weights = {name: each for name, each in measured.items() if each is not None}
     fewer = min(int(right[use].sum()), int((~right[use]).sum()))
-    measured = [_measure(name, values[use], many[use]) for name, values in columns.items()]
-    weights = [each for each in measured if each is not None]
     if use.sum() < FEWEST or fewer < FEWEST_EACH or not weights:
         share = (float(many @ right) + 1) / (float(many.sum()) + 2)
         why = "too few right or wrong answers" if weights else "no signal that varies"
         same = Calibration(
-            signals=(),
+            signals={},
             intercept=float(np.log(share / (1 - share))),
-            strength=0.0,
             subjects=right.size,
             right=total,
             note=f"{total} of {right.size} calibration answers are right: {why} to fit weights on, "
             "so that all get the same probability.",
         )
-        constant = same.probability(columns)
-        return FittedCalibration(same, constant, constant)
+        return same, same.logits(columns)
 
-    table = np.stack([each.scaled(columns[each.name]) for each in weights], axis=1)
-    held = np.array([(signs or {}).get(each.name, 0) for each in weights])
+    table = np.stack([each.scaled(columns[name]) for name, each in weights.items()], axis=1)
+    held = np.array([(signs or {}).get(name, 0) for name in weights])
     folds = assign_folds(right, np.random.default_rng(seed))
     own = folds if use.all() else assign_folds(right[use], np.random.default_rng(seed))
     strength, held_out = choose_strength(table[use], right[use], own, held, many[use])
@@ -161,18 +148,23 @@ def fit_calibration(
     logits[use] = held_out
     slope, offset = (1.0, 0.0) if use.all() else fit_scale(logits, right, many)
     scaled = slope * logits + offset
-    *fitted, intercept = (slope * beta).tolist()
-    pairs = zip(weights, fitted, strict=True)
+    knots, heights = choose_curve(scaled, right, folds, many) if bent else ((), ())
+    *fitted, intercept = beta.tolist()
     calibration = Calibration(
-        signals=tuple(replace(each, weight=value) for each, value in pairs),
-        intercept=intercept + offset,
-        curve=choose_curve(scaled, right, folds, many) if bend else Curve(),
+        signals={
+            name: each._replace(weight=value)
+            for (name, each), value in zip(weights.items(), fitted, strict=True)
+        },
+        intercept=intercept,
+        slope=slope,
+        offset=offset,
+        knots=knots,
+        heights=heights,
         strength=strength,
         subjects=right.size,
         right=total,
     )
-    bent = calibration.curve.bend(scaled)
-    return FittedCalibration(calibration, bent, sigmoid(logits), (slope, offset))
+    return calibration, logits
 
 
 def fit_scale(logits: Floats, correct: Bools, many: Floats) -> tuple[float, float]:
@@ -238,22 +230,27 @@ def choose_strength(
     return float(STRENGTHS[best]), logits[best]
 
 
-def choose_curve(logits: Floats, correct: Bools, folds: NDArray[np.int_], many: Floats) -> Curve:
-    """The Venn-Abers curve over held-out logits, or no curve where it does not help.
+CurvePoints = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+def choose_curve(
+    logits: Floats, correct: Bools, folds: NDArray[np.int_], many: Floats
+) -> CurvePoints:
+    """Knots and heights of the Venn-Abers curve over held-out logits; none where it does not help.
 
     It helps if, on subjects held out from the curve too, the mean log loss falls and the expected
     calibration error does not rise.
     """
     curved = np.empty_like(logits)
     for out in (folds == fold for fold in range(FOLDS)):
-        curved[out] = fit_curve(logits[~out], correct[~out], many[~out]).bend(logits[out])
+        curved[out] = bend(logits[out], *fit_curve(logits[~out], correct[~out], many[~out]))
     plain, bent = Answers(sigmoid(logits), correct), Answers(curved, correct)
     loss_falls = log_loss.values(bent, many[None]) < log_loss.values(plain, many[None])
     error_stays = ece.values(bent, many[None]) <= ece.values(plain, many[None])
-    return fit_curve(logits, correct, many) if loss_falls and error_stays else Curve()
+    return fit_curve(logits, correct, many) if loss_falls and error_stays else ((), ())
 
 
-def fit_curve(logits: Floats, correct: Bools, counts: Floats) -> Curve:
+def fit_curve(logits: Floats, correct: Bools, counts: Floats) -> CurvePoints:
     """Venn-Abers: fit a rising step function as if the asked subject were wrong, then right.
 
     p0 and p1 are its heights at the subject; p1 / (1 - p0 + p1) is the probability that loses
@@ -271,19 +268,18 @@ def fit_curve(logits: Floats, correct: Bools, counts: Floats) -> Curve:
         p0 = isotonic_regression(right / (many + one), sample_weight=many + one)[at]
         p1 = isotonic_regression((right + one) / (many + one), sample_weight=many + one)[at]
         heights.append(float(p1 / (1 - p0 + p1)))
-    return Curve(knots=tuple(places[chosen].tolist()), heights=tuple(heights))
+    return tuple(places[chosen].tolist()), tuple(heights)
 
 
 def _columns(signals: Mapping[str, ArrayLike]) -> dict[str, Floats]:
     columns = {name: np.asarray(values, dtype=np.float64) for name, values in signals.items()}
     shapes = {column.shape for column in columns.values()}
     if len(shapes) != 1 or len(next(iter(shapes))) != 1:
-        came = ", ".join(f"{name}: {column.shape}" for name, column in columns.items()) or "none"
-        raise UserError(f"signals must be columns with one number per subject, not {came}.")
+        raise UserError("signals must be columns with one number per subject.")
     return columns
 
 
-def _measure(name: str, values: Floats, counts: Floats) -> SignalWeight | None:
+def _measure(values: Floats, counts: Floats) -> SignalWeight | None:
     """Mean, spread and range over these subjects; None for a signal that does not vary.
 
     Values are kept within that range, infinite ones too: what lies beyond it is as strong as the
@@ -295,5 +291,4 @@ def _measure(name: str, values: Floats, counts: Floats) -> SignalWeight | None:
         return None
     mean = float(np.average(finite, weights=many))
     scale = float(np.sqrt(np.average((finite - mean) ** 2, weights=many)))
-    low, high = float(finite.min()), float(finite.max())
-    return SignalWeight(name=name, mean=mean, scale=scale, low=low, high=high)
+    return SignalWeight(mean, scale, float(finite.min()), float(finite.max()))

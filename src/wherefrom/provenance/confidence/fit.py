@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -16,120 +15,127 @@ from numpy.typing import NDArray
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, SET_ASIDE, TEXT, Subject
+from wherefrom.corpus.subjects import CALIBRATION, FITTING, INVENTED, TEXT, Subject
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.calibration import (
     Calibration,
     Number,
+    Signs,
     fit_calibration,
-    sigmoid,
 )
 from wherefrom.provenance.confidence.guarantee import (
     HALF,
+    UNSEEN_RISK,
     Guarantee,
+    counts_at,
     fewest_answers,
     guarantee_threshold,
+    tail,
 )
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import Support, find_support
-from wherefrom.provenance.metrics import Bools, Floats
+from wherefrom.provenance.metrics import Answers, Bools, Floats
 from wherefrom.provenance.signals.reader import (
     CORE,
     NAME_SIGNALS,
     SIGNS,
     SignalReader,
     SignalState,
-    SignalTable,
 )
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
-VERSION = 4
+VERSION = 5
 FEWEST_FOR_NAMES = 10  # subjects seen and unseen, each, below which `name_read` is not fitted
-FITS = 0.4  # share of the subjects that fit the weights; the others test thresholds
-RAW_GRID = sigmoid(np.linspace(15.0, -5.0, 401))  # of thresholds, fixed beforehand
+FITS = 0.4  # share of the subjects of a kind that fit the weights; the others test thresholds
+MOST_FIT = 300  # subjects of a kind that fit weights: more would change nothing, and can test
+LOGITS = np.linspace(15.0, -5.0, 401)  # thresholds that are tested, fixed beforehand
+BELOW = -1e3  # the logit of an answer that is withheld at any threshold
 FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")
 INTERNAL, CHECKED = MODES = ("internal", "checked")
-WRONG = {FROM_TEXT: "not from the text", RIGHT: "wrong"}  # the error that a guarantee bounds
+ERRORS = {FROM_TEXT: "not from the text", RIGHT: "wrong"}  # what a guarantee bounds
 # of what the text says, the directions that are known; being seen counts beside what is stated
 EVIDENCE_SIGNS = {"seen": 0, "states_answer": 1, "states_other": -1, "probability": 1}
 
+Flag = Annotated[bool, Field(strict=True)]
+
 
 @dataclass(frozen=True)
-class ConfidenceMode:
-    """One way to a probability, by the model's signals alone or with the text: what was fitted.
+class Policy:
+    """A probability, and who tests from where on answers are shown by it.
 
-    tested: raw confidence (before `scale` and curve) of each subject that tests thresholds, 0 if
-    the answer would be withheld anyway; hits: whether its answer is as hoped. fresh: those
-    subjects chose nothing else. error: what a miss is called. looked_up: the text itself has said
-    what the probability is of. guarantee: at the risk of the calibration.
+    target: what it is the probability of. tested: the logit of each testing subject, BELOW if the
+    answer would be withheld anyway; hits: whether its answer is as hoped; seen: whether its subject
+    was. share: of unseen subjects in the calibration. start: the logit at which tests begin. fresh:
+    the testing subjects chose nothing else. looked_up: the text itself has said what the
+    probability is of. guarantee: at the risk of the calibration.
     """
 
     calibration: Calibration
-    scale: tuple[Number, Number]
+    target: str
     tested: tuple[Number, ...]
-    hits: tuple[Annotated[bool, Field(strict=True)], ...]
-    fresh: bool
-    error: str
-    looked_up: bool = False
+    hits: tuple[Flag, ...]
+    seen: tuple[Flag, ...]
+    share: Number
+    start: Number
+    fresh: Flag
+    looked_up: Flag = False
     guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
-        if len(self.tested) != len(self.hits):
-            raise ValueError("there must be one tested confidence per subject")
+        if not len(self.tested) == len(self.hits) == len(self.seen):
+            raise ValueError("there must be one logit and two flags per testing subject")
 
-    def display(self, raw: float) -> float:
-        """The probability of a raw confidence."""
-        slope, offset = self.scale
-        logit = np.array([np.log(raw / (1 - raw))])
-        return float(self.calibration.curve.bend(slope * logit + offset)[0])
-
-    def guarantee_at(self, risk: float, delta: float) -> Guarantee:
-        """The threshold of the policy at a risk."""
+    def at_risk(self, risk: float, delta: float, share: float | None = None) -> Guarantee:
+        """The threshold at a risk, where a `share` of the subjects is unseen."""
         known = self.guarantee
-        if known is not None and (known.risk, known.delta) == (risk, delta):
+        if share is None and known is not None and (known.risk, known.delta) == (risk, delta):
             return known
+        share = self.share if share is None else share
+        logits, hits, seen = (np.array(each) for each in (self.tested, self.hits, self.seen))
+        mixed = mix(seen, share) if len(logits) else np.empty(0, dtype=int)
         found = guarantee_threshold(
-            self.tested,
-            self.hits,
+            logits[mixed],
+            hits[mixed],
             risk=risk,
             delta=delta,
-            grid=RAW_GRID,
-            display=self.display,
+            unseen=logits[~seen.astype(bool)],
+            grid=LOGITS,
+            start=self.start,
+            display=lambda logit: float(self.calibration.bend([logit])[0]),
             fresh=self.fresh,
-            what=self.error,
+            what=ERRORS[self.target],
         )
         if found.threshold is None and self.looked_up:  # whether a line states it needs no test
             return replace(found, estimate=HALF, reason=None)
         return found
 
 
-@dataclass(frozen=True)
-class TargetFit:
-    """One question about an answer (is it from the text, is it right) in both modes."""
-
-    internal: ConfidenceMode
-    checked: ConfidenceMode
-
-
 @dataclass(frozen=True, eq=False)
 class Confidence:
     """All that turns an answer of this run into probabilities; calibration.json but for the run.
 
-    from_text: that the text states the answer for this relation. right: that it is the one asked
-    for. risk, delta: of the guarantee, if no other risk is asked for.
+    policies: by target (from_text: the text states the answer for this relation; right: it is the
+    one asked for) and mode. seen: that the subject was read about, by the model's signals. share:
+    of unseen subjects in the calibration. risk, delta: of the guarantee, if no other is asked for.
     """
 
     run: InstanceOf[Run]
-    from_text: TargetFit
-    right: TargetFit
+    policies: Mapping[str, Mapping[str, Policy]]
+    seen: Calibration
+    share: Number
     risk: Number
     delta: Number
     notes: tuple[str, ...]
     weights_sha256: str
     subjects_sha256: str
     signal_state: Annotated[SignalState, Field(alias="reader")]
+
+    def __post_init__(self) -> None:
+        modes = {target: tuple(each) for target, each in self.policies.items()}
+        if modes != dict.fromkeys(TARGETS, MODES):
+            raise ValueError("both probabilities must be there in both modes")
 
     @cached_property
     def reader(self) -> SignalReader:
@@ -138,31 +144,44 @@ class Confidence:
     @property
     def signals(self) -> tuple[str, ...]:
         """The signals that a probability takes, which are all that asking has to read."""
-        modes = [getattr(getattr(self, t), m) for t in TARGETS for m in MODES]
-        used = {each.name for mode in modes for each in mode.calibration.signals}
+        fits = [each.calibration for modes in self.policies.values() for each in modes.values()]
+        used = {name for fit in (*fits, self.seen) for name in fit.signals}
         return tuple(name for name in CORE if name in used or name == CORE[0])
 
     def probabilities(
-        self, table: SignalTable, support: Sequence[Support] | None
+        self, columns: Mapping[str, Floats], support: Sequence[Support] | None
     ) -> dict[str, dict[str, Floats | None]]:
         """By target and mode: by the model's own signals, and with what lines of the text say."""
-        checked = None if support is None else {**table.columns, **evidence_columns(support)}
-        found: dict[str, dict[str, Floats | None]] = {}
-        for target in TARGETS:
-            fit: TargetFit = getattr(self, target)
-            found[target] = {
-                INTERNAL: fit.internal.calibration.probability(table.columns),
-                CHECKED: None if checked is None else fit.checked.calibration.probability(checked),
+        checked = None if support is None else {**columns, **evidence_columns(support)}
+        return {
+            target: {
+                mode: None if known is None else modes[mode].calibration.probability(known)
+                for mode, known in ((INTERNAL, columns), (CHECKED, checked))
             }
-        return found
+            for target, modes in self.policies.items()
+        }
+
+    def reweight(self, likely: Floats, columns: Mapping[str, Floats], share: float) -> Floats:
+        """An internal probability where another `share` of the subjects is unseen.
+
+        What is hoped for happens among the seen alone, or nearly so: with p(seen) by the same
+        signals, only the weights of seen and unseen change.
+        """
+        seen = np.maximum(self.seen.probability(columns), likely)
+        more, less = (1 - share) / (1 - self.share), share / max(self.share, 1e-9)
+        return np.asarray(likely * more / (seen * more + (1 - seen) * less))
 
     def guarantee(
-        self, risk: float | None = None, *, checked: bool = True, target: str = FROM_TEXT
+        self,
+        risk: float | None = None,
+        *,
+        checked: bool = True,
+        target: str = FROM_TEXT,
+        share: float | None = None,
     ) -> Guarantee:
         """The threshold that is guaranteed at the risk of the calibration, or at another one."""
-        fit: TargetFit = getattr(self, target)
-        mode = fit.checked if checked else fit.internal
-        return mode.guarantee_at(self.risk if risk is None else risk, self.delta)
+        policy = self.policies[target][CHECKED if checked else INTERNAL]
+        return policy.at_risk(self.risk if risk is None else risk, self.delta, share)
 
 
 def fit_confidence(
@@ -182,50 +201,77 @@ def fit_confidence(
     """Read the signals of the calibration subjects, and fit both targets in both modes on them.
 
     `names` are those of the data, from which other first words are taken; `contexts` the words
-    that lead to an answer in the text. Subjects for fitting alone help to fit the weights, and
-    count as many as there are of their kind in the calibration, so that its mix stays. Subjects of
-    the text without a question tell what is from the text, and nothing about what is right.
-    `report` is called with the number of subjects just done.
+    that lead to an answer in the text. Subjects of the text without a question tell what is from
+    the text, and nothing about what is right. `report` is called with the number of subjects just
+    done.
     """
-    if not any(one.role == CALIBRATION for one in subjects):
+    asked = [one for one in subjects if one.role in (CALIBRATION, FITTING)]
+    if not any(one.role == CALIBRATION for one in asked):
         raise UserError(
             "no confidence can be fitted, since no subject is set aside for it; repeat the study "
             "with --set-aside 0.1 and another --out."
         )
-    everyone, counts = with_spare_subjects(subjects)
     reader = SignalReader.prepare(run, known_answers, names, contexts=contexts, seed=seed)
-    reader, table, right = read_signals(reader, everyone, counts, seed=seed, report=report)
+    people, questions = [one.subject for one in asked], [one.question for one in asked]
+    table = reader.read(questions, people, only={*CORE, *NAME_SIGNALS}, report=report)
+    curve, columns = fit_name_read(asked, table.columns, seed=seed)
+    if curve is not None:
+        reader = reader.with_curve(curve)
+    relations = [one.template for one in asked]
     support = find_support(
-        evidence,
-        [one.subject for one in everyone],
-        table.answers,
-        reader.known_answers,
-        templates=[one.template for one in everyone],
+        evidence, people, table.answers, reader.known_answers, templates=relations
     )
-    targets = fit_targets(
-        everyone, table.columns, support, right, risk=risk, delta=delta, seed=seed
-    )
+    right = np.array([is_right(said, one) for said, one in zip(table.answers, asked, strict=True)])
+    policies, seen = fit_policies(asked, columns, support, right, risk=risk, delta=delta, seed=seed)
     remarks = [
         f"{target.replace('_', ' ')}, {mode}: {remark}"
-        for target, fit in targets.items()
-        for mode, one in ((INTERNAL, fit.internal), (CHECKED, fit.checked))
-        for remark in (one.calibration.note, one.guarantee_at(risk, delta).reason)
+        for target, modes in policies.items()
+        for mode, one in modes.items()
+        for remark in (one.calibration.note, one.at_risk(risk, delta).reason)
         if remark
     ]
     return Confidence(
         run=run,
-        from_text=targets[FROM_TEXT],
-        right=targets[RIGHT],
+        policies=policies,
+        seen=seen,
+        share=policies[RIGHT][INTERNAL].share,
         risk=risk,
         delta=delta,
-        notes=tuple(dict.fromkeys([*notes, *_note_on_names(everyone), *remarks])),
+        notes=tuple(dict.fromkeys([*notes, *_note_on_names(asked), *remarks])),
         weights_sha256=str(run.info["sha256"]),
-        subjects_sha256=hash_subjects(subjects),
+        subjects_sha256=hash_subjects(asked),
         signal_state=reader.state,
     )
 
 
-def fit_targets(
+def fit_name_read(
+    subjects: Sequence[Subject], columns: Mapping[str, Floats], *, seed: int
+) -> tuple[Calibration | None, dict[str, Floats]]:
+    """The curve of `name_read`, if enough are seen and unseen, and the core signals with it.
+
+    It is fitted on those who fit weights, their own values by fits without them.
+    """
+    core = {name: columns[name] for name in CORE}
+    if _note_on_names(subjects):
+        return None, core
+    part, seen = fitting_part(subjects, seed), np.array([one.seen for one in subjects])
+    if min(seen[part].sum(), (~seen[part]).sum()) < FEWEST_FOR_NAMES:
+        part[:] = True
+    signals = {name: columns[name] for name in NAME_SIGNALS}
+    curve, held_out = fit_calibration(
+        {name: values[part] for name, values in signals.items()},
+        seen[part],
+        signs=SIGNS,
+        counts=mixed_counts(subjects, np.ones_like(seen))[part],
+        bent=False,
+        seed=seed,
+    )
+    core["name_read"] = curve.probability(signals)
+    core["name_read"][part] = curve.bend(held_out)
+    return curve, core
+
+
+def fit_policies(
     subjects: Sequence[Subject],
     columns: Mapping[str, Floats],
     support: Sequence[Support],
@@ -234,136 +280,151 @@ def fit_targets(
     risk: float,
     delta: float,
     seed: int,
-) -> dict[str, TargetFit]:
+) -> tuple[dict[str, dict[str, Policy]], Calibration]:
     """Both targets in both modes from the signals of the subjects, what the text says, and grades.
 
-    Subjects are split at random: some fit the weights, and so the order of the answers; the others
-    test thresholds, one row of each, in the calibration's mix of seen and unseen. Where those are
-    too few to guarantee the risk, all of them fit and nothing is guaranteed.
+    The second result is the probability that a subject was seen.
     """
-    least = fewest_answers(risk, delta)
-    rng = np.random.default_rng([seed, 23])
     stated = np.array([one.states_answer for one in support], dtype=bool)
     of_kind = np.array([one.of_kind for one in support], dtype=bool)
-    seen = np.array([one.seen for one in subjects], dtype=bool)
-    asked = np.array([one.role == CALIBRATION for one in subjects], dtype=bool)
     labelled = np.array([one.source != TEXT for one in subjects], dtype=bool)
-    first = np.zeros(len(subjects), dtype=bool)  # one row of each subject, at random
-    shuffled = rng.permutation(len(subjects))
-    first[shuffled[np.unique(_people(subjects)[shuffled], return_index=True)[1]]] = True
-    fitting = fitting_part(subjects, seed)
-    share = seen[asked].mean()
-    found = {}
-    for target, hits in ((FROM_TEXT, stated), (RIGHT, right)):
-        rows = np.ones(len(subjects), bool) if target == FROM_TEXT else labelled
-        counts = np.where(
-            seen, share / max(1, (seen & rows).sum()), (1 - share) / max(1, (~seen & rows).sum())
-        )
-        testing = rows & ~fitting & first & (asked if target == RIGHT else True)
-        if target == FROM_TEXT and 0 < share < 1:  # in the calibration's mix, the asked ones first
-            people = min((testing & seen).sum() / share, (testing & ~seen).sum() / (1 - share))
-            for kind, part in ((seen, share), (~seen, 1 - share)):
-                here = np.flatnonzero(testing & kind)
-                here = here[np.argsort(~asked[here], kind="stable")]
-                testing[here[round(people * part) :]] = False
-        fresh = int(testing.sum()) >= least
-        fits = fitting if fresh else np.ones(len(subjects), bool)
-        tested = testing if fresh else rows & asked & first
-        modes = {}
-        for mode in MODES:
-            known = dict(columns) | (evidence_columns(support) if mode == CHECKED else {})
-            fitted = fit_calibration(
-                {name: values[rows] for name, values in known.items()},
-                hits[rows],
+    text = evidence_columns(support)
+    found: dict[str, dict[str, Policy]] = {target: {} for target in TARGETS}
+    for target, hits, rows in ((FROM_TEXT, stated, np.ones_like(stated)), (RIGHT, right, labelled)):
+        for mode, known, shown in (
+            (INTERNAL, dict(columns), of_kind),
+            (CHECKED, {**columns, **text}, of_kind & stated),
+        ):
+            policy = fit_policy(
+                subjects,
+                known,
+                hits,
+                rows=rows,
+                shown=shown,
+                target=target,
                 signs=SIGNS | EVIDENCE_SIGNS,
-                counts=(counts * rows.sum())[rows],
-                fits=fits[rows],
+                risk=risk,
+                delta=delta,
                 seed=seed,
             )
-            raw = np.zeros(len(subjects))
-            raw[rows] = fitted.raw
-            raw[~of_kind | (~stated if mode == CHECKED else False)] = 0.0
-            one = ConfidenceMode(
-                fitted.calibration,
-                fitted.scale,
-                tuple(np.clip(raw[tested], 0.0, 1.0).tolist()),
-                tuple(hits[tested].tolist()),
-                fresh,
-                WRONG[target],
-                looked_up=mode == CHECKED and target == FROM_TEXT,
-            )
-            modes[mode] = replace(one, guarantee=one.guarantee_at(risk, delta))
-        found[target] = TargetFit(**modes)
-    return found
+            policy = replace(policy, looked_up=mode == CHECKED and target == FROM_TEXT)
+            found[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
+    everyone = np.array([one.seen for one in subjects])
+    counts = mixed_counts(subjects, np.ones_like(everyone))
+    seen, _ = fit_calibration(columns, everyone, signs=SIGNS, counts=counts, seed=seed)
+    return found, seen
+
+
+def fit_policy(
+    subjects: Sequence[Subject],
+    columns: Mapping[str, Floats],
+    hits: Bools,
+    *,
+    rows: Bools | None = None,
+    shown: Bools | None = None,
+    target: str = RIGHT,
+    signs: Signs | None = None,
+    risk: float,
+    delta: float,
+    seed: int,
+) -> Policy:
+    """A probability from columns, and who tests its thresholds; `rows`: who can be graded.
+
+    Some subjects fit the weights, and so the order of the answers; the others test thresholds, one
+    row of each. Where those are too few to guarantee the risk, all of them fit and nothing is
+    guaranteed. `shown`: answers that are not withheld whatever the confidence. Tests begin where
+    the fitting subjects have the best hope of passing.
+    """
+    graded = np.ones(len(subjects), dtype=bool) if rows is None else rows
+    seen = np.array([one.seen for one in subjects], dtype=bool)
+    share = 1 - float(seen[[one.role == CALIBRATION for one in subjects]].mean())
+    order = np.random.default_rng([seed, 23]).permutation(len(subjects))
+    # one row of each subject at random; real ones before invented ones
+    names = _people(subjects)[order]
+    order = order[np.sort(np.unique(names, return_index=True)[1])]
+    late = np.array([subjects[at].source in (INVENTED, TEXT) for at in order], dtype=bool)
+    order = order[np.argsort(late, kind="stable")]
+    fits = fitting_part(subjects, seed)
+    testing = order[(graded & ~fits)[order]]
+    fresh = mix(seen[testing], share).size >= fewest_answers(risk, delta)
+    if not fresh:
+        fits, testing = np.ones_like(fits), order[graded[order]]
+    calibration, logits = fit_calibration(
+        {name: values[graded] for name, values in columns.items()},
+        hits[graded],
+        signs=signs,
+        counts=mixed_counts(subjects, graded)[graded],
+        fits=fits[graded],
+        seed=seed,
+    )
+    raw = np.full(len(subjects), BELOW)
+    raw[graded] = np.round(logits, 6)
+    if shown is not None:
+        raw[~shown] = BELOW
+    # unseen subjects of the text itself count before invented ones, if they are enough
+    real = np.array([subjects[at].source != INVENTED or subjects[at].seen for at in testing])
+    if (~seen[testing[real]]).sum() >= fewest_answers(UNSEEN_RISK, delta):
+        testing = testing[real]
+    fitted = np.flatnonzero(graded & fits)
+    size = mix(seen[testing], share).size
+    return Policy(
+        calibration,
+        target,
+        tuple(raw[testing].tolist()),
+        tuple(hits[testing].tolist()),
+        tuple(seen[testing].tolist()),
+        share,
+        choose_start(raw[fitted], hits[fitted], seen[fitted], share, size, risk)
+        if fresh
+        else float(LOGITS[0]),
+        fresh,
+    )
+
+
+def choose_start(
+    logits: Floats, hits: Bools, seen: Bools, share: float, size: int, risk: float
+) -> float:
+    """The threshold that `size` testing subjects would most surely pass, by those who fitted."""
+    given, wrong = np.zeros(LOGITS.size), np.zeros(LOGITS.size)
+    for kind, part in ((seen, 1 - share), (~seen, share)):
+        some, bad = counts_at(Answers(logits[kind], hits[kind]), LOGITS)
+        given += size * part * (some + 1) / (kind.sum() + 2)
+        wrong += size * part * (bad + 0.5) / (kind.sum() + 1)
+    return float(LOGITS[np.argmin(tail(np.floor(wrong), np.ceil(given), risk))])
+
+
+def mix(seen: Bools, share: float) -> NDArray[np.intp]:
+    """The most rows of which a `share` is unseen, the first of each kind; all if one is missing."""
+    kinds = [(np.flatnonzero(seen), 1 - share), (np.flatnonzero(~seen), share)]
+    size = min((rows.size / part for rows, part in kinds if part > 0), default=0.0)
+    return np.concatenate([rows[: round(size * part)] for rows, part in kinds])
+
+
+def mixed_counts(subjects: Sequence[Subject], rows: Bools) -> Floats:
+    """How much each of the rows counts, so that seen and unseen weigh as in the calibration."""
+    seen = np.array([one.seen for one in subjects], dtype=bool)
+    share = float(seen[[one.role == CALIBRATION for one in subjects]].mean())
+    share = min(max(share, 1e-6), 1 - 1e-6)
+    weights = np.where(seen, share / max(1, (seen & rows).sum()), 1.0)
+    return np.where(seen, weights, (1 - share) / max(1, (~seen & rows).sum())) * rows.sum()
 
 
 def fitting_part(subjects: Sequence[Subject], seed: int) -> Bools:
     """Whose rows fit weights; all rows of a subject are in one part."""
     person = _people(subjects)
-    drawn = np.random.default_rng([seed, 31]).permutation(person.max() + 1)
-    return np.asarray(drawn[person] < FITS * drawn.size)
+    drawn = np.random.default_rng([seed, 31]).permutation(person.max() + 1)[person]
+    kinds = np.array([f"{one.seen} {one.source}" for one in subjects])
+    fits = np.zeros(len(subjects), dtype=bool)
+    for kind in np.unique(kinds):
+        here = np.unique(drawn[kinds == kind])
+        fits |= np.isin(drawn, here[: min(MOST_FIT, round(FITS * here.size))])
+    return fits
 
 
 def _people(subjects: Sequence[Subject]) -> NDArray[np.intp]:
     """A number for each row, the same for rows of one subject."""
     names = [" ".join(fold_words(one.subject)) for one in subjects]
     return np.asarray(np.unique(names, return_inverse=True)[1])
-
-
-def with_spare_subjects(subjects: Sequence[Subject]) -> tuple[list[Subject], Floats]:
-    """The calibration subjects and behind them those for fitting alone; how much each counts.
-
-    All subjects of a kind (seen or not, and where from) count together as many as the calibration
-    has of that kind; a kind that it has not is left out, but for subjects of the text, who count
-    as those set aside.
-    """
-
-    def kind(one: Subject) -> tuple[bool, str]:
-        return one.seen, SET_ASIDE if one.source == TEXT else one.source
-
-    asked = [one for one in subjects if one.role == CALIBRATION]
-    wanted = Counter(map(kind, asked))
-    spare = [one for one in subjects if one.role == FITTING and wanted[kind(one)]]
-    everyone = [*asked, *spare]
-    there = Counter(map(kind, everyone))
-    return everyone, np.array([wanted[kind(one)] / there[kind(one)] for one in everyone])
-
-
-def read_signals(
-    reader: SignalReader,
-    subjects: Sequence[Subject],
-    counts: Floats,
-    *,
-    seed: int,
-    report: Callable[[int], None] | None = None,
-) -> tuple[SignalReader, SignalTable, Bools]:
-    """The reader with `name_read` fitted, the core signals, and whether each answer is right.
-
-    `name_read` is fitted on those who fit weights, their own by fits without them; NaN where too
-    few are seen or unseen.
-    """
-    names = [one.subject for one in subjects]
-    questions = [one.question for one in subjects]
-    table = reader.read(questions, names, only=CORE, report=report)
-    columns = {name: table.columns[name] for name in CORE}
-    if not _note_on_names(subjects):
-        part = fitting_part(subjects, seed)
-        if _note_on_names([one for one, fits in zip(subjects, part, strict=True) if fits]):
-            part[:] = True
-        signals = {name: table.columns[name] for name in NAME_SIGNALS}
-        fitted = fit_calibration(
-            {name: values[part] for name, values in signals.items()},
-            np.array([one.seen for one in subjects])[part],
-            signs=SIGNS,
-            counts=counts[part],
-            bend=False,
-            seed=seed,
-        )
-        reader = reader.with_curve(fitted.calibration)
-        columns["name_read"] = fitted.calibration.probability(signals)
-        columns["name_read"][part] = fitted.held_out
-    right = [is_right(said, one) for said, one in zip(table.answers, subjects, strict=True)]
-    return reader, SignalTable(table.answers, columns), np.array(right)
 
 
 def is_right(answer: str, subject: Subject) -> bool:

@@ -4,7 +4,9 @@ It is about subjects like those it was made on, and holds with confidence 1 - de
 who they were. Thresholds from a grid fixed beforehand are tested from the highest down, each by the
 exact binomial tail (the bound of Clopper and Pearson), and the first that fails ends it: so the
 choice among many thresholds costs nothing ("learn then test" with fixed-sequence testing;
-Angelopoulos et al. 2021). Where nothing can be guaranteed, a threshold is estimated, and says so.
+Angelopoulos et al. 2021). Where unseen subjects are given, a threshold must also pass the test that
+at most `unseen_risk` of them are given an answer; since it must pass both, neither costs the other
+confidence. Where nothing can be guaranteed, a threshold is estimated, and says so.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ NEVER = 1.0  # the threshold that no probability reaches
 GRID = np.round(np.arange(999, -1, -1) / 1000, 3)  # 0.999, 0.998, ..., 0
 SLACK = 3  # testing starts where the test could forgive up to so many wrong answers
 MOST = 10_000_000  # subjects beyond which more are not asked for
+UNSEEN_RISK = 0.02  # share of unseen subjects that may be given an answer
 
 Counts = NDArray[np.intp]
 
@@ -35,7 +38,8 @@ class Guarantee:
 
     given, wrong: answers at the threshold, guaranteed or estimated. bound: the upper confidence
     bound of the share wrong at a guaranteed one. estimate: the threshold to use where none is
-    guaranteed. subjects_needed: about how many like these it would take, if known.
+    guaranteed. subjects_needed: about how many like these it would take, if known. unseen,
+    unseen_given: unseen subjects asked about, and those given an answer at the threshold.
     """
 
     threshold: float | None
@@ -48,6 +52,8 @@ class Guarantee:
     bound: float | None = None
     subjects_needed: int | None = None
     estimate: float | None = None
+    unseen: int = 0
+    unseen_given: int = 0
 
     @property
     def used(self) -> float:
@@ -62,8 +68,11 @@ def guarantee_threshold(
     *,
     risk: float = 0.05,
     delta: float = 0.05,
+    unseen: ArrayLike = (),
+    unseen_risk: float = UNSEEN_RISK,
     grid: Floats = GRID,
-    display: Callable[[float], float] | None = float,
+    start: float = math.inf,
+    display: Callable[[float], float] = float,
     fresh: bool = True,
     what: str = "wrong",
 ) -> Guarantee:
@@ -72,32 +81,35 @@ def guarantee_threshold(
     One row per subject, with confidences by fits that the subject took no part in; `fresh` says
     whether they chose nothing else, and where they did nothing is guaranteed. Then a threshold is
     estimated: the lowest with (wrong + 1) / (given + 2) within the risk, and at least 1 - `risk`;
-    where there is none, nothing is shown. `display` turns a confidence into the probability that
-    thresholds are given as; None where it is no probability. `what`: what a wrong answer is.
+    where there is none, nothing is shown. `unseen`: confidences about unseen subjects. `start`: no
+    higher threshold is tested; it must have been chosen on other subjects. `display` turns a
+    confidence into the probability that thresholds are given as. `what`: what a wrong answer is.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
             raise UserError(f"the {name} must lie between 0 and 1, not at {value}.")
     answers = Answers(confidence, correct)
-    subjects = len(answers)
+    subjects, unknown = len(answers), np.sort(np.asarray(unseen, dtype=np.float64))
     given, wrong = counts_at(answers, grid)
-    tested = np.flatnonzero(given >= starting_count(subjects, risk, delta))
+    strangers = unknown.size - np.searchsorted(unknown, grid, side="left")
+    tested = np.flatnonzero((given >= starting_count(subjects, risk, delta)) & (grid <= start))
     failed = tail(wrong[tested], given[tested], risk) > delta
+    if unknown.size >= fewest_answers(unseen_risk, delta):
+        failed |= tail(strangers[tested], unknown.size, unseen_risk) > delta
     passed = tested[: np.argmax(failed)] if failed.any() else tested
     passed = passed if fresh else passed[:0]
     # one wrong answer more and one right one more than there were: so a handful of lucky answers
     # estimates nothing
-    fits = passed if passed.size else np.flatnonzero(wrong + 1 <= risk * (given + 2))
-    some, bad = (int(given[fits[-1]]), int(wrong[fits[-1]])) if fits.size else (0, 0)
+    within = (wrong + 1 <= risk * (given + 2)) & (strangers <= unseen_risk * unknown.size)
+    fits = passed if passed.size else np.flatnonzero(within)
+    at = int(fits[-1]) if fits.size else None
+    some, bad, met = (0, 0, 0) if at is None else (int(x[at]) for x in (given, wrong, strangers))
     about: dict[str, Any] = {"risk": risk, "delta": delta, "subjects": subjects}
-    about |= {"given": some, "wrong": bad}
-    shown = display or float
+    about |= {"given": some, "wrong": bad, "unseen": unknown.size, "unseen_given": met}
     if passed.size:
         bound = upper_bound(bad, some, delta)
-        return Guarantee(threshold=shown(float(grid[passed[-1]])), bound=bound, **about)
-    estimate = shown(float(grid[fits[-1]])) if fits.size else None
-    if display is not None:
-        estimate = NEVER if estimate is None else max(estimate, round(1 - risk, 6))
+        return Guarantee(threshold=display(float(grid[passed[-1]])), bound=bound, **about)
+    estimate = NEVER if at is None else max(display(float(grid[at])), round(1 - risk, 6))
     needed = subjects_needed(given, wrong, subjects, risk, delta)
     why = _why_none(subjects, risk, delta, needed, what, fresh=fresh)
     return Guarantee(
@@ -169,8 +181,8 @@ def subjects_needed(
     return needed if needed < MOST else None
 
 
-def _what_instead(estimate: float | None, risk: float, given: int, wrong: int, what: str) -> str:
-    if estimate is None or not given:
+def _what_instead(estimate: float, risk: float, given: int, wrong: int, what: str) -> str:
+    if not given:
         return "nor can one be estimated, so that no answer is shown."
     return (
         f"answers are shown from {estimate:.3g} on, where by estimate, not by guarantee, at most "

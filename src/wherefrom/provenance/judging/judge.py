@@ -1,39 +1,44 @@
-"""How far the verdicts of a run can be believed: asked about subjects kept for judging it."""
+"""How far the verdicts of a run can be believed: asked about subjects kept for judging it.
+
+Beside our confidence stand scores that others would use. Each rival gets what ours gets: weights, a
+curve and a threshold with the same guarantee, or else an estimated one, from the same calibration
+subjects.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subjects
+from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence.fit import (
+    CHECKED,
+    FROM_TEXT,
+    INTERNAL,
     MODES,
+    RIGHT,
     TARGETS,
     Confidence,
+    fit_policy,
     is_right,
     load_confidence,
 )
+from wherefrom.provenance.confidence.guarantee import Guarantee
 from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
-from wherefrom.provenance.judging.measure import (
-    RIVAL_SIGNALS,
-    SUPPORT,
-    Score,
-    measure_policy,
-    measure_scores,
-    measure_targets,
-    rival_scores,
-)
-from wherefrom.provenance.metrics import Bootstrap, Metric
+from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, Measure, rate
+from wherefrom.provenance.signals.reader import SIGNS
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     GUARANTEES,
     GUESSED,
+    MADE_UP,
+    MISREMEMBERED,
     REMEMBERED,
     Verdict,
     give_verdicts,
@@ -41,8 +46,21 @@ from wherefrom.provenance.verdicts import (
 from wherefrom.storage import write_json, write_whole
 from wherefrom.training.run_folder import Run, update_run
 
-DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
 PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
+VERDICTS = (REMEMBERED, MISREMEMBERED, GUESSED, MADE_UP)
+DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
+POINTS = 200  # of a drawn risk-coverage curve
+BARS = 20  # of a drawn histogram
+MOST_DOCUMENTS = 4  # subjects with so many documents or more are counted together
+SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
+# what others would use: the signals, and what they are
+RIVALS = {
+    "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
+    "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
+    "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
+    "name support": ((SUPPORT,), "documents that name the subject; it needs the text"),
+}
+RIVAL_SIGNALS = {name for columns, _ in RIVALS.values() for name in columns if name != SUPPORT}
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,7 @@ class Judged(Subject):
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judged subjects, and all that was measured on them as plain JSON (docs/verdicts.md)."""
+    """The judged subjects, and all that was measured on them as plain JSON (docs/provenance.md)."""
 
     people: tuple[Judged, ...]
     record: dict[str, Any]
@@ -92,6 +110,23 @@ class Judgement:
         return {**self.record, "scores": scores}
 
 
+class Score(NamedTuple):
+    """How likely one method finds each answer to be right, and from where on it would give it.
+
+    reason: what a reader must know about the threshold. withheld: answers that are not given
+    however sure it is. reads_text: it looks something up.
+    """
+
+    name: str
+    about: str
+    values: Floats
+    threshold: float
+    reason: str | None = None
+    ours: bool = False
+    withheld: Bools | None = None
+    reads_text: bool = False
+
+
 def judge_run(
     run: Run,
     *,
@@ -109,18 +144,16 @@ def judge_run(
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
     confidence, people = load_confidence(run), read_subjects(run.folder)
-    delta = confidence.delta
     risk = confidence.risk if risk is None else risk
-    targets = {
+    thresholds = {
         target: {
-            mode: confidence.guarantee(risk, checked=mode == "checked", target=target)
+            mode: confidence.guarantee(risk, checked=mode == CHECKED, target=target)
             for mode in MODES
         }
         for target in TARGETS
     }
-    guarantees = targets[GUARANTEES[guarantee]]
     asked = [subject for subject in people if subject.role == JUDGED]
-    calibrating = [subject for subject in people if subject.role == CALIBRATION]
+    calibrating = [subject for subject in people if subject.role in (CALIBRATION, FITTING)]
     if not asked:
         raise UserError(f"{run.folder} has nobody to be judged by: its subjects.jsonl has none.")
     with require_evidence(run) as evidence:
@@ -137,78 +170,74 @@ def judge_run(
         names = [one.subject for one in calibrating]
         questions = [one.question for one in calibrating]
         table = confidence.reader.read(questions, names, only=RIVAL_SIGNALS, report=report)
-        naming = [evidence.count(name).naming for name in names]
+        naming = np.array([evidence.count(name).naming for name in names], dtype=float)
         subjects = evidence.subjects()
-    right = [is_right(said, one) for said, one in zip(table.answers, calibrating, strict=True)]
-    mine: dict[str, Any] = {
+    mine = {
         name: np.array([one.signals[name] for one in verdicts], dtype=float)  # None becomes NaN
         for name in RIVAL_SIGNALS
     }
-    rivals, notes = rival_scores(
-        {**mine, SUPPORT: [one.naming for one in judged]},
-        {**table.columns, SUPPORT: naming},
-        right,
-        risk=risk,
-        delta=delta,
-    )
-    internal, checked = targets["right"].values()
+    mine[SUPPORT] = np.array([one.naming for one in judged], dtype=float)
+    right = [is_right(said, one) for said, one in zip(table.answers, calibrating, strict=True)]
+    internal, checked = thresholds[RIGHT].values()
     scores = [
         Score(
-            "internal",
+            INTERNAL,
             "our probability by the model's own signals",
-            values=np.array([one.internal_confidence for one in judged]),
-            threshold=internal.used,
-            reason=internal.reason,
+            np.array([one.internal_confidence for one in judged]),
+            internal.used,
+            internal.reason,
             ours=True,
         ),
         Score(
-            "checked",
+            CHECKED,
             "our probability with what the lines of the text say; given only if remembered",
-            values=np.array([one.confidence for one in judged]),
-            threshold=checked.used,
-            reason=checked.reason,
+            np.array([one.confidence for one in judged]),
+            checked.used,
+            checked.reason,
             ours=True,
             withheld=np.array([not one.stated for one in judged]),
             reads_text=True,
         ),
-        Score(
-            "always answer",
-            "every answer is given and taken for certain",
-            values=np.ones(len(judged)),
-            threshold=0.0,
+        Score("always answer", "every answer is taken for certain", np.ones(len(judged)), 0.0),
+        *rival_scores(
+            mine,
+            {**table.columns, SUPPORT: naming},
+            calibrating,
+            np.array(right),
+            risk=risk,
+            delta=confidence.delta,
         ),
-        *rivals,
     ]
     measured = measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap)
-    miscalibration = measured["scores"]["internal"]["groups"]["together"]["metrics"]["ece"]
+    error = measured["scores"][INTERNAL]["groups"]["together"]["metrics"]["ece"]["value"]
     seen = sum(one.seen for one in judged)
+    used = thresholds[GUARANTEES[guarantee]]
     record = {
         "weights_sha256": run.info.get("sha256"),
         "people": {
             "judged": len(judged),
             "seen": seen,
             "unseen": len(judged) - seen,
-            "calibration": len(calibrating),
+            "calibration": sum(one.role == CALIBRATION for one in calibrating),
         },
         "risk": risk,
-        "delta": delta,
+        "delta": confidence.delta,
         "precision": 1 - risk,
         "resamples": resamples,
         "level": level,
         "seed": seed,
         "guarantee": guarantee,
-        "guarantees": {mode: asdict(found) for mode, found in guarantees.items()},
-        "targets": measure_targets(judged, targets, bootstrap),
+        "guarantees": {mode: asdict(found) for mode, found in used.items()},
+        "targets": measure_targets(judged, thresholds, bootstrap),
         "relations": {
             template: measure_policy([one for one in judged if one.template == template])
             for template in dict.fromkeys(one.template for one in judged)
         },
         **measured,
-        "open_world_floor": asdict(metrics.open_world_floor(subjects, Metric(**miscalibration))),
+        "open_world_floor": asdict(metrics.open_world_floor(subjects, error)),
         # the calibration's notes, but for those about a risk
         "notes": [note for note in confidence.notes if "can guarantee" not in note]
-        + [f"{mode}: {found.reason}" for mode, found in guarantees.items() if found.reason]
-        + notes,
+        + [f"{mode}: {found.reason}" for mode, found in used.items() if found.reason],
     }
     return Judgement(people=judged, record=record)
 
@@ -242,25 +271,22 @@ def ask_subjects(
     )
     judged = []
     for subject, found in zip(asked, verdicts, strict=True):
-        assert found.verdict is not None
-        assert found.confidence is not None
-        assert found.internal_confidence is not None
         right, count = is_right(found.answer, subject), evidence.count(subject.subject)
         judged.append(
             Judged(
                 **asdict(subject),
                 said=found.answer,
                 right=right,
-                verdict=name_with_truth(found.verdict, right),
+                verdict=name_with_truth(found.verdict or MADE_UP, right),
                 shown=found.shown != DONT_KNOW,
                 shown_internal=found.shown_internal,
-                confidence=found.confidence,
-                internal_confidence=found.internal_confidence,
+                confidence=found.right[CHECKED] or 0.0,
+                internal_confidence=found.right[INTERNAL] or 0.0,
                 naming=count.naming,
                 about=count.about,
                 stated=found.verdict == REMEMBERED,
-                from_text=found.from_text["checked"] or 0.0,
-                internal_from_text=found.from_text["internal"] or 0.0,
+                from_text=found.from_text[CHECKED] or 0.0,
+                internal_from_text=found.from_text[INTERNAL] or 0.0,
             )
         )
     return tuple(judged), verdicts
@@ -285,3 +311,243 @@ def require_evidence(run: Run) -> Evidence:
     if opened is None:
         raise UserError(f"{run.folder} read no documents, so that no verdict can be judged.")
     return opened
+
+
+def rival_scores(
+    judged: Mapping[str, Floats],
+    calibration: Mapping[str, Floats],
+    subjects: Sequence[Subject],
+    right: Bools,
+    *,
+    risk: float,
+    delta: float,
+) -> list[Score]:
+    """The rivals whose signals are known, each tuned on the calibration subjects."""
+    scores = []
+    for name, (columns, about) in RIVALS.items():
+        known = {column: calibration[column] for column in columns}
+        if all(np.isnan(values).all() for values in known.values()):
+            continue
+        policy = fit_policy(subjects, known, right, signs=SIGNS, risk=risk, delta=delta, seed=0)
+        values = policy.calibration.probability({each: judged[each] for each in columns})
+        found = policy.at_risk(risk, delta)
+        reads = SUPPORT in columns
+        scores.append(Score(name, about, values, found.used, found.reason, reads_text=reads))
+    return scores
+
+
+def measure_scores(
+    scores: Sequence[Score], judged: Sequence[Judged], *, precision: float, bootstrap: Bootstrap
+) -> dict[str, Any]:
+    """All numbers of a judgement that come from the judged subjects and the scores of them."""
+    correct = np.array([one.right for one in judged], dtype=bool)
+    stated = np.array([one.stated for one in judged], dtype=bool)
+    seen = np.array([one.seen for one in judged], dtype=bool)
+    groups = {"together": np.ones_like(seen), "seen": seen, "unseen": ~seen}
+    found = {
+        score.name: {
+            "about": score.about,
+            "ours": score.ours,
+            "threshold": score.threshold,
+            "threshold_reason": score.reason,
+            "groups": {
+                # the same resamples of a group for every score
+                name: _measure_group(
+                    score, correct, seen, chosen, precision, bootstrap.reseeded(at)
+                )
+                for at, (name, chosen) in enumerate(groups.items())
+            },
+        }
+        for score in scores
+    }
+    return {
+        "scores": found,
+        "against_the_best": _compare_with_best(scores, correct, seen, bootstrap),
+        # right and wrong are the questions' labels; whether an answer stands in the text does not
+        # depend on which of two places a label names
+        "stated": [
+            {"score": one.name, **_measure({"auroc": metrics.auroc}, answers, bootstrap)}
+            for one in scores
+            if not one.reads_text
+            for answers in [Answers(one.values, stated)]
+        ],
+        "verdicts": count_verdicts(judged),
+        "by_documents": _recall_by_documents(judged),
+    }
+
+
+def _measure_group(
+    score: Score,
+    correct: Bools,
+    seen: Bools,
+    chosen: Bools,
+    precision: float,
+    bootstrap: Bootstrap,
+) -> dict[str, Any]:
+    """The numbers of one score on some of the subjects."""
+    answers = Answers(score.values, correct, seen).select(chosen)
+    given = score.values >= score.threshold
+    given = (given if score.withheld is None else given & ~score.withheld)[chosen]
+    right, shown = int((given & answers.correct).sum()), int(given.sum())
+    unseen = ~seen[chosen]
+    measures = {
+        "recall": metrics.accuracy,
+        "auroc": metrics.auroc,
+        "augrc": metrics.augrc,
+        "coverage_at_precision": metrics.coverage_at_precision(precision),
+        "right_given_at_precision": metrics.coverage_at_precision(precision, of_right=True),
+        "ece": metrics.ece,
+        "brier": metrics.brier,
+    }
+    unknown = rate(int((unseen & ~given).sum()), int(unseen.sum()), level=bootstrap.level)
+    chance = metrics.ece_of_chance(answers, np.random.default_rng(bootstrap.seed))
+    curve = metrics.risk_coverage(answers)
+    points = len(curve["coverage"])
+    kept = np.unique(np.linspace(0, points - 1, min(points, POINTS)).round().astype(int))
+    edges = np.linspace(0, 1, BARS + 1)
+    return {
+        "people": len(answers),
+        "grades": {
+            "correct": right,
+            "wrong": shown - right,
+            "not_attempted": len(answers) - shown,
+            "precision": right / shown if shown else None,
+            "reason": score.reason,
+        },
+        "metrics": {**_measure(measures, answers, bootstrap), "unseen_unknown": unknown},
+        "ece_of_chance": asdict(chance),
+        "risk_coverage": {name: values[kept].tolist() for name, values in curve.items()},
+        "reliability": metrics.reliability_table(answers),
+        "histogram": {
+            "edges": edges.tolist(),
+            "right": np.histogram(answers.confidence[answers.correct], edges)[0].tolist(),
+            "wrong": np.histogram(answers.confidence[~answers.correct], edges)[0].tolist(),
+        },
+    }
+
+
+def _measure(
+    measures: Mapping[str, Measure], answers: Answers, bootstrap: Bootstrap
+) -> dict[str, Any]:
+    return {name: asdict(one) for name, one in bootstrap.measure(measures, answers).items()}
+
+
+def _compare_with_best(
+    scores: Sequence[Score], correct: Bools, seen: Bools, bootstrap: Bootstrap
+) -> list[dict[str, Any]]:
+    """The internal score less the best rival by each measure, on the same resamples.
+
+    The best is chosen after the fact on these very subjects, which favours the rival.
+    """
+    answers = {score.name: Answers(score.values, correct, seen) for score in scores}
+    mine = next(score.name for score in scores if score.ours)
+    rivals = [score.name for score in scores if not score.ours]
+    found = []
+    for key, measure, sign in (("auroc", metrics.auroc, 1), ("augrc", metrics.augrc, -1)):
+        values = {name: sign * (measure(answers[name]).value or 0.0) for name in rivals}
+        best = max(values, key=values.__getitem__, default=mine)
+        difference = bootstrap.difference(measure, answers[mine], answers[best])
+        rival = None if best == mine or difference.value is None else best
+        row = {"measure": key, "score": mine, "rival": rival, "difference": asdict(difference)}
+        found.append(row)
+    return found
+
+
+def measure_targets(
+    judged: Sequence[Judged],
+    guarantees: Mapping[str, Mapping[str, Guarantee]],
+    bootstrap: Bootstrap,
+) -> dict[str, Any]:
+    """By target and mode: how good the probability is, and what its policy shows.
+
+    Of the checked probability that an answer is from the text only the policy is measured: the
+    text decides both, and any other number would be true by construction.
+    """
+    right = np.array([one.right for one in judged], dtype=bool)
+    stated = np.array([one.stated for one in judged], dtype=bool)
+    seen = np.array([one.seen for one in judged], dtype=bool)
+    columns = {
+        (FROM_TEXT, INTERNAL): (stated, [one.internal_from_text for one in judged]),
+        (FROM_TEXT, CHECKED): (stated, [one.from_text for one in judged]),
+        (RIGHT, INTERNAL): (right, [one.internal_confidence for one in judged]),
+        (RIGHT, CHECKED): (right, [one.confidence for one in judged]),
+    }
+    found: dict[str, Any] = {target: {} for target in TARGETS}
+    for (target, mode), (hits, values) in columns.items():
+        answers = Answers(values, hits, seen)
+        shown = np.array(values) >= guarantees[target][mode].used
+        measured = {}
+        if mode == CHECKED:
+            shown &= stated
+        if (target, mode) != (FROM_TEXT, CHECKED):
+            together = {"auroc": metrics.auroc, "ece": metrics.ece, "brier": metrics.brier}
+            measured = _measure(together, answers, bootstrap)
+            among = _measure({"auroc": metrics.auroc}, answers.select(seen), bootstrap)
+            measured["auroc_among_seen"] = among["auroc"]
+        found[target][mode] = {
+            "threshold": guarantees[target][mode].threshold,
+            "used": guarantees[target][mode].used,
+            "metrics": measured,
+            "right_shown": rate(int((shown & right).sum()), int(right.sum())),
+            "missed": rate(int((shown & ~hits).sum()), int(shown.sum())),
+            "wrong_shown": rate(int((shown & ~right).sum()), int(shown.sum())),
+            "unseen_shown": rate(int((shown & ~seen).sum()), int((~seen).sum())),
+        }
+    return found
+
+
+def measure_policy(judged: Sequence[Judged]) -> dict[str, Any]:
+    """Of some judged answers: right, stated, and what is shown of them."""
+    shown = [one for one in judged if one.shown]
+    internal = [one for one in judged if one.shown_internal]
+    return {
+        "people": len(judged),
+        "right": sum(one.right for one in judged),
+        "stated": sum(one.stated for one in judged),
+        "shown": len(shown),
+        "shown_wrong": sum(not one.right for one in shown),
+        "shown_unstated": sum(not one.stated for one in shown),
+        "internal_shown": len(internal),
+        "internal_shown_wrong": sum(not one.right for one in internal),
+        "internal_shown_unstated": sum(not one.stated for one in internal),
+    }
+
+
+def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """One row for each of seen and unseen and each verdict; rows add up to all subjects."""
+    rows = []
+    for seen, verdict in ((seen, verdict) for seen in (True, False) for verdict in VERDICTS):
+        here = [one for one in judged if one.seen == seen and one.verdict == verdict]
+        found = measure_policy(here)
+        rows.append(
+            {
+                "people": "seen" if seen else "unseen",
+                "verdict": verdict,
+                "count": len(here),
+                "right": found["right"],
+                "wrong": len(here) - found["right"],
+                "shown": found["shown"],
+                "unknown": len(here) - found["shown"],
+                "shown_wrong": found["shown_wrong"],
+                "internal_shown": found["internal_shown"],
+                "internal_unknown": len(here) - found["internal_shown"],
+                "internal_shown_wrong": found["internal_shown_wrong"],
+            }
+        )
+    return rows
+
+
+def _recall_by_documents(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """Recall of subjects with no document, one, two, and so on."""
+    found = []
+    for documents in range(MOST_DOCUMENTS + 1):
+        here = [one for one in judged if min(one.about, MOST_DOCUMENTS) == documents]
+        found.append(
+            {
+                "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
+                "people": len(here),
+                "recall": rate(sum(one.right for one in here), len(here)),
+                "internal_shown": sum(one.shown_internal for one in here),
+            }
+        )
+    return found
