@@ -39,7 +39,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from base64 import b64decode
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -392,32 +391,32 @@ def this_machine() -> dict[str, str]:
 
     processor = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
-        pairs = (
-            line.split(":", 1)
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if ":" in line
+        about = re.findall(
+            r"^(?:model name|cpu family|model|stepping)\s*: (.*)$",
+            Path("/proc/cpuinfo").read_text().partition("\n\n")[0],
+            re.MULTILINE,
         )
-        about = {key.strip(): value.strip() for key, value in pairs}
-        names = ("model name", "cpu family", "model", "stepping")
-        processor = " ".join(about[name] for name in names if name in about) or processor
-    return {
-        "processor": processor,
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-    }
+        processor = " ".join(about) or processor
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"processor": processor, "capability": capability, "torch": torch.__version__}
 
 
 # ---- what is kept of it, and how it is compared --------------------------------------------------
 
 
 def reduced(value: Any, folder: str, key: str = "") -> Any:
-    """The value without what varies from run to run, and with long lists and texts cut."""
+    """The value without what varies from run to run, and with long lists and texts cut.
+
+    Of a figure the kinds of its traces are kept, of a table with times its columns: the numbers
+    in them are those of other records.
+    """
     if MASKED_KEYS.fullmatch(key) and value is not None:
         return MASK
-    if isinstance(value, dict) and value.keys() == {"bdata", "dtype"}:
-        value = _numbers(value)
     if isinstance(value, dict):
-        value = _figure(_table(value))
+        if {"data", "layout"} <= value.keys():
+            return {"figure": [each.get("type", "scatter") for each in value["data"]]}
+        if any(MASKED_TITLES.search(str(title)) for title in value.get("columns", ())):
+            value = {**value, "rows": len(value["rows"])}
         return {name: reduced(each, folder, name) for name, each in value.items()}
     if isinstance(value, list):
         if len(value) > LONG:
@@ -430,44 +429,6 @@ def reduced(value: Any, folder: str, key: str = "") -> Any:
             return f"{text[:WIDE]}... {len(text)} {sha256(text.encode()).hexdigest()[:16]}"
         return text
     return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def _numbers(packed: dict[str, str]) -> list[float]:
-    """The numbers that the drawing library has packed into a text."""
-    import numpy as np
-
-    return np.frombuffer(b64decode(packed["bdata"]), packed["dtype"]).tolist()
-
-
-def _table(value: dict[str, Any]) -> dict[str, Any]:
-    """A table with its columns of seconds masked; anything else as it is."""
-    if not {"columns", "rows"} <= value.keys():
-        return value
-    timed = [bool(MASKED_TITLES.search(str(column))) for column in value["columns"]]
-    rows = [
-        [
-            MASK if hide and cell is not None else cell
-            for hide, cell in zip(timed, row, strict=False)
-        ]
-        if isinstance(row, list)
-        else row
-        for row in value["rows"]
-    ]
-    return {**value, "rows": rows}
-
-
-def _figure(value: dict[str, Any]) -> dict[str, Any]:
-    """A figure without its style, times and speeds; anything else as it is."""
-    if not {"data", "layout"} <= value.keys():
-        return value
-    axes = {key: each for key, each in value["layout"].items() if re.match("[xy]axis", key)}
-    titles = {key: each.get("title", {}).get("text", "") for key, each in axes.items()}
-    timed = any(MASKED_TITLES.search(title) for key, title in titles.items() if key[0] == "x")
-    data = []
-    for each in value["data"]:
-        fast = MASKED_TITLES.search(titles.get("yaxis" + each.get("yaxis", "y")[1:], ""))
-        data.append(each | ({"x": MASK} if timed else {}) | ({"y": MASK} if fast else {}))
-    return {**value, "data": data, "layout": titles}
 
 
 def flat(value: Any, path: str = "") -> dict[str, Any]:
@@ -527,20 +488,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def written(value: Any, indent: int = 0) -> str:
-    """The value as JSON with sorted keys; what fits a line stands on one."""
-    line = json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)
-    if not isinstance(value, dict | list) or not value or indent + len(line) <= 120:
-        return line
-    before = "\n" + " " * (indent + 1)
-    if isinstance(value, list):
-        inside = [before + written(each, indent + 1) for each in value]
-        return f"[{','.join(inside)}{before[:-1]}]"
-    inside = [
-        f"{before}{json.dumps(key, ensure_ascii=False)}: {written(each, indent + 1)}"
-        for key, each in sorted(value.items())
-    ]
-    return f"{{{','.join(inside)}{before[:-1]}}}"
+def written(value: Any) -> str:
+    """The value as JSON with sorted keys."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False, indent=1) + "\n"
 
 
 def main() -> int:
@@ -561,7 +511,7 @@ def main() -> int:
     if given.write:
         if given.part and was.get("machine") != found["machine"]:
             parser.error("the record is of another machine: write all of it.")
-        GOLDEN.write_text(written(was | found) + "\n", "utf-8")
+        GOLDEN.write_text(written(was | found), "utf-8")
         return 0
     lines = differences(was, found)
     for line in lines:
