@@ -61,8 +61,8 @@ MASKED_TITLES = re.compile(r"seconds?\b|minutes|/ s$")  # of columns and axes
 MASKED_TEXT = re.compile(
     r"\d[\d,.]* ?(?=(s|sec|seconds|min|minutes|h|ms|MB|GB|tokens a second|tokens per second)\b)"
     r"|\d{4}-\d\d-\d\d[T ][\d:.+Z-]+|http://[\w.:\[\]]+"
-    r"|(?<=wherefrom )\d[\d.]*|(commit [\w-]+, )?python [\d.]+, torch [\w.+]+"
-    r"|, numpy [\w.]+, tokenizers [\w.]+"
+    r"|(?<=wherefrom )\d[\d.]*|commit [\w-]+"
+    r"|(python|torch|numpy|tokenizers) \d[\w.+]*"
 )
 
 SMALL = ("--size", "16x3x2", "--device", "cpu", "--quiet")
