@@ -12,10 +12,12 @@ from starlette.testclient import TestClient
 from web_samples import LOCAL, PAGE
 
 from wherefrom.provenance.ask import open_asker
+from wherefrom.provenance.verdicts import percent
 from wherefrom.report.sections import mark
 from wherefrom.storage import write_json
 from wherefrom.web.app import create_app
 from wherefrom.web.guard import Limits
+from wherefrom.web.pages.ask import word_question
 from wherefrom.web.runs import RunIndex
 
 
@@ -30,8 +32,14 @@ def test_the_page_says_what_the_library_says(
     assert found["verdict"]["shown"] == verdict.shown
     assert found["verdict"]["verdict"] == verdict.verdict
     assert [line["line"] for line in found["evidence"]] == [line.line for line in verdict.evidence]
+    assert found["verdict"]["sentence"] == verdict.sentence()
+    assert found["suggested"]
+    assert question not in found["suggested"]
     page = client.get("/ask", params={"run": "small", "question": question}, headers=PAGE).text
     assert '<mark class="name">' in page
+    for which in (verdict.from_text, verdict.right):
+        for share in which.values():
+            assert f"<b>{percent(share)}</b>".replace(" %", "\u00a0%") in page
     alone = client.get("/ask.json", params={"run": "small", "question": people[0]}).json()
     assert alone["question"] == question
     assert 0 < len(alone["people"]) <= 200
@@ -69,6 +77,28 @@ def test_the_command_for_a_twin_resolves_where_the_server_was_started(
     assert command in html.unescape(page)
 
 
+def test_lines_that_pushed_an_answer_stand_apart_from_those_that_state_it(
+    client: TestClient, people: list[str]
+) -> None:
+    asked = {"run": "small", "question": people[0], "trace": "true"}
+    found = client.get("/ask.json", params=asked).json()
+    rows = found["trace"]["pushed_by"]
+    assert [row["push"] for row in rows] == sorted((row["push"] for row in rows), reverse=True)
+    page = client.get("/ask", params=asked, headers=PAGE).text.partition('id="trace"')[2]
+    assert all(f"line {row['line']}" in page for row in rows)
+    assert "Find the lines" in client.get("/ask", params={**asked, "trace": "false"}).text
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_name"),
+    [("Ann Moe", True), ("libxml2", True), ("tibor ashdown", True), ("홍 길동", True),
+     ("who is the mother of Bob", False), ("Ann?", False)],
+)  # fmt: skip
+def test_a_name_alone_is_put_into_the_runs_wording(typed: str, is_name: bool) -> None:
+    worded = word_question(typed, ["Where was {subject} born?"], Limits())
+    assert worded == (f"Where was {typed} born?" if is_name else typed)
+
+
 def test_a_question_in_other_words_is_a_mistake_shown_on_the_page(client: TestClient) -> None:
     asked = {"run": "small", "question": "Who is Ann Moe?"}
     reply = client.get("/ask.json", params=asked)
@@ -98,7 +128,7 @@ def test_a_batch_as_text_as_file_and_to_download(client: TestClient, people: lis
     assert "attachment" in table.headers["content-disposition"]
     lines = table.text.splitlines()
     assert lines[0].split("\t")[:3] == ["question", "shown", "verdict"]
-    assert [len(line.split("\t")) for line in lines] == [9] * 4
+    assert [len(line.split("\t")) for line in lines] == [12] * 4
     assert lines[1].split("\t")[1] == rows[0]["shown"]
     mixed = {"run": "small", "text": f"{people[0]}\nWho is this?"}
     one, other = client.post("/ask/batch.json", data=mixed).json()["rows"]

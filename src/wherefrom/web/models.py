@@ -23,6 +23,7 @@ from wherefrom.web.runs import Record, RunIndex, Stamp, stamp_of
 
 if TYPE_CHECKING:
     from wherefrom.provenance.ask import AskedRow, Asker
+    from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.provenance.verdicts import Verdict
 
 Q = TypeVar("Q")
@@ -137,15 +138,18 @@ class BatchQueue(Generic[Q, A]):
 class LoadedRun:
     """A run ready to be asked: an asker for each thread, and the answers it has given."""
 
-    def __init__(self, folder: Path, workers: Limiter, limits: Limits) -> None:
+    def __init__(self, folder: Path, workers: Limiter, tracing: Limiter, limits: Limits) -> None:
         from wherefrom.provenance.ask import open_asker
 
+        self.folder = folder
         askers = [open_asker(folder) for _ in range(LANES)]
         self.templates = list(askers[0].run.templates)
         self.notes = list(askers[0].notes)
         self.check = askers[0].check
         self.subjects = suggest_subjects(folder)
         self._workers = workers
+        self._tracing = tracing
+        self._tracer: Tracer | None = None
         self._free: SimpleQueue[Asker] = SimpleQueue()
         for asker in askers:
             self._free.put(asker)
@@ -175,6 +179,18 @@ class LoadedRun:
         """What `function` returns for an asker that nobody else uses meanwhile, or BusyError."""
         return await self._workers.run(self._borrow, function)
 
+    async def trace(self, question: str) -> Record:
+        """Which lines pushed the answer; the first trace of a run makes the index of its text."""
+        return await self._tracing.run(self._trace, question)
+
+    def _trace(self, question: str) -> Record:
+        from wherefrom.provenance.attribution.trace import Tracer
+        from wherefrom.training.run_folder import load_run
+
+        # weights of its own: gradients are taken while others ask
+        self._tracer = self._tracer or Tracer(load_run(self.folder))
+        return self._tracer.trace(question)
+
     def _borrow(self, function: Callable[[Asker], A]) -> A:
         asker = self._free.get()
         try:
@@ -191,6 +207,7 @@ class Models:
         self.limits = limits
         self._workers = Limiter(LANES, limits.heavy_waiting, _use_one_thread)
         self._loader = Limiter(1, limits.heavy_waiting, _use_one_thread)
+        self._tracing = Limiter(1, limits.heavy_waiting, _use_one_thread)
         self._loaded: OrderedDict[str, tuple[Stamp, asyncio.Task[LoadedRun]]] = OrderedDict()
 
     async def get(self, name: str) -> LoadedRun:
@@ -202,7 +219,7 @@ class Models:
         stamp = stamp_of(folder / file for file in FILES)
         known, loading = self._loaded.get(name, (None, None))
         if loading is None or known != stamp:
-            task = self._loader.run(LoadedRun, folder, self._workers, self.limits)
+            task = self._loader.run(LoadedRun, folder, self._workers, self._tracing, self.limits)
             loading = asyncio.create_task(task)
             self._loaded[name] = (stamp, loading)
         self._loaded.move_to_end(name)
@@ -228,8 +245,8 @@ class Models:
         return None
 
     def close(self) -> None:
-        self._workers.close()
-        self._loader.close()
+        for pool in (self._workers, self._loader, self._tracing):
+            pool.close()
 
 
 def _use_one_thread() -> None:
@@ -240,9 +257,14 @@ def _use_one_thread() -> None:
 
 
 def to_records(verdicts: Sequence[Verdict]) -> list[Record]:
-    """Verdicts as dictionaries, with the lines about names that look alike."""
+    """Verdicts as dictionaries, with their sentence and the lines about names that look alike."""
+    keys = ("line", "text", "subject")
     return [
-        verdict.to_dict() | {"similar": [{"line": x.line, "text": x.text} for x in verdict.similar]}
+        {
+            **verdict.to_dict(),
+            "sentence": verdict.error or verdict.sentence(),
+            "similar": [{key: getattr(line, key) for key in keys} for line in verdict.similar],
+        }
         for verdict in verdicts
     ]
 

@@ -65,6 +65,13 @@ def percent(share: float | None, digits: int = 0) -> str:
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
+def likely(share: float) -> str:
+    """A probability as people read it; certainty is not claimed by rounding."""
+    from wherefrom.provenance.verdicts import percent
+
+    return percent(share).replace(" %", "\u00a0%")
+
+
 def duration(seconds: float | None) -> str:
     """100 -> 1.7 min."""
     if seconds is None:
@@ -113,8 +120,8 @@ def capitalise(text: str) -> str:
 
 
 TEMPLATES = make_environment(
-    "wherefrom.web", "wherefrom.report", duration=duration, maths=maths, moment=moment,
-    percent=percent, significant=significant,
+    "wherefrom.web", "wherefrom.report", duration=duration, likely=likely, maths=maths,
+    moment=moment, percent=percent, significant=significant,
 )  # fmt: skip
 # Style elements that the drawing library adds unless an element of that id is there: the page's
 # policy would refuse them, and nothing here draws the kinds of map that they are for.

@@ -19,7 +19,8 @@ from wherefrom.web.replies import Site, html_and_json, site_of
 from wherefrom.web.runs import Record
 
 router = APIRouter()
-COLUMNS = ("question", "shown", "verdict", "confidence", "internal_confidence", "answer", "seen")
+COLUMNS = ("question", "shown", "verdict", "answer", "seen")
+LIKELY = [(which, mode) for which in ("from_text", "right") for mode in ("checked", "internal")]
 RunName = Annotated[str, Form(max_length=300, description="a run's name")]
 Text = Annotated[str, Form(description="a TSV: question, answer and subject; or names")]
 TextFile = Annotated[UploadFile | None, File(description="the same as a file")]
@@ -32,22 +33,28 @@ async def ask(
     question: Annotated[
         str | None, Query(max_length=2_000, description="the question, or a name alone")
     ] = None,
+    trace: Annotated[bool, Query(description="also say which lines pushed the answer")] = False,
 ) -> Record:
     """Ask a run one question: the answer, where it came from, how sure that is, and the lines.
 
-    verdict: as `wherefrom ask --json` prints it. evidence: its lines in pieces: name, answer, rest.
+    verdict: as `wherefrom ask --json` prints it, and its sentence. evidence: its lines in pieces:
+    name, answer, rest. suggested: other questions. trace: as `wherefrom trace --json` prints it.
     without: what twins say that never read about the subject; without_command trains one.
     """
     site = site_of(request)
     page: Record = {"run": run, "runs": site.index.answering(), "templates": [], "people": [],
                     "notes": [], "question": None, "verdict": None, "evidence": [], "without": [],
-                    "without_command": None}  # fmt: skip
+                    "without_command": None, "suggested": [], "trace": None}  # fmt: skip
     chosen = await site.models.first_of([run] if run else page["runs"])
     if chosen is not None:
         page["run"], loaded = chosen
         page |= {"templates": loaded.templates, "people": loaded.subjects, "notes": loaded.notes}
         if question is not None and question.strip():
             page |= await _answer(site, page["run"], loaded, question)
+            if trace:
+                page["trace"] = await _trace(loaded, page["verdict"])
+        else:
+            page["suggested"] = _suggest(loaded)
     elif question is not None:
         raise UserError("there is no trained run here yet to put a question to.")
     return page
@@ -60,6 +67,9 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     loaded.check(question)
     verdict = await loaded.ask(question)
     folder, subject = site.index.find(run), verdict["subject"]
+    meant = [each["subject"] for each in verdict["similar"]]
+    wordings = [verdict["question"].replace(subject, SLOT, 1)] if meant else loaded.templates
+    others = [wording.replace(SLOT, name) for name in meant or [subject] for wording in wordings]
     return {
         "question": question,
         "verdict": verdict,
@@ -70,21 +80,42 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
         ],
         "without": await site.reading.run(site.index.twins_without, folder, subject),
         "without_command": command_without(folder, subject),
+        "suggested": [each for each in dict.fromkeys(others) if each != verdict["question"]][:6],
     }
 
 
-def word_question(question: str, templates: Sequence[str], limits: Limits) -> str:
-    """The question as the run knows it: a name alone is put into the run's own wording."""
-    from wherefrom.provenance.ask import match_question
+async def _trace(loaded: LoadedRun, verdict: Record) -> Record:
+    found = await loaded.trace(verdict["question"])
+    for row in (*found["pushed_by"], *found["pushed_away_by"]):
+        row["pieces"] = mark(row["text"], verdict["subject"], found["answer"])
+    return found
 
-    question = " ".join(question.split())
+
+def _suggest(loaded: LoadedRun) -> list[str]:
+    """A few questions that can be asked, each of another subject, in all wordings in turn."""
+    names = loaded.subjects[:: max(1, len(loaded.subjects) // 6)][:6]
+    wordings = [each for each in loaded.templates if SLOT in each] or [SLOT]
+    return [wordings[at % len(wordings)].replace(SLOT, name) for at, name in enumerate(names)]
+
+
+def word_question(question: str, templates: Sequence[str], limits: Limits) -> str:
+    """The question as the run knows it: a name alone is put into the run's own wording.
+
+    What has no question mark and few words is taken for a name, unless it begins like a sentence.
+    """
+    from wherefrom.provenance.ask import LONGEST_NAME, match_question
+
+    words = question.split()
+    question = " ".join(words)
     if len(question) > limits.question:
         raise UserError(
             f"a question may have {limits.question} characters, and this one has "
             f"{len(question):,}; ask a shorter one."
         )
     wordings = [each for each in templates if SLOT in each]
-    if wordings and "?" not in question and not any(match_question(w, question) for w in wordings):
+    is_name = "?" not in question and 0 < len(words) <= LONGEST_NAME
+    is_name = is_name and not (len(words) > 2 and words[0].islower())
+    if wordings and is_name and not any(match_question(each, question) for each in wordings):
         question = wordings[0].replace(SLOT, question)
     return question
 
@@ -139,10 +170,13 @@ async def batch_as_file(
 ) -> Response:
     """The same as a TSV to download: a row a question, with its verdict."""
     page = await batch(request, run, text, file)
-    table: list[list[Any]] = [[*COLUMNS, "evidence_lines", "why"]]
+    likely = [f"{which}_{mode}" for which, mode in LIKELY]
+    table: list[list[Any]] = [[*COLUMNS, *likely, "evidence_lines", "sentence", "why"]]
     for row in page["rows"]:
+        likely = [row[which].get(mode) for which, mode in LIKELY]
         lines = " ".join(str(each["line"]) for each in row["evidence"])
-        table.append([*(row[column] for column in COLUMNS), lines, row["why"]])
+        cells = [row[column] for column in COLUMNS]
+        table.append([*cells, *likely, lines, row["sentence"], row["why"]])
     return Response(
         "".join("\t".join(_cell(value) for value in row) + "\n" for row in table),
         media_type="text/tab-separated-values; charset=utf-8",
