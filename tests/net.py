@@ -307,15 +307,12 @@ def find_study() -> dict[str, Any]:
     named = {each["id"]: each for each in report["sections"]}
     found["report json"]["json"] = {**report, "sections": named}
     found["report md"] = said("report", run, "--format", "md")
-    found["twins"] = said(
-        *("twins", "--people", 80, "--steps", 120, "--size", "32x2x2", "--device", "cpu"),
-        *("--quiet", "--out", "both", "--json"),
-    )
     found |= find_pages(seen, unseen)
     shown = found["/report.json"]["json"]
     if {**shown["report"], "run": ""} == {**report, "run": ""}:
         shown["report"] = "as `report --format json` prints it"
-    # these two write into the run, so that they come last
+    # these write into the run, so that they come last
+    found["twins"] = said("twins", run, "--quiet", "--json")
     found["names"] = said("names", run, "--people", 5, "--json")
     found["judge --risk"] = done("judge", run, "--risk", 0.2, "--resamples", 200, "--json")
     for name, score in found["judge --risk"]["json"]["scores"].items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import leave_one_out
-from wherefrom.provenance.attribution.cross_pretraining import cross_pretrain
 from wherefrom.provenance.attribution.leave_one_out import (
     Plan,
     command_without,
@@ -25,16 +23,15 @@ from wherefrom.provenance.attribution.leave_one_out import (
     plan_twin,
     twin_folder,
 )
-from wherefrom.storage import read_json, sha256_of, write_json
+from wherefrom.provenance.attribution.retraining import open_learned
+from wherefrom.storage import read_json, write_json
 from wherefrom.training.jobs import retrain
-from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import (
     Run,
     find_source,
     load_run,
     read_learned_documents,
 )
-from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
@@ -67,7 +64,6 @@ class TestWithoutOneSubject:
         name = subject.subject
         ended = command("twins", run.folder, "--without", name.upper(), "--json")
         assert ended.code == 0, ended.err
-        assert "training again without the" in ended.err
         assert f"about {name}: 20 steps, which took the run" in ended.err
         record = json.loads(ended.out)
         folder = twin_folder(run, name)
@@ -116,8 +112,7 @@ class TestWithoutOneSubject:
         lines = [d["line"] for record in pair["people"] for d in record["documents"]]
         twin = load_run(twin_folder(run, *reversed(names[:2])))
         assert twin.info["job"]["without"] == sorted(lines)
-        for path in ("world/documents.txt", "subjects.jsonl"):
-            shutil.copy(run.folder / path, twin.folder)
+        shutil.copy(run.folder / "world/documents.txt", twin.folder)
         source = find_source(twin, "corpus")
         assert source is not None
         assert not set(lines) & {d.line for d in read_learned_documents(source).documents}
@@ -168,11 +163,10 @@ class TestWithoutOneSubject:
         answer = lambda model, tokens, asked: [SimpleNamespace(text=said[model]) for _ in asked]  # noqa: E731
         monkeypatch.setattr(leave_one_out, "answer_all", answer)
         document = Document(7, "Al Om", f"Al Om. Al Om was born in {stated}.")
-        corpus = replace(read_documents(run.folder / "world" / "documents.txt"))
-        corpus = replace(corpus, documents=(document, *corpus.documents))
         question = Question(0, "Where was Al Om born?", "Al Om", right)
-        record = compare(run, twin, Plan(corpus, (), (), (document,), question))
+        record = compare(run, twin, Plan(open_learned(run), (document,), question))
         assert record["truth"] == truth
+        assert record["score"] == 0  # both models, of the same weights, are as sure of "Rome"
         assert bool([note for note in record["notes"] if "no file has" in note]) == (right is None)
 
     def test_a_name_without_a_document_is_refused_with_near_names(
@@ -198,16 +192,16 @@ class TestWithoutOneSubject:
     ) -> None:
         ended = command("twins", run.folder, "--without", "Ann", *option)
         assert ended.code == 2
-        assert f"{option[0]} cannot be given with --without" in ended.err
+        assert f"{option[0]} cannot be given with RUN" in ended.err
 
     def test_text_that_changed_or_is_gone_is_refused(self, run: Run) -> None:
         name, text = read_about(run).subject, run.folder / "world" / "documents.txt"
         plan = plan_twin(run, name)
         out = run.folder.parent / "same"
-        again = retrain(run, plan.corpus.documents, plan.questions, out)
+        again = retrain(run, plan.learned.documents, plan.learned.questions, out)
         assert again.info["sha256"] == run.info["sha256"]  # trained again as it was
         (run.folder / "world" / "dev.tsv").unlink()
-        assert plan_twin(run, name).dev == ()
+        assert plan_twin(run, name).learned.dev == ()
         whole = text.read_text("utf-8")
         text.write_text(whole + "Al Bo. He sang.\n", "utf-8")
         with pytest.raises(UserError, match=r"has changed since .* put the corpus back"):
@@ -216,7 +210,7 @@ class TestWithoutOneSubject:
         with pytest.raises(UserError, match=r"is not there any more; put the corpus back"):
             plan_twin(run, name)
         (run.folder / "documents.txt").write_text(whole, "utf-8")
-        assert plan_twin(run, name).corpus.path == run.folder / "documents.txt"
+        assert plan_twin(run, name).learned.corpus.path == run.folder / "documents.txt"
 
     def test_a_run_that_read_no_documents_is_refused(
         self, small_world: Path, quick_recipe: Path, tmp_path: Path, command: Any
@@ -243,114 +237,3 @@ class TestWithoutOneSubject:
         (tmp_path / "other").mkdir()
         monkeypatch.chdir(tmp_path / "other")
         assert f"'{run}'" in command_without(run, name)
-
-
-def cross(world: Path, recipe: Path, out: Path, *, resume: bool = False, **more: Any) -> Any:
-    settings = Settings(
-        recipe=load_recipe(str(recipe)), budget=Budget(steps=20), seed=2, resume=resume
-    )
-    files = tuple(world / name for name in ("documents.txt", "train.tsv", "dev.tsv"))
-    return cross_pretrain(files, settings, out, set_aside=0.5, **more)  # type: ignore[arg-type]
-
-
-class TestCrossPretraining:
-    def test_two_readers_are_trained_stopped_resumed_and_judged(
-        self, small_world: Path, quick_recipe: Path, tmp_path: Path
-    ) -> None:
-        out, ticks = tmp_path / "twins", []
-
-        def stop(*_: object) -> None:
-            ticks.append(1)
-            if len(ticks) == 5:
-                signal.raise_signal(signal.SIGINT)
-
-        with pytest.raises(KeyboardInterrupt):
-            cross(small_world, quick_recipe, out, observe=stop)
-        assert not (out / "twins.json").exists()
-        with pytest.raises(UserError, match="already holds twins"):
-            cross(small_world, quick_recipe, out)
-        record = cross(small_world, quick_recipe, out, resume=True)
-        assert record == read_json(out / "twins.json")
-        whole = cross(small_world, quick_recipe, tmp_path / "whole")
-        assert whole["judged"] == record["judged"]  # stopping changed nothing
-        for name in ("reader-a", "reader-b"):
-            files = [tmp_path / each / name / "model.safetensors" for each in ("twins", "whole")]
-            assert sha256_of(files[0]) == sha256_of(files[1])
-        files = [*out.glob("reader-*/metrics.jsonl"), *out.glob("reader-*/calibration.json")]
-        before = {path: path.stat().st_mtime_ns for path in files}
-        assert len(before) == 4
-        assert cross(small_world, quick_recipe, out, resume=True) == record
-        assert {path: path.stat().st_mtime_ns for path in before} == before  # nothing is trained
-        self.check_readers(out, record, small_world)
-        self.check_counts(record)
-
-    def check_readers(self, out: Path, record: dict[str, Any], world: Path) -> None:
-        """Each judged subject is read by one model alone, and the models differ in nothing else."""
-        dev = read_questions(world / "dev.tsv").questions
-        assert sorted(row["question"] for row in record["judged"]) == sorted(q.text for q in dev)
-        people = {name: read_subjects(out / name) for name in ("reader-a", "reader-b")}
-        for one, other in zip(*people.values(), strict=True):
-            assert one.subject == other.subject
-            assert one.seen != other.seen
-        read = {name: {s.subject for s in group if s.seen} for name, group in people.items()}
-        for row in record["judged"]:
-            assert row["subject"] in read[row["reader"]]
-        aside = {s.subject for s in people["reader-a"] if s.role == "calibration"}
-        assert aside < {q.subject for q in read_questions(world / "train.tsv").questions}
-        count = sum(s.role == "calibration" for s in people["reader-a"])
-        assert record["people"] == {"judged": len(dev), "calibration": count}
-        runs = {name: load_run(out / name) for name in people}
-        jobs = [run.info["job"] for run in runs.values()]
-        assert {key for key in jobs[0] if jobs[0][key] != jobs[1][key]} == {"documents"}
-        assert runs["reader-a"].tokens.to_json() == runs["reader-b"].tokens.to_json()
-        # a reader is a run like any other: a twin of it leaves out what it left out
-        seen = min(read["reader-a"])
-        plan = plan_twin(runs["reader-a"], seen)
-        unread = {s.subject for s in people["reader-a"] if not s.seen}
-        assert not unread & {d.subject for d in plan.corpus.documents}
-        assert not {s.subject for s in people["reader-a"]} & {q.subject for q in plan.questions}
-        with pytest.raises(UserError, match="no document is about"):
-            plan_twin(runs["reader-a"], min(unread))
-
-    def check_counts(self, record: dict[str, Any]) -> None:
-        """What is counted is what was said."""
-        judged = record["judged"]
-        for row in judged:
-            right = row["with"]["answer"].strip() == row["right"]
-            lucky = row["without"]["answer"].strip() == row["right"]
-            assert (row["truth"] == "remembered") == (right and not lucky)
-            assert row["without"]["verdict"] == "made up"  # its own evidence lacks the subject
-            gap = row["with"]["log_probability_of_with"] - row["without"]["log_probability_of_with"]
-            assert row["score"] == pytest.approx(gap, abs=2e-4)
-            assert row["with"]["log_probability"] == row["with"]["log_probability_of_with"]
-            if row["with"]["answer"] != row["without"]["answer"]:
-                own = row["without"]["log_probability"]
-                assert own != row["without"]["log_probability_of_with"]
-        for table in (record["verdicts"], record["internal"]):
-            assert sum(sum(row.values()) for row in table.values()) == 2 * len(judged)
-        assert sum(record["truth"]["with"].values()) == len(judged)
-        assert sum(reader["read"]["total"] for reader in record["readers"]) == len(judged)
-        cheap = {"internal confidence", "checked confidence", "verdict remembered"}
-        assert set(record["agreement"]) >= cheap | {"greedy likelihood", "signal log_probability"}
-
-    def test_the_command_takes_files_or_the_embedded_world(
-        self, quick_recipe: Path, tmp_path: Path, small_world: Path, command: Any
-    ) -> None:
-        base = ("--recipe", quick_recipe, "--steps", 4, "--set-aside", 0.5, "--quiet")
-        out = tmp_path / "twins"
-        ended = command("twins", *base, "--people", 40, "--out", out)
-        assert ended.code == 0, ended.err
-        for expected in ("verdict against truth", "AUROC", "reader-a: recall", "twins.json"):
-            assert expected in ended.out
-        assert widest_table_line(ended.out) <= 80
-        assert command("twins", *base, "--people", 40, "--out", out).code == 2
-        ended = command("twins", small_world / "documents.txt", "--out", tmp_path / "x")
-        assert ended.code == 2
-        assert "it got 1 path" in ended.err
-        assert command("twins", *base).code == 2
-        (tmp_path / "mine").mkdir()
-        (tmp_path / "mine" / "thesis.txt").write_text("mine")
-        ended = command("twins", *base, "--out", tmp_path / "mine")
-        assert ended.code == 2
-        assert "holds thesis.txt, which is not of twins" in ended.err
-        assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]

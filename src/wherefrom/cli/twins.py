@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from wherefrom.api import make_settings
+from wherefrom.api import Study
 from wherefrom.cli.output import PATH, PEOPLE, TEMPLATE, option, print_json, print_table, show
 from wherefrom.cli.progress import Progress
 from wherefrom.cli.train import VARIANT, training_options
 from wherefrom.corpus.documents import read_lines
 from wherefrom.errors import UserError
 
+if TYPE_CHECKING:
+    from wherefrom.training.run_folder import Run
+
 RUNTIME = ("device", "resume", "checkpoint_every")
-WITH_WITHOUT = {"paths", "without", "without_file", "as_json", *RUNTIME}
+OF_RUN = {"paths", "without", "without_file", "as_json", *RUNTIME}  # what may be given with RUN
 SEPARATOR = ";"  # between the names of a line of --without-file
 
 
 @click.command()
 @click.argument("paths", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV | RUN]")
-@option("--out", "Folder of the two readers and of twins.json.", type=PATH)
+@option("--out", "Folder of the study that is trained first, if no RUN is given.", type=PATH)
 @option("--without", "Train RUN again without this person's documents.", metavar="NAME")
 @option(
     "--without-file",
@@ -37,92 +40,88 @@ SEPARATOR = ";"  # between the names of a line of --without-file
 @click.pass_context
 def twins(
     ctx: click.Context, /, paths: tuple[Path, ...], out: Path | None, without: str | None,
-    without_file: Path | None, people: int, as_json: bool, **options: Any,
+    without_file: Path | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Train two models, each without the documents that the other reads, and judge verdicts by it.
+    """What would RUN have said, had it never read these lines? Found by training it again.
 
-    The embedded world is read if no files are given; --minutes is the budget of each model. With
-    RUN and --without NAME, RUN is trained again exactly as it was, on the same batches, in which
-    one person's documents and questions count nothing: what would it have said, had it never read
-    them? --without-file trains one such twin for each line; what is finished is not trained again.
+    RUN is trained again exactly as it was, on the same batches, in which some documents and the
+    questions about their subjects count nothing. With --without NAME these are one person's, with
+    --without-file those of each line of a file; otherwise two twins leave out one half of the
+    judged people each, and the verdicts on all of them are judged by it. Without RUN a study is
+    trained first (of the embedded world, if no files are given). What is finished is not trained
+    again.
     """
-    if without is not None or without_file is not None:
-        _refuse_changes(ctx)
-        groups = [[without]] if without is not None else []
-        if without_file is not None:
-            lines = read_lines(without_file, "file of names").lines
-            groups += [[name.strip() for name in line.split(SEPARATOR)] for _, line in lines]
-        records = _leave_out(paths, groups, {name: options[name] for name in RUNTIME})
-        if without_file is None:
-            print_json(records[0]) if as_json else _show_leave_one_out(records[0])
-        else:
-            print_json({"twins": records}) if as_json else _show_several(records)
-        return
-    if out is None:
-        raise UserError("twins needs --out for its folder (or RUN and --without NAME).")
-    if len(paths) not in (0, 3):
-        raise UserError(
-            "twins takes a corpus, training questions and dev questions, or none of them for the "
-            f"embedded world; it got {len(paths)} path{'s' if len(paths) > 1 else ''}. To leave "
-            "one person out of a run, give RUN and --without NAME."
-        )
-    from wherefrom.provenance.attribution.cross_pretraining import (
-        check_twins_folder,
-        cross_pretrain,
-    )
-    from wherefrom.study import embedded_files
+    from wherefrom.training.run_folder import load_run
 
-    shares = {"set_aside": options.pop("set_aside"), "templates": options.pop("template")}
-    settings = make_settings(**options)
+    named = without is not None or without_file is not None
+    if named and len(paths) != 1:
+        raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")
+    if len(paths) == 1:
+        _refuse_changes(ctx)
+    elif out is None:
+        raise UserError("twins needs a RUN, or --out for the folder of a study.")
+    groups = [[without]] if without is not None else []
+    if without_file is not None:
+        lines = read_lines(without_file, "file of names").lines
+        groups += [[name.strip() for name in line.split(SEPARATOR)] for _, line in lines]
+    runtime = {name: options[name] for name in RUNTIME}
     with Progress() as progress:
-        if not paths:
-            check_twins_folder(out, resume=settings.resume)
-            progress.say(f"making the embedded world of {people:,} people")
-            world = embedded_files(out / "world", people=people, seed=settings.seed)
-            paths = (world.corpus, world.train, world.dev)
-        files = (paths[0], paths[1], paths[2])
-        record = cross_pretrain(files, settings, out, **shares, observe=progress, say=progress.say)
-    print_json(record) if as_json else _show_cross_pretraining(record, out)
+        if len(paths) == 1:
+            run = load_run(paths[0])
+        else:
+            assert out is not None
+            run = Study(out, paths, **options).run_command(progress, progress.say).run
+        if named:
+            records = _leave_out(run, groups, runtime, progress)
+        else:
+            record = _cross(run, runtime, progress)
+    if not named:
+        print_json(record) if as_json else _show_cross_pretraining(record, run.folder)
+    elif without_file is None:
+        print_json(records[0]) if as_json else _show_leave_one_out(records[0])
+    else:
+        print_json({"twins": records}) if as_json else _show_several(records)
+
+
+def _cross(run: Run, runtime: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    from wherefrom.provenance.attribution.cross_pretraining import cross_pretrain
+    from wherefrom.training.settings import Runtime
+
+    settings = Runtime(**{**runtime, "resume": True})
+    return cross_pretrain(run, settings=settings, observe=progress, say=progress.say)
 
 
 def _leave_out(
-    paths: tuple[Path, ...], groups: Sequence[Sequence[str]], runtime: dict[str, Any]
+    run: Run, groups: Sequence[Sequence[str]], runtime: dict[str, Any], progress: Progress
 ) -> list[dict[str, Any]]:
     """The record of the twin without each group of names; nothing is trained if one is refused."""
-    from wherefrom.provenance.attribution import leave_one_out
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.provenance.attribution.leave_one_out import leave_out, plan_twin, twin_folder
+    from wherefrom.training.run_folder import is_finished
     from wherefrom.training.settings import Runtime
 
-    if len(paths) != 1:
-        raise UserError(f"twins --without takes one RUN, and it got {len(paths)} paths.")
-    run = load_run(paths[0])
-    planned = [[leave_one_out.plan_twin(run, name) for name in names] for names in groups]
+    planned = [[plan_twin(run, name) for name in names] for names in groups]
     records = []
-    with Progress() as progress:
-        for plans in planned:
-            subjects = [plan.question.subject for plan in plans]
-            if not leave_one_out.is_finished(leave_one_out.twin_folder(run, *subjects)):
-                count = sum(len(plan.documents) for plan in plans)
-                lines = "line" if count == 1 else "lines"
-                progress.say(
-                    f"training again without the {count} {lines} about {', '.join(subjects)}: "
-                    f"{run.info['steps']:,} steps, which took the run {run.info['seconds']:.0f} s"
-                )
-            settings = Runtime(**runtime)
-            records.append(
-                leave_one_out.leave_out(run, *plans, settings=settings, observe=progress)
+    for plans in planned:
+        subjects = [plan.question.subject for plan in plans]
+        if not is_finished(twin_folder(run, *subjects)):
+            count = sum(len(plan.documents) for plan in plans)
+            progress.say(
+                f"training again without the {count} {'line' if count == 1 else 'lines'} about "
+                f"{', '.join(subjects)}: {run.info['steps']:,} steps, which took the run "
+                f"{run.info['seconds']:.0f} s"
             )
+        records.append(leave_out(run, *plans, settings=Runtime(**runtime), observe=progress))
     return records
 
 
 def _refuse_changes(ctx: click.Context) -> None:
-    """The twin is trained as RUN was; an option that says otherwise is a mistake."""
+    """A twin is trained as RUN was; an option that says otherwise is a mistake."""
     for name in ctx.params:
         given = ctx.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-        if given and name not in WITH_WITHOUT:
+        if given and name not in OF_RUN:
             raise UserError(
-                f"--{name.replace('_', '-')} cannot be given with --without: the twin is trained "
-                "exactly as RUN was; leave the option out."
+                f"--{name.replace('_', '-')} cannot be given with RUN: a twin is trained exactly "
+                "as RUN was; leave the option out."
             )
 
 
@@ -164,18 +163,17 @@ def _show_several(records: Sequence[dict[str, Any]]) -> None:
     print_table(head, rows)
 
 
-def _show_cross_pretraining(record: dict[str, Any], out: Path) -> None:
-    """Tables of at most 80 columns; --json has the rank correlations and every signal."""
+def _show_cross_pretraining(record: dict[str, Any], folder: Path) -> None:
+    """Tables of at most 80 columns; --json has the rank correlations."""
     agreement, caught = record["agreement"], record["caught"]
     judged = record["people"]["judged"]
     print_table(
-        ("score", "AUROC, all answers", "AUROC, readers' answers"),
+        ("score", "AUROC, all answers", "AUROC, the run's answers"),
         [
             (name, *(show(metrics[key], "{:.3f}") for key in ("all", "readers")))
             for name, metrics in agreement.items()
-            if not name.startswith("signal ")
         ],
-        title=f"remembered in truth or not: {judged} people, each read by one of two models",
+        title=f"remembered in truth or not: {judged} people, each left out of one of two twins",
     )
     for title, table in (
         ("verdict against truth", record["verdicts"]),
@@ -187,17 +185,12 @@ def _show_cross_pretraining(record: dict[str, Any], out: Path) -> None:
     keys = ("precision", "recall")
     rows = [(name, *(show(found[key], "{:.3f}") for key in keys)) for name, found in caught.items()]
     print_table(("taken for remembered", *keys), rows)
-    for reader in record["readers"]:
-        read, unread = (
-            f"{100 * reader[key]['recall']:.1f} % of {reader[key]['total']}"
-            for key in ("read", "unread")
-        )
-        click.echo(
-            f"{reader['folder']}: recall {read} people read of, {unread} not read of; "
-            f"{reader['seconds']:.0f} s"
-        )
+    read, unread = (
+        f"{100 * part['recall']:.1f} % of {part['total']}" for part in record["recall"].values()
+    )
+    click.echo(f"recall: {read} by the run, {unread} by the twins that did not read of them")
     scores = [*agreement.values(), *caught.values()]
     reasons = [m["reason"] for score in scores for m in score.values() if m["reason"]]
     for note in dict.fromkeys([*record["notes"], *reasons]):
         click.echo(f"Note: {note}")
-    click.echo(f"all answers: {out / 'twins.json'}")
+    click.echo(f"all answers: {folder / 'twins' / 'twins.json'}")

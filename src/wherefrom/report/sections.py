@@ -377,7 +377,6 @@ def crossing(records: Records) -> Facts:
             [name, *(found["all"][key] for key in INTERVAL), found["readers"]["value"],
              found["rank"]["value"]]
             for name, found in record["agreement"].items()
-            if not name.startswith("signal ")
         ],
     }  # fmt: skip
 

@@ -34,8 +34,8 @@ class Records:
     """What one finished run has recorded about itself; None or empty where there is nothing.
 
     metrics, scratch: the training of the model and of its twin that read nothing; without: twins
-    that did not read one subject's documents; crossing: twins.json of the folder that this run is
-    a reader of.
+    that did not read one subject's documents; crossing: twins.json, of two twins without
+    half of the judged people each.
     """
 
     folder: Path
@@ -205,7 +205,7 @@ def _write_headlines(facts: dict[str, Any]) -> list[dict[str, str]]:
 def read_records(folder: str | Path) -> Records:
     """The records of a finished run; UserError for what is no run or has not finished."""
     folder = Path(folder)
-    here, problems = folder.resolve(), list[str]()
+    problems: list[str] = []
 
     def record(path: Path) -> dict[str, Any] | None:
         (found,) = _objects(path, [path.read_bytes()], problems) if path.is_file() else [None]
@@ -232,8 +232,6 @@ def read_records(folder: str | Path) -> Records:
             "the judgement in the folder is of other weights than the run's, and is left out; "
             "make it again with `wherefrom judge`."
         )
-    crossing = record(here.parent / "twins.json") or {}
-    readers = [one for one in crossing.get("readers") or () if isinstance(one, dict)]
     without = [record(path) for path in sorted(folder.glob("twins/without-*/without.json"))]
     return Records(
         folder=folder,
@@ -247,7 +245,7 @@ def read_records(folder: str | Path) -> Records:
         # what `wherefrom names` found, unless the study asked itself
         origins=record(folder / "origins.json") or record(folder / "names.json"),
         without=tuple(one for one in without if one is not None),
-        crossing=crossing if here.name in [one.get("folder") for one in readers] else None,
+        crossing=record(folder / "twins" / "twins.json"),
         problems=tuple(problems),
     )
 

@@ -145,7 +145,12 @@ def retrain(
         out=Path(out),
         tokens=run.tokens,
         record=record,
-        details={"kind": "left out", "templates": list(run.templates), "data": data},
+        details={
+            "kind": "left out",
+            "templates": list(run.templates),
+            "data": data,
+            **{key: run.info[key] for key in ("left_out", "not_learned") if key in run.info},
+        },
         documents=documents,
         questions=questions,
         segments=segments,

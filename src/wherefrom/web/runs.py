@@ -200,7 +200,7 @@ class RunIndex:
 
     def report(self, folder: Path) -> Record | None:
         """The report on a run, or None while there can be none."""
-        records = [*folder.glob("*"), *folder.glob("twins/*/*.json*"), folder.parent / "twins.json"]
+        records = [*folder.glob("*"), *folder.glob("twins/*.json"), *folder.glob("twins/*/*.json*")]
         return _read_report(folder, stamp_of(sorted(records)))
 
     def summary(self, name: str, folder: Path) -> Record:

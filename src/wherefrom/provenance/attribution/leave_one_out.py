@@ -1,9 +1,5 @@
 """What would it have said, had it never read this line? The twin without some subjects' documents.
 
-The twin is trained just as the run was, on the same batches in the same order, in which rows made
-of those documents or of questions about their subjects count nothing (training/jobs.py); then it
-is asked the same question.
-
 RUN/twins/without-NAME/ is a run folder like any other, with one file more, `without.json`:
 
     subject, question        whom, and what both models were asked
@@ -31,81 +27,56 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from wherefrom.corpus.documents import Corpus, Document
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import SLOT, Question, read_questions
+from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.cross_pretraining import (
-    RIGHT_ANYWAY,
+from wherefrom.provenance.attribution.cross_pretraining import RIGHT_ANYWAY, true_origin
+from wherefrom.provenance.attribution.retraining import (
+    LearnedRun,
+    compare_others,
     likelihoods,
-    true_origin,
+    open_learned,
 )
 from wherefrom.provenance.verdicts import REMEMBERED, shorten
 from wherefrom.recall.decode import answer_all
-from wherefrom.storage import make_folder, read_json, write_json
+from wherefrom.storage import write_json
 from wherefrom.training.distributed import join_processes
-from wherefrom.training.jobs import retrain
 from wherefrom.training.loop import Observer
-from wherefrom.training.run_folder import (
-    Run,
-    find_source,
-    read_learned_documents,
-    read_learned_questions,
-)
+from wherefrom.training.run_folder import Run, is_finished
 from wherefrom.training.settings import Runtime
 
 FORMAT = 1
 RECORD = "without.json"
 LONGEST_SLUG = 60
-NOISE_SHARE = 0.95  # of the others' answers lie below the noise floor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """What the run learned, what the twin is to be trained without, and what both are asked.
+    """What the twin is to be trained without, and what both are asked."""
 
-    dev: the run's dev questions, if their file is still there.
-    """
-
-    corpus: Corpus
-    questions: tuple[Question, ...]
-    dev: tuple[Question, ...]
+    learned: LearnedRun
     documents: tuple[Document, ...]
     question: Question
 
 
 def plan_twin(run: Run, name: str) -> Plan:
     """All that can be refused, before anything is trained."""
-    sources = {what: find_source(run, what) for what in ("corpus", "questions", "dev")}
-    read, asked, dev = sources.values()
-    if run.info["job"].get("without"):
-        raise UserError(f"{run.folder} is a twin itself; give the run that it is a twin of.")
-    if read is None or asked is None or not read.folder == asked.folder == run.folder:
-        raise UserError(
-            f"{run.folder} did not learn documents and questions in one training, so there is "
-            "nothing to leave one out of; give a run that study made."
-        )
-    corpus, learned = read_learned_documents(read), read_learned_questions(asked).questions
-    held: tuple[Question, ...] = ()
-    if dev is not None:
-        with suppress(UserError):  # without the file nobody else is compared
-            held = read_questions(dev.locate(), run.templates).questions
-    documents = find_documents(corpus, name)
+    learned = open_learned(run)
+    documents = find_documents(learned.corpus, name)
     subject = documents[0].subject
-    for question in (*held, *learned):
+    for question in (*learned.dev, *learned.questions):
         if fold_words(question.subject) == fold_words(subject):
-            return Plan(corpus, learned, held, documents, question)
+            return Plan(learned, documents, question)
     wording = next((each for each in run.templates if SLOT in each), None)
     if wording is None:
         raise UserError(
@@ -113,7 +84,7 @@ def plan_twin(run: Run, name: str) -> Plan:
             "to ask in; choose somebody whom a question is about."
         )
     question = Question(0, wording.replace(SLOT, subject), subject, None, wording)
-    return Plan(corpus, learned, held, documents, question)
+    return Plan(learned, documents, question)
 
 
 def find_documents(corpus: Corpus, name: str) -> tuple[Document, ...]:
@@ -139,12 +110,6 @@ def twin_folder(run: Run, *names: str) -> Path:
     return run.folder / "twins" / f"without-{words}"
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether a twin is there that need not be trained any more."""
-    record = folder / "run.json"
-    return record.is_file() and read_json(record).get("status") == "finished"
-
-
 def command_without(folder: Path, subject: str) -> str:
     """The command that trains a twin of the run in `folder`, to be typed in this directory."""
     relative = os.path.relpath(folder)
@@ -160,26 +125,20 @@ def leave_out(
 ) -> dict[str, Any]:
     """Train the twin without the documents of all plans, compare, and write `without.json`."""
     settings = settings or Runtime(device="cpu")
-    folder = twin_folder(run, *(plan.question.subject for plan in plans))
-    make_folder(folder.parent)
-    twin = retrain(
-        run,
-        plans[0].corpus.documents,
-        plans[0].questions,
+    subjects = [plan.question.subject for plan in plans]
+    folder = twin_folder(run, *subjects)
+    learned = plans[0].learned
+    twin = learned.retrain(
+        [document.line for plan in plans for document in plan.documents],
         folder,
-        without=[document.line for plan in plans for document in plan.documents],
         settings=replace(settings, resume=settings.resume or is_finished(folder)),
         observe=observe,
     )
-    gone = {fold_words(plan.question.subject) for plan in plans}
-    others = compare_others(
-        run, twin, [q for q in plans[0].dev if fold_words(q.subject) not in gone]
-    )
+    others = compare_others(run, twin, learned.dev, subjects)
     records = [compare(run, twin, plan) | others for plan in plans]
     record = records[0]
     if len(plans) > 1:
         keys = ("format", "twin_of", "others", "noise_floor")
-        subjects = [plan.question.subject for plan in plans]
         record = {**{key: record[key] for key in keys}, "subjects": subjects, "people": records}
     join_processes().on_rank0(lambda: write_json(folder / RECORD, record))
     return record
@@ -199,10 +158,9 @@ def compare(run: Run, twin: Run, plan: Plan) -> dict[str, Any]:
         stated = bool(words) and bool(find_named(plan.documents, [words])[words])
         expected = said if stated else "\0"
     truth, _ = true_origin(said, instead, expected)
-    in_training = any(fold_words(q.subject) == wanted for q in plan.questions)
-    naming = {
-        plan.corpus.documents[at].line for at in find_named(plan.corpus.documents, [wanted])[wanted]
-    }
+    in_training = any(fold_words(q.subject) == wanted for q in plan.learned.questions)
+    read = plan.learned.documents
+    naming = {read[at].line for at in find_named(read, [wanted])[wanted]}
     elsewhere = sorted(naming - {document.line for document in plan.documents})
     return {
         "format": FORMAT,
@@ -223,26 +181,6 @@ def compare(run: Run, twin: Run, plan: Plan) -> dict[str, Any]:
         "truth": truth,
         "why": _explain(truth, said, instead, question.answer, len(plan.documents)),
         "notes": _notes(run, elsewhere, in_training, question.answer is None),
-    }
-
-
-def compare_others(run: Run, twin: Run, questions: Sequence[Question]) -> dict[str, Any]:
-    """How much the answers to others' questions differ between a run and its twin, by chance.
-
-    `others` and `noise_floor` as the module's docstring has them; the floor is None without others.
-    """
-    asked = [question.text for question in questions]
-    if not asked:
-        return {"others": {"people": 0, "other_answer": 0}, "noise_floor": None}
-    ours, theirs = (
-        [answer.text for answer in answer_all(each.model, each.tokens, asked)]
-        for each in (run, twin)
-    )
-    gaps = np.subtract(likelihoods(run, asked, ours), likelihoods(twin, asked, ours))
-    changed = sum(one != other for one, other in zip(ours, theirs, strict=True))
-    return {
-        "others": {"people": len(asked), "other_answer": changed},
-        "noise_floor": round(float(np.quantile(np.abs(gaps), NOISE_SHARE)), 4),
     }
 
 

@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import Question, find_subject_in, read_questions
+from wherefrom.corpus.questions import find_subject_in
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.provenance.ask import open_asker
-from wherefrom.provenance.attribution.cross_pretraining import likelihoods
 from wherefrom.provenance.attribution.gradients import (
     INDEX,
     GradientIndex,
@@ -38,18 +37,15 @@ from wherefrom.provenance.attribution.gradients import (
     load_index,
     save_index,
 )
-from wherefrom.provenance.attribution.leave_one_out import NOISE_SHARE, compare_others
-from wherefrom.recall.decode import answer_all
-from wherefrom.storage import make_folder
-from wherefrom.training.jobs import retrain
-from wherefrom.training.loop import Observer
-from wherefrom.training.run_folder import (
-    Run,
-    find_source,
-    read_learned_documents,
-    read_learned_questions,
+from wherefrom.provenance.attribution.retraining import (
+    NOISE_SHARE,
+    compare_others,
+    likelihoods,
+    open_learned,
 )
-from wherefrom.training.settings import Runtime
+from wherefrom.recall.decode import answer_all
+from wherefrom.training.loop import Observer
+from wherefrom.training.run_folder import Run
 
 METHODS = ("gradient", "retrain")
 SUBJECT, GIVEN, FAMILY, ANSWER, NOTHING = KINDS = (
@@ -65,21 +61,9 @@ class Tracer:
     """A run with the documents and questions that it learned, and the index of their gradients."""
 
     def __init__(self, run: Run, *, say: Callable[[str], None] = lambda _: None) -> None:
-        if run.info["job"].get("without"):
-            raise UserError(f"{run.folder} is a twin; trace the run that it is a twin of.")
-        corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
-        if (
-            corpus is None
-            or questions is None
-            or not corpus.folder == questions.folder == run.folder
-        ):
-            raise UserError(
-                f"{run.folder} did not learn documents and questions in one training, so nothing "
-                "can be traced; give a run that study made."
-            )
         self.run, self._say = run, say
-        self.documents = read_learned_documents(corpus).documents
-        self.questions = read_learned_questions(questions).questions
+        self.learned = open_learned(run)
+        self.documents, self.questions = self.learned.documents, self.learned.questions
 
     def index(self) -> GradientIndex:
         """The index of the run, made and kept in its folder if it is not there."""
@@ -157,36 +141,17 @@ class Tracer:
     ) -> tuple[dict[int, float], float]:
         """The push of each chosen document in nats, and the noise floor."""
         (whole,) = likelihoods(self.run, [question], [answer])
-        subject = fold_words(find_subject_in(self.run.templates, question) or "")
-        others = [q for q in self._dev() if fold_words(q.subject) != subject]
+        subject = find_subject_in(self.run.templates, question) or ""
         pushes, floors = {}, []
-        make_folder(self.run.folder / "twins")
         for at in chosen:
             document = self.documents[at]
             self._say(f"training again without line {document.line}")
             folder = self.run.folder / "twins" / f"line-{document.line}"
-            twin = retrain(
-                self.run,
-                self.documents,
-                self.questions,
-                folder,
-                without=[document.line],
-                settings=Runtime(device="cpu", resume=True),
-                observe=observe,
-            )
+            twin = self.learned.retrain([document.line], folder, observe=observe)
             pushes[at] = whole - likelihoods(twin, [question], [answer])[0]
-            about = fold_words(document.subject)
-            rest = [q for q in others if fold_words(q.subject) != about]
-            floors.append(compare_others(self.run, twin, rest)["noise_floor"] or 0.0)
+            others = compare_others(self.run, twin, self.learned.dev, [subject, document.subject])
+            floors.append(others["noise_floor"] or 0.0)
         return pushes, max(floors)
-
-    def _dev(self) -> tuple[Question, ...]:
-        dev = find_source(self.run, "dev")
-        if dev is None:
-            return ()
-        with suppress(UserError):  # without the file there is no noise floor
-            return read_questions(dev.locate(), self.run.templates).questions
-        return ()
 
 
 def leaning(
@@ -226,14 +191,3 @@ def _explain(shares: dict[str, float]) -> str:
     ordered = sorted(shares.items(), key=lambda item: -item[1])
     parts = [f"{kind} ({share:.0%} of the push)" for kind, share in ordered]
     return f"The answer leans on {', '.join(parts)}."
-
-
-def trace(
-    run: Run,
-    question: str,
-    *,
-    say: Callable[[str], None] = lambda _: None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Which lines pushed the run's answer to a question; the options are those of Tracer.trace."""
-    return Tracer(run, say=say).trace(question, **options)
