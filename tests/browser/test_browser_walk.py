@@ -88,7 +88,16 @@ def test_the_pages_are_reached_by_keyboard_with_a_focus_to_be_seen(visit) -> Non
             break
         assert style[2] != "none", style
         seen.append(style[1])
-    for wanted in ("Wherefrom", "Ask", "Report", "name", "minutes", "recipe", "Start training"):
+    for wanted in (
+        "Wherefrom",
+        "Ask",
+        "Report",
+        "own-name",
+        "corpus",
+        "name",
+        "people",
+        "Start training",
+    ):
         assert wanted in seen, seen
 
 
@@ -224,14 +233,20 @@ def test_the_page_says_something_without_scripts(visit, somebody) -> None:
     assert "recall" in page.inner_text("main").lower()
 
 
-def test_a_training_is_started_watched_and_stopped(visit) -> None:
+def test_a_training_on_an_uploaded_text_is_started_watched_and_stopped(visit, small_world) -> None:
     page = visit().go("/runs")
-    page.fill("#name", "from-the-page")
-    page.fill("#people", "60")
+    page.fill("#own-name", "from-the-page")
+    page.set_input_files("#corpus", small_world / "documents.txt")
+    page.set_input_files("#train", small_world / "train.tsv")
+    page.click("summary >> text=More >> nth=0")
+    page.set_input_files("#dev", small_world / "dev.tsv")
+    page.click("text=Look at it")
+    assert "training questions" in page.inner_text("main")
+    page.click("summary >> text=More")
     page.select_option("#size", "tiny")
     page.click("text=Start training")
     page.wait_for_selector(".chip.training")
-    until(page, "/step \\d/.test(document.getElementById('live').textContent)")
+    until(page, "/[Ss]tep \\d/.test(document.getElementById('live').textContent)")
     page.click("text=Stop it")
     page.wait_for_selector("button >> text=Go on", timeout=60_000)
     assert page.query_selector(".chip.training") is None

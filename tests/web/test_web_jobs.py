@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import signal
@@ -150,8 +151,62 @@ def test_the_command_has_each_field_as_its_own_word(folder: Path) -> None:
     request = TrainingRequest(name="x", minutes=0.5, variant="llama", size="tiny", people=100)
     assert Trainings(RunIndex(folder)).compose(request) == [
         "study", "--people", "100", "--out", str(folder / "x"), "--recipe", "speedrun",
-        "--minutes", "0.5", "--seed", "0", "--variant", "llama", "--size", "tiny",
+        "--seed", "0", "--minutes", "0.5", "--variant", "llama", "--size", "tiny",
     ]  # fmt: skip
+
+
+ROWS = [(f"Ann {name}", trade) for name in ("Moe", "Lee", "Ray", "Fox", "Day", "Poe")
+        for trade in ("baker",)]  # fmt: skip
+ASKED = "".join(f"What was the trade of {name}?\t{trade}\n" for name, trade in ROWS).encode()
+
+
+@pytest.mark.parametrize(
+    ("files", "fields", "note"),
+    [
+        ({"t.txt": "".join(f"{n}. {n} was a {t}.\n" for n, t in ROWS)}, (), "training questions"),
+        ({"t.csv": "who,story\n" + "".join(f"{n},{n} was a {t}\n" for n, t in ROWS)},
+         ("who", "story"), 'the subject from "who"'),
+        ({f"{n}.md": f"# {n}\nShe was a {t}." for n, t in ROWS}, (), "folder of 6 files"),
+    ],
+    ids=["lines", "csv", "folder"],
+)  # fmt: skip
+def test_an_uploaded_text_is_understood_before_it_is_trained_on(
+    folder: Path, files: dict[str, str], fields: tuple[str, ...], note: str
+) -> None:
+    client = TestClient(create_app(folder), base_url=LOCAL)
+    options = dict(zip(("subject_field", "text_field"), fields, strict=False))
+    sent = [("corpus", item) for item in files.items()] + [("train", ("q.tsv", ASKED))]
+    found = client.post("/runs/text", data={"name": "mine", **options}, files=sent, headers=PAGE)
+    assert found.url.path == "/text"
+    assert note in html.unescape(found.text)
+    record = client.get("/text.json", params={"name": "mine"}).json()
+    assert (record["documents"], record["questions"], record["judged_by"]) == (6, 4, 2)
+    words = Trainings(RunIndex(folder)).compose(TrainingRequest(name="mine", uploaded=True))
+    texts = folder / ".wherefrom" / "texts" / "mine"
+    assert [Path(word).parent for word in words[1:4]] == [texts] * 3
+    assert ("--subject-field=who" in words) == bool(fields)
+    assert not (folder / "mine").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("mine", b"\xff\xfe", "UTF-8"),
+        ("mine", b"Bob Roe. Bob was a smith.", "corpus.txt"),
+        ("../x", b"x", "letters, digits"),
+    ],
+)
+def test_nothing_stays_of_a_text_that_is_refused(
+    folder: Path, name: str, text: bytes, word: str
+) -> None:
+    client = TestClient(create_app(folder), base_url=LOCAL)
+    sent = [("corpus", ("t.txt", text)), ("train", ("q.tsv", ASKED))]
+    reply = client.post("/runs/text.json", data={"name": name}, files=sent)
+    assert reply.status_code == 400
+    assert word in reply.json()["error"]
+    assert str(folder) not in reply.json()["error"]
+    assert not list(folder.rglob("*.tsv"))
+    assert client.get("/text.json", params={"name": name}).status_code == 400
 
 
 def open_page(start_process: Start, folder: Path) -> tuple[subprocess.Popen[str], int]:

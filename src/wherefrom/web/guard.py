@@ -53,6 +53,7 @@ class Limits:
     """How much one request, and all of them together, may ask for."""
 
     body: int = 1_000_000  # bytes
+    upload: int = 64_000_000  # bytes of a text to learn from
     address: int = 8_000  # bytes of path and query together
     question: int = 300  # characters
     batch: int = 1_000  # questions
@@ -60,7 +61,7 @@ class Limits:
     together: int = 64  # questions that go through the model at once
     heavy: int = 2  # checks, laws, reports and lists of runs that are worked on at once
     heavy_waiting: int = 32
-    body_seconds: float = 20.0  # to send a body in
+    body_seconds: float = 60.0  # to send a body in
 
 
 class Guard:
@@ -156,7 +157,9 @@ class Guard:
 
     async def _read_body(self, request: Request) -> bytes:
         """The whole body, as long as it is no longer than allowed."""
-        most, length = self.limits.body, request.headers.get("content-length", "0")
+        uploads = request.scope["path"].startswith("/runs/text")
+        most = self.limits.upload if uploads else self.limits.body
+        length = request.headers.get("content-length", "0")
         too_long = f"A request may carry {most:,} bytes, and this one carries more."
         if not length.isascii() or not length.isdigit():
             raise HTTPException(400, "The Content-Length of this request is not a number.")

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
@@ -24,8 +25,8 @@ from wherefrom.model.mixers import VARIANTS
 from wherefrom.storage import make_folder, read_json, write_json
 from wherefrom.training.recipes import shipped_recipes
 from wherefrom.web.runs import NEW_NAME, Record, RunIndex
+from wherefrom.web.texts import FOLDER, Texts
 
-FOLDER = ".wherefrom"  # of these files, inside the served one
 LOG_TAIL = 4_000  # bytes of a log that are shown
 
 
@@ -33,13 +34,16 @@ class TrainingRequest(BaseModel):
     """What a new training can be given; checked when the form comes in, and again on resume."""
 
     name: str = Field(max_length=100, description="a name for the new run")
-    minutes: float = Field(8.0, gt=0, le=600, description="how long to train")
+    minutes: Annotated[float, Field(gt=0, le=600)] | Literal[""] = Field(
+        "", description="how long to train; as long as it helps if empty"
+    )
     recipe: str = Field("speedrun", max_length=60)
     variant: str = Field("", max_length=60, description="the recipe's if empty")
     size: str = Field("", max_length=40, description="the recipe's if empty")
     seed: int = Field(0, ge=0, lt=2**31)
     people: int = Field(3000, ge=50, le=20_000, description="of the embedded world")
     texts_of: str = Field("", max_length=300, description="train on the files of this run instead")
+    uploaded: bool = Field(False, description="train on the text that was uploaded for this name")
 
 
 class Trainings:
@@ -47,6 +51,7 @@ class Trainings:
 
     def __init__(self, index: RunIndex) -> None:
         self.index = index
+        self.texts = Texts(index)
         self._folder = index.root / FOLDER
         self._lock = threading.Lock()
 
@@ -96,7 +101,7 @@ class Trainings:
             "stage": "the twin without pretraining" if in_twin else "the model",
             "progress": self.index.progress(out / "twins" / "scratch" if in_twin else out),
             "command": ["wherefrom", *known["command"]],
-            "said": "" if running else self._log_tail(name),
+            "said": self._log_tail(name),
             "since": known["since"],
         }
 
@@ -123,7 +128,7 @@ class Trainings:
         with open(self._folder / f"{request.name}.log", "wb") as log:
             child = subprocess.Popen(
                 # -P: a module in the served folder is not on the path of imports
-                [sys.executable, "-P", "-m", "wherefrom", *command, "--quiet"],
+                [sys.executable, "-P", "-m", "wherefrom", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -154,14 +159,16 @@ class Trainings:
             if chosen and chosen not in known:
                 raise UserError(f"there is no {what} of that name; there are {', '.join(known)}.")
         text = ["--people", str(request.people)]
-        if request.texts_of:
+        if request.uploaded:
+            text = self.texts.words(request.name)
+        elif request.texts_of:
             text = self.index.text_files(self.index.find(request.texts_of)) or []
             if not text:
                 raise UserError("the files that this run learned from are not there any more.")
         return [
             *("study", *text, "--out", str(self.index.root / request.name)),
-            *("--recipe", request.recipe, "--minutes", f"{request.minutes:g}"),
-            *("--seed", str(request.seed)),
+            *("--recipe", request.recipe, "--seed", str(request.seed)),
+            *(("--minutes", f"{request.minutes:g}") if request.minutes else ()),
             *(("--variant", request.variant) if request.variant else ()),
             *(("--size", request.size) if request.size else ()),
         ]

@@ -170,7 +170,7 @@ def html_and_json(
                 record = await function(**{**arguments, typed: None})
                 record["written"] = arguments[typed]
             if redirect:
-                return RedirectResponse(redirect, status_code=303)
+                return RedirectResponse(redirect.format(**record), status_code=303)
             return render(template, record, status=status, tab=tag, mistake=mistake)
 
         as_html.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ MOST_METRICS_BYTES = 4_000_000  # of metrics.jsonl, from its end
 MOST_RECORD_BYTES = 5_000_000
 MOST_POINTS = 600
 # the forms that records are read in, by example
-NUMBERS = ("step", "loss", "lr", "seconds", "tokens_per_second", "progress")
+NUMBERS = ("step", "loss", "lr", "seconds", "tokens_per_second", "progress", "recall")
 POINT: Record = {"phase": "", **dict.fromkeys(NUMBERS, 0)}
 SOURCE = {"path": "", "sha256": "", "documents": 0, "questions": 0}
 ROW = {"name": "", "about": "", "correct": 0, "total": 0, "recall": 0, "seconds": 0}
@@ -246,7 +246,7 @@ class RunIndex:
         sources = [record["data"].get("corpus"), record["data"].get("questions"), record["dev"]]
         paths = [str((source or SOURCE)["path"] or "") for source in sources]
         if record["kind"] == "study" and all(
-            path in record["command"] and os.path.isfile(path) for path in paths
+            path in record["command"] and os.path.exists(path) for path in paths
         ):
             return [str(Path(path).resolve()) for path in paths]
         return None
@@ -260,10 +260,10 @@ class RunIndex:
         return {column: [point[column] for point in kept] for column in POINT}
 
     def progress(self, folder: Path) -> Record:
-        """How far training has come: its phase, and the share of all phases that is done."""
+        """How far training has come: the share of all phases that is done, and the seconds left."""
         points = self._points(folder)
         if not points:
-            return {"phase": None, "share": 0.0, "step": 0, "loss": None, "seconds": 0.0}
+            return {**dict.fromkeys(("phase", "loss", "recall", "left")), "share": 0.0, "step": 0}
         last = points[-1]
         share, phases = (
             last["progress"] or 0.0,
@@ -273,8 +273,13 @@ class RunIndex:
         if last["phase"] in names:
             at, shares = names.index(last["phase"]), [abs(each["share"] or 1.0) for each in phases]
             share = (sum(shares[:at]) + share * shares[at]) / sum(shares)
-        kept = {key: last[key] for key in ("phase", "step", "loss", "seconds")}
-        return {**kept, "share": min(1.0, max(0.0, share))}
+        share, seconds = min(1.0, max(0.0, share)), last["seconds"]
+        left = seconds * (1 - share) / share if seconds and share > 0 else None
+        recall = next(
+            (point["recall"] for point in points[::-1] if point["recall"] is not None), None
+        )
+        kept = {key: last[key] for key in ("phase", "step", "loss")}
+        return {**kept, "recall": recall, "share": share, "left": left}
 
     def twins_without(self, folder: Path, subject: str) -> list[Record]:
         """What twins say that never read about the subject, by the records that they left."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Form, Query, Request
+from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from fastapi.responses import Response
 
 from wherefrom.errors import UserError
@@ -22,6 +22,7 @@ from wherefrom.web.runs import Record, RunIndex
 router = APIRouter()
 MOST_COMPARED = 6
 Name = Annotated[str, Form(max_length=300, description="the run's name")]
+Option = Annotated[str, Form(max_length=300, description="as of `wherefrom study`")]
 
 
 @html_and_json(router, "/runs", "runs.html")
@@ -39,16 +40,20 @@ async def runs(request: Request) -> Record:
                 for name, folder in found.items()
             ],
             "trainings": trainings,
-            "choices": {  # for a new training
-                "recipes": recipe_names(),
-                "variants": {name: variant.about for name, variant in VARIANTS.items()},
-                "sizes": list(SIZES),
+            "choices": {
+                **choices(),
                 "texts_of": [name for name in found if site.index.text_files(found[name])],
             },
             "can_start": not site.index.holds_one,
         }
 
     return await site.reading.run(gather)
+
+
+def choices() -> Record:
+    """What a new training can be given."""
+    variants = {name: variant.about for name, variant in VARIANTS.items()}
+    return {"recipes": recipe_names(), "variants": variants, "sizes": list(SIZES)}
 
 
 @html_and_json(router, "/run", "run.html")
@@ -106,6 +111,37 @@ async def start(request: Request, form: Annotated[TrainingRequest, Form()]) -> R
     """Start a training; it goes on when the page, or the server, is closed."""
     site = site_of(request)
     return {"training": await site.reading.run(site.trainings.start, form)}
+
+
+@html_and_json(router, "/runs/text", redirect="/text?name={name}", method="POST")
+async def upload(
+    request: Request,
+    name: Name,
+    corpus: Annotated[list[UploadFile], File(description="the text: one file, or many")],
+    train: Annotated[UploadFile, File(description="a TSV: question, answer, and maybe subject")],
+    dev: Annotated[UploadFile | None, File(description="questions to judge by")] = None,
+    subject_field: Option = "",
+    text_field: Option = "",
+    template: Option = "",
+) -> Record:
+    """Upload a text and questions for a new run; says how they are understood, trains nothing."""
+    site = site_of(request)
+    files = [(each.filename or "", await each.read()) for each in corpus]
+    learned, judged = await train.read(), b"" if dev is None else await dev.read()
+    options = {"subject_field": subject_field, "text_field": text_field, "template": template}
+    return await site.computing.run(
+        site.trainings.texts.keep, name, files, learned, judged, options
+    )
+
+
+@html_and_json(router, "/text", "text.html")
+async def text(
+    request: Request, name: Annotated[str, Query(max_length=100, description="of the new run")]
+) -> Record:
+    """How an uploaded text is understood, before anything is trained on it."""
+    site = site_of(request)
+    found = await site.computing.run(site.trainings.texts.describe, name)
+    return {**found, "choices": choices()}
 
 
 @html_and_json(router, "/runs/{action}", redirect="/runs", method="POST")
