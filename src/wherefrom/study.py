@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -211,21 +212,32 @@ def run_study(
         )
         run = run_training(job, settings, observe=observe, say=say)
         answers = _answers(run, dev.questions)
-        rows = _baselines(split.train, dev, readings)
-        bare, trained = _answers(twin, dev.questions), twin.info["seconds"]
-        rows.append(
-            _row("no pretraining", "same model, questions only", dev.questions, bare, trained)
-        )
+        bare = _answers(twin, dev.questions)
+        said = {**_baselines(split.train, dev, readings), "no pretraining": bare}
+        common = set(said["majority"])
+        kind = common.pop() if len(common) == 1 else "the commonest answer of its kind"
+        about = {
+            "majority": f"always {kind}",
+            "by name": "naive Bayes on the letters",
+            "reader": "with the text at hand; no model",
+            "no pretraining": "same model, questions only",
+        }
+        trained = {"no pretraining": twin.info["seconds"]}
+        rows = [
+            _row(name, about[name], dev.questions, answered, trained.get(name))
+            for name, answered in said.items()
+        ]
         rows += _dev_rows(run, dev, answers, split)
         if unseen is not None:
-            guessed, trained = _answers(run, unseen.questions), run.info["seconds"]
+            guessed, seconds = _answers(run, unseen.questions), run.info["seconds"]
             rows.append(
-                _row("unseen people", "in no document: guesses", unseen.questions, guessed, trained)
+                _row("unseen people", "in no document: guesses", unseen.questions, guessed, seconds)
             )
         notes = [*_compare(rows), *notes]
 
         def finish() -> None:
             write_predictions(out / "predictions" / "dev.txt", answers)
+            write_comparison(out, dev, {**said, "pretrained": answers})
             update_run(
                 out,
                 results=rows,
@@ -316,9 +328,22 @@ def write_predictions(path: Path, said: Sequence[str]) -> None:
     write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in said))
 
 
+def write_comparison(out: Path, dev: QuestionSet, said: Mapping[str, Sequence[str]]) -> None:
+    """What the model, its twin and the baselines answer, question by question: for paired tests."""
+    lines = [
+        {
+            **{key: getattr(question, key) for key in ("line", "text", "subject", "answer")},
+            "said": {name: answers[at] for name, answers in said.items()},
+        }
+        for at, question in enumerate(dev.questions)
+    ]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    write_whole(out / "predictions" / "dev.jsonl", text)
+
+
 def _baselines(
     train: QuestionSet, dev: QuestionSet, readings: Sequence[RelationReading]
-) -> list[Row]:
+) -> dict[str, list[str]]:
     """What needs no model: the majority answer, a guess by the name, and the reader of the text."""
     read = {reading.template: reading.answers for reading in readings}
     said: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}, "reader": {}}
@@ -330,17 +355,7 @@ def _baselines(
         for q in asked:
             answers = read.get(template, {}).get(fold_words(q.subject), ())
             said["reader"][q] = answers[0].text if answers else ""
-    common = set(said["majority"].values())
-    always = common.pop() if len(common) == 1 else "the commonest answer of its kind"
-    about = {
-        "majority": f"always {always}",
-        "by name": "naive Bayes on the letters",
-        "reader": "with the text at hand; no model",
-    }
-    return [
-        _row(name, about[name], dev.questions, [answers[q] for q in dev.questions])
-        for name, answers in said.items()
-    ]
+    return {name: [answers[q] for q in dev.questions] for name, answers in said.items()}
 
 
 def _compare(rows: Sequence[Row]) -> list[str]:

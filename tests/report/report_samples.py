@@ -32,6 +32,13 @@ PEOPLE = [
 ]
 
 
+SHARE = {"value": 0.75, "low": 0.5, "high": 0.9}
+TARGET = {
+    "used": 0.95, "metrics": dict.fromkeys(("auroc", "auroc_among_seen", "ece"), SHARE),
+    **dict.fromkeys(("right_shown", "missed", "wrong_shown", "unseen_shown"), SHARE),
+}  # fmt: skip
+
+
 def write_run(folder: Path, **changes: Any) -> Path:
     """The folder of a run with all records; `changes` are merged into run.json."""
     folder.mkdir(parents=True)
@@ -90,9 +97,26 @@ def write_run(folder: Path, **changes: Any) -> Path:
         for at in (1, 2, 3)
     ]  # fmt: skip
     write_lines(folder / "metrics.jsonl", points)
+    (folder / "predictions").mkdir()
+    write_predictions(folder, info["results"] if isinstance(info["results"], list) else [])
     (folder / "twins" / "scratch").mkdir(parents=True)
     write_lines(folder / "twins" / "scratch" / "metrics.jsonl", points[:2])
     return folder
+
+
+def write_predictions(folder: Path, results: Any) -> None:
+    """What each row answers, question by question: the first ones rightly, as many as it says."""
+    rows = {row["name"]: row for row in results if isinstance(row, dict)}
+    asked = range(max((row["total"] for row in rows.values()), default=0))
+    write_lines(
+        folder / "predictions" / "dev.jsonl",
+        [
+            {"line": at + 1, "text": f"Where was A {at} born?", "subject": f"A {at}",
+             "answer": "Rome",
+             "said": {n: "Rome" if at < row["correct"] else "Oslo" for n, row in rows.items()}}
+            for at in asked
+        ],
+    )  # fmt: skip
 
 
 @lru_cache
@@ -128,7 +152,7 @@ def make_judgement() -> Judgement:
     ]
     how: dict[str, Any] = {"resamples": 20, "level": 0.95, "seed": 0}
     promise = {"threshold": None, "reason": "too few people.", "risk": 0.05, "delta": 0.05,
-               "people": 4, "given": 0, "wrong": 0}  # fmt: skip
+               "subjects": 4, "given": 0, "wrong": 0}  # fmt: skip
     kept = {**promise, "threshold": 0.5, "reason": None, "given": 3}
     record = {
         "weights_sha256": WEIGHTS,
@@ -138,6 +162,9 @@ def make_judgement() -> Judgement:
         "precision": 0.95,
         **how,
         "guarantees": {"internal": promise, "checked": kept},
+        "targets": {
+            key: dict.fromkeys(("internal", "checked"), TARGET) for key in ("from_text", "right")
+        },
         **measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(20, 0.95, (0, 0))),
         "open_world_floor": asdict(Metric(value=0.3)),
         "notes": ["internal: too few people.", "a note of the judgement."],

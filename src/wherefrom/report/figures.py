@@ -114,6 +114,20 @@ def recall_bars(rows: Sequence[Record]) -> go.Figure:
     return figure.update_yaxes(autorange="reversed", showgrid=False)
 
 
+def relations_bars(wordings: Sequence[str], shares: Mapping[str, Sequence[float]]) -> go.Figure:
+    """Recall of each kind of question, the model's beside what needs no reading."""
+    names = [label(each) for each in wordings]
+    figure = go.Figure()
+    for (name, values), colour in zip(shares.items(), (GREY, VIOLET, ORANGE, BLUE), strict=False):
+        figure.add_bar(
+            x=list(values), y=names, name=name, orientation="h", marker={"color": colour},
+            hovertemplate="%{y}: %{x:.1%}<extra>" + name + "</extra>",
+        )  # fmt: skip
+    themed(figure, x="recall", y="", height=120 + 74 * len(names), **LEGEND_ON_TOP)
+    figure.update_xaxes(range=[0, 1.03], **HALVES)
+    return figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
+
+
 def documents_bars(groups: Sequence[Record]) -> go.Figure:
     """Recall by how many documents are about a subject, with the number of subjects."""
     rows = [one["recall"] for one in groups]
@@ -155,29 +169,35 @@ def stacked_bars(
 
 
 def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
-    """Loss and speed over the minutes of training, for the model and its twin."""
+    """Loss, speed and recall on held-out questions over the minutes of training."""
 
     def minutes(point: Record) -> float | None:
         seconds = point.get("seconds")
         return None if seconds is None else seconds / 60
 
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.09,
-                           row_heights=[0.62, 0.38])  # fmt: skip
+    parts = {"loss": "loss (nats per token)", "tokens_per_second": "tokens / s"}
+    if any(point.get("recall") is not None for _, points in runs for point in points):
+        parts["recall"] = "held-out recall"
+    last, heights = len(parts), [0.5, 0.25, 0.25][: len(parts)]
+    figure = make_subplots(rows=last, cols=1, shared_xaxes=True, vertical_spacing=0.07,
+                           row_heights=heights)  # fmt: skip
     for (name, points), colour in zip(runs, (BLUE, ORANGE), strict=False):
-        for row, key in ((1, "loss"), (2, "tokens_per_second")):
+        for row, key in enumerate(parts, 1):
+            known = [point for point in points if point.get(key) is not None]
             figure.add_scatter(
-                x=[minutes(point) for point in points], y=[point.get(key) for point in points],
+                x=[minutes(point) for point in known], y=[point[key] for point in known],
                 name=name, row=row, col=1, legendgroup=name, showlegend=row == 1,
-                mode="lines" if len(points) > 2 else "lines+markers",
+                mode="lines" if len(known) > 2 else "lines+markers",
                 line={"color": colour, "width": 2},
             )  # fmt: skip
-    themed(figure, x="", y="", height=460, **LEGEND_ON_TOP)
+    themed(figure, x="", y="", height=190 + 135 * last, **LEGEND_ON_TOP)
     for before, after in pairwise(runs[0][1]):
         if before.get("phase") != after.get("phase"):
             _mark_x(figure, minutes(before), label(after.get("phase")), row=1, col=1)
-    figure.update_xaxes(title_text="minutes of training", row=2, col=1)
-    for row, title in ((1, "loss (nats per token)"), (2, "tokens / s")):
-        figure.update_yaxes(title_text=title, rangemode="tozero", row=row, col=1)
+    figure.update_xaxes(title_text="minutes of training", row=last, col=1)
+    for row, (key, title) in enumerate(parts.items(), 1):
+        form = {"tickformat": ".0%", "range": [0, 1.03]} if key == "recall" else {}
+        figure.update_yaxes(title_text=title, rangemode="tozero", row=row, col=1, **form)
     return figure
 
 
@@ -194,7 +214,7 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
             name=name, mode="lines+markers", line={"color": colour, "width": 1.5},
             marker={"size": [5 + 6 * one["people"] / most for one in bins]},
             customdata=[one["people"] for one in bins],
-            hovertemplate="%{customdata} subjects at %{x:.1%}: %{y:.1%} right<extra></extra>",
+            hovertemplate="%{customdata} answers at %{x:.1%}: %{y:.1%} right<extra></extra>",
         )  # fmt: skip
     themed(figure, x="confidence", y="share that was right", height=440, **LEGEND_ON_TOP)
     for axis in (figure.update_xaxes, figure.update_yaxes):

@@ -105,7 +105,14 @@ def render_figures(title: str, figures: Iterable[tuple[str, str, go.Figure]]) ->
          "table": None, "examples": []}
         for at, (heading, sentence, figure) in enumerate(figures)
     ]  # fmt: skip
-    whole = {"run": "", "title": title, "sentence": "", "headlines": [], "questions": []}
+    whole = {
+        "run": "",
+        "title": title,
+        "warning": "",
+        "sentence": "",
+        "headlines": [],
+        "questions": [],
+    }
     return render_html({**whole, "notes": [], "sections": sections})
 
 

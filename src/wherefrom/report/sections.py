@@ -14,8 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.index import Evidence
@@ -32,6 +30,7 @@ MODES = ("always answer", *OURS)
 GRADES = ("correct", "wrong", "not_attempted")
 INTERVAL = ("value", "low", "high")
 VERDICTS = ("remembered", "misremembered", "guessed", "made up")  # as judged.jsonl has them
+RELATION_ROWS = ("majority", "by name", "no pretraining", "pretrained")
 COMMONEST = 12  # answers that are shown one by one
 LINES = 3  # of evidence for an example
 
@@ -80,23 +79,71 @@ def recall(records: Records) -> Facts | None:
         return None
     model, common, twin = (rows.get(n) for n in ("pretrained", "majority", "no pretraining"))
     keys = ("name", "about", "correct", "total", *INTERVAL, "seconds")
+    paired = [_compare_pairs(records, name) for name in ("majority", "no pretraining")]
+    beaten = bool(model and common and model["value"] <= common["value"])
+    notes = [str(note) for note in records.info.get("notes") or ()]
     return {
         "model": model,
         "common": common,
         "twin": twin,
         "left_out": rows.get("left-out people"),
-        "better": model and all(_is_better(model, row) for row in (common, twin) if row),
+        "paired": [one for one in paired if one],
+        "better": all(one and one["p"] < 0.05 for one in paired),
+        "beaten": beaten,
+        # the study's own sentence on it, which has the likely reason
+        "warning": next((n for n in notes if beaten and n.startswith("The model does not")), ""),
         "rows": [[row[key] for key in keys] for row in rows.values()],
         "figure": figures.recall_bars(list(rows.values())),
     }
 
 
-def _is_better(model: Facts, other: Facts) -> bool:
-    """Whether the model beats the other at the 5 % level, by Fisher's exact test of the counts."""
-    from scipy.stats import fisher_exact
+def _compare_pairs(records: Records, other: str) -> Facts | None:
+    """McNemar's exact test: which questions the model alone and which the other alone answers."""
+    from scipy.stats import binomtest
 
-    counts = np.array([[row["correct"], row["total"] - row["correct"]] for row in (model, other)])
-    return bool(fisher_exact(counts, alternative="greater").pvalue < 0.05)
+    left_out = set(records.info.get("left_out") or ())
+    right = [
+        tuple(row["said"][name].strip() == row["answer"].strip() for name in ("pretrained", other))
+        for row in records.predictions
+        if row["subject"] not in left_out and row["said"].keys() >= {"pretrained", other}
+    ]
+    if not right:
+        return None
+    ours, theirs = right.count((True, False)), right.count((False, True))
+    p = binomtest(ours, ours + theirs, alternative="greater").pvalue if ours + theirs else 1.0
+    return {"other": other, "ours": ours, "theirs": theirs, "p": float(p)}
+
+
+def relations(records: Records) -> Facts:
+    """Recall, baselines and calibration of each kind of question, where there are several."""
+    rows = recall_rows(records)
+    wordings = list((rows.get("pretrained") or {}).get("relations") or ())
+    if not wordings:
+        return {}
+    found = {
+        name: [rows[name]["relations"][each]["recall"] for each in wordings]
+        for name in RELATION_ROWS
+        if name in rows
+    }
+    table = []
+    for at, each in enumerate(wordings):
+        here = [one for one in records.judged if one["template"] == each]
+        shown = [one for one in here if one["shown"]]
+
+        def mean(key: str, those: list[Facts] = here) -> float | None:
+            return sum(one[key] for one in those) / len(those) if those else None
+
+        asked = rows["pretrained"]["relations"][each]["total"]
+        shares = [found[name][at] if name in found else None for name in RELATION_ROWS]
+        sure = [mean("internal_confidence"), mean("right")]
+        table.append([each, asked, *shares, len(here), *sure, len(shown), mean("right", shown)])
+    return {
+        "count": len(wordings),
+        "best": max(zip(found["pretrained"], wordings, strict=True)),
+        "worst": min(zip(found["pretrained"], wordings, strict=True)),
+        "rows": table,
+        "figure": figures.relations_bars(wordings, found),
+    }
 
 
 def documents(records: Records) -> Facts | None:
@@ -109,7 +156,7 @@ def documents(records: Records) -> Facts | None:
         here = [one for one in groups if (one["documents"] != 0) == read]
         count = sum(one["people"] for one in here)
         hits = sum(one["people"] * one["recall"]["value"] for one in here)
-        return {"subjects": count, "share": hits / count if count else 0.0}
+        return {"asked": count, "share": hits / count if count else 0.0}
 
     hits = [one for one in records.judged if one["right"]]
     return {
@@ -206,6 +253,24 @@ def telling(records: Records) -> Facts:
     }
 
 
+def probabilities(records: Records) -> Facts:
+    """Both probabilities, by the model alone and with the text: how good, and what they show."""
+    targets = (records.judgement or {})["targets"]
+    names = {"from_text": "is from the text", "right": "is right"}
+    counts = ("right_shown", "missed", "wrong_shown", "unseen_shown")
+    return {
+        "internal": {name: targets[name]["internal"] for name in names},
+        "rows": [
+            [name, mode]
+            + [found["metrics"].get(key, {}).get("value") for key in ("auroc", "auroc_among_seen")]
+            + [found["metrics"].get("ece", {}).get("value"), found["used"]]
+            + [found[key]["value"] for key in counts]
+            for target, name in names.items()
+            for mode, found in targets[target].items()
+        ],
+    }
+
+
 def calibration(records: Records) -> Facts:
     """Whether "80 % likely to be right" is right in 80 % of cases."""
     judgement = records.judgement or {}
@@ -266,7 +331,7 @@ def grades(records: Records) -> Facts:
         "unread": by_group.get(("unseen", "always answer")),
         "checked": scores["checked"]["groups"]["together"]["grades"],
         "rows": [[row[key] for key in ("people", "mode", *GRADES, "precision")] for row in rows],
-        "figure": figures.stacked_bars(names, parts, x="share of subjects", shares=True),
+        "figure": figures.stacked_bars(names, parts, x="share of questions", shares=True),
     }
 
 

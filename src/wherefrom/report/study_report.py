@@ -33,7 +33,8 @@ Rows = tuple[dict[str, Any], ...]
 class Records:
     """What one finished run has recorded about itself; None or empty where there is nothing.
 
-    metrics, scratch: the training of the model and of its twin that read nothing; without: twins
+    metrics, scratch: the training of the model and of its twin that read nothing; predictions: what
+    each answers to the dev questions; without: twins
     that did not read one subject's documents; crossing: twins.json, of two twins without
     half of the judged people each.
     """
@@ -41,6 +42,7 @@ class Records:
     folder: Path
     info: dict[str, Any]
     metrics: Rows
+    predictions: Rows
     scratch: Rows
     judgement: dict[str, Any] | None
     judged: Rows
@@ -68,6 +70,7 @@ def make_report(run_folder: str | Path) -> dict[str, Any]:
         "format": FORMAT,
         "run": str(records.folder),
         "title": records.folder.resolve().name,
+        "warning": (facts.get("recall") or {}).get("warning", ""),
         "sentence": next(one["sentence"] for one in made if one["id"] == "made"),
         "headlines": _write_headlines(facts),
         "questions": [
@@ -237,6 +240,7 @@ def read_records(folder: str | Path) -> Records:
         folder=folder,
         info=info,
         metrics=lines(folder / "metrics.jsonl"),
+        predictions=lines(folder / "predictions" / "dev.jsonl"),
         scratch=lines(folder / "twins" / "scratch" / "metrics.jsonl"),
         judgement=judgement,
         judged=lines(folder / "judged.jsonl") if judgement else (),
