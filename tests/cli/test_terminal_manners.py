@@ -92,7 +92,9 @@ class TestColour:
         if not unwanted:
             monkeypatch.delenv("NO_COLOR")
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        tick = SimpleNamespace(phase="read", progress=0.5, loss=1.0, tokens_per_second=9, seconds=1)
+        tick = SimpleNamespace(
+            phase="read", progress=0.5, loss=1.0, tokens_per_second=9, seconds=1, recall=None
+        )
         monkeypatch.setattr(progress, "PATIENCE", -1.0)
         with progress.Progress() as bar:
             bar(tick, None)  # type: ignore[arg-type]
