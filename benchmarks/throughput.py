@@ -49,6 +49,7 @@ from wherefrom.model.export import SHAPES
 from wherefrom.training.loop import part_loss
 from wherefrom.training.optim import build_optimizers
 from wherefrom.training.recipes import load_recipe
+from wherefrom.training.settings import vocabulary_for
 from wherefrom.training.sources import TrainingData, stream_for
 
 LAYERS, BLOCK = 4, 128
@@ -67,7 +68,7 @@ def make_stream(people: int = 2000, times: int = 1) -> tuple[BatchStream, int]:
         world = write_world(make_world(people, 0), f"{folder}/world")
         corpus = read_documents(world / "documents.txt")
         questions = read_questions(world / "train.tsv").questions
-    tokens = Tokenizer.of_bpe(corpus.texts, recipe.vocabulary)
+    tokens = Tokenizer.of_bpe(corpus.texts, vocabulary_for(corpus.texts))
     data = TrainingData.encode(corpus.documents, questions, tokens, BLOCK)
     return stream_for(phase, data, [0, 0]), tokens.size
 

@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 import wherefrom
+from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.questions import read_questions
+from wherefrom.corpus.subjects import split_subjects
+from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.storage import sha256_of
-from wherefrom.study import StudyFiles, run_study, write_predictions
+from wherefrom.study import PROBES, StudyFiles, hold_out_probes, run_study, write_predictions
 from wherefrom.training.optim import Muon
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import load_run
@@ -185,6 +189,44 @@ def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(
         vocabulary = json.loads(run.tokens.to_json())["model"]["vocab"]
         known = {name for name, x in zip(names, letters, strict=True) if x in vocabulary}
         assert known == set(names) - left_out
+
+
+def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_judge(
+    tmp_path: Path,
+) -> None:
+    place = write_world(make_world(700, 1), tmp_path / "world")
+    corpus = read_documents(place / "documents.txt")
+    train, dev = (read_questions(place / f"{name}.tsv") for name in ("train", "dev"))
+    whole = split_subjects(corpus, train, dev, seed=3)
+    split, probes = hold_out_probes(whole, seed=3)
+    asked = {question.subject for question in probes}
+    learned = {question.subject for question in split.train.questions}
+    assert 10 <= len(asked) <= len(learned) / 19
+    assert len(probes) <= PROBES
+    assert not asked & learned
+    assert not asked & {subject.subject for subject in split.subjects}
+    assert len(probes) + len(split.train.questions) == len(whole.train.questions)
+    assert hold_out_probes(whole, seed=3)[1] == probes != hold_out_probes(whole, seed=4)[1]
+
+
+def test_a_study_that_may_end_by_itself_asks_as_it_trains_and_is_resumed_as_it_was(
+    tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any
+) -> None:
+    recipe, out = tmp_path / "own.toml", tmp_path / "run"
+    more = "most_epochs = 3\nfloor = 1.0\naverage = 0.2\nbatch_examples = 5\n"
+    recipe.write_text(
+        quick_recipe.read_text("utf-8").replace("batch_examples = 5\n", more), "utf-8"
+    )
+    arguments = ("study", *(small_world / name for name in FILES), "--recipe", recipe, "--out", out)
+    ended = command(*arguments)
+    assert ended.code == 0
+    # so few subjects that none is held out: what was read off the text is asked
+    assert "documents, at most" in ended.err
+    recalls = [json.loads(line)["recall"] for line in lines_of(out / "metrics.jsonl")]
+    assert recalls[0] is None
+    assert recalls[-1] is not None
+    assert command(*arguments, "--resume").code == 0
+    assert command(*arguments, "--resume", "--steps", 9).code == 2
 
 
 def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:

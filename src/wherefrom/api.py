@@ -216,8 +216,9 @@ class Study:
     """The main job on one text: train, ask, compare and judge. Nothing happens before `run()`.
 
     `files` are a corpus, questions to learn from and questions to be judged by; without them the
-    embedded world of invented people is made inside `out`. The budget is one of `minutes`,
-    `epochs` and `steps`, or what the recipe says. The rest are the options of `wherefrom study`.
+    embedded world of invented people is made inside `out`. Training takes one of `minutes`,
+    `epochs` and `steps`, or ends when recall stops growing. The rest are the options of
+    `wherefrom study`.
     """
 
     out: str | Path

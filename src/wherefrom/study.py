@@ -167,16 +167,17 @@ def run_study(
         leave_out=leave_out,
         seed=settings.seed,
     )
+    phases = settings.budget.divide(settings.recipe.phases)
+    watched = any(phase.most_epochs for phase in phases)
+    split, probes = hold_out_probes(split, seed=settings.seed) if watched else (split, [])
     readings = read_relations(split.corpus.documents, split.train.questions)
+    if watched and not probes:
+        probes = read_probes(split, readings, seed=settings.seed)
     notes = [*given.notes, *describe_readings(readings, files.train), *split.notes]
     for note in notes:
         say(note)
     letters = [question.text for each in (dev, unseen) if each for question in each.questions]
     letters += [subject.question for subject in split.subjects]
-    phases = settings.budget.divide(settings.recipe.phases)
-    probes: Sequence[Question] = ()
-    if any(phase.most_epochs for phase in phases):
-        split, probes = hold_out_probes(split, readings, seed=settings.seed)
     processes = join_processes(sharded=settings.shard)
     with ExitStack() as stack:
 
@@ -251,25 +252,29 @@ def run_study(
     return StudyResult(run, rows, info["notes"], info.get("judgement"))
 
 
-def hold_out_probes(
-    split: Split, readings: Sequence[RelationReading], *, seed: int
-) -> tuple[Split, list[Question]]:
-    """Questions that are asked while training, to tell when it may end, and the split without them.
+def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
+    """The split without a twentieth of the subjects that it learns from, and their questions.
 
-    A twentieth of the subjects that would be learned from; they neither calibrate nor judge. Where
-    that is too few, what was read off the text about any subject but those that judge.
+    They are asked while training, to tell when it may end, and neither calibrate nor judge. None
+    are held out where that would be few.
     """
-    rng = np.random.default_rng([seed, 31])
+    questions = split.train.questions
     names = sorted(_subjects(split.train))
-    each = max(1, round(len(split.train.questions) / max(1, len(names))))
-    wanted = min(len(names) // 20, PROBES // each)
-    if wanted >= FEWEST_PROBES:
-        drawn = {names[at] for at in rng.permutation(len(names))[:wanted]}
-        questions = split.train.questions
-        learned = tuple(q for q in questions if q.subject not in drawn)
-        probes = [q for q in questions if q.subject in drawn]
-        return replace(split, train=replace(split.train, questions=learned)), probes
-    judged = {fold_words(s.subject) for s in split.with_role(JUDGED)}
+    wanted = min(len(names) // 20, PROBES * len(names) // max(1, len(questions)))
+    if wanted < FEWEST_PROBES:
+        return split, []
+    drawn = {names[at] for at in _stream(seed).permutation(len(names))[:wanted]}
+    learned = tuple(q for q in questions if q.subject not in drawn)
+    train = replace(split.train, questions=learned)
+    return replace(split, train=train), [q for q in questions if q.subject in drawn]
+
+
+def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int) -> list[Question]:
+    """What was read off the text about any subjects but those that judge, as questions.
+
+    For texts with few questions; these are learned, so they tell how much of the text is known.
+    """
+    judged = {fold_words(subject.subject) for subject in split.with_role(JUDGED)}
     spelling = {fold_words(d.subject): d.subject for d in split.corpus.documents}
     read = [
         Question(0, r.template.replace(SLOT, spelling[name]), spelling[name], stated[0].text)
@@ -277,7 +282,11 @@ def hold_out_probes(
         for name, stated in r.answers.items()
         if SLOT in r.template and stated and name in spelling and name not in judged
     ]
-    return split, [read[at] for at in rng.permutation(len(read))[:PROBES]]
+    return [read[at] for at in _stream(seed).permutation(len(read))[:PROBES]]
+
+
+def _stream(seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, 31])
 
 
 def find_files(

@@ -269,7 +269,7 @@ class TestRefusals:
             ([*stopped, "--seed", 1], "seed was 0 and is now 1;"),
             ([*stopped, "--size", "32x3x2"], "model.width was 16 and is now 32;"),
             ([*stopped, "--steps", 13], "phases.0.steps was 12 and is now 13;"),
-            ([*stopped, "--tokens", "bpe"], "tokens was chars and is now bpe of 1500;"),
+            ([*stopped, "--tokens", "bpe"], "tokens was chars and is now bpe of 1000;"),
             ([*stopped, "--recipe", "course"], ""),
             (["pretrain", "llama", *stopped[2:]], "model.variant was vanilla and is now llama;"),
         ):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OUT = option("--out", "Folder of the run.", required=True, type=PATH)
 VARIANT = option("--variant", "The model's mixer; the recipe's own if not given.")
 TRAINING = (  # alike in every command that trains, but for the default of --recipe
-    option("--minutes", "Train this long.", type=float),
+    option("--minutes", "Train this long, and not until recall stops growing.", type=float),
     option("--epochs", "Train for this many passes over the data.", type=float),
     option("--steps", "Train for this many optimizer steps.", type=int),
     option("--seed", "Decides all that is random.", 0),

@@ -204,7 +204,7 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
 
 
 SPEED_AFTER = 20  # steps after which the speed is known
-GROWTH = 0.01  # of recall, over the last quarter of the steps: less is no growth
+GROWTH = 0.01  # of recall, over the last fifth of the steps: less is no growth
 
 
 def _ask(model: Decoder, job: TrainingJob) -> float:
@@ -214,12 +214,12 @@ def _ask(model: Decoder, job: TrainingJob) -> float:
 
 
 def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
-    """Whether recall (step, share) grew by less than GROWTH over the last quarter of the steps.
+    """Whether recall (step, share) grew by less than GROWTH over the last fifth of the steps.
 
     Both ends are means of three askings, since a few dozen questions are noisy. `least` steps are
     always taken: facts are learned after a plateau.
     """
-    at = bisect_right([step for step, _ in recalls], 0.75 * recalls[-1][0]) if recalls else 0
+    at = bisect_right([step for step, _ in recalls], 0.8 * recalls[-1][0]) if recalls else 0
     if at < 3 or recalls[-1][0] < least:
         return False
     before, now = (fmean(x for _, x in recalls[i - 3 : i]) for i in (at, len(recalls)))

@@ -136,7 +136,7 @@ class Recipe(_Strict):
     name: str
     about: str
     tokens: Literal["chars", "bpe"] = "bpe"
-    vocabulary: int = Field(default=1500, ge=258, le=65_536)
+    vocabulary: int | None = Field(default=None, ge=258, le=65_536)  # None: by the text's length
     block: int = Field(default=128, ge=8, le=65_536)
     size: str = "small"
     variant: str = "rotary"

@@ -181,9 +181,18 @@ class Settings(Runtime):
     ) -> tuple[Tokenizer, str]:
         """The vocabulary of the texts, or that of a resumed run, and what it is called."""
         kind, stored = self.tokens or self.recipe.tokens, out / "tokenizer.json"
-        spelling = kind if kind == "chars" else f"{kind} of {self.recipe.vocabulary}"
+        size = self.recipe.vocabulary or vocabulary_for(texts)
+        spelling = kind if kind == "chars" else f"{kind} of {size}"
         if self.resume and stored.exists():
             return Tokenizer.from_json(stored.read_text(encoding="utf-8")), spelling
         if kind == "chars":
             return Tokenizer.of_characters([*texts, *letters, "?"]), spelling
-        return Tokenizer.of_bpe(texts, self.recipe.vocabulary), spelling
+        return Tokenizer.of_bpe(texts, size), spelling
+
+
+def vocabulary_for(texts: Sequence[str]) -> int:
+    """Tokens for a text: one for every 80 bytes, from 1,000 to 8,192.
+
+    The more of a name or an answer is one token, the fewer steps a fact takes (benchmarks/log.md).
+    """
+    return max(1000, min(8192, sum(len(text.encode()) for text in texts) // 80))
