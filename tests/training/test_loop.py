@@ -112,7 +112,7 @@ def test_the_gradient_is_clipped_to_the_length_that_the_phase_says(
         ([*([0.9] * 10), *([0.89, 0.91] * 5)], True),  # noise is no growth
     ],
 )
-def test_recall_stops_growing_by_its_last_quarter(recalls: list[float], stopped: bool) -> None:
+def test_recall_stops_growing_by_its_last_fifth(recalls: list[float], stopped: bool) -> None:
     asked = [(10 * at, recall) for at, recall in enumerate(recalls, start=1)]
     assert stopped_growing(asked, 100) == stopped
 

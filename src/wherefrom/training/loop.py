@@ -223,7 +223,7 @@ def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
     if at < 3 or recalls[-1][0] < least:
         return False
     before, now = (fmean(x for _, x in recalls[i - 3 : i]) for i in (at, len(recalls)))
-    return now - before < GROWTH
+    return min(now, 1 - GROWTH) - before < GROWTH
 
 
 def _describe_budget(job: TrainingJob, least: float, most: float) -> str:
