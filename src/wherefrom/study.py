@@ -177,7 +177,7 @@ def run_study(
     for note in notes:
         say(note)
     letters = [question.text for each in (dev, unseen) if each for question in each.questions]
-    letters += [subject.question for subject in split.subjects]
+    letters += [subject.question for subject in split.subjects] + [q.text for q in probes]
     processes = join_processes(sharded=settings.shard)
     with ExitStack() as stack:
 
