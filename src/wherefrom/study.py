@@ -193,7 +193,7 @@ def run_study(
             kind="scratch",
             phases=settings.budget.divide([settings.recipe.scratch], whole=False),
             questions=split.train,
-            vocabulary_from=split.corpus.texts,
+            vocabulary_from=split.corpus.vocabulary,
             letters_from=letters,
         )
         twin = run_training(job, settings, observe=observe, say=say)

@@ -141,9 +141,9 @@ def test_any_text_has_spans_inside_its_documents_and_features_for_each(texts):
         assert len("Xy. ") <= start < end <= len(documents[int(spans.doc[at])].text)
         assert spans.key[at] == phrase_key(spans.text(at))
     everything = np.arange(len(spans))
-    features = spans.features(everything, np.zeros(len(spans), dtype=np.int64))
+    features = spans.features(everything)
     assert features.shape[0] == len(spans)
-    again = spans.features(everything[::-1], np.zeros(len(spans), dtype=np.int64))
+    again = spans.features(everything[::-1])
     assert (features == again[::-1]).all()
 
 

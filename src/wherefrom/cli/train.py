@@ -157,7 +157,7 @@ def finetune(
     begin: dict[str, Any]
     if scratch:
         phases = [settings.recipe.scratch]
-        begin = {"kind": "scratch", "vocabulary_from": read_documents(start[1]).texts}
+        begin = {"kind": "scratch", "vocabulary_from": read_documents(start[1]).vocabulary}
     else:
         phases = list(settings.recipe.finetuning())
         begin = {"kind": "finetune", "parent": load_run(start[0])}

@@ -54,6 +54,14 @@ class Corpus:
     def texts(self) -> list[str]:
         return [document.text for document in self.documents]
 
+    @property
+    def vocabulary(self) -> list[str]:
+        """What tokens are learned from: the texts, and the subjects, so that names are few tokens.
+
+        How many tokens a name has decides how fast it is told apart (benchmarks/log.md).
+        """
+        return [*self.texts, *(document.subject for document in self.documents)]
+
     def without(self, subjects: Collection[str]) -> Corpus:
         """The same corpus without all documents about these subjects."""
         gone = set(subjects)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.spans import BITS, Spans, Words, learn_rules, phrase_key
+from wherefrom.corpus.spans import BITS, Spans, Words, learn_rules, phrase_key, read_words
 
 Floats = NDArray[np.float64]
 FEWEST = 5  # found answers below which no reader is learned
@@ -39,7 +39,8 @@ SILENT = 0.02  # probability below which a document does not answer
 LEAST = 0.02  # probability of an answer that is kept
 COMMON = 0.1  # share of the documents above which a span carries no information
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
-CHUNK = 200_000  # spans scored at once
+CHUNK = 50_000  # spans scored at once
+NEGLIGIBLE = 15.0  # a span that scores so much less than the best one does not answer
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _read_all(
             by_relation[question.template].append(question)
     if not documents or not by_relation:
         return tuple(RelationReading(template) for template in by_relation)
-    words = Words(documents)
+    words = read_words(documents)
     about: dict[FoldedName, list[int]] = defaultdict(list)
     for index, document in enumerate(documents):
         about[fold_words(document.subject)].append(index)
@@ -92,19 +93,24 @@ def _read_all(
         for doc in about.get(fold_words(question.subject), ()):
             expected[doc].add(question.answer or "")
     spans = Spans(words, learn_rules(words, expected))
-    return tuple(_read(template, each, spans, about) for template, each in by_relation.items())
+    read = [_learn(template, each, spans, about) for template, each in by_relation.items()]
+    scores = iter(score_all(spans, [reader for _, reader in read if reader]))
+    return tuple(
+        replace(reading, answers=_read_answers(reader, next(scores), about)) if reader else reading
+        for reading, reader in read
+    )
 
 
-def _read(
+def _learn(
     template: str,
     questions: Sequence[Question],
     spans: Spans,
     about: Mapping[FoldedName, Sequence[int]],
-) -> RelationReading:
+) -> tuple[RelationReading, ContextReader | None]:
+    """What is known of a relation by its questions, and its reader if they are enough for one."""
     spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer
     labels: dict[int, NDArray[np.int64]] = {}  # for each document the spans that are the answer
     missing = []
-    found = 0
     for question in questions:
         answer = question.answer or ""
         key = phrase_key(answer)
@@ -112,44 +118,47 @@ def _read(
         docs = about.get(fold_words(question.subject), ())
         here = spans.of_documents(docs)
         hits = here[spans.key[here] == np.uint64(key)]
-        found += bool(len(hits))
         if not len(hits):
             missing.append(answer)
         for doc in docs:
             if len(mine := hits[spans.doc[hits] == doc]):
                 labels[doc] = mine
+    found = len(questions) - len(missing)
     reading = RelationReading(template, len(questions), found, tuple(missing))
     if found < FEWEST:
-        return reading
-    reader = ContextReader(spans)
-    counts = Counter({key: each.total() for key, each in spelling.items()})
-    scores = reader.learn(labels, dict.fromkeys(labels, 1.0), counts)
+        return reading, None
+    reader = ContextReader(spans, spelling, labels)
+    reader.learn(labels, dict.fromkeys(labels, 1.0), reader.counts)
     for _ in range(ROUNDS if len(labels) < ENOUGH else 0):
-        believed, weights, more = dict(labels), dict.fromkeys(labels, 1.0), counts.copy()
-        for doc, hits, probability in reader.confident(scores, labels):
+        believed, weights = dict(labels), dict.fromkeys(labels, 1.0)
+        more = reader.counts.copy()
+        for doc, hits, probability in reader.confident():
             believed[doc], weights[doc] = hits, probability / 2
             more[int(spans.key[hits[0]])] += 1
-        scores = reader.learn(believed, weights, more)
-    silence = _silence(spans, scores, labels)
-    stated = {n: _answers_of(spans, scores, docs, spelling, silence) for n, docs in about.items()}
-    return replace(reading, answers={name: each for name, each in stated.items() if each})
+        reader.learn(believed, weights, more)
+    return reading, reader
+
+
+def _read_answers(
+    reader: ContextReader, scores: NDArray[np.float32], about: Mapping[FoldedName, Sequence[int]]
+) -> dict[FoldedName, tuple[StatedAnswer, ...]]:
+    """For every subject what its documents state, if they do."""
+    spans = reader.spans
+    silence = _silence(spans, scores, reader.labels)
+    stated = ((n, _answers_of(reader, scores, docs, silence)) for n, docs in about.items())
+    return {name: each for name, each in stated if each}
 
 
 def _answers_of(
-    spans: Spans,
-    scores: NDArray[np.float32],
-    docs: Sequence[int],
-    spelling: Mapping[int, Counter[str]],
-    silence: float,
+    reader: ContextReader, scores: NDArray[np.float32], docs: Sequence[int], silence: float
 ) -> tuple[StatedAnswer, ...]:
     """What documents about one subject state; nothing where they are likely to be silent on it."""
+    spans = reader.spans
     at = spans.of_documents(docs)
-    if not len(at):
+    if not len(at) or (best := scores[at].max()) < silence:
         return ()
-    mass = np.exp(scores[at] - scores[at].max())
-    nothing = np.exp(min(silence - scores[at].max(), 50.0))
-    if nothing > mass.max():
-        return ()
+    at = at[scores[at] > best - NEGLIGIBLE]
+    mass = np.exp(scores[at] - best)
     keys, inverse = np.unique(spans.key[at], return_inverse=True)
     totals = np.bincount(inverse, weights=mass) / mass.sum()
     stated: list[StatedAnswer] = []
@@ -157,9 +166,9 @@ def _answers_of(
         if stated and totals[which] < LEAST:
             break
         hits = at[inverse == which]
-        best = int(hits[np.argmax(scores[hits])])
-        known = spelling.get(int(keys[which]))
-        text = known.most_common(1)[0][0] if known else " ".join(spans.text(best).split())
+        known = reader.spelling.get(int(keys[which]))
+        first = int(hits[np.argmax(scores[hits])])
+        text = known.most_common(1)[0][0] if known else " ".join(spans.text(first).split())
         where = tuple((int(spans.doc[i]), int(spans.start[i]), int(spans.end[i])) for i in hits)
         stated.append(StatedAnswer(text, float(totals[which]), where))
     return tuple(stated)
@@ -192,8 +201,15 @@ def _silence(
 class ContextReader:
     """Weights of hashed features; spans of one document compete in a softmax."""
 
-    def __init__(self, spans: Spans) -> None:
-        self.spans = spans
+    def __init__(
+        self,
+        spans: Spans,
+        spelling: Mapping[int, Counter[str]],
+        labels: Mapping[int, NDArray[np.int64]],
+    ) -> None:
+        """spelling: of each answer, by its key; labels: for documents the spans that answer."""
+        self.spans, self.spelling, self.labels = spans, spelling, labels
+        self.counts = Counter({key: each.total() for key, each in spelling.items()})
         self.table = np.zeros(1 << BITS)  # where the next fit starts
 
     def learn(
@@ -201,8 +217,8 @@ class ContextReader:
         labels: Mapping[int, NDArray[np.int64]],
         weights: Mapping[int, float],
         counts: Mapping[int, int],
-    ) -> NDArray[np.float32]:
-        """Fit to documents whose answers are known, and return the score of every span.
+    ) -> None:
+        """Fit to documents whose answers are known.
 
         counts: how many subjects have each answer (by key); a document's own is not counted.
         """
@@ -213,7 +229,7 @@ class ContextReader:
         known = _count(spans.key, counts)
         for hits in labels.values():
             known[hits] -= 1
-        known = np.digitize(known, [1, 2, 4, 10])
+        self.known = known = np.digitize(known, [1, 2, 4, 10]).astype(np.int8)
         rng = np.random.default_rng(0)
         docs = sorted(labels)
         groups, chosen = [], []
@@ -225,7 +241,7 @@ class ContextReader:
             groups.append(np.full(len(here), number))
         at, group = np.concatenate(chosen), np.concatenate(groups)
         right = np.isin(at, np.concatenate([labels[doc] for doc in docs]))
-        features = spans.features(at, known[at])
+        features = np.hstack((spans.features(at), spans.known_features(at, known[at])))
         used, column = np.unique(features, return_inverse=True)
         bounds = np.arange(0, features.size + 1, features.shape[1])
         ones = np.ones(features.size, dtype=np.float32)
@@ -247,31 +263,44 @@ class ContextReader:
             return value, np.asarray(transposed @ slope) + PENALTY * theta
 
         fitted, _, _ = fmin_l_bfgs_b(loss, self.table[used], maxiter=ITERATIONS, factr=1e10)
-        table = self.table = np.zeros(1 << BITS)
-        table[used] = fitted
-        scores = np.empty(len(spans), dtype=np.float32)
-        for start in range(0, len(spans), CHUNK):
-            part = np.arange(start, min(start + CHUNK, len(spans)))
-            scores[part] = table[spans.features(part, known[part])].sum(axis=1)
-        return scores
+        self.table = np.zeros(1 << BITS)
+        self.table[used] = fitted
 
-    def confident(
-        self, scores: NDArray[np.float32], labels: Mapping[int, object]
-    ) -> list[tuple[int, NDArray[np.int64], float]]:
+    def score(self, at: NDArray[np.int64], features: NDArray[np.int32]) -> NDArray[np.float32]:
+        """The scores of the spans at `at`, of which `features` are the features."""
+        known = self.spans.known_features(at, self.known[at])
+        total = self.table[features].sum(axis=1) + self.table[known].sum(axis=1)
+        return np.asarray(total, dtype=np.float32)
+
+    def confident(self) -> list[tuple[int, NDArray[np.int64], float]]:
         """Other documents that are read with confidence: document, answer spans, probability."""
         spans = self.spans
-        rest = [doc for doc in range(len(spans.words.documents)) if doc not in labels]
-        step = max(1, len(rest) // MOST_READINGS)
+        rest = [doc for doc in range(len(spans.words.documents)) if doc not in self.labels]
+        some = rest[:: max(1, len(rest) // MOST_READINGS)]
+        at = spans.of_documents(some)
+        scores = self.score(at, spans.features(at))
+        bounds = np.searchsorted(spans.doc[at], [*some, len(spans.words.documents)])
         found = []
-        for doc in rest[::step]:
-            here = np.arange(spans.first[doc], spans.first[doc + 1])
-            if len(here):
-                mass = np.exp(scores[here] - scores[here].max())
-                same = spans.key[here] == spans.key[here[int(np.argmax(mass))]]
+        for doc, start, end in zip(some, bounds[:-1], bounds[1:], strict=True):
+            if end > start:
+                mass = np.exp(scores[start:end] - scores[start:end].max())
+                keys = spans.key[at[start:end]]
+                same = keys == keys[int(np.argmax(mass))]
                 probability = float(mass[same].sum() / mass.sum())
                 if probability > BELIEVED:
-                    found.append((doc, here[same], probability))
+                    found.append((doc, at[start:end][same], probability))
         return found
+
+
+def score_all(spans: Spans, readers: Sequence[ContextReader]) -> list[NDArray[np.float32]]:
+    """The score of every span by each reader; the features of a part of them are made once."""
+    scores = [np.empty(len(spans), dtype=np.float32) for _ in readers]
+    for start in range(0, len(spans) if readers else 0, CHUNK):
+        part = np.arange(start, min(start + CHUNK, len(spans)))
+        features = spans.features(part)
+        for reader, each in zip(readers, scores, strict=True):
+            each[part] = reader.score(part, features)
+    return scores
 
 
 def _count(keys: NDArray[np.uint64], counts: Mapping[int, int]) -> NDArray[np.int64]:
@@ -289,7 +318,7 @@ def informative_spans(documents: Sequence[Document]) -> list[list[tuple[int, int
     stand together more often than chance would have it form one span.
     """
     result: list[list[tuple[int, int]]] = [[] for _ in documents]
-    words = Words(documents)
+    words = read_words(tuple(documents))
     if not len(words):
         return result
     spread = words.document_counts(words.word)

@@ -201,19 +201,13 @@ def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None
     must be the known one.
     """
     words = split_words(text)
-    folded = [word.folded for word in words]
-    longest = max((len(name) for name in known), default=0)
-    for length in range(min(longest, len(words)), 0, -1):
+    folded = tuple(word.folded for word in words)
+    for length in range(len(words), 0, -1):
         for start in range(len(words) - length + 1):
-            if tuple(folded[start : start + length]) in known:
+            if folded[start : start + length] in known:
                 return text[words[start].start : words[start + length - 1].end]
-    exact = set(known.values())
-    glued = [
-        text[word.start : end]
-        for word in words
-        for end in range(word.start + 1, len(text))
-        if text[word.start : end] in exact
-    ]
+    parts = [text[word.start : end] for word in words for end in range(word.start + 1, len(text))]
+    glued = [part for part in parts if known.get(fold_words(part)) == part]
     return max(glued, key=len, default=None)
 
 

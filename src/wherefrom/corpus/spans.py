@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,11 +221,8 @@ class Spans:
         ranges = [np.arange(self.first[doc], self.first[doc + 1]) for doc in docs]
         return np.concatenate(ranges) if ranges else np.arange(0)
 
-    def features(self, at: Ints, known: Ints) -> NDArray[np.int32]:
-        """Hashed features (spans, features) of the spans at `at`.
-
-        known: for each of them, how many other subjects have this answer, as a small number.
-        """
+    def features(self, at: Ints) -> NDArray[np.int32]:
+        """Hashed features (spans, features) of the spans at `at`: what stands in and around."""
         words = self.words
         first, last = self.first_word[at], self.last_word[at]
         low, high = words.first[self.doc[at]], words.first[self.doc[at] + 1]
@@ -241,7 +239,6 @@ class Spans:
         shape = words.shape[first]
         inside = mix(shape, 1) + mix(words.shape[last], 2) + length
         place = (np.minimum(first - low, 40) // 4).astype(np.uint64)
-        seen = known.astype(np.uint64)
         pair, pair_behind = mix(before[0], 1) + before[1], mix(behind[0], 1) + behind[1]
         features = [
             *before, pair, mix(pair, 1) + before[2],
@@ -249,11 +246,22 @@ class Spans:
             left, right, mix(left, 1) + before[0], mix(right, 1) + behind[0],
             mix(left, 5) + mix(before[0], 1) + inside, mix(right, 5) + mix(behind[0], 1) + inside,
             inside, length, shape, words.shape[last], words.suffix[last],
-            seen, mix(seen, 3) + shape, place, mix(place, 1) + shape,
+            place, mix(place, 1) + shape,
         ]  # fmt: skip
         hashed = [mix(each, 10 + number) for number, each in enumerate(features)]
         hashed += [mix(each, 8) for each in before] + [mix(each, 9) for each in behind]  # anywhere
         return np.stack([(each & FEATURE_BITS).astype(np.int32) for each in hashed], axis=1)
+
+    def known_features(self, at: Ints, known: Ints) -> NDArray[np.int32]:
+        """Features of how many other subjects have each span as their answer, in small numbers."""
+        seen = known.astype(np.uint64)
+        hashed = mix(seen, 60), mix(mix(seen, 3) + self.words.shape[self.first_word[at]], 61)
+        return np.stack([(each & FEATURE_BITS).astype(np.int32) for each in hashed], axis=1)
+
+
+@lru_cache(maxsize=1)  # relations and informative spans are read off the same words
+def read_words(documents: tuple[Document, ...]) -> Words:
+    return Words(documents)
 
 
 def _cuts(

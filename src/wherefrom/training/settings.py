@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.corpus.documents import Corpus, Document
-from wherefrom.corpus.questions import Question, QuestionSet
+from wherefrom.corpus.questions import SLOT, Question, QuestionSet
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
@@ -24,6 +24,7 @@ from wherefrom.training.run_folder import Run, describe_file, digest_of, questio
 
 CHECKPOINT_EVERY = 60.0  # seconds
 LARGEST_SEED = 2**31 - 1
+MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,12 @@ class Settings(Runtime):
             data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
         else:
             letters = [*letters_from, *(text for q in learned for text in (q.text, q.answer or ""))]
-            tokens, spelling = self._tokens(out, vocabulary_from or texts, letters)
+            source = vocabulary_from or (corpus.vocabulary if corpus else [])
+            asked = questions.templates if questions else ()
+            # a wording that the text does not have would be spelt in bytes, in every question
+            wordings = [each.replace(SLOT, "") for each in asked if SLOT in each][:MOST_WORDINGS]
+            source = [*source, *wordings * (1 + len(source) // 2)]
+            tokens, spelling = self._tokens(out, source, letters)
             config = self._model_config(tokens.size)
         if corpus is not None:
             data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=len(texts))
