@@ -242,7 +242,9 @@ class ContextReader:
         at, group = np.concatenate(chosen), np.concatenate(groups)
         right = np.isin(at, np.concatenate([labels[doc] for doc in docs]))
         features = np.hstack((spans.features(at), spans.known_features(at, known[at])))
-        used, column = np.unique(features, return_inverse=True)
+        there = np.zeros(1 << BITS, dtype=bool)
+        there[features] = True
+        used, column = np.flatnonzero(there), (np.cumsum(there) - 1)[features]
         bounds = np.arange(0, features.size + 1, features.shape[1])
         ones = np.ones(features.size, dtype=np.float32)
         matrix = csr_matrix((ones, column.ravel(), bounds), shape=(len(at), len(used)))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from wherefrom.corpus.documents import QUESTION_MARKS, TextFile, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
+from wherefrom.corpus.tokenizer import BLANK
 from wherefrom.errors import UserError
 
 SLOT = "{subject}"
@@ -245,6 +246,21 @@ def check_template(template: str) -> None:
             f'a template holds {SLOT} once, with words around it, as in "Where was {SLOT} born?"; '
             f'"{_short(template)}" does not.'
         )
+
+
+def word_cloze(question: str, subject: str, *, left: int, right: int) -> str:
+    """A sentence with a blank, "X was born in ___ in 1920", as a model has read windows of text.
+
+    That is the subject in front, then up to `left` words before the blank and `right` behind it.
+    """
+    before, after = (part.strip() for part in re.split(r"_{2,}", question, maxsplit=1))
+    near = " ".join(before.split()[-left:] if left else [])
+    return f"{subject}. {near}{BLANK}{' '.join(after.split()[:right])}"
+
+
+def is_cloze(question: str) -> bool:
+    """Whether there is one blank to be filled in."""
+    return len(re.findall(r"_{2,}", question)) == 1
 
 
 def find_subject_in(templates: Iterable[str], question: str) -> str | None:

@@ -16,6 +16,7 @@ from wherefrom.errors import UserError
 PAD, MASK = 0, 1
 PAD_CHARACTER, MASK_CHARACTER = "\u25a1", "\u2047"
 SPECIALS = [PAD_CHARACTER, MASK_CHARACTER]
+BLANK = "___"  # of a question such as "X was born in ___"
 Kind = Literal["chars", "bpe"]
 
 
@@ -74,7 +75,16 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        return [ids for ids, _ in self.encode_with_offsets(texts)]
+        """The ids of each text; a BLANK in it is a MASK, as before a fact that is to be told."""
+        parts = [text.split(BLANK) for text in texts]
+        encoded = iter(self.encode_with_offsets([part for each in parts for part in each]))
+        result = []
+        for each in parts:
+            ids = list(next(encoded)[0])
+            for _ in each[1:]:
+                ids += [MASK, *next(encoded)[0]]
+            result.append(ids)
+        return result
 
     def encode_with_offsets(
         self, texts: Sequence[str]

@@ -19,7 +19,7 @@ from typing import Any, Self, overload
 import numpy as np
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT
+from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT, is_cloze, word_cloze
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.calibration import FEWEST, FEWEST_EACH, fit_calibration
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
@@ -248,7 +248,9 @@ class Asker:
             if not text.isascii() and re.search("[\ud800-\udfff]", text):
                 raise UserError(f"{text[:60]!a} is not Unicode text; write it as UTF-8.")
         subject = row.subject
-        if subject is None:
+        if subject is None and is_cloze(question):
+            subject, question = self._cloze(question)
+        elif subject is None:
             wordings = [each for each in self.run.templates if SLOT in each]
             if not wordings:
                 raise UserError(
@@ -272,6 +274,21 @@ class Asker:
                 "shorter question."
             )
         return question, subject
+
+    def _cloze(self, question: str) -> tuple[str, str]:
+        """The subject of a sentence with a blank, and its words as the model has read such."""
+        subject, _ = self._name_in(question)
+        if not subject:
+            raise UserError(
+                f'"{shorten(question)}" names nobody that a document is about; write a sentence '
+                'with a name of the text and a blank, such as "Ann Lee was born in ___".'
+            )
+        phases = self.run.info["job"]["phases"]
+        read = [each for each in phases if each["mixture"].get("salient")]
+        left, right = (
+            max((each[k] for each in read), default=2) for k in ("left_words", "right_words")
+        )
+        return subject, word_cloze(question, subject, left=left, right=right)
 
     def _spelling(self, name: str, *, known: bool = False) -> str:
         """The name as the documents about it spell it, whatever its case and accents.
