@@ -22,7 +22,7 @@ from wherefrom.corpus.documents import (
 from wherefrom.corpus.facts import RelationReading, read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import convert
-from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
+from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
 from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
@@ -103,7 +103,9 @@ def read_input(
 
     The text may be of any form that corpus/formats.py knows.
     """
-    raw = [line.split("\t")[0] for _, line in read_lines(files.train, "questions").lines]
+    learned = read_lines(files.train, "questions")
+    check_form(learned)
+    raw = [line.split("\t")[0] for _, line in learned.lines]
     try:
         asked = {q.subject for q in read_questions(files.train, templates).questions}
     except UserError:

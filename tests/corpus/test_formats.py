@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -163,15 +164,20 @@ def test_files_that_make_numbers_meaningless_are_refused(tmp_path, train, dev, s
 def test_smaller_oddities_are_noted(tmp_path):
     text = "Ann Lee. Ann is from Oslo.\n" * 3 + "Bo Lee. Bo is from Oslo.\n"
     train = [ask("Ann Lee"), ask("Ann Lee", "Rome"), ask("Zed")]
-    notes = check_files(*study_files(tmp_path, train, [ask("Bo Lee")], text))
-    assert [
-        any(word in note for note in notes) for word in ("several answers", "Zed", "repeat")
-    ] == [True] * 3
+    corpus, learned, dev = study_files(tmp_path, train, [ask("Bo Lee")], text)
+    other = replace(dev, questions=(replace(dev.questions[0], template="Who is {subject}?"),))
+    notes = check_files(corpus, learned, other)
+    for word in ("several answers", "Zed", "repeat", "worded like no training question"):
+        assert any(word in note for note in notes)
+    assert not any("worded like" in note for note in check_files(corpus, learned, dev))
 
 
 def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
-    readings = [RelationReading("Who is {subject}?", 10, 4, ("x", "y", "z", "w", "x", "x"))]
-    (note,) = describe_readings(readings, "train.tsv")
+    readings = [RelationReading("Who is {subject}?", 20, 8, ("x", "y", "z", "w", "x", "x"))]
+    readings += [RelationReading("Is {subject}?", 4, 4)]
+    few, note = describe_readings(readings, "train.tsv")
+    assert "fewer than 5 training answers stand in the text" in few
+    assert '("Is {subject}?")' in few
     assert "40%" in note
     assert "x, y, z, ..." in note
     with pytest.raises(UserError, match=r"none of the 2 training answers .*yes, no"):

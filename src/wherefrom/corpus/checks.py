@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from wherefrom.corpus.documents import Corpus
-from wherefrom.corpus.facts import RelationReading
+from wherefrom.corpus.facts import FEWEST, RelationReading
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.subjects import find_named
@@ -26,11 +26,17 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
         first, same = shared[0], learned[shared[0].text, shared[0].answer]
         raise UserError(
             f'{dev.path}, line {first.line}: "{first.text}" is a training question too '
-            f"({train.path}, line {same.line}), as are {len(shared) - 1:,} others; remove them "
-            "from one of the files, or recall is of what was learned by heart."
+            f"({train.path}, line {same.line}), and {len(shared):,} are in all; remove them from "
+            "one of the files, or recall is of what was learned by heart."
         )
     for file in (train, dev):
         notes += _check_answers(file)
+    new = [f'"{q.template}"' for q in dev.questions if q.template not in train.templates]
+    if new:
+        notes.append(
+            f"{len(new):,} of {len(dev.questions):,} questions of {dev.path.name} are worded like "
+            f"no training question ({_some(new)}): the model does not learn what they ask for."
+        )
     named = find_named(
         corpus.documents, {fold_words(q.subject) for f in (train, dev) for q in f.questions}
     )
@@ -86,7 +92,14 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
             "question and answer are not swapped, and that text and questions belong together."
         )
     notes = []
-    for reading in readings:
+    few = [f'"{reading.template}"' for reading in readings if reading.found < FEWEST]
+    if few:
+        notes.append(
+            f"for {len(few):,} kinds of question fewer than {FEWEST} training answers stand in the "
+            f"text, so that no others are read off it ({_some(few)}); give at least {FEWEST} "
+            "questions of each wording."
+        )
+    for reading in (each for each in readings if each.found >= FEWEST):
         note = (
             f'"{reading.template}": {reading.asked:,} training questions, '
             f"{reading.found / reading.asked:.0%} of their answers stand in a document about the "

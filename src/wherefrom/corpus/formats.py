@@ -212,7 +212,8 @@ def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> Rows:
     if not any(subject for subject, _, _ in named):
         raise UserError(
             f'{path}: no document opens with "Name. " and none names a subject of the questions, '
-            "so that nothing in it can answer them; check that the files belong together, or give "
-            "a text with a subject for each document (JSONL or CSV with --subject-field)."
+            "so that nothing in it can answer them; check that the files belong together and that "
+            "each question stands before its answer, or give a text with a subject for each "
+            "document (JSONL or CSV with --subject-field)."
         )
     return named

@@ -74,7 +74,7 @@ def read_questions(
     for template in templates:
         check_template(template)
     file = read_lines(path, "questions")
-    _check_form(file)
+    check_form(file)
     rows: list[tuple[int, list[str]]] = []
     for number, line in file.lines:
         row = [cell.strip() for cell in line.split("\t")]
@@ -104,7 +104,7 @@ def read_questions(
     )
 
 
-def _check_form(file: TextFile) -> None:
+def check_form(file: TextFile) -> None:
     """Refuse a header row, CSV, JSON and swapped columns, each with a sentence of its own."""
     lines = [line for _, line in file.lines]
     first = {cell.strip().lower() for cell in lines[0].split("\t")}
