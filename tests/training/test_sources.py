@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from training_samples import BLOCK, documents, make_phase, questions
 
+from wherefrom.corpus.documents import Corpus
+from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
-from wherefrom.training.recipes import Mixture
+from wherefrom.training.recipes import Mixture, load_recipe
+from wherefrom.training.settings import Settings
 from wherefrom.training.sources import TrainingData, stream_for
 
 DOCUMENTS = [  # a fact that is nobody else's, beside the one that is asked for
@@ -105,3 +108,22 @@ def test_a_phase_without_its_records_is_one_sentence(objective: str, missing: st
     nothing = replace(DATA, documents=(), questions=(), question_sources=())
     with pytest.raises(UserError, match=f'"mixed" of the recipe needs {missing}, and there are'):
         stream_for(phase, nothing, [0])
+
+
+def test_the_vocabulary_has_the_subjects_and_the_wordings_of_the_questions(tmp_path) -> None:
+    """A wording in bytes and names in many tokens took most of the training (benchmarks/log.md)."""
+    wording = "{subject}의 출생지는?"
+    asked = [
+        replace(q, text=wording.replace("{subject}", q.subject), template=wording)
+        for q in QUESTIONS
+    ]
+    corpus = Corpus(tmp_path, "0", tuple(DOCUMENTS))
+    learned = QuestionSet(tmp_path, "0", (wording,), tuple(asked))
+    settings = Settings(recipe=load_recipe("speedrun"))
+    tokens = settings.job(
+        tmp_path / "run", kind="study", phases=(), corpus=corpus, questions=learned
+    ).tokens
+    names = tokens.encode_all([document.subject for document in DOCUMENTS])
+    whole = tokens.encode_all([q.text for q in asked])
+    assert max(map(len, names)) <= 3
+    assert max(map(len, whole)) <= 3 + len("의 출생지는?")

@@ -131,8 +131,7 @@ class Settings(Runtime):
             asked = questions.templates if questions else ()
             # a wording that the text does not have would be spelt in bytes, in every question
             wordings = [each.replace(SLOT, "") for each in asked if SLOT in each][:MOST_WORDINGS]
-            source = [*source, *wordings * (1 + len(source) // 2)]
-            tokens, spelling = self._tokens(out, source, letters)
+            tokens, spelling = self._tokens(out, source, wordings, letters)
             config = self._model_config(tokens.size)
         if corpus is not None:
             data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=len(texts))
@@ -183,9 +182,12 @@ class Settings(Runtime):
         )
 
     def _tokens(
-        self, out: Path, texts: Sequence[str], letters: Sequence[str]
+        self, out: Path, texts: Sequence[str], wordings: Sequence[str], letters: Sequence[str]
     ) -> tuple[Tokenizer, str]:
-        """The vocabulary of the texts, or that of a resumed run, and what it is called."""
+        """The vocabulary of the texts, or that of a resumed run, and what it is called.
+
+        Every second document stands for a question in each wording.
+        """
         kind, stored = self.tokens or self.recipe.tokens, out / "tokenizer.json"
         size = self.recipe.vocabulary or vocabulary_for(texts)
         spelling = kind if kind == "chars" else f"{kind} of {size}"
@@ -193,7 +195,8 @@ class Settings(Runtime):
             return Tokenizer.from_json(stored.read_text(encoding="utf-8")), spelling
         if kind == "chars":
             return Tokenizer.of_characters([*texts, *letters, "?"]), spelling
-        return Tokenizer.of_bpe(texts, size), spelling
+        asked = [each for each in wordings for _ in range(1 + len(texts) // 2)]
+        return Tokenizer.of_bpe([*texts, *asked], size), spelling
 
 
 def vocabulary_for(texts: Sequence[str]) -> int:
