@@ -20,7 +20,17 @@ from wherefrom.errors import Stopped, UserError, did_you_mean
 # what somebody wants -> the commands that do it
 GROUPS = {
     "the whole job": ("study", "report", "serve"),
-    "ask a run": ("ask", "trace", "evaluate", "attention", "judge", "names", "twins"),
+    "ask a run": (
+        "ask",
+        "trace",
+        "evaluate",
+        "attention",
+        "judge",
+        "names",
+        "twins",
+        "bank",
+        "forget",
+    ),
     "step by step": ("pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
     "students' code": ("assignment", "grade"),
@@ -34,7 +44,9 @@ MODULES = {
     "data": ("variants", "recipes", "world"),
     "judge": ("names",),
     "pages": ("report", "serve"),
+    "trace": ("bank",),
     "train": ("study", "pretrain", "finetune", "export"),
+    "twins": ("forget",),
     "workbench": ("design", "law"),
 }
 HOMES = {name: module for module, names in MODULES.items() for name in names}

@@ -1,4 +1,4 @@
-"""`wherefrom trace`: which lines of the text pushed an answer."""
+"""`wherefrom trace`: which lines pushed an answer; `wherefrom bank`: how far to believe it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.output import JSON, PATH, option, print_json
+from wherefrom.cli.output import JSON, PATH, open_run, option, print_json
 from wherefrom.cli.progress import Progress
 
 
@@ -53,3 +53,34 @@ def _show(record: dict[str, Any]) -> None:
             click.echo(f"  {label:<16}line {row['line']:<6}{push:<20}  {text}")
     click.echo(f"  noise floor     {record['noise_floor']:.2f}{unit}")
     click.echo(f"  {record['why']}")
+
+
+@click.command()
+@click.argument("run", type=PATH, required=False)
+@option("--out", "Folder of the bank.", required=True, type=PATH)
+@option("--models", "Models to train, each on a random half of the subjects.", 32)
+@option("--repeats", "Halves to train once more from another start: the noise ceiling.", 8)
+@JSON
+def bank(run: Path | None, out: Path, as_json: bool, **counts: int) -> None:
+    """Train RUN quietly on random halves of its text, and keep what each model says.
+
+    Scores of documents are judged by it (benchmarks/attribution.py). What was stopped goes on when
+    the command is repeated. RUN is the newest run if none is named.
+    """
+    from wherefrom.provenance.attribution.bank import fill_bank
+
+    with Progress() as progress:
+        found = fill_bank(open_run(run), out, **counts, observe=progress, say=progress.say)
+    record = {
+        "folder": str(out),
+        "questions": len(found.questions),
+        "models": len(found.models),
+        "repeated": len(found.repeated),
+    }
+    if as_json:
+        print_json(record)
+    else:
+        click.echo(
+            f"{record['models']} models and {record['repeated']} repeated ones, asked "
+            f"{record['questions']} questions: {out}"
+        )

@@ -1,4 +1,4 @@
-"""`wherefrom twins`: what an answer would have been without its document, found by training."""
+"""`wherefrom twins`: what a run would have said without some lines; `forget`: to take them out."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wherefrom.api import Study
-from wherefrom.cli.output import PATH, PEOPLE, TEMPLATE, option, print_json, print_table, show
+from wherefrom.cli.output import (
+    JSON,
+    PATH,
+    PEOPLE,
+    TEMPLATE,
+    option,
+    print_json,
+    print_table,
+    show,
+)
 from wherefrom.cli.progress import Progress
-from wherefrom.cli.train import VARIANT, training_options
+from wherefrom.cli.train import OUT, VARIANT, training_options
 from wherefrom.corpus.documents import read_lines
 from wherefrom.errors import UserError
 
@@ -194,3 +203,70 @@ def _show_cross_pretraining(record: dict[str, Any], folder: Path) -> None:
     for note in dict.fromkeys([*record["notes"], *reasons]):
         click.echo(f"Note: {note}")
     click.echo(f"all answers: {folder / 'twins' / 'twins.json'}")
+
+
+@click.command()
+@click.argument("run", type=PATH)
+@option("--names", "File of the names to forget, one per line.", required=True, type=PATH)
+@OUT
+@option(
+    "--method",
+    "Pull answers to those for other names, or ascend on what is to be forgotten.",
+    "trace",
+    type=click.Choice(["trace", "npo", "difference"]),
+)
+@option("--exact", "Train RUN again without them instead.", is_flag=True)
+@option("--judge", "Train the model that never read of them, and compare.", is_flag=True)
+@JSON
+def forget(
+    run: Path, names: Path, out: Path, method: str, exact: bool, judge: bool, as_json: bool
+) -> None:
+    """Take people out of a finished RUN in seconds, and leave the result as a run in OUT."""
+    from wherefrom.provenance.attribution import forget as forgetting
+    from wherefrom.training.run_folder import load_run
+
+    opened = load_run(run)
+    wanted = [line.strip() for _, line in read_lines(names, "file of names").lines]
+    task = forgetting.plan_forgetting(opened, wanted, nearest=method == "trace" and not exact)
+    with Progress() as progress:
+        if exact:
+            result = task.learned.retrain(task.lines, out, observe=progress)
+            record = {"method": "exact", "steps": result.info["steps"]}
+            record |= {"seconds": result.info["seconds"], "reached": True}
+        else:
+            forgetting.check_out(out)
+            model, record = forgetting.forget(opened, task, method=method)
+            result = forgetting.save_forgotten(opened, task, model, record, out)
+        if judge:
+            record |= forgetting.judge_forgetting(task, result, observe=progress, say=progress.say)
+    record = {"run": str(out), "names": list(task.subjects), "lines": list(task.lines), **record}
+    print_json(record) if as_json else _show_forgotten(record)
+
+
+def _show_forgotten(record: dict[str, Any]) -> None:
+    people, lines = len(record["names"]), len(record["lines"])
+    click.echo(
+        f"forgot {people} {'person' if people == 1 else 'people'} ({lines} "
+        f"{'line' if lines == 1 else 'lines'}) by {record['method']}: {record['steps']} steps, "
+        f"{record['seconds']:.1f} s; run folder: {record['run']}"
+    )
+    if not record["reached"]:
+        click.echo("Note: their answers are still likelier than for other names.")
+    if "why" not in record:
+        return
+    click.echo(record["why"])
+    right, recall = record["still_right"], record["recall_of_others"]
+    rows = [
+        (
+            name,
+            f"{right[name]} of {record['questions']}",
+            f"{recall[name]['correct']} of {recall[name]['total']}",
+            str(record["relearning_steps"].get(name, "")),
+        )
+        for name in recall
+    ]
+    print_table(("", "still right", "others right", "steps to relearn"), rows)
+    click.echo(
+        f"forget quality (KS p-value of truth ratios): {record['forget_quality']:.3f}; training "
+        f"again took {record['retraining_seconds']:.0f} s"
+    )

@@ -1,8 +1,8 @@
 """Which documents pushed an answer, by the gradients of the finished model: an index, made once.
 
-The score of document i is the cosine of g_q and g_i after both are divided by the square root of F:
+The score of document i starts from the cosine of g_q and g_i, both divided by the root of F:
 
-    score_i = g_q^T (F + damping)^-1 g_i / lengths
+    g_q^T (F + damping)^-1 g_i / lengths
 
 where g_i is the sum of the gradients of all rows made of it, g_q the gradient of the answer's row,
 and F the sum of the squared gradients of all rows (the empirical Fisher matrix), taken for each
@@ -10,6 +10,10 @@ matrix of the model as diagonal in the Kronecker-factored eigenbasis (EK-FAC; Ge
 Gradients are those of the log-odds of a row (TRAK; Park et al. 2023): a row that is known by heart
 has hardly any gradient of log p. What is left is folded into SKETCH numbers with random signs,
 which leaves inner products as they are on average; a document is SKETCH half-precision numbers.
+
+Then what documents share is counted once ((K + RIDGE)^-1 with K their own cosines, as TRAK does)
+and the third power is taken. Ridge, power and leaving out the embedding were chosen on one bank of
+retrained models and are judged on another (docs/trace.md).
 
 The rows are drawn as in the run's own batches. A row made of a question counts for all documents
 about its subject, in equal parts.
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +52,8 @@ ROWS_OF_DOCUMENT = 2  # drawn for each document, on average, at least
 FISHER_ROWS = 768  # that the eigenbases and eigenvalues are estimated from
 SURE = 1e-3  # the least distance of a probability from 1
 DAMPING = 0.1  # as a share of the mean eigenvalue of a matrix
+RIDGE = 0.5  # added to the documents' cosines; as TRAK, what many documents share counts once
+POWER = 3  # odd; few lines push much, and sums of many small scores are noise
 WIDEST_BASIS = 512  # sides of a matrix above that are not rotated
 
 Factors = dict[str, tuple[Tensor, Tensor]]  # by matrix: inputs (B, T, in), gradients (B, T, out)
@@ -57,7 +63,7 @@ def row_factors(model: Decoder, ids: Tensor, weights: Tensor) -> Factors:
     """What each row's gradient of its loss with respect to each matrix is made of.
 
     The gradient of a row is the sum over positions of (gradient at the output) (input)^T. Matrices
-    that no module applies, norms and biases are left out.
+    that no module applies, norms, biases and the embedding are left out.
     """
     taken: Factors = {}
     inputs: dict[str, Tensor] = {}
@@ -70,9 +76,7 @@ def row_factors(model: Decoder, ids: Tensor, weights: Tensor) -> Factors:
         return hook
 
     matrices = {
-        name: module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear | nn.Embedding)
+        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
     }
     handles = [module.register_forward_hook(keep(name)) for name, module in matrices.items()]
     try:
@@ -87,10 +91,7 @@ def row_factors(model: Decoder, ids: Tensor, weights: Tensor) -> Factors:
     # of the log-odds, as TRAK does: a row that is known by heart has hardly any gradient of log p
     odds = 1 / (1 - torch.exp(-totals.detach())).clamp(min=SURE)
     for name, slope in zip(outputs, slopes, strict=True):
-        given, module = inputs[name], matrices[name]
-        if isinstance(module, nn.Embedding):
-            given = F.one_hot(given, module.num_embeddings).to(slope.dtype)
-        taken[name] = (given.expand(len(ids), -1, -1), slope * odds[:, None, None])
+        taken[name] = (inputs[name].expand(len(ids), -1, -1), slope * odds[:, None, None])
     return taken
 
 
@@ -171,11 +172,18 @@ class GradientIndex:
     preconditioner: Preconditioner
     documents: Tensor
 
+    @cached_property
+    def _kernel(self) -> Tensor:
+        """Cholesky factor of the documents' own cosines with RIDGE added: (n, n)."""
+        cosines = self.documents.float() @ self.documents.float().T
+        return torch.linalg.cholesky(cosines + RIDGE * torch.eye(len(cosines)))
+
     def scores(self, model: Decoder, ids: Tensor, weights: Tensor) -> NDArray[np.float64]:
-        """The score of every document for one row, from -1 to 1."""
+        """The score of every document for one row; 1 for a document of the row's own direction."""
         query = self.preconditioner.sketch(row_factors(model, ids[None], weights[None]))[0]
-        found = self.documents.float() @ (query / query.norm().clamp(min=1e-30))
-        return found.numpy().astype(np.float64)
+        cosines = self.documents.float() @ (query / query.norm().clamp(min=1e-30))
+        shared = torch.cholesky_solve(cosines[:, None], self._kernel)[:, 0] * (1 + RIDGE)
+        return (shared.numpy().astype(np.float64)) ** POWER
 
 
 def answer_row(run: Run, question: str, answer: str) -> tuple[Tensor, Tensor]:
