@@ -109,8 +109,8 @@ def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verd
 def trace(run: Run | str | Path, question: str, **options: Any) -> Record:
     """Which lines of the text pushed a run's answer, as `wherefrom trace --json` prints it.
 
-    `options`: `answer` traces another answer, `top` is the number of lines, `method` is "gradient"
-    or "retrain".
+    `options`: `answer` traces another answer, `top` is the number of lines, `method` is "gradient",
+    "replay" or "retrain".
     """
     from wherefrom.provenance.attribution.trace import Tracer
 

@@ -18,16 +18,17 @@ from wherefrom.cli.progress import Progress
 @option("--top", "Lines to show.", 5)
 @option(
     "--method",
-    "By gradients at once, or by training again without each of the top lines.",
+    "By gradients at once, by the derivative of the whole training, or by training again without "
+    "each of the top lines.",
     "gradient",
-    type=click.Choice(["gradient", "retrain"]),
+    type=click.Choice(["gradient", "replay", "retrain"]),
 )
 @JSON
 def trace(run: Path, question: str, as_json: bool, **options: Any) -> None:
     """Which lines pushed RUN's answer to QUESTION, and which pushed it away.
 
-    The first trace of a run makes an index of its documents, once. Scores by gradient go from -1
-    to 1; pushes by retraining are nats of log p(answer).
+    The first trace of a run makes an index of its documents, once. Pushes by retraining are nats
+    of log p(answer), those by replay nats per weight of a line.
     """
     from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.training.run_folder import load_run
@@ -43,7 +44,7 @@ def _show(record: dict[str, Any]) -> None:
     from wherefrom.provenance.verdicts import excerpt
 
     click.echo(f"{record['answer']:<20}{record['verdict'] or 'not looked up'}")
-    unit = " nats" if record["unit"] == "nats" else ""
+    unit = " nats" if record["unit"].startswith("nats") else ""
     for title, key in (("pushed by", "pushed_by"), ("pushed away by", "pushed_away_by")):
         for number, row in enumerate(record[key]):
             states = ", states it" if row["states"] else ""

@@ -10,19 +10,39 @@ Shape legend:  B rows, T positions, C width, H heads, D = C / H.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Grads = tuple[Tensor | None, ...]
+_TWICE = ContextVar("twice differentiable", default=False)
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """Inside, the plain formulas are used: autograd can differentiate their derivatives too."""
+    token = _TWICE.set(True)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        _TWICE.reset(token)
+
+
+def _plain() -> bool:
+    return torch.compiler.is_compiling() or _TWICE.get()
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, over the last dimension."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if _plain() or not torch.is_grad_enabled():
         return F.rms_norm(x, weight.shape, weight, eps)
     return _apply(_RmsNorm, x, weight, eps)
 
@@ -30,7 +50,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def swiglu(joint: Tensor) -> Tensor:
     """silu(gate) * value of the two halves of the last dimension."""
     gate, value = joint.chunk(2, dim=-1)
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if _plain() or not torch.is_grad_enabled():
         return F.silu(gate) * value
     return _apply(_Swiglu, joint)
 
@@ -42,7 +62,7 @@ def apply_rotary(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[T
     given; values are left as they are.
     """
     cos, sin = cos.to(joint.dtype), sin.to(joint.dtype)
-    if torch.compiler.is_compiling():
+    if _plain():
         shaped = joint.unflatten(-1, (3, heads, -1))
         first, second = shaped[:, :, :2].chunk(2, dim=-1)
         c, s = cos[:, None, None], sin[:, None, None]

@@ -128,7 +128,7 @@ def retrain(
     """
     before = run.info["job"]
     left_out = sorted({*before.get("without", ()), *without})
-    phases, segments = _same_steps(run)
+    phases, segments = same_steps(run)
     record = {
         **before,
         "kind": "left out",
@@ -159,7 +159,7 @@ def retrain(
     return run_training(job, settings or Runtime(device="cpu"), observe=observe, say=say)
 
 
-def _same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
+def same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
     """The run's phases and how their minutes became steps; epochs become that many steps."""
     record = run.folder / "pace.jsonl"
     lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else ()

@@ -4,7 +4,8 @@ The record of a trace:
 
     question, answer         the answer is the run's own unless another was given
     verdict                  of the run's own answer, looked up in the text; null for another answer
-    method, unit             "gradient" with scores from -1 to 1, "retrain" with pushes in nats
+    method, unit             "gradient" with scores, "replay" with the derivative of log p with
+                             respect to a line's weight, "retrain" with pushes in nats
     noise_floor              by gradient, what 19 in 20 of all lines stay below; by retraining, what
                              log p of 19 in 20 other people's answers changes less than
     pushed_by                [{line, text, push, states}], largest first; states: the line has the
@@ -37,6 +38,7 @@ from wherefrom.provenance.attribution.gradients import (
     load_index,
     save_index,
 )
+from wherefrom.provenance.attribution.replay import Replay
 from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
     compare_others,
@@ -47,7 +49,8 @@ from wherefrom.recall.decode import answer_all
 from wherefrom.training.loop import Observer
 from wherefrom.training.run_folder import Run
 
-METHODS = ("gradient", "retrain")
+METHODS = ("gradient", "replay", "retrain")
+UNITS = {"gradient": "score", "replay": "nats per weight", "retrain": "nats"}
 SUBJECT, GIVEN, FAMILY, ANSWER, NOTHING = KINDS = (
     "lines about them",
     "people with the same given name",
@@ -96,7 +99,11 @@ class Tracer:
         said = answer_all(self.run.model, self.run.tokens, [question])[0].text
         verdict = self._verdict(question) if answer in (None, said) else None
         answer = said if answer is None else answer
-        scores = self.index().scores(self.run.model, *answer_row(self.run, question, answer))
+        if method == "replay":
+            self._say("replaying the training, forwards and backwards")
+            (scores,) = Replay(self.learned).metagradients([question], [answer])
+        else:
+            scores = self.index().scores(self.run.model, *answer_row(self.run, question, answer))
         floor = float(np.quantile(np.abs(scores), NOISE_SHARE))
         subject = find_subject_in(self.run.templates, question) or ""
         shares = leaning(self.documents, scores, floor, subject, answer)
@@ -123,7 +130,7 @@ class Tracer:
             "answer": answer,
             "verdict": verdict,
             "method": method,
-            "unit": "nats" if method == "retrain" else "cosine",
+            "unit": UNITS[method],
             "noise_floor": round(floor, 4),
             "pushed_by": [row for row in rows if row["push"] > 0],
             "pushed_away_by": [row for row in rows if row["push"] < 0],
