@@ -114,7 +114,7 @@ class TestInOneProcess:
         recalls = [line["recall"] for line in read_metrics(tmp_path / "whole")]
         assert 40 <= read_metrics(tmp_path / "whole")[-1]["step"] < 800
         assert recalls[-1] == 1.0 > recalls[2]
-        assert "until recall on 10 held-out questions stops growing" in said[0]
+        assert "until recall on 10 questions stops growing" in said[0]
         answers = answer_all(whole, tokens(), [question.text for question in asked])
         assert [answer.text for answer in answers] == [question.answer for question in asked]
 

@@ -94,10 +94,11 @@ def train(
             if checkpoint is not None and checkpoint.state.phase == index:
                 checkpoint.restore_optimizers(optimizers)
             stream = stream_for(phase, data, [job.record["seed"], index])
-            steps, ask_every, least = phase.steps, 0, 0
+            steps, ask_every, least, usual = phase.steps, 0, 0, 0
             if phase.epochs is not None:
                 epoch = stream.epoch_steps()
-                steps = least = max(1, round(phase.epochs * epoch))
+                steps = usual = max(1, round(phase.epochs * epoch))
+                least = max(LEAST_STEPS, usual // 2)
                 if phase.most_epochs and job.probes and not processes.sharded:
                     steps = max(1, round(phase.most_epochs * epoch))
                     ask_every = max(LOG_EVERY, round(2 * epoch))
@@ -148,7 +149,7 @@ def train(
                     progress = 1.0 if stopped_growing(state.recalls, least) else progress
                 if ask_every and steps and state.step == SPEED_AFTER:
                     speed = state.seconds / state.step
-                    say(_describe_budget(job, least * speed, steps * speed))
+                    say(_describe_budget(job, max(least, usual) * speed, steps * speed))
                 if state.total_steps % LOG_EVERY == 0 or progress >= 1:
                     line = metrics.log(state, phase.name, progress, phase.lr * scale)
                     state = replace(state, pending_losses=())
@@ -204,6 +205,7 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
 
 
 SPEED_AFTER = 20  # steps after which the speed is known
+LEAST_STEPS = 300  # nothing is learned before some hundred, however small the text
 GROWTH = 0.01  # of recall, over the last fifth of the steps: less is no growth
 
 
@@ -226,11 +228,11 @@ def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
     return min(now, 1 - GROWTH) - before < GROWTH
 
 
-def _describe_budget(job: TrainingJob, least: float, most: float) -> str:
+def _describe_budget(job: TrainingJob, usual: float, most: float) -> str:
     """How long a phase without a fixed length will take, in words; both in seconds."""
     return (
-        f"about {_duration(least)} for {len(job.documents):,} documents, at most "
-        f"{_duration(most)}: until recall on {len(job.probes):,} held-out questions stops growing"
+        f"about {_duration(min(usual, most))} for {len(job.documents):,} documents, at most "
+        f"{_duration(most)}: until recall on {len(job.probes):,} questions stops growing"
     )
 
 

@@ -53,12 +53,12 @@ class Phase(_Strict):
     """One part of training with its own mixture, batch and optimizer.
 
     share: its part of a budget given on the command line; `epochs`, `steps` or `minutes` is what
-    it runs for otherwise. With most_epochs, `epochs` is the least: it runs until recall on held-out
-    questions stops growing, if there are any. average: the weights that are kept are a mean over
-    the last steps, about this share of all. Of salient windows: asked_fact_prob is the chance that
-    the fact is drawn by what questions ask for, left_words and right_words the most words around
-    it, context_loss_weight what those words count in the loss, and prefix_prob the chance that
-    words of another document come before the name.
+    it runs for otherwise. With most_epochs it runs until recall on questions that are asked on the
+    way stops growing, if there are any, for at least half of `epochs`. average: the weights that
+    are kept are a mean over the last steps, about this share of all. Of salient windows:
+    asked_fact_prob is the chance that the fact is drawn by what questions ask for, left_words and
+    right_words the most words around it, context_loss_weight what those words count in the loss,
+    and prefix_prob the chance that words of another document come before the name.
     """
 
     name: str
