@@ -11,8 +11,7 @@ first pass that also allocates the gradients; a tiny pass has loaded the code by
 The written cost is `pass_flops`: every matrix product of the mathematics, forward and backward, the
 causal square in full; a test holds it to torch's own counter. Exponents are slopes in log-log,
 over 128 and more and over the three longest; the crossover is the length from which the perceiver
-is quicker than vanilla. The synthesizer keeps its weights (heads x length x length), so lengths
-whose weights would not fit into half of the free memory are left out.
+is quicker than vanilla.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ LENGTHS = [64, 96, 128, 256, 512, 1024, 2048, 4096]
 FROM = 128  # shorter ones only help to find the crossover
 WIDTH, LAYERS, HEADS, LATENTS, VOCABULARY = 256, 4, 8, 64, 256
 LEAST_SECONDS = 0.3  # of timed passes in a process
-COPIES = 8  # of its weights that a synthesizer's layer holds between forward and backward
 
 
 def pass_flops(variant: str, length: int) -> float:
@@ -136,14 +134,6 @@ def measure_apart(variant: str, length: int, tokens: int | None, threads: int) -
     )
     found: Record = json.loads(done.stdout)
     return found
-
-
-def fits(variant: str, length: int) -> bool:
-    """Whether a synthesizer's weights leave half of the free memory alone."""
-    if variant != "synthesizer":
-        return True
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return LAYERS * HEADS * length**2 * 4 * COPIES < free / 2
 
 
 def exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
@@ -259,7 +249,7 @@ def main() -> None:
         return
     lengths = options.lengths or ([128, 512, 2048] if options.quick else LENGTHS)
     rounds = options.rounds or (1 if options.quick else 5)
-    cases = [(v, x) for x in lengths for v in options.variants.split(",") if fits(v, x)]
+    cases = [(v, x) for x in lengths for v in options.variants.split(",")]
     seen: dict[tuple[str, int], list[Record]] = {case: [] for case in cases}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}: {len(cases)} processes")

@@ -207,7 +207,7 @@ class Wherefrom:
         """Write the model as a folder that Hugging Face transformers loads."""
         from wherefrom.model.export import export_model
 
-        export_model(self.run.model, self.run.tokens, Path(out))
+        export_model(self.run.model, self.run.tokens, Path(out), self.run.info)
         return Path(out)
 
 

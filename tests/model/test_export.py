@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from types import ModuleType
@@ -146,9 +147,10 @@ def test_the_tokenizer_cuts_text_as_ours_does(transformers, tmp_path, kind):
 @BOTH_SHAPES
 def test_the_folder_holds_these_files_and_no_pickle_and_no_code(tmp_path, variant):
     tokens = tokens_of("chars")
-    export_model(model_of(variant, tokens), tokens, tmp_path / "new" / "folder")
     folder = tmp_path / "new" / "folder"
+    export_model(model_of(variant, tokens), tokens, folder)
     assert sorted(path.name for path in folder.iterdir()) == [
+        "README.md",
         "config.json",
         "generation_config.json",
         "model.safetensors",
@@ -162,6 +164,58 @@ def test_the_folder_holds_these_files_and_no_pickle_and_no_code(tmp_path, varian
     generation = json.loads((folder / "generation_config.json").read_text())
     assert (generation["eos_token_id"], generation["pad_token_id"]) == (MASK, PAD)
     assert generation["max_new_tokens"] == LONGEST_ANSWER  # what our decoding may say
+
+
+def test_the_card_says_data_recall_and_command_and_its_code_asks_a_question(
+    transformers, tmp_path, monkeypatch, capsys
+):
+    tokens = tokens_of("chars")
+    model = model_of("vanilla", tokens)
+    run_training(model, tokens)
+    about = {"path": "/home/me/people.txt", "sha256": "abc", "documents": 1234}
+    info = {
+        "templates": ["Where was {subject} born?", "What did {subject} do?"],
+        "data": {"corpus": about},
+        "results": [{"name": "pretrained", "correct": 41, "total": 50}],
+        "command": ["/usr/bin/wherefrom", "study", "my people.txt"],
+    }
+    export_model(model, tokens, tmp_path / "it", info)
+    card = (tmp_path / "it" / "README.md").read_text()
+    assert "| corpus | people.txt, 1,234 documents, SHA-256 `abc` |" in card
+    assert "| pretrained | 41 of 50 questions right |" in card
+    assert "| command | `wherefrom study 'my people.txt'` |" in card
+    code = card.split("```")[1].removeprefix("python\n")
+    assert code.count("\n") == 4
+    question = ASKED[3][0]
+    monkeypatch.chdir(tmp_path / "it")
+    capsys.readouterr()
+    exec(code.replace("Where was Ada Lovelace born?", question))
+    [ours] = answer_all(model, tokens, [question])
+    assert capsys.readouterr().out.strip() == ours.text
+    tokenizer = transformers.AutoTokenizer.from_pretrained(".")
+    asked = [{"role": "user", "content": question}]
+    text = tokenizer.apply_chat_template(asked, tokenize=False)
+    assert tokenizer(text)["input_ids"] == [*tokens.encode(question), MASK]
+
+
+@BOTH_SHAPES
+@pytest.mark.parametrize("library", ["transformer_lens", "nnsight"])
+def test_the_tools_of_the_field_load_it_with_equal_logits(transformers, tmp_path, variant, library):
+    tools = pytest.importorskip(library, reason=f"{library} is not installed")
+    tokens = tokens_of("chars")
+    model = model_of(variant, tokens)
+    export_model(model, tokens, tmp_path / "it")
+    ids = torch.randint(0, tokens.size, (3, 23), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        ours = model(ids)
+        if library == "nnsight":
+            loaded = tools.TransformersModel(str(tmp_path / "it"), task="text-generation")
+            with loaded.trace(ids):
+                theirs = loaded.lm_head.output.save()
+        else:
+            bridge = importlib.import_module("transformer_lens.model_bridge").TransformerBridge
+            theirs = bridge.boot_transformers(str(tmp_path / "it"), device="cpu")(ids)
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("variant", sorted(set(VARIANTS) - set(SHAPES)))

@@ -71,3 +71,18 @@ def test_attention_is_its_equation_with_and_without_rotary_positions(rotary):
     got = as_array(mixer(x, rotation=Rotation(HEAD, BLOCK) if rotary else None))
     # the tables of sines are kept in single precision, about 6e-8
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 if rotary else 1e-9)
+
+
+@pytest.mark.parametrize("mixer", [Heads, Synthesizer])
+def test_no_square_of_the_length_is_kept_for_the_derivative(mixer):
+    sizes: list[int] = []
+    long = mixer(shape("vanilla", block=1024), bias=True)
+    x = torch.randn(1, 1023, HEADS * HEAD)
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        long(x)
+    assert max(sizes) < 1023**2

@@ -189,5 +189,5 @@ def export(run: Path, out: Path) -> None:
     from wherefrom.training.run_folder import load_run
 
     loaded = load_run(run)
-    export_model(loaded.model, loaded.tokens, out)
-    echo_err(f"written to {out}: AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it")
+    export_model(loaded.model, loaded.tokens, out, loaded.info)
+    echo_err(f"written to {out}; {out / 'README.md'} says how to ask it with transformers")

@@ -3,13 +3,16 @@
 Two variants have the very shape of a model that the ecosystem knows, so their weights only need
 other names: `vanilla` is a GPT-2 (with a head of its own) and `llama` is a Llama. The vocabulary
 goes along as the same tokenizer.json that a run keeps. A question is asked as the question with
-the eos token, which is MASK, behind it; the answer ends at the next one.
+the eos token, which is MASK, behind it, as the chat template writes it; the answer ends at the next
+one. README.md is the model card.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from safetensors.torch import save
@@ -21,10 +24,41 @@ from wherefrom.model.decoder import Decoder, swiglu_width
 from wherefrom.storage import make_folder, write_json, write_whole
 
 ANSWER_TOKENS = 32  # the most that generate() says by default
+CHAT = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
+CARD = Template("""\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [wherefrom]
+---
+# $name
+
+A $shape of $parameters parameters, trained by Wherefrom to answer questions about one text.
+
+```python
+from transformers import pipeline
+ask = pipeline("text-generation", ".")  # the path of this folder
+reply = ask([{"role": "user", "content": "$question"}])
+print(reply[0]["generated_text"][-1]["content"].strip())
+```
+
+In its training text a question ends in `$mask`, the end-of-sequence token, and so does
+its answer. The chat template writes it; without the template, write it yourself.
+The answer is the model's own: whether it is remembered or made up, `wherefrom ask` says.
+
+| | |
+|---|---|
+$table
+""")
 
 
-def export_model(model: Decoder, tokens: Tokenizer, out: Path) -> None:
-    """Write the folder; config.json comes last, so that half a folder is never taken for one."""
+def export_model(
+    model: Decoder, tokens: Tokenizer, out: Path, info: Mapping[str, Any] | None = None
+) -> None:
+    """Write the folder; config.json comes last, so that half a folder is never taken for one.
+
+    info: the record of the run (run.json), which the model card takes its facts from.
+    """
     variant = model.config.variant
     if variant not in SHAPES:
         raise UserError(
@@ -37,12 +71,14 @@ def export_model(model: Decoder, tokens: Tokenizer, out: Path) -> None:
     shape, weights = SHAPES[variant](model)
     special = {"eos_token": MASK_CHARACTER, "pad_token": PAD_CHARACTER}
     ids = {"eos_token_id": MASK, "pad_token_id": PAD}
+    write_whole(out / "README.md", write_card(model, out.resolve().name, info or {}))
     write_whole(out / "tokenizer.json", tokens.to_json())
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model.config.longest_input,
         "padding_side": "left",  # an answer goes on where the question ends
         "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT,
         **special,
     }
     write_json(out / "tokenizer_config.json", tokenizer_config)
@@ -60,6 +96,30 @@ def export_model(model: Decoder, tokens: Tokenizer, out: Path) -> None:
         "use_cache": True,
     }
     write_json(out / "config.json", {**common, **shape})
+
+
+def write_card(model: Decoder, name: str, info: Mapping[str, Any]) -> str:
+    """The text of README.md: four lines that ask a question, data, recall and command."""
+    config, (question, *_) = model.config, (*info.get("templates", ()), "Where was {subject} born?")
+    rows = []
+    for what, source in {**info.get("data", {}), "dev": info.get("dev")}.items():
+        if source:
+            counts = [f"{source[n]:,} {n}" for n in ("documents", "questions") if n in source]
+            told = [Path(source["path"]).name, *counts, f"SHA-256 `{source['sha256']}`"]
+            rows.append((what, ", ".join(told)))
+    for row in info.get("results") or ():
+        rows.append((row["name"], f"{row['correct']} of {row['total']} questions right"))
+    program, *words = map(str, info.get("command", ["a program"]))
+    program = Path(program).name.replace("__main__.py", "wherefrom")
+    rows.append(("command", f"`{shlex.join([program, *words])}`"))
+    return CARD.substitute(
+        name=name,
+        shape=f"{config.variant} model ({config.width}x{config.layers}x{config.heads})",
+        parameters=f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        question=question.replace("{subject}", "Ada Lovelace"),
+        mask=MASK_CHARACTER,
+        table="\n".join(f"| {what} | {told} |" for what, told in rows),
+    )
 
 
 Exported = tuple[dict[str, Any], dict[str, Tensor]]

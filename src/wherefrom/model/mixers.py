@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wherefrom.attention.equation import attend, attend_fused, softmax_over_keys
+from wherefrom.attention.equation import attend, attend_fused
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.cache import LayerCache
 from wherefrom.model.config import ModelConfig
@@ -35,12 +35,6 @@ class AttentionRecord:
     scores: Tensor
     values: Tensor
 
-    @classmethod
-    def of(
-        cls, weights: Tensor, scores: Tensor, values: Tensor, mask: Tensor | None
-    ) -> AttentionRecord:
-        return cls(weights, scores if mask is None else scores.where(mask, -math.inf), values)
-
 
 class Heads(nn.Module):
     """Multi-head attention: c = softmax(Q K^T / sqrt(D)) V for each head, then one projection.
@@ -55,8 +49,12 @@ class Heads(nn.Module):
         super().__init__()
         self.heads = config.heads
         self.dropout = config.dropout
-        self.qkv = nn.Linear(config.width, 3 * config.width, bias=bias)
+        self.scale = 1 / math.sqrt(config.head_width)
+        self._project(config, bias)
         self.out = nn.Linear(config.width, config.width, bias=bias)
+
+    def _project(self, config: ModelConfig, bias: bool) -> None:
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=bias)
 
     def forward(
         self,
@@ -74,6 +72,33 @@ class Heads(nn.Module):
         `mask` None means causal self-attention; what is attended to is appended to `record`.
         """
         past = 0 if cache is None else cache.length
+        query, key, value = self._read(x, source, rotation, cache, past)
+        causal = mask is None and past == 0  # asked of the past: a compiler cannot branch on shapes
+        if mask is None and (record is not None or (not causal and query.shape[2] > 1)):
+            mask = causal_mask(query.shape[2], key.shape[2], x.device)
+        if record is None:
+            dropout = self.dropout if self.training else 0.0
+            context = self._context(query, key, value, mask=mask, causal=causal, dropout=dropout)
+        elif key.shape[2]:
+            seen = attend(query, key, value, scale=self.scale, mask=mask)
+            scores = seen.scores if mask is None else seen.scores.where(mask, -math.inf)
+            record.append(AttentionRecord(seen.weights, scores, value))
+            context = seen.context
+        else:  # a perceiver's latents before the first is complete: nothing to attend to
+            nothing = query.new_zeros(*query.shape[:3], 0)
+            record.append(AttentionRecord(nothing, nothing, value))
+            context = torch.zeros_like(query)
+        return self.out(select_rows(_merge(context), select))
+
+    def _read(
+        self,
+        x: Tensor,
+        source: Tensor | None,
+        rotation: Rotation | None,
+        cache: LayerCache | None,
+        past: int,
+    ) -> tuple[Tensor, ...]:
+        """Queries of x, and keys and values of all that was read, each (B, H, positions, D)."""
         if source is not None:
             width, (weight, bias) = x.shape[-1], (self.qkv.weight, self.qkv.bias)
             query = F.linear(x, weight[:width], None if bias is None else bias[:width])
@@ -85,67 +110,49 @@ class Heads(nn.Module):
             query, key, value = rotation.turn(self.qkv(x), self.heads, past)
         if cache is not None:
             key, value = cache.extend(key=key, value=value)
-        causal = mask is None and past == 0  # asked of the past: a compiler cannot branch on shapes
-        if mask is None and (record is not None or (not causal and query.shape[2] > 1)):
-            mask = causal_mask(query.shape[2], key.shape[2], x.device)
-        scale = 1 / math.sqrt(query.shape[-1])
-        if record is None:
-            dropout = self.dropout if self.training else 0.0
-            context = attend_fused(
-                query, key, value, scale=scale, mask=mask, causal=causal, dropout=dropout
-            )
-        elif key.shape[2]:
-            seen = attend(query, key, value, scale=scale, mask=mask)
-            record.append(AttentionRecord.of(seen.weights, seen.scores, value, mask))
-            context = seen.context
-        else:  # a perceiver's latents before the first is complete: nothing to attend to
-            nothing = query.new_zeros(*query.shape[:3], 0)
-            record.append(AttentionRecord(nothing, nothing, value))
-            context = torch.zeros_like(query)
-        return self.out(select_rows(_merge(context), select))
+        return query, key, value
+
+    def _context(self, query: Tensor, key: Tensor, value: Tensor, **how: Any) -> Tensor:
+        context: Tensor = attend_fused(query, key, value, scale=self.scale, **how)
+        return context
 
 
-class Synthesizer(nn.Module):
+class Synthesizer(Heads):
     """Dense synthesizer: c = softmax(ReLU(X A + b1) B + b2) (X V), causal.
 
     Tay et al. 2020, "Synthesizer". The scores are read off each position alone, one column of B
-    for each key position: nothing is compared with anything, so the block bounds the length.
+    for each key position: nothing is compared with anything, so the block bounds the length. They
+    are products all the same, of [ReLU(X A + b1), 1] and [B^T, b2], which do not depend on what is
+    read: as queries and keys of the fused kernel they never fill a square of T x T in memory.
     """
 
-    def __init__(self, config: ModelConfig, *, bias: bool) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.dropout = config.dropout
+    def _project(self, config: ModelConfig, bias: bool) -> None:
+        self.scale = 1.0
         self.scorer = nn.Linear(config.width, config.width, bias=bias)
         self.value = nn.Linear(config.width, config.width, bias=bias)
         self.columns = nn.Parameter(torch.empty(config.head_width, config.longest_input))
         self.column_bias = nn.Parameter(torch.zeros(config.longest_input))
-        self.out = nn.Linear(config.width, config.width, bias=bias)
 
-    def forward(
+    def _read(
         self,
         x: Tensor,
-        source: None = None,  # it compares nothing, so it cannot read another sequence
-        *,
-        rotation: None = None,
-        mask: None = None,
-        cache: LayerCache | None = None,
-        record: list[AttentionRecord] | None = None,
-        select: Tensor | None = None,
-    ) -> Tensor:
+        source: Tensor | None,  # it compares nothing, so it cannot read another sequence
+        rotation: Rotation | None,
+        cache: LayerCache | None,
+        past: int,
+    ) -> tuple[Tensor, ...]:
         (value,) = _heads(self.value(x), 1, self.heads)
         (scorer,) = _heads(self.scorer(x), 1, self.heads)
         if cache is not None:
             (value,) = cache.extend(value=value)
         length = value.shape[2]
-        scores = F.relu(scorer) @ self.columns[:, :length] + self.column_bias[:length]
-        seen = causal_mask(x.shape[1], length, x.device)
-        weights = softmax_over_keys(scores, seen)
-        if record is not None:
-            record.append(AttentionRecord.of(weights, scores, value, seen))
-        if self.training and self.dropout:
-            weights = F.dropout(weights, self.dropout)
-        return self.out(select_rows(_merge(weights @ value), select))
+        query = torch.cat((F.relu(scorer), scorer.new_ones(*scorer.shape[:3], 1)), dim=-1)
+        key = torch.cat((self.columns[:, :length].T, self.column_bias[:length, None]), dim=-1)
+        return query, key.expand(*value.shape[:2], -1, -1), value
+
+    def _context(self, query: Tensor, key: Tensor, value: Tensor, **how: Any) -> Tensor:
+        # the kernel wants queries, keys and values of one width
+        return super()._context(query, key, F.pad(value, (0, 1)), **how)[..., :-1]
 
 
 class Rotation(nn.Module):
@@ -176,7 +183,7 @@ class Rotation(nn.Module):
 class Variant:
     """A mixer and the shape around it; `latent` puts the stack between a down and an up block."""
 
-    mixer: type[Heads] | type[Synthesizer]
+    mixer: type[Heads]
     about: str
     positions: Literal["learned", "rotary"] = "learned"
     norm: Literal["layer", "rms"] = "layer"
