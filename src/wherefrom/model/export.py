@@ -100,7 +100,8 @@ def export_model(
 
 def write_card(model: Decoder, name: str, info: Mapping[str, Any]) -> str:
     """The text of README.md: four lines that ask a question, data, recall and command."""
-    config, (question, *_) = model.config, (*info.get("templates", ()), "Where was {subject} born?")
+    config = model.config
+    question: str = next(iter(info.get("templates") or ()), "Where was {subject} born?")
     rows = []
     for what, source in {**info.get("data", {}), "dev": info.get("dev")}.items():
         if source:
