@@ -110,8 +110,9 @@ def test_a_missing_function_and_an_empty_one_are_told_apart(drawn: dict[str, Any
     def causal_mask(length: int) -> None:
         raise NotImplementedError
 
-    call = checks.caller(SimpleNamespace(causal_mask=causal_mask))
+    call = checks.caller(SimpleNamespace(causal_mask=causal_mask, model=lambda *_: causal_mask(1)))
     assert checks.verdict("mask: triangle", call, drawn) == "causal_mask is not filled in yet"
+    assert checks.verdict("variants: vanilla", call, drawn) == "build_model is not filled in yet"
     assert checks.verdict("rotary: angles", call, drawn) == "adapters.py has no rotary"
 
 

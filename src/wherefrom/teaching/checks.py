@@ -80,7 +80,8 @@ def caller(adapters: Any) -> Call:
         try:
             return [plain(getattr(adapters, name)(*map(revive, row))) for row in rows]
         except NotImplementedError:
-            raise Wrong(f"{name} is not filled in yet") from None
+            empty = "build_model" if name == "model" else name
+            raise Wrong(f"{empty} is not filled in yet") from None
         except Wrong as wrong:
             raise Wrong(f"{name} {wrong}") from None
         except Exception as error:
