@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
-from wherefrom.attention.checker.language import UndefinedError
+from wherefrom.attention.checker.language import ENTRYWISE, UndefinedError
 from wherefrom.attention.checker.problems import Problem
+from wherefrom.attention.equation import softmax_over_keys
 
 Floats = NDArray[np.float64]
 Values = dict[str, Any]
@@ -191,7 +192,7 @@ class Numeric:
 
     def name(self, name: str) -> Any:
         value = self.values[name]
-        return float(value[0, 0]) if self.quick and name in ("beta", "n") else value
+        return float(value[0, 0]) if self.quick and name in ("beta", "n", "d") else value
 
     def power(self, base: Any, exponent: int) -> Any:
         if type(base) is float:
@@ -225,13 +226,16 @@ class Numeric:
             if op in FUNCTIONS:
                 self.in_domain(op, x)
                 return self.limited(x, 0, lambda x, _: FUNCTIONS[op](x))
+        if op in ENTRYWISE:
+            return self.entrywise(op, x)
         arguments = [self.matrix(a) if type(a) is float else a for a in arguments]
         x, y = arguments[0], arguments[-1]
         with np.errstate(over="ignore", invalid="ignore"):
             if op in PRODUCTS:
                 return self.checked(PRODUCTS[op](x, y))
-            if op == "hstack":
-                return self.checked(np.hstack(list(arguments)))
+            if op in ("hstack", "vstack"):
+                stack = np.hstack if op == "hstack" else np.vstack
+                return self.checked(stack(list(arguments)))
             if op in ("inv", "pinv"):
                 return self.checked(self.inverse(x, pseudo=op == "pinv"))
             if op in ("/", "unit"):
@@ -239,6 +243,17 @@ class Numeric:
             if op == "norm":
                 return self.checked(self.norm(x))
             return self.checked(self.function(op, x))
+
+    def entrywise(self, op: str, x: Matrix) -> Matrix:
+        """relu of each entry, softmax and layernorm of each row, or a causal mask on top."""
+        if op == "relu":
+            return np.maximum(x, 0)
+        if op == "softmax":
+            return np.asarray(softmax_over_keys(x))
+        if op == "mask":
+            return np.where(np.tri(*x.shape, dtype=bool), x, -1e30)
+        centred = x - x.mean(axis=-1, keepdims=True)
+        return np.asarray(centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5))
 
     def divide(self, x: Matrix, y: Matrix) -> Matrix:
         if y.item() == 0:
@@ -305,6 +320,9 @@ class Exact(Numeric):
 
     def divide(self, x: Matrix, y: Matrix) -> Matrix:
         return np.asarray(x * (self.field.rational(1) / y.item()))
+
+    def entrywise(self, op: str, x: Matrix) -> Matrix:
+        raise NotExactError
 
     def norm(self, x: Matrix) -> Matrix:
         return self.function("sqrt", x.T @ x if x.shape[1] == 1 else x @ x.T)

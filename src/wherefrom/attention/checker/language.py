@@ -44,8 +44,22 @@ SAME_LETTER = {"lambda": "lam", "lambda_": "lam", "t_1": "t1", "t_2": "t2"}
 
 ONE_ARGUMENT = ("abs", "exp", "inv", "log", "norm", "pinv", "sqrt", "transpose", "unit")
 # how many arguments each function takes: least, most
-FUNCTIONS = dict.fromkeys(ONE_ARGUMENT, (1, 1)) | {"dot": (2, 2), "outer": (2, 2), "hstack": (2, 4)}
-FUNCTION_ALIASES = {"inner": "dot", "ln": "log", "inverse": "inv", "normalize": "unit"}
+FUNCTIONS = dict.fromkeys(ONE_ARGUMENT, (1, 1)) | {
+    "dot": (2, 2),
+    "outer": (2, 2),
+    "hstack": (2, 12),
+}
+BY_NAME = ("exp", "log", "sin", "cos")  # may be written without brackets, as in sin t
+ENTRYWISE = ("relu", "softmax", "layernorm", "mask")  # of a matrix, some row by row
+FUNCTION_ALIASES = {
+    "ReLU": "relu",
+    "LayerNorm": "layernorm",
+    "causal": "mask",
+    "inner": "dot",
+    "ln": "log",
+    "inverse": "inv",
+    "normalize": "unit",
+}
 
 
 class UndefinedError(ArithmeticError):
@@ -124,6 +138,10 @@ def write(node: Node) -> str:
             return f"-{inside(parts[1], 2)}", 1.5
         if op in "+-":
             return f"{inside(parts[0], 1)} {op} {inside(parts[1], 2)}", 1
+        if op == "pow":
+            return f"{inside(parts[0], 4)}**{inside(parts[1], 4)}", 3
+        if op in ("hstack", "vstack"):
+            return f"[{', '.join(inside(part, 0) for part in parts)}]", 4
         if op in "*/@":
             return f"{inside(parts[0], 1.5)}{op}{inside(parts[1], 3)}", 2
         return f"{op}({', '.join(inside(part, 0) for part in parts)})", 4
@@ -136,16 +154,19 @@ def parse(
     known: Mapping[str, str],
     refused: Mapping[str, str] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    more: Sequence[str] = (),
 ) -> Expression:
     """Read one expression.
 
     known    every spelling that may be written -> the name it stands for
     refused  names with a reason of their own for not being writable, as a sentence
     shapes   of the names; with them products are the ones that the shapes allow
+    more     functions besides the usual ones
     """
-    vocabulary = {*known, *(refused or {}), *FUNCTIONS, *FUNCTION_ALIASES}
+    functions = FUNCTIONS | dict.fromkeys(more, (1, 1))
+    vocabulary = {*known, *(refused or {}), *functions, *FUNCTION_ALIASES}
     tokens = tokenize(source, vocabulary)
-    return _Parser(source, tokens, known, refused or {}, shapes or {}).read()
+    return _Parser(source, tokens, known, refused or {}, shapes or {}, functions).read()
 
 
 INCOMPLETE = "this is not a complete formula (is an operator or a bracket missing?)."
@@ -161,6 +182,7 @@ class _Parser:
     known: Mapping[str, str]
     refused: Mapping[str, str]
     shapes: Mapping[str, Shape]
+    functions: Mapping[str, tuple[int, int]] = field(default_factory=lambda: FUNCTIONS)
     at: int = 0
     nodes: int = 0
     solves: int = 0
@@ -280,6 +302,11 @@ class _Parser:
             made = self.node("transpose", base.column, base)
         elif self.take("†", "+"):
             made = self.node("pinv", base.column, base)
+        elif "pow" in self.functions and (closing or self.kind == "name"):
+            power = self.sum(depth + 1) if closing else self.atom(depth + 1)
+            minus = self.node("number", column, number=Fraction(-1))
+            power = self.node("*", column, minus, power) if sign else power
+            made = self.node("pow", base.column, base, power)
         else:
             value = self.exponent(column, in_bracket=bool(closing))
             made = self.to_power(base, value, -1 if sign else 1)
@@ -327,7 +354,9 @@ class _Parser:
             case "name":
                 return self.named(token, depth)
             case "(" | "{":
-                inner = self.group(depth, OPENING[token.kind])
+                outer, self.bars = self.bars, ()
+                inner = self.blocks(token, depth)
+                self.bars = outer
                 return replace(inner, column=token.column)
             case "[":
                 before = self.tokens[self.at - 2] if self.at > 1 else token
@@ -361,14 +390,17 @@ class _Parser:
         return inner
 
     def blocks(self, token: Token, depth: int) -> Node:
-        """[A, B], which is hstack(A, B), or a bracket."""
+        """[A, B], which is hstack(A, B); rows in brackets, which stand below each other; or x."""
         parts = [self.sum(depth + 1)]
-        while self.take(",", "|"):
+        while self.take(",", ";", "|"):
             parts.append(self.sum(depth + 1))
-        self.expect("]")
+        self.expect(OPENING[token.kind])
         if len(parts) > FUNCTIONS["hstack"][1]:
-            raise self.error("at most four blocks may stand side by side.", token.column)
-        return parts[0] if len(parts) == 1 else self.node("hstack", token.column, *parts)
+            most = FUNCTIONS["hstack"][1]
+            raise self.error(f"at most {most} blocks may stand side by side.", token.column)
+        below = all(part.op == "hstack" for part in parts)
+        op = "vstack" if below else "hstack"
+        return parts[0] if len(parts) == 1 else self.node(op, token.column, *parts)
 
     def fraction_part(self, depth: int) -> Node:
         """What follows a command: a group, or one digit or name."""
@@ -395,7 +427,7 @@ class _Parser:
     def named(self, token: Token, depth: int) -> Node:
         name = FUNCTION_ALIASES.get(token.text, token.text)
         if name not in self.known:
-            if name in FUNCTIONS:
+            if name in self.functions:
                 return self.call(name, token, depth)
             if name == "e" and self.take("^"):
                 opened = self.take("{")
@@ -422,7 +454,7 @@ class _Parser:
         if name in self.refused:
             raise self.error(self.refused[name], token.column)
         if self.kind == "(" and len(name) > 2:
-            meant = did_you_mean(name[:40], FUNCTIONS)
+            meant = did_you_mean(name[:40], self.functions)
             raise self.error(f'there is no function "{name[:40]}".{meant}', token.column)
         meant = did_you_mean(name[:40], set(self.known.values()))
         if len(name) == 1 and "beta" in self.known:
@@ -431,14 +463,18 @@ class _Parser:
 
     def call(self, name: str, token: Token, depth: int) -> Node:
         if not self.take("("):
-            if name in ("exp", "log") and self.kind in ("name", "number", "{"):  # \exp\beta
-                return self.node(name, token.column, self.power(depth + 1))
+            if name in BY_NAME and self.kind in ("name", "number", "{", "frac"):  # \exp\beta
+                inner = self.power(depth + 1)
+                while name in ("sin", "cos") and self.kind in ("name", "/"):  # sin t theta, sin t/2
+                    op = "/" if self.take("/") else "*"
+                    inner = self.node(op, token.column, inner, self.power(depth + 1))
+                return self.node(name, token.column, inner)
             raise self.error(f"{name} is a function; write {name}(...).", token.column)
         outer, self.bars = self.bars, ()
         arguments = [] if self.kind == ")" else [self.sum(depth + 1)]
         while self.take(","):
             arguments.append(self.sum(depth + 1))
-        least, most = FUNCTIONS[name]
+        least, most = self.functions[name]
         if self.kind == "=" or not least <= len(arguments) <= most:
             takes = f"{least if least == most else f'{least} to {most}'} argument"
             plural, count = "s" if most > 1 else "", len(arguments)
@@ -619,6 +655,12 @@ def _rule(op: str, shapes: Sequence[Shape]) -> tuple[bool, Shape, str]:
             Shape(first.rows, columns),
             "hstack needs matrices with the same rows.",
         ),
+        "vstack": (
+            all(shape.columns == first.columns for shape in shapes),
+            Shape(tuple(letter for shape in shapes for letter in shape.rows), first.columns),
+            "rows below each other need the same number of entries.",
+        ),
+        **dict.fromkeys(ENTRYWISE, (not first.is_number, first, f"{op} takes a matrix.")),
         "dot": (
             vectors and first == last,
             Shape(),
@@ -659,7 +701,8 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
     spellings = problem.spellings()
     shapes = {given.name: given.shape for given in problem.givens}
     factors = {s for s, name in spellings.items() if name in ("beta", "n")}
-    vocabulary = {*spellings, *problem.refused, *wanted, *FUNCTIONS, *FUNCTION_ALIASES}
+    functions = FUNCTIONS | dict.fromkeys(problem.functions.split(), (1, 1))
+    vocabulary = {*spellings, *problem.refused, *wanted, *functions, *FUNCTION_ALIASES}
     lines = list[str]()
     for text in texts:
         if lines and text.lstrip("$ \t").startswith("="):  # goes on with the line before
@@ -674,7 +717,7 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
                     raise UserError(f"{target.name} is written twice.")
                 known = {} if target.plain else spellings
                 formulas = [
-                    _Parser(text, tokens, known, problem.refused, shapes).read()
+                    _Parser(text, tokens, known, problem.refused, shapes, functions).read()
                     for tokens in statement.formulas or [[]]
                 ]
                 read.expressions[target.name] = formulas[-1]

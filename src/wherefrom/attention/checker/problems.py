@@ -43,7 +43,7 @@ class Problem:
 
     name: str
     title: str
-    family: Literal["keys", "extract", "words"]
+    family: str  # which judge it has
     given: str
     goal: str
     symbols: str
@@ -58,6 +58,7 @@ class Problem:
     least_n: int = 3
     target: dict[str, float] = field(default_factory=dict)  # weight of each group of keys
     noise: Literal["none", "isotropic", "stretched"] = "none"
+    functions: str = ""  # besides the usual ones
 
     def spellings(self) -> dict[str, str]:
         """Everything that may be written -> the name it stands for."""

@@ -29,7 +29,9 @@ def _words(text: str) -> set[str]:
     return set(text.split())
 
 
-GREEK = _table("α alpha β beta γ gamma ε epsilon κ kappa λ lambda μ mu τ tau θ theta")
+GREEK = _table(
+    "α alpha β beta γ gamma ε epsilon κ kappa λ lambda μ mu τ tau θ theta π pi ω omega φ phi ℓ ell"
+)
 SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin")
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ᵀ", "0123456789-+T")
 SYMBOLS = _table("""
@@ -111,6 +113,7 @@ class _Tokenizer:
         self.known = known
         self.at = 0
         self.before = ""  # the kind of the last token
+        self.in_matrix = False  # between \\begin{pmatrix} and its end
 
     def tokens(self) -> Iterator[Token]:
         while self.at < len(self.text):
@@ -132,6 +135,13 @@ class _Tokenizer:
     def read(self) -> Iterator[tuple[str, str, int]]:
         """The next token or tokens as (kind, text, index); none for what is left out."""
         start, c = self.at, self.text[self.at]
+        if self.in_matrix and self.take(r"&"):
+            yield ",", ",", start
+            return
+        if self.in_matrix and self.take(r"\\\\"):
+            for kind in "],[":
+                yield kind, kind, start
+            return
         if found := self.take(r"[ \t\r~$&]+|\\[,;:! ()\[\]\\]"):
             return
         if found := self.take(r"\n+"):
@@ -140,11 +150,20 @@ class _Tokenizer:
             yield "number", found, start
         elif self.take(r"\\[|]|\|\|"):
             yield "‖", "‖", start
+        elif self.take(r"\\begin\s*\{[pbv]?matrix\}"):
+            self.in_matrix = True
+            yield "[", "[", start
+            yield "[", "[", start
+        elif self.take(r"\\end\s*\{[pbv]?matrix\}"):
+            self.in_matrix = False
+            yield "]", "]", start
+            yield "]", "]", start
         elif found := self.take(r"\\[{}]"):
             yield found[1], found[1], start
         elif found := self.take(r"\\text\s*\{[^{}]*\}"):
-            for word in re.findall(r"\w+", found[5:].lower()):
-                yield "word", word, start
+            for word in re.findall(r"\w+", found[5:]):
+                known = word in self.known
+                yield "name" if known else "word", word if known else word.lower(), start
         elif self.before == "^" and self.take(r"T(?!\w*_)"):
             yield "⊤", "T", start  # as in A^TA
         elif (c.isalpha() and c not in "ᵀΣ") or c == "_" or self.command() in LETTERS:
@@ -153,7 +172,7 @@ class _Tokenizer:
             name = found[1:]
             if name in COMMANDS:
                 yield COMMANDS[name], found, start
-            elif name in ("exp", "log", "ln", "det", "min", "max"):
+            elif name in ("exp", "log", "ln", "det", "min", "max", "sin", "cos"):
                 yield "name", name, start
             elif name not in SKIPPED:
                 raise ExpressionError(f'the command "{found}" is not known.', self.text, start + 1)
