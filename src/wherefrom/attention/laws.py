@@ -244,6 +244,18 @@ def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
     return _independent(means, sds, key)
 
 
+def normalised_law(n: int, beta: float, stretch: float = 0.5) -> tuple[float, float]:
+    """Mean and deviation of one head's weight on a, for q = beta(mu_a + mu_b), if keys are divided
+    by their length (QK-norm; a LayerNorm before the keys does nearly the same).
+
+    k_a = e mu_a becomes mu_a or, with probability p = P(e < 0), -mu_a: two weights and no other.
+    """
+    p = float(ndtr(-1 / math.sqrt(stretch))) if stretch > 0 else 0.0
+    rest = float(np.logaddexp(beta, math.log(n - 2))) if n > 2 else beta
+    forward, backward = expit(beta - rest), expit(-beta - rest)
+    return (1 - p) * forward + p * backward, math.sqrt(p * (1 - p)) * (forward - backward)
+
+
 def _logit_normal(mean: float, sd: float) -> WeightLaw:
     z, p = normal_nodes(sd) if sd > 0 else (np.zeros(1), np.ones(1))
     weight = expit(mean + sd * z)

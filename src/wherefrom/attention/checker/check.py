@@ -20,7 +20,14 @@ from wherefrom.attention.checker.instances import (
     space_instance,
     word_instance,
 )
+from wherefrom.attention.checker.judge_claims import judge_cost, judge_hull, judge_variance
 from wherefrom.attention.checker.judge_extraction import judge_extraction, wrong_shape_example
+from wherefrom.attention.checker.judge_positions import (
+    judge_permutation,
+    judge_rotary,
+    judge_sinusoids,
+    judge_synthesizer,
+)
 from wherefrom.attention.checker.judge_queries import judge_queries
 from wherefrom.attention.checker.judge_words import judge_words
 from wherefrom.attention.checker.language import (
@@ -34,6 +41,7 @@ from wherefrom.attention.checker.problems import (
     CheckResult,
     Counterexample,
     Failure,
+    Problem,
     Variable,
     find_problem,
 )
@@ -42,6 +50,12 @@ from wherefrom.errors import UserError
 __all__ = ["CheckResult", "check"]
 
 JUDGES: dict[str, Callable[[Construction, CheckResult], CheckResult]] = {
+    "permutation": judge_permutation,
+    "synthesizer": judge_synthesizer,
+    "sinusoids": judge_sinusoids,
+    "rotary": judge_rotary,
+    "cost": judge_cost,
+    "hull": judge_hull,
     "keys": judge_queries,
     "extract": judge_extraction,
     "words": judge_words,
@@ -63,15 +77,36 @@ def check(
     if not 0 <= seed < 2**63:
         raise UserError(f"the seed must be a whole number from 0 up; it is {seed}.")
     texts = [construction] if isinstance(construction, str) else construction
-    read = read_construction(stated, texts)
-    _compare_forms(read)
+    if stated.family == "variance":
+        return judge_variance(
+            stated, texts, CheckResult(stated.name, {}, "proved", "", allowed, seed)
+        )
+    read = _read(stated, texts)
+    if stated.family in ("keys", "extract", "words"):
+        _compare_forms(read)
     draft = CheckResult(stated.name, read.texts, "proved", "", allowed, seed, read_as=read.read_as)
     if "low" in read.expressions:
         return _judge_range(read, draft)
     for wanted in stated.wanted:
-        if wanted.name in read.expressions and read.expressions[wanted.name].shape != wanted.shape:
+        written = read.expressions.get(wanted.name)
+        if written and str(wanted.shape) != "any" and written.shape != wanted.shape:
             return _wrong_shape(read, draft, wanted)
     return JUDGES[stated.family](read, draft)
+
+
+def _read(problem: Problem, texts: Sequence[str]) -> Construction:
+    """The construction; a name with a second shape has it where the first does not fit."""
+    try:
+        return read_construction(problem, texts)
+    except ExpressionError:
+        other = [replace(g, shape=g.second) if g.second else g for g in problem.givens]
+        if other == problem.givens:
+            raise
+        try:
+            return read_construction(replace(problem, givens=other), texts)
+        except ExpressionError:
+            pass
+        raise
 
 
 def _compare_forms(read: Construction) -> None:
@@ -101,6 +136,9 @@ def _wrong_shape(construction: Construction, draft: CheckResult, wanted: Variabl
         example = wrong_shape_example(construction)
         if got == "m x d":
             hint = ": it gives the coordinates of v_a, not v_a itself"
+    elif problem.family not in ("keys", "words"):
+        sentence = f"{name} must have the rows and columns {wanted.shape}, whatever n and d are."
+        example = Counterexample({}, {}, sentence)
     else:
         n = problem.least_n
         sizes, values = {"d": 4}, word_instance(4, 2.0)

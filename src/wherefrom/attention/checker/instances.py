@@ -251,7 +251,7 @@ class Numeric:
         if op == "softmax":
             return np.asarray(softmax_over_keys(x))
         if op == "mask":
-            return np.where(np.tri(*x.shape, dtype=bool), x, -1e30)
+            return np.where(np.tri(*x.shape) > 0, x, -1e30)
         centred = x - x.mean(axis=-1, keepdims=True)
         return np.asarray(centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5))
 

@@ -613,8 +613,8 @@ class Shape:
         return self.columns == ONE and self.rows != ONE
 
     def __str__(self) -> str:
-        if self.is_number:
-            return "a number"
+        if self.is_number or self.rows == ("any",):
+            return "a number" if self.is_number else "any"
         sides = (self.rows, self.columns)
         return " x ".join("d" if side == ("m", "p", "r") else "+".join(side) for side in sides)
 

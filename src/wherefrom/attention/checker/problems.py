@@ -26,6 +26,9 @@ Word = Literal["proved", "holds", "refuted", "inconclusive"]
 EXIT_CODES: dict[Word, int] = {"proved": 0, "holds": 0, "refuted": 1, "inconclusive": 3}
 
 
+ANY = Shape(("any",), ("1",))  # of a formula whose judge looks at the shape itself
+
+
 @dataclass(frozen=True)
 class Variable:
     """A name that may be written, or one that is to be given a formula."""
@@ -34,6 +37,7 @@ class Variable:
     shape: Shape
     meaning: str = ""
     aliases: tuple[str, ...] = ()
+    second: Shape | None = None  # which it has where the first does not fit
     plain: bool = False  # a plain number: none of the problem's names may occur in its formula
 
 
@@ -84,8 +88,10 @@ def find_problem(name: str) -> Problem:
 def _variable(record: dict[str, Any], **words: str) -> Variable:
     name, meaning, also = (record.get(k, "").format(**words) for k in ("name", "meaning", "also"))
     rows, _, columns = record["shape"].partition(" x ")
-    shape = Shape(tuple(rows), tuple(columns or "1"))
-    return Variable(name, shape, meaning, tuple(also.split()), record.get("plain", False))
+    shape = ANY if rows == "any" else Shape(tuple(rows), tuple(columns or "1"))
+    second = tuple(record["second"].split(" x ")) if "second" in record else None
+    other = Shape((second[0],), (second[1],)) if second else None
+    return Variable(name, shape, meaning, tuple(also.split()), other, record.get("plain", False))
 
 
 def _read() -> dict[str, Problem]:

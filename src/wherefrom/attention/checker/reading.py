@@ -135,10 +135,10 @@ class _Tokenizer:
     def read(self) -> Iterator[tuple[str, str, int]]:
         """The next token or tokens as (kind, text, index); none for what is left out."""
         start, c = self.at, self.text[self.at]
-        if self.in_matrix and self.take(r"&"):
+        if self.in_matrix and self.take(r"\s*&"):
             yield ",", ",", start
             return
-        if self.in_matrix and self.take(r"\\\\"):
+        if self.in_matrix and self.take(r"\s*\\\\"):
             for kind in "],[":
                 yield kind, kind, start
             return

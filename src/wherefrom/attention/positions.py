@@ -1,0 +1,113 @@
+"""Positions and costs as mathematics: when two angles meet, what a layer multiplies, rotations.
+
+The page and the checker call these; a test holds the counts to the models' own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Wave:
+    """sin or cos of (w + v pi) t + f + g pi, for whole t.
+
+    sin x = sin y iff x - y is a multiple of 2 pi, or x + y is pi and such a multiple; for cos,
+    x - y or x + y is one. Pi is irrational, so the rational and the pi part must agree each.
+    """
+
+    kind: str
+    w: Fraction
+    v: Fraction
+    f: Fraction
+    g: Fraction
+
+    @property
+    def moves(self) -> bool:
+        return bool(self.w or self.v)
+
+    def at(self, t: int) -> float:
+        angle = float(self.w) * t + float(self.f) + math.pi * float((self.v * t + self.g) % 2)
+        return math.sin(angle) if self.kind == "sin" else math.cos(angle)
+
+    def meet(self, s: int, t: int) -> bool:
+        """Are the values at two positions the same, exactly?"""
+        if self.w * (s - t) == 0 and (self.v * (s - t)) % 2 == 0:
+            return True
+        rational = self.w * (s + t) + 2 * self.f
+        turns = self.v * (s + t) + 2 * self.g
+        return rational == 0 and turns % 2 == (1 if self.kind == "sin" else 0)
+
+    @property
+    def injective(self) -> bool:
+        """Do no two of the positions 0, 1, 2, ... meet?"""
+        if self.w == 0:
+            return False
+        total = -2 * self.f / self.w  # the only s + t at which two can meet
+        if total.denominator != 1 or total < 1:
+            return True
+        return not any(self.meet(s, int(total) - s) for s in range(int(total + 1) // 2))
+
+
+Cost = dict[tuple[int, int, int, int], int]  # powers of L, l, m, d -> how often
+
+
+def _block(queries: str, keys: str, copies: Cost) -> Cost:
+    """Multiplications of a block: projections, scores, context, output and feed-forward of 4 d."""
+    q, k = ({"l": (0, 1, 0, 0), "m": (0, 0, 1, 0)}[name] for name in (queries, keys))
+    once = {_sum(q, (0, 0, 0, 2)): 10}
+    for term, count in ((_sum(k, (0, 0, 0, 2)), 2), (_sum(q, k, (0, 0, 0, 1)), 2)):
+        once[term] = once.get(term, 0) + count
+    found: Cost = {}
+    for term, count in once.items():
+        for many, factor in copies.items():
+            whole = _sum(term, many)
+            found[whole] = found.get(whole, 0) + count * factor
+    return found
+
+
+def _sum(*powers: tuple[int, ...]) -> tuple[int, int, int, int]:
+    a, b, c, d = (sum(column) for column in zip(*powers, strict=True))
+    return a, b, c, d
+
+
+def model_cost(model: str) -> Cost:
+    """The multiplications of all layers for one sequence, exactly, as a polynomial.
+
+    L layers, l tokens, m latents, width d; the perceiver has one block down, L - 2 inside and one
+    up. Masked products are counted, as the models compute them.
+    """
+    once, layers, inside = {(0, 0, 0, 0): 1}, {(1, 0, 0, 0): 1}, {(1, 0, 0, 0): 1, (0, 0, 0, 0): -2}
+    parts = [_block("l", "l", layers)]
+    if model == "perceiver":
+        parts = [_block("m", "l", once), _block("m", "m", inside), _block("l", "m", once)]
+    total: Cost = {}
+    for part in parts:
+        for term, count in part.items():
+            total[term] = total.get(term, 0) + count
+    return {term: count for term, count in total.items() if count}
+
+
+def cost_at(cost: Cost, L: float, l: float, m: float, d: float) -> float:  # noqa: E741
+    return sum(c * L**a * l**b * m**e * d**f for (a, b, e, f), c in cost.items())
+
+
+def sinusoid_table(positions: int, width: int, base: float = 10_000.0) -> Floats:
+    """sin and cos of t / base^(2i/width), (positions, width), pairs side by side."""
+    speeds = base ** (-np.arange(0, width, 2) / width)
+    angles = np.arange(positions)[:, None] * speeds
+    table: Floats = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(positions, -1)
+    return table
+
+
+def rotate(x: Floats, t: float, theta: float = 1.0) -> Floats:
+    """x (2,) turned by t theta: multiplication by e^(i t theta)."""
+    c, s = math.cos(t * theta), math.sin(t * theta)
+    return np.array([[c, -s], [s, c]]) @ x
