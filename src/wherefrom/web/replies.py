@@ -100,6 +100,7 @@ def significant(value: Any, digits: int = 3) -> str:
 
 
 GREEK = {"mu": "μ", "beta": "β", "alpha": "α", "Sigma": "Σ", "eps": "ε", "Mu": "Μ"}
+GREEK |= {"theta": "θ", "pi": "π"}
 
 
 def maths(text: str) -> Markup:
@@ -107,10 +108,17 @@ def maths(text: str) -> Markup:
     safe = str(escape(text))
     safe = re.sub(rf"\b({'|'.join(GREEK)})(?=\b|_)", lambda m: GREEK[m[1]], safe)
     safe = re.sub(r"(?<![A-Za-z])([A-Za-zμΣ])_([a-z0-9])\b", r"<i>\1</i><sub>\2</sub>", safe)
+    safe = re.sub(r"\^\(([^()]*)\)", r"<sup>\1</sup>", safe)
     safe = re.sub(r"\^(-?[A-Za-z0-9β]+)", r"<sup>\1</sup>", safe)
     for plain, sign in (("&gt;=", "≥"), ("&lt;=", "≤"), ("-&gt;", "→"), (" . ", " · ")):
         safe = safe.replace(plain, sign)
     return Markup(re.sub(r"(?<=[ (\d])-(?=[ \dβ<])", "−", safe))
+
+
+def formula(text: str) -> Markup:
+    """A formula of the expression language as it is usually set: beta*(k_a+k_b), A@A.T."""
+    plain = re.sub(r"\.T\b", "^T", text).replace("**", "^").replace("@", " ")
+    return maths(re.sub(r"\s*\*\s*", " ", plain))
 
 
 def capitalise(text: str) -> str:
@@ -120,8 +128,8 @@ def capitalise(text: str) -> str:
 
 
 TEMPLATES = make_environment(
-    "wherefrom.web", "wherefrom.report", duration=duration, likely=likely, maths=maths,
-    moment=moment, percent=percent, significant=significant,
+    "wherefrom.web", "wherefrom.report", duration=duration, formula=formula, likely=likely,
+    maths=maths, moment=moment, percent=percent, significant=significant,
 )  # fmt: skip
 # Style elements that the drawing library adds unless an element of that id is there: the page's
 # policy would refuse them, and nothing here draws the kinds of map that they are for.

@@ -72,8 +72,8 @@ def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
         if missing and not extra and not without_d and not _not_dominated(attention, terms):
             rest = _term(max(missing, key=sum))
             reasons.append(
-                f"{name} is right for the attention alone; projections and feed-forward add {rest}, "
-                "which counts once d is as large as l"
+                f"{name} is right for the attention alone; projections and feed-forward add "
+                f"{rest}, which counts once d is as large as l"
             )
             draft = replace(draft, verdict="holds")
             continue

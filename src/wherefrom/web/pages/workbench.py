@@ -65,17 +65,17 @@ class Setting(BaseModel):
 class Chapter:
     """One of the checker's problems, told for somebody who meets it for the first time.
 
-    `start` is written into the box, `answer` is shown when asked for.
+    `answer` is shown when asked for; `sliders` are those of the chapter's own figure.
     """
 
     problem: str
     part: str
     title: str
     question: list[str]
-    start: str
     answer: list[str]
     formulas: list[str]
-    bench: str = ""  # the settings of the sliders that show it, as a query string
+    bench: str = ""  # the settings of the workbench's sliders that show it, as a query string
+    sliders: tuple[dict[str, Any], ...] = ()  # name, label, least, most, step, value
 
     @property
     def write(self) -> str:
@@ -186,19 +186,43 @@ async def chapter(
     if at is None:
         raise HTTPException(404)
     found, names = CHAPTERS[at], [None, *(each["name"] for each in CONTENTS), None]
-    shown = {key: value for key, value in vars(found).items() if key not in ("problem", "start")}
-    verdict = None
+    shown = {key: value for key, value in vars(found).items() if key not in ("problem", "sliders")}
+    verdict = drawing = None
+    computing = site_of(request).computing
     if formulas is not None:
-        verdict = await site_of(request).computing.run(_check, name, formulas)
+        verdict = await computing.run(_check, name, formulas)
+    if found.sliders:
+        drawing = await computing.run(_draw, found, dict(request.query_params))
     return {
         "chapter": {"name": name, "write": found.write, **shown},
         "problem": PROBLEMS[name].to_dict(),
-        "written": found.start if formulas is None else formulas,
+        "written": formulas or "",
         "verdict": verdict,
+        "drawing": drawing,
         "chapters": CONTENTS,
         "before": names[at],
         "after": names[at + 2],
     }
+
+
+def _draw(chapter: Chapter, given: dict[str, str]) -> Record:
+    """The chapter's figure with its sliders where the address says, or where they start."""
+    from wherefrom.report.chapter_figures import DRAWINGS
+    from wherefrom.report.figures import as_record
+
+    sliders = []
+    for slider in chapter.sliders:
+        try:
+            value = float(given.get(slider["name"], slider["value"]))
+        except ValueError:
+            value = math.nan
+        if not slider["least"] <= value <= slider["most"]:
+            between = f"between {slider['least']} and {slider['most']}"
+            raise UserError(f"{slider['name']} must be a number {between}.")
+        sliders.append({**slider, "value": value})
+    sentence, figure = DRAWINGS[chapter.problem](**{s["name"]: s["value"] for s in sliders})
+    figure.update_layout(height=360)
+    return {"sliders": sliders, "sentence": sentence, "figure": as_record(figure)}
 
 
 def _check(name: str, formulas: str) -> Record:

@@ -140,6 +140,13 @@
       fetchPart(addressOf(form), event.target.dataset.swap || form.dataset.swap, false);
     }
   });
+  document.addEventListener("keydown", (event) => {
+    const box = event.target.closest("textarea[data-submit]");
+    if (box && event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      box.form.requestSubmit();
+    }
+  });
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-swap]");
     if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
