@@ -146,7 +146,7 @@ class TestExamples:
 
     def test_every_problem_is_a_chapter(self) -> None:
         text = (DOCS / "workbench.md").read_text("utf-8")
-        assert len(re.findall(r"^## \d\. ", text, re.MULTILINE)) == len(PROBLEMS)
+        assert len(re.findall(r"^## \d+\. ", text, re.MULTILINE)) == len(PROBLEMS)
         assert all(f"$ wherefrom check {name} " in text for name in PROBLEMS)
 
     def test_the_rubric_of_the_teaching_page_grades_its_answers(self) -> None:

@@ -122,8 +122,8 @@ def synthesizer(angle: float, beta: float) -> Drawing:
 def variance(beta: float, keys: float) -> Drawing:
     """The variances of the weight on a, exactly."""
     found = variances(int(keys), beta)
-    names = {"var_one": "c, one head", "var_c1": "c_1", "var_c2": "c_2"}
-    names |= {"var_c": "c, two heads", "var_norm": "one head, normalised keys"}
+    names = {"var_one": "one head", "var_c1": "c<sub>1</sub>", "var_c2": "c<sub>2</sub>"}
+    names |= {"var_c": "two heads", "var_norm": "QK-norm"}
     colours = [ORANGE, BLUE, BLUE, BLUE, GREEN]
     figure = go.Figure(
         go.Bar(x=list(names.values()), y=[found[x] for x in names], marker={"color": colours})
@@ -131,7 +131,8 @@ def variance(beta: float, keys: float) -> Drawing:
     ratio = found["var_one"] / found["var_c"] if found["var_c"] else math.inf
     sentence = f"Two heads leave a variance of {found['var_c']:.4f}, one head {ratio:.1f} times as "
     sentence += f"much; normalised keys leave {found['var_norm']:.4f} with one head."
-    themed(figure, x="", y="variance of the weight on a")
+    themed(figure, x="", y="variance")
+    figure.update_xaxes(tickangle=0)
     figure.update_yaxes(range=[0, 0.26])
     return sentence, figure
 

@@ -118,7 +118,8 @@ def maths(text: str) -> Markup:
 def formula(text: str) -> Markup:
     """A formula of the expression language as it is usually set: beta*(k_a+k_b), A@A.T."""
     plain = re.sub(r"\.T\b", "^T", text).replace("**", "^").replace("@", " ")
-    return maths(re.sub(r"\s*\*\s*", " ", plain))
+    plain = re.sub(r"\bvar_(\w+)", r"Var(\1)", re.sub(r"\s*\*\s*", " ", plain))
+    return maths(re.sub(r"\b([a-zA-Z])([0-9])\b", r"\1_\2", plain))
 
 
 def capitalise(text: str) -> str:

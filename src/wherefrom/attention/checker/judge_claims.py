@@ -152,6 +152,9 @@ def _wrong_cost(
         if ratio >= 100 or scale > 10**6:
             break
         scale *= 2
+    if ratio < 100:
+        because = f"{name} could not be compared term by term."
+        return replace(draft, verdict="inconclusive", because=because)
     at = ", ".join(f"{x} = {n:,}" for x, n in sizes.items() if x != "d" or any(k[3] for k in exact))
     sentence = (
         f"with {at} the model multiplies {does:,.0f} times and what is written is {says:,.0f}; "
@@ -390,10 +393,13 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
             return replace(draft, verdict="holds", because=because, counterexample=None)
         because = f"key 1 is a corner of the convex hull, and q = beta*({text}) copies it."
         return replace(draft, because=because)
-    weights = [Fraction(x).limit_denominator(1000) for x in np.delete(mixture, 0)]
+    from scipy.optimize import nnls
+
+    table = np.vstack([np.array(keys, dtype=float).T, np.ones(len(keys))])
+    few = nnls(table[:, 1:], table[:, 0])[0]  # of few keys, so with small denominators
+    weights = [Fraction(x).limit_denominator(100_000) for x in few]
     shown = _judge_mixture(draft, keys, weights)
     if shown.verdict != "proved":
-        weights = []
         because = f"key 1 lies within the hull of the others to rounding: at most {most:.4g}."
         return replace(draft, verdict="inconclusive", because=because)
     parts = [f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x]

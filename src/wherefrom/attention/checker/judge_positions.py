@@ -376,9 +376,9 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
         return replace(draft, verdict="inconclusive", because=because)
     if R is None:
         because = "the result must be linear in x1 and x2, as a rotation is."
-        example = Counterexample(
-            {}, {}, "x = (0, 0) does not stay where it is, or 2 x does not become 2 y."
-        )
+        once, twice = (_turned(construction, x) for x in (1.0, 2.0))
+        sentence = f"at t = theta = 1, (1, 1) becomes {once} and (2, 2) becomes {twice}."
+        example = Counterexample({"t": 1}, {"once": once, "twice": twice}, sentence)
         return replace(draft, verdict="refuted", because=because, counterexample=example)
     product = [
         {(dict(p).get("z", 0), dict(q).get("z", 0)) for p, q in _pairs(R, b, c)}
@@ -453,6 +453,22 @@ def _rotation(construction: Construction) -> list[list[Terms]] | None:
                 return None
             R[row][inputs.index(1)][tuple(sorted(powers.items()))] = c
     return R
+
+
+def _turned(construction: Construction, x: float) -> list[float]:
+    """What is written for (x, x) at t = theta = 1."""
+    numbers: dict[str, complex] = {
+        "x1": x,
+        "x2": x,
+        "t": 1.0,
+        "theta": 1.0,
+        "z": complex(math.cos(1), math.sin(1)),
+    }
+    found: list[complex] = [
+        value(evaluate(e, Turns()), numbers) for e in construction.expressions.values()
+    ]
+    pair = [found[0].real, found[0].imag] if len(found) == 1 else [y.real for y in found]
+    return [round(float(part), 4) for part in pair]
 
 
 def _pairs(R: list[list[Terms]], b: int, c: int) -> Iterator[tuple[Any, Any]]:
