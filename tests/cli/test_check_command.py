@@ -117,7 +117,7 @@ def test_a_person_gets_the_reason_and_what_was_measured(
 
 def test_problems_lists_and_describes(here: Here) -> None:
     every = json.loads(here("problems", "--json")[1])
-    assert len(every) == 8
+    assert len(every) == 15
     one = json.loads(here("problems", "two-heads", "--json")[1])
     assert one in every
     told = here("problems", "stretched-average")[1]
