@@ -1,0 +1,1 @@
+"""Models that others trained: is an answer of theirs known or made up?"""

