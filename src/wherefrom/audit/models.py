@@ -93,6 +93,10 @@ class LanguageModel(ABC):
     def closes(self, token: int) -> bool:
         """Whether an answer ends with this token."""
 
+    def is_unknown(self, ids: Ids) -> bool:
+        """Whether a text had letters that the tokenizer has no token for."""
+        return False
+
     def prompt(self, text: str) -> Ids:
         """The tokens of a prompt; one that ends in the mask has it as the model knows it."""
         return self.encode(text)
@@ -241,9 +245,7 @@ class LanguageModel(ABC):
                 report(len(rows))
         return found
 
-    def _batches(
-        self, prompts: Sequence[Ids], own: int
-    ) -> Iterator[tuple[list[int], Any, Tensor]]:
+    def _batches(self, prompts: Sequence[Ids], own: int) -> Iterator[tuple[list[int], Any, Tensor]]:
         """Rows of one length, the past that they share, and their tokens behind it.
 
         The first `own` tokens at most are taken for shared.
@@ -348,6 +350,9 @@ class ForeignModel(LanguageModel):
         ids = list(self.tokens(text, add_special_tokens=special)["input_ids"])
         return ids[:-1] if special and ids[-1:] == [self.tokens.eos_token_id] else ids
 
+    def is_unknown(self, ids: Ids) -> bool:
+        return self.tokens.unk_token_id in ids
+
     def prompt(self, text: str) -> Ids:
         bare = text.removesuffix(self.mask or "")
         return [*self.encode(bare), MASK] if bare != text else self.encode(text)
@@ -448,22 +453,23 @@ def weights_sha256(path: Path) -> str:
 
 def load_foreign(path: Path) -> tuple[Any, Any]:
     """Model and tokenizer, or a sentence about what does not fit."""
-    os.environ["HF_HUB_OFFLINE"] = "1"  # read as the library is imported
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}  # read as libraries are imported
     import transformers
     from safetensors import SafetensorError
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     gpu = torch.cuda.is_available()
-    folder, options = path, {"local_files_only": True, "trust_remote_code": False}
-    if path.is_file():
-        folder, options = path.parent, {**options, "gguf_file": path.name}
+    folder = path.parent if path.is_file() else path
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    options |= {"gguf_file": path.name} if path.is_file() else {}
+    load: Any = transformers.AutoModelForCausalLM.from_pretrained
     try:
-        tokens = transformers.AutoTokenizer.from_pretrained(folder, **options)
+        tokens: Any = transformers.AutoTokenizer.from_pretrained(folder, **options)
     except Exception as problem:  # whatever a broken file makes the library raise
         raise UserError(f"the tokenizer of {path} cannot be read: {_first_line(problem)}") from None
     try:
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        model, info = load(
             folder,
             dtype=torch.bfloat16 if gpu else torch.float32,
             output_loading_info=True,

@@ -16,33 +16,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.audit.asking import normalise, unpack
+from wherefrom.audit.models import SAMPLES
 from wherefrom.corpus.folding import fold_words
-from wherefrom.provenance.metrics import Answers, Bools, Floats, auroc
+from wherefrom.provenance.metrics import Bools, Floats
 
 PLACES = ("name", "prompt", "answer")  # whose last tokens' hidden states are probed
 PENALTIES = np.logspace(-1, 3, 5)  # of the probe, per dimension
 FOLDS = 5
 SHRINK = 4.0  # answers that a relation's share of right ones counts for, beside those of an answer
-# +1: more of it speaks for a right answer
-SIGNS = {
+FEWEST = 40  # subjects that fit, of whom a quarter right and a quarter wrong, for probes
+# +1: more of it speaks for a right answer; the first ones stand in the records as they are
+RAW = {
     "log_probability": 1,
     "first_log_probability": 1,
     "margin": 1,
     "entropy": -1,
+    "known_mass": 1,
     "known_entropy": -1,
     "known_gap": 1,
     "is_known": 1,
     "other_log_probability": 1,
     "other_margin": 1,
     "name_likelihood": 1,
+}
+SIGNS = {
+    **RAW,
     "lift": 1,
     "relation_recall": 1,
     "answer_recall": 1,
     "answer_count": -1,
-    "probe_name": 1,
-    "probe_prompt": 1,
-    "probe_answer": 1,
+    **{f"probe_{place}": 1 for place in PLACES},
 }
+# what others would use, each tuned on the same subjects
+RIVALS = {
+    "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
+    "semantic entropy": (("semantic_entropy",), f"of {SAMPLES} samples that mean the same or not"),
+    "P(True)": (("p_true",), "the model asked whether its answer is right, behind examples"),
+}
+COUNTED = ("relation_recall", "answer_recall", "answer_count")
 Record = Mapping[str, Any]
 
 
@@ -65,10 +76,79 @@ class Probe:
 
 @dataclass(frozen=True)
 class Counts:
-    """How answers of the fitting subjects fared: right and all, by relation and by answer."""
+    """How answers of the fitting subjects fared, by relation and by answer: right ones, all."""
 
     relations: Mapping[str, tuple[int, int]]
     answers: Mapping[str, Mapping[str, tuple[int, int]]]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What signals were learned from the subjects that fit the confidence."""
+
+    counts: Counts
+    probes: Mapping[str, Probe]
+
+
+def learn_signals(
+    records: Sequence[Record], right: Bools, fits: Bools, seed: int
+) -> tuple[Learned, dict[str, Floats]]:
+    """What is learned from those that fit, and the signals of all; held out for those that fit."""
+    rows = np.flatnonzero(fits)
+    fitting = [each for each, fit in zip(records, fits, strict=True) if fit]
+    counts = count_answers(fitting, right[rows])
+    probes: dict[str, Probe] = {}
+    held_out: dict[str, Floats] = {}
+    enough = min(right[rows].sum(), (~right[rows]).sum()) >= FEWEST / 4 and rows.size >= FEWEST
+    if enough and all(np.prod(each["states"]["shape"]) for each in records):
+        folds = group_folds([each["subject"] for each in fitting], seed)
+        states, relations = read_states(fitting), [each["relation"] for each in fitting]
+        for at, place in enumerate(PLACES):
+            found = fit_probe(states[:, at], right[rows], relations, folds)
+            probes[place], held_out[f"probe_{place}"] = found
+    learned = Learned(counts, probes)
+    own = [bool(hit) if fit else None for hit, fit in zip(right, fits, strict=True)]
+    columns = read_signals(records, learned, own)
+    for name, values in held_out.items():
+        columns[name][rows] = values
+    return learned, columns
+
+
+def read_signals(
+    records: Sequence[Record], learned: Learned, own: Sequence[bool | None] | None = None
+) -> dict[str, Floats]:
+    """A column of each signal, and of those of the rivals; NaN where one is not known.
+
+    own: of records that `learned` was learned from, whether they are right.
+    """
+    none = [None] * len(records)
+    found = {name: [each[name] for each in records] for name in (*RAW, "prior", "p_true")}
+    counted = [
+        read_counts(learned.counts, each, mine)
+        for each, mine in zip(records, own or none, strict=True)
+    ]
+    found |= {name: [each[name] for each in counted] for name in COUNTED}
+    columns = {name: np.array(values, dtype=np.float64) for name, values in found.items()}
+    columns["lift"] = columns["log_probability"] - columns.pop("prior")
+    columns["semantic_entropy"] = np.array([semantic_entropy(e["samples"]) for e in records])
+    relations = [each["relation"] for each in records]
+    states = read_states(records) if learned.probes and records else None
+    for at, place in enumerate(PLACES):
+        probe = learned.probes.get(place)
+        columns[f"probe_{place}"] = (
+            np.full(len(records), np.nan)
+            if probe is None or states is None
+            else probe.read(states[:, at], relations)
+        )
+    return columns
+
+
+def semantic_entropy(samples: Sequence[str]) -> float:
+    """Of the answers that were drawn, those that `normalise` to the same taken together; nats."""
+    if not samples:
+        return float("nan")
+    shares = np.array(list(Counter(map(normalise, samples)).values())) / len(samples)
+    return float(-(shares * np.log(shares)).sum())
 
 
 def read_states(records: Sequence[Record]) -> Floats:
@@ -122,7 +202,7 @@ def count_answers(records: Sequence[Record], right: Bools) -> Counts:
     answers: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for record, hit in zip(records, right.tolist(), strict=True):
         said = " ".join(normalise(record["answer"]))
-        for entry in (relations[record["template"]], answers[record["template"]][said]):
+        for entry in (relations[record["relation"]], answers[record["relation"]][said]):
             entry[0] += hit
             entry[1] += 1
     return Counts(
@@ -136,9 +216,9 @@ def count_answers(records: Sequence[Record], right: Bools) -> Counts:
 
 def read_counts(counts: Counts, record: Record, own: bool | None = None) -> dict[str, float]:
     """What the counts say of an answer; `own`: it is among them itself, right or not."""
-    hits, total = counts.relations.get(record["template"], (0, 0))
+    hits, total = counts.relations.get(record["relation"], (0, 0))
     said = " ".join(normalise(record["answer"]))
-    here, many = counts.answers.get(record["template"], {}).get(said, (0, 0))
+    here, many = counts.answers.get(record["relation"], {}).get(said, (0, 0))
     if own is not None:
         hits, total, here, many = hits - own, total - 1, here - own, many - 1
     overall = (1 + sum(h for h, _ in counts.relations.values())) / (

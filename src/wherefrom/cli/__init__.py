@@ -19,7 +19,7 @@ from wherefrom.errors import Stopped, UserError, did_you_mean
 
 # what somebody wants -> the commands that do it
 GROUPS = {
-    "the whole job": ("study", "report", "serve"),
+    "the whole job": ("study", "audit", "report", "serve"),
     "ask a run": (
         "ask",
         "trace",
@@ -69,7 +69,11 @@ First steps:
 
 wherefrom --help lists the commands, wherefrom COMMAND --help explains one."""
 # what each extra of pyproject.toml brings, by the name of its import
-EXTRAS = {"page": ("fastapi", "multipart", "uvicorn"), "board": ("tensorboard",)}
+EXTRAS = {
+    "page": ("fastapi", "multipart", "uvicorn"),
+    "board": ("tensorboard",),
+    "audit": ("accelerate", "gguf", "transformers"),
+}
 TORCH_READS = {  # as it is loaded; benchmarks train with the same
     # threads that spin long while they wait starve each other as soon as anything else runs: with
     # OpenMP's default, training on a busy machine all but stops (docs/log.md)

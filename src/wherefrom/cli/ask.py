@@ -40,8 +40,9 @@ def ask(
             'ask takes a question, as in wherefrom ask "Where was Fryderyk Kozar born?", or '
             "--file TSV, or - for questions on stdin; none came."
         )
+    from wherefrom.audit.runs import open_asker
     from wherefrom.corpus.documents import read_lines
-    from wherefrom.provenance.ask import as_rows, judge_answers, open_asker, read_rows
+    from wherefrom.provenance.ask import as_rows, judge_answers, read_rows
     from wherefrom.provenance.verdicts import shorten
 
     rows = as_rows([question for question in questions if question != "-"])

@@ -32,9 +32,10 @@ SEED = option("--seed", "Decides all that is random.", 0)
 @JSON
 def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     """Judge the verdicts of RUN (the newest if left out) on people kept for that."""
+    from wherefrom.audit.runs import judge_run
     from wherefrom.corpus.subjects import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
-    from wherefrom.provenance.judging.judge import judge_run, write_judgement
+    from wherefrom.provenance.judging.judge import write_judgement
 
     loaded = open_run(run)
     people = sum(person.role != FITTING for person in read_subjects(loaded.folder))

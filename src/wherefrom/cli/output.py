@@ -45,9 +45,10 @@ TEMPLATE = option(
 
 def open_run(folder: Path | None) -> Run:
     """The run, or the newest if none is named."""
-    from wherefrom.training.run_folder import find_newest_run, load_run
+    from wherefrom.audit.runs import open_run as open_any
+    from wherefrom.training.run_folder import find_newest_run
 
-    return load_run(find_newest_run() if folder is None else folder)
+    return open_any(find_newest_run() if folder is None else folder)
 
 
 def with_quiet(command: click.Command) -> click.Command:

@@ -264,10 +264,7 @@ class Asker:
             raise UserError(
                 f'a name needs at least one letter or digit, and "{shorten(subject)}" has none.'
             )
-        tokens, longest = (
-            len(self.run.tokens.encode(question)) + 1,
-            self.run.model.config.longest_input,
-        )
+        tokens, longest = self.run.measure(question)
         if tokens > longest:
             raise UserError(
                 f'"{shorten(question)}" has {tokens} tokens and this model reads {longest}; ask a '

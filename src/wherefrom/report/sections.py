@@ -83,6 +83,7 @@ def recall(records: Records) -> Facts | None:
     beaten = bool(model and common and model["value"] <= common["value"])
     notes = [str(note) for note in records.info.get("notes") or ()]
     return {
+        "audited": records.audited,
         "model": model,
         "common": common,
         "twin": twin,
@@ -149,6 +150,8 @@ def relations(records: Records) -> Facts:
 def documents(records: Records) -> Facts | None:
     """Recall by how many documents were read about a subject."""
     groups = [one for one in (records.judgement or {}).get("by_documents", []) if one["people"]]
+    if records.audited and "corpus" not in records.info.get("data", {}):
+        return {}
     if not groups:
         return None
 
@@ -470,6 +473,8 @@ def curves(records: Records) -> Facts | None:
 
 def cost(records: Records) -> Facts:
     """The perceiver's bottleneck against full attention, at this run's shape, by the formula."""
+    if records.audited:
+        return {}
     model = records.info["job"]["model"]
     layers, width, m, block = (model[key] for key in ("layers", "width", "latents", "block"))
     return {
@@ -527,6 +532,7 @@ def made(records: Records) -> Facts:
         rows.append(("subjects kept apart", "; ".join(apart)))
     return {
         "model": model, "read": read, "took": took, "seconds": seconds, "tokens": tokens,
+        "audited": records.audited,
         "rows": [list(row) for row in rows],
     }  # fmt: skip
 

@@ -20,8 +20,10 @@ from jinja2 import Environment, StrictUndefined, UndefinedError
 from wherefrom.errors import UserError
 from wherefrom.report import sections
 from wherefrom.report.figures import as_record
+from wherefrom.training.run_folder import AUDIT
 
 FORMAT = 2
+OF_AUDITS = ("telling", "grades")  # questions that are asked of a model that others trained
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
 # what reading a record of an unknown shape may end in
 ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError,
@@ -53,6 +55,11 @@ class Records:
     crossing: dict[str, Any] | None
     problems: tuple[str, ...]
 
+    @property
+    def audited(self) -> str:
+        """The model that others trained, of an audit; "" of a run of ours."""
+        return str(self.info.get("model", "")) if self.info.get("kind") == AUDIT else ""
+
 
 def make_report(run_folder: str | Path) -> dict[str, Any]:
     """The report on a finished run; UserError for what is no run or has not finished."""
@@ -82,6 +89,7 @@ def make_report(run_folder: str | Path) -> dict[str, Any]:
             }
             for section in made
             if section["question"] is not None
+            and (not records.audited or section["id"] in OF_AUDITS)
         ],
         "notes": [note for note in dict.fromkeys(sentences) if note not in said],
         "sections": made,

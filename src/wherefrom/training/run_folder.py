@@ -38,6 +38,7 @@ from wherefrom.training.checkpoint import load_weights
 
 FORMAT = 1
 LOCK = "run.lock"
+AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
 PARTS = {"documents.tsv", "twins", "world", LOCK}  # what may be there before a model is started
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # of `versions`, by rounding
 CONTENT = {  # what a job knows by its hash alone
@@ -65,6 +66,10 @@ class Run(Printable):
     def templates(self) -> tuple[str, ...]:
         """How its questions are worded, if it was taught any."""
         return tuple(self.info.get("templates", ()))
+
+    def measure(self, question: str) -> tuple[int, int]:
+        """Tokens of a question with the one behind it, and how many the model reads."""
+        return len(self.tokens.encode(question)) + 1, self.model.config.longest_input
 
     def summary(self) -> list[tuple[str, str]]:
         config, info = self.model.config, self.info
@@ -164,9 +169,10 @@ def is_run(folder: str | Path) -> bool:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a run that needs no more training."""
-    has_weights = (folder / "model.safetensors").exists()
-    return has_weights and read_json(folder / "run.json").get("status") == "finished"
+    """Whether the folder holds a run that needs no more training, or an audit that is complete."""
+    info = read_json(folder / "run.json") if is_run(folder) else {}
+    has_weights = (folder / "model.safetensors").exists() or info.get("kind") == AUDIT
+    return has_weights and info.get("status") == "finished"
 
 
 def start_run(
@@ -211,6 +217,11 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     if not is_run(folder):
         raise UserError(f"{folder} is not a run: it holds no run.json.")
     info, weights = read_json(folder / "run.json"), folder / "model.safetensors"
+    if info.get("kind") == AUDIT:
+        raise UserError(
+            f"{folder} is the audit of a model that others trained: ask, judge, report and serve "
+            "work on it, and nothing that needs a model of ours."
+        )
     if not weights.is_file():
         raise UserError(
             f"the run {folder} has not finished training; go on with it by repeating its command "

@@ -139,7 +139,7 @@ class LoadedRun:
     """A run ready to be asked: an asker for each thread, and the answers it has given."""
 
     def __init__(self, folder: Path, workers: Limiter, tracing: Limiter, limits: Limits) -> None:
-        from wherefrom.provenance.ask import open_asker
+        from wherefrom.audit.runs import open_asker
 
         self.folder = folder
         askers = [open_asker(folder) for _ in range(LANES)]

@@ -277,13 +277,16 @@ def fit_policies(
     support: Sequence[Support],
     right: Bools,
     *,
+    signs: Signs = SIGNS,
+    fits: Bools | None = None,
     risk: float,
     delta: float,
     seed: int,
 ) -> tuple[dict[str, dict[str, Policy]], Calibration]:
     """Both targets in both modes from the signals of the subjects, what the text says, and grades.
 
-    The second result is the probability that a subject was seen.
+    fits: who fits weights, drawn if not given. The second result is the probability that a subject
+    was seen.
     """
     stated = np.array([one.states_answer for one in support], dtype=bool)
     of_kind = np.array([one.of_kind for one in support], dtype=bool)
@@ -302,7 +305,8 @@ def fit_policies(
                 rows=rows,
                 shown=shown,
                 target=target,
-                signs=SIGNS | EVIDENCE_SIGNS,
+                signs={**signs, **EVIDENCE_SIGNS},
+                fits=fits,
                 risk=risk,
                 delta=delta,
                 seed=seed,
@@ -311,7 +315,7 @@ def fit_policies(
             found[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
     everyone = np.array([one.seen for one in subjects])
     counts = mixed_counts(subjects, np.ones_like(everyone))
-    seen, _ = fit_calibration(columns, everyone, signs=SIGNS, counts=counts, seed=seed)
+    seen, _ = fit_calibration(columns, everyone, signs=signs, counts=counts, seed=seed)
     return found, seen
 
 
@@ -324,6 +328,7 @@ def fit_policy(
     shown: Bools | None = None,
     target: str = RIGHT,
     signs: Signs | None = None,
+    fits: Bools | None = None,
     risk: float,
     delta: float,
     seed: int,
@@ -344,7 +349,7 @@ def fit_policy(
     order = order[np.sort(np.unique(names, return_index=True)[1])]
     late = np.array([subjects[at].source in (INVENTED, TEXT) for at in order], dtype=bool)
     order = order[np.argsort(late, kind="stable")]
-    fits = fitting_part(subjects, seed)
+    fits = fitting_part(subjects, seed) if fits is None else fits
     testing = order[(graded & ~fits)[order]]
     fresh = mix(seen[testing], share).size >= fewest_answers(risk, delta)
     if not fresh:

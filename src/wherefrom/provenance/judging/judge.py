@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from wherefrom.provenance.confidence.fit import (
     load_confidence,
 )
 from wherefrom.provenance.confidence.guarantee import Guarantee
-from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
+from wherefrom.provenance.evidence.index import Evidence, EvidenceCount, open_run_evidence
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, Measure, rate
 from wherefrom.provenance.signals.reader import SIGNS
 from wherefrom.provenance.verdicts import (
@@ -54,13 +55,13 @@ BARS = 20  # of a drawn histogram
 MOST_DOCUMENTS = 4  # subjects with so many documents or more are counted together
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
 # what others would use: the signals, and what they are
-RIVALS = {
+Rivals = Mapping[str, tuple[tuple[str, ...], str]]
+RIVALS: Rivals = {
     "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
     "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
     "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
     "name support": ((SUPPORT,), "documents that name the subject; it needs the text"),
 }
-RIVAL_SIGNALS = {name for columns, _ in RIVALS.values() for name in columns if name != SUPPORT}
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,9 @@ class Score(NamedTuple):
 def judge_run(
     run: Run,
     *,
+    confidence: Confidence | None = None,
+    rivals: Rivals = RIVALS,
+    grade: Callable[[str, Subject], bool] = is_right,
     risk: float | None = None,
     guarantee: str = "from-text",
     resamples: int = metrics.RESAMPLES,
@@ -140,10 +144,14 @@ def judge_run(
     """Ask about the judged subjects of a study and measure everything; nothing is written.
 
     `risk` is that of the calibration if not given; `guarantee` says what of: answers that are not
-    "from-text", or not "right".
+    "from-text", or not "right". confidence: of a run that keeps it in a way of its own, which may
+    have read no text. grade: whether an answer about a subject is right.
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
-    confidence, people = load_confidence(run), read_subjects(run.folder)
+    own = confidence is not None
+    confidence = load_confidence(run) if confidence is None else confidence
+    people = read_subjects(run.folder)
+    signals = {name for columns, _ in rivals.values() for name in columns if name != SUPPORT}
     risk = confidence.risk if risk is None else risk
     thresholds = {
         target: {
@@ -156,28 +164,30 @@ def judge_run(
     calibrating = [subject for subject in people if subject.role in (CALIBRATION, FITTING)]
     if not asked:
         raise UserError(f"{run.folder} has nobody to be judged by: its subjects.jsonl has none.")
-    with require_evidence(run) as evidence:
+    opened = open_run_evidence(run) if own else require_evidence(run)
+    with opened or nullcontext() as evidence:
         judged, verdicts = ask_subjects(
             run,
             confidence,
             evidence,
             asked,
+            grade=grade,
             risk=risk,
             guarantee=guarantee,
-            also=RIVAL_SIGNALS,
+            also=signals,
             report=report,
         )
         names = [one.subject for one in calibrating]
         questions = [one.question for one in calibrating]
-        table = confidence.reader.read(questions, names, only=RIVAL_SIGNALS, report=report)
-        naming = np.array([evidence.count(name).naming for name in names], dtype=float)
-        subjects = evidence.subjects()
+        table = confidence.reader.read(questions, names, only=signals, report=report)
+        naming = [evidence.count(name).naming if evidence else 0 for name in names]
+        subjects = evidence.subjects() if evidence else []
     mine = {
         name: np.array([one.signals[name] for one in verdicts], dtype=float)  # None becomes NaN
-        for name in RIVAL_SIGNALS
+        for name in signals
     }
     mine[SUPPORT] = np.array([one.naming for one in judged], dtype=float)
-    right = [is_right(said, one) for said, one in zip(table.answers, calibrating, strict=True)]
+    right = [grade(said, one) for said, one in zip(table.answers, calibrating, strict=True)]
     internal, checked = thresholds[RIGHT].values()
     scores = [
         Score(
@@ -195,13 +205,14 @@ def judge_run(
             checked.used,
             checked.reason,
             ours=True,
-            withheld=np.array([not one.stated for one in judged]),
+            withheld=None if opened is None else np.array([not one.stated for one in judged]),
             reads_text=True,
         ),
         Score("always answer", "every answer is taken for certain", np.ones(len(judged)), 0.0),
         *rival_scores(
+            rivals,
             mine,
-            {**table.columns, SUPPORT: naming},
+            {**table.columns, SUPPORT: np.array(naming, dtype=float)},
             calibrating,
             np.array(right),
             risk=risk,
@@ -245,9 +256,10 @@ def judge_run(
 def ask_subjects(
     run: Run,
     confidence: Confidence,
-    evidence: Evidence,
+    evidence: Evidence | None,
     asked: Sequence[Subject],
     *,
+    grade: Callable[[str, Subject], bool] = is_right,
     risk: float | None = None,
     guarantee: str = "from-text",
     also: Collection[str] = (),
@@ -271,7 +283,8 @@ def ask_subjects(
     )
     judged = []
     for subject, found in zip(asked, verdicts, strict=True):
-        right, count = is_right(found.answer, subject), evidence.count(subject.subject)
+        right = grade(found.answer, subject)
+        count = evidence.count(subject.subject) if evidence else EvidenceCount(0, 0)
         judged.append(
             Judged(
                 **asdict(subject),
@@ -280,7 +293,9 @@ def ask_subjects(
                 verdict=name_with_truth(found.verdict or MADE_UP, right),
                 shown=found.shown != DONT_KNOW,
                 shown_internal=found.shown_internal,
-                confidence=found.right[CHECKED] or 0.0,
+                confidence=found.right[CHECKED]
+                or (0.0 if evidence else found.right[INTERNAL])
+                or 0.0,
                 internal_confidence=found.right[INTERNAL] or 0.0,
                 naming=count.naming,
                 about=count.about,
@@ -314,6 +329,7 @@ def require_evidence(run: Run) -> Evidence:
 
 
 def rival_scores(
+    rivals: Rivals,
     judged: Mapping[str, Floats],
     calibration: Mapping[str, Floats],
     subjects: Sequence[Subject],
@@ -324,11 +340,20 @@ def rival_scores(
 ) -> list[Score]:
     """The rivals whose signals are known, each tuned on the calibration subjects."""
     scores = []
-    for name, (columns, about) in RIVALS.items():
+    for name, (columns, about) in rivals.items():
         known = {column: calibration[column] for column in columns}
-        if all(np.isnan(values).all() for values in known.values()):
+        there = np.asarray(np.isfinite(list(known.values())).all(axis=0))
+        if not there.any():
             continue
-        policy = fit_policy(subjects, known, right, signs=SIGNS, risk=risk, delta=delta, seed=0)
+        policy = fit_policy(
+            [one for one, read in zip(subjects, there, strict=True) if read],
+            {column: values[there] for column, values in known.items()},
+            right[there],
+            signs=SIGNS,
+            risk=risk,
+            delta=delta,
+            seed=0,
+        )
         values = policy.calibration.probability({each: judged[each] for each in columns})
         found = policy.at_risk(risk, delta)
         reads = SUPPORT in columns

@@ -1,0 +1,204 @@
+"""The run folder of an audit, opened for asking and judging as any other run is.
+
+The model is loaded when something is asked that was not asked before: the answers of the audit
+itself are kept in answers.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from wherefrom.audit.asking import AskState, is_match, read_block
+from wherefrom.audit.models import LanguageModel, open_model
+from wherefrom.audit.signals import RIVALS, SIGNS, Learned, read_signals
+from wherefrom.corpus.questions import SLOT
+from wherefrom.corpus.subjects import Subject
+from wherefrom.errors import UserError
+from wherefrom.provenance.ask import AskedRow, Asker
+from wherefrom.provenance.ask import open_asker as open_own_asker
+from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
+from wherefrom.provenance.evidence.index import open_run_evidence
+from wherefrom.provenance.judging.judge import Judgement
+from wherefrom.provenance.judging.judge import judge_run as judge_own_run
+from wherefrom.provenance.signals.reader import SignalReader, SignalState, SignalTable
+from wherefrom.provenance.verdicts import NO_TEXT, Verdict
+from wherefrom.storage import read_json, write_json
+from wherefrom.training.run_folder import AUDIT, Run, is_run, load_run
+
+_open = lru_cache(maxsize=1)(open_model)  # threads of the page share one model
+ANSWERS = "answers.jsonl"
+BLOCK = 64  # questions of a relation that are asked together, and kept when they are answered
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class AuditRun(Run):
+    """An audit: the model of others, and what was recorded of its answers."""
+
+    @cached_property
+    def audited(self) -> LanguageModel:
+        """The model itself, which must be the one that was audited."""
+        found = _open(self.info["model"])
+        if found.sha256 != self.info["sha256"]:
+            raise UserError(
+                f"{self.info['model']} has other weights than those that {self.folder} audited; "
+                "audit it again, with another --out."
+            )
+        return found
+
+    def measure(self, question: str) -> tuple[int, int]:
+        return 0, 1  # a prompt that is too long is refused where it is rendered
+
+    def summary(self) -> list[tuple[str, str]]:
+        rows = [(str(self.folder), f"audit, {self.info.get('status')}")]
+        rows += [("model", str(self.info["model"])), ("questions", "; ".join(self.templates))]
+        results = self.info.get("results") or ()
+        return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
+
+
+class AuditReader(SignalReader):
+    """Signals of a model that others trained; answers that are kept are not asked for again."""
+
+    def __init__(self, run: AuditRun, state: AskState, learned: Learned) -> None:
+        known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
+        super().__init__(run, SignalState(known, {}, ()))
+        self.audit, self.asking, self.learned = run, state, learned
+
+    @cached_property
+    def kept(self) -> dict[str, Record]:
+        return {each["question"]: each for each in read_answers(self.audit.folder)}
+
+    def read(
+        self,
+        questions: Sequence[str],
+        subjects: Sequence[str],
+        *,
+        answers: Sequence[str] | None = None,
+        only: Collection[str] | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> SignalTable:
+        """As SignalReader's; what only rivals use is there where the audit has read it."""
+        found: dict[int, Record] = {}
+        blocks: dict[str, list[int]] = {}
+        for at, (question, subject) in enumerate(zip(questions, subjects, strict=True)):
+            if answers is None and question in self.kept:
+                found[at] = self.kept[question]
+            else:
+                template = question.replace(subject, SLOT, 1) if subject else question
+                blocks.setdefault(self.asking.relation(template), []).append(at)
+        if report is not None:
+            report(len(found))
+        for relation, rows in blocks.items():
+            for begin in range(0, len(rows), BLOCK):
+                part = rows[begin : begin + BLOCK]
+                records = read_block(
+                    self.audit.audited,
+                    self.asking,
+                    relation,
+                    [(questions[at], subjects[at]) for at in part],
+                    answers=None if answers is None else [answers[at] for at in part],
+                )
+                found.update(zip(part, records, strict=True))
+                if report is not None:
+                    report(len(part))
+        records = [found[at] for at in range(len(questions))]
+        columns = read_signals(records, self.learned)
+        said = tuple(each["answer"] for each in records)
+        return SignalTable(said, {k: v for k, v in columns.items() if only is None or k in only})
+
+
+@dataclass(frozen=True, eq=False)
+class AuditConfidence(Confidence):
+    """The confidence in a model that others trained, as calibration.json of an audit keeps it."""
+
+    asking: AskState = field(kw_only=True)
+    learned: Learned = field(kw_only=True)
+
+    @cached_property
+    def reader(self) -> SignalReader:
+        return AuditReader(cast(AuditRun, self.run), self.asking, self.learned)
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        return tuple(SIGNS)
+
+
+class AuditAsker(Asker):
+    """Without a text nothing can be from it, so that what is guaranteed is being right."""
+
+    def ask_rows(self, rows: Sequence[AskedRow], **options: Any) -> list[Verdict]:
+        if self.evidence is None:
+            options["guarantee"] = "right"
+        return super().ask_rows(rows, **options)
+
+
+def is_audit(folder: str | Path) -> bool:
+    return is_run(folder) and read_json(Path(folder) / "run.json").get("kind") == AUDIT
+
+
+def open_run(folder: str | Path) -> Run:
+    """A run of ours, loaded, or an audit, whose model is loaded once it is needed."""
+    if not is_audit(folder):
+        return load_run(folder)
+    nothing = cast(Any, None)  # of ours
+    return AuditRun(Path(folder), nothing, nothing, read_json(Path(folder) / "run.json"))
+
+
+def open_asker(source: Any, *, say: Callable[[str], None] = lambda _: None) -> Asker:
+    """A run or an audit opened for asking; see provenance.ask.open_asker."""
+    run = open_run(source) if isinstance(source, str | Path) else source
+    if not isinstance(run, AuditRun):
+        return open_own_asker(run, say=say)
+    confidence = load_audit_confidence(run)
+    evidence = open_run_evidence(run, say=say)
+    notes = () if evidence is not None else (NO_TEXT,)
+    return AuditAsker(run, evidence, confidence, confidence.reader.known_answers, notes)
+
+
+def judge_run(run: Run, **options: Any) -> Judgement:
+    """The judgement of a run or an audit; options are those of provenance.judging.judge_run."""
+    if not isinstance(run, AuditRun):
+        return judge_own_run(run, **options)
+    if "corpus" not in run.info["data"]:
+        options["guarantee"] = "right"
+    confidence = load_audit_confidence(run)
+    return judge_own_run(run, confidence=confidence, rivals=RIVALS, grade=is_graded, **options)
+
+
+def is_graded(said: str, subject: Subject) -> bool:
+    return is_match(said, subject.answer)
+
+
+def save_audit_confidence(folder: Path, confidence: AuditConfidence) -> None:
+    record = TypeAdapter(AuditConfidence).dump_python(confidence, by_alias=True, exclude={"run"})
+    write_json(folder / CALIBRATED, record)
+
+
+def load_audit_confidence(run: AuditRun) -> AuditConfidence:
+    """The confidence of an audit, or a sentence about why there is none."""
+    path, again = run.folder / CALIBRATED, "repeat the audit's command with --resume"
+    if not path.is_file():
+        raise UserError(f"{run.folder} holds no {CALIBRATED}: it is not finished; {again}.")
+    try:
+        return TypeAdapter(AuditConfidence).validate_python({**read_json(path), "run": run})
+    except (ValidationError, TypeError):
+        raise UserError(f"{path} is broken or of another version; {again}.") from None
+
+
+def read_answers(folder: Path) -> list[Record]:
+    """The records that an audit has kept; a last line that was cut off is not among them."""
+    path = folder / ANSWERS
+    found = []
+    for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,223 @@
+"""Whole audits: every kind of model, bad input, an interruption, and a run of ours again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from model_samples import SHAPES, make_model, smollm2
+
+from wherefrom.audit import job
+from wherefrom.audit.asking import is_match
+from wherefrom.audit.runs import open_asker, open_run, read_answers
+from wherefrom.corpus.subjects import read_subjects
+from wherefrom.errors import UserError
+from wherefrom.report.study_report import make_report
+from wherefrom.training.run_folder import load_run
+
+WORDINGS = ("What is the capital of {}?", "Who rules {}?")
+
+
+def write_questions(path, count=40, answers=("Paris", "the Rome|Roma")):
+    lines = [
+        f"{wording.format(f'Land {at}')}\t{answers[at % len(answers)]}\tLand {at}\n"
+        for wording in WORDINGS
+        for at in range(count)
+    ]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory, tiny):
+    """One finished audit of a random GPT-2."""
+    folder = tmp_path_factory.mktemp("audited")
+    questions = write_questions(folder / "questions.tsv")
+    return job.run_audit(tiny("gpt2"), questions, folder / "run", shots=2), questions
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SHAPES if kind != "gpt2"])
+def test_every_kind_of_model_is_audited(tmp_path, tiny, kind):
+    questions = write_questions(tmp_path / "questions.tsv", 24)
+    found = job.run_audit(tiny(kind), questions, tmp_path / "run", shots=2)
+    assert found.rows[0]["total"] == 2 * (24 - 2 - job.OTHER_SHOTS)
+    assert set(found.judgement["relations"]) == {each.format("{subject}") for each in WORDINGS}
+    assert {one["subject"] for one in read_answers(tmp_path / "run")} > {"Land 1"}
+
+
+def test_an_audit_is_asked_judged_and_reported_on(audited):
+    found, _ = audited
+    with open_asker(found.run.folder) as asker:
+        kept = read_answers(found.run.folder)[0]
+        verdict = asker.ask(kept["question"])
+        assert (verdict.answer, verdict.verdict) == (kept["answer"], None)
+        new = asker.ask("what is the capital of Nowhere")
+        assert (new.question, new.subject) == ("What is the capital of Nowhere?", "Nowhere")
+        assert new.right["internal"] is not None
+        with pytest.raises(UserError, match="is not worded like"):
+            asker.ask("Why?")
+    report = make_report(found.run.folder)
+    assert not any("cannot be read" in section["sentence"] for section in report["sections"])
+    assert "trained by others" in report["sentence"]
+    with pytest.raises(UserError, match="audit of a model that others trained"):
+        load_run(found.run.folder)
+
+
+def test_judged_answers_are_used_for_nothing(audited):
+    """Another answer to a judged question changes no number of the calibration."""
+    found, questions = audited
+    subjects = read_subjects(found.run.folder)
+    judged = next(one for one in subjects if one.role == "judged" and one.answer)
+    text = questions.read_text().replace(
+        f"{judged.question}\t{judged.answer}\t", f"{judged.question}\tLisbon\t"
+    )
+    other = questions.with_name("other.tsv")
+    other.write_text(text)
+    again = job.run_audit(found.run.info["model"], other, other.with_name("again"), shots=2)
+    records = [
+        json.loads((run.folder / "calibration.json").read_text()) for run in (found.run, again.run)
+    ]
+    for record in records:
+        del record["subjects_sha256"]
+    assert records[0] == records[1]
+
+
+def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkeypatch):
+    found, questions = audited
+    model, out, asked = found.run.info["model"], tmp_path / "run", []
+    read = job.read_block
+
+    def interrupt(model, state, relation, rows, **options):
+        if len(asked) >= 2:
+            raise KeyboardInterrupt
+        asked.append([question for question, _ in rows])
+        return read(model, state, relation, rows, **options)
+
+    monkeypatch.setattr(job, "BLOCK", 9)
+    monkeypatch.setattr(job, "read_block", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        job.run_audit(model, questions, out, shots=2)
+    kept = read_answers(out)
+    assert [each["question"] for each in kept] == [question for part in asked for question in part]
+    with (out / "answers.jsonl").open("a") as file:
+        file.write('{"question": "cut o')  # as a full disk leaves it
+    with pytest.raises(UserError, match="already holds a run"):
+        job.run_audit(model, questions, out, shots=2)
+    with pytest.raises(UserError, match="shots was 2 and is now 1"):
+        job.run_audit(model, questions, out, shots=1, resume=True)
+    later: list[str] = []
+
+    def record(model, state, relation, rows, **options):
+        later.extend(question for question, _ in rows)
+        return read(model, state, relation, rows, **options)
+
+    monkeypatch.setattr(job, "read_block", record)
+    again = job.run_audit(model, questions, out, shots=2, resume=True)
+    assert not set(later) & {each["question"] for each in kept}
+    wanted = {each["question"]: each["answer"] for each in read_answers(found.run.folder)}
+    assert {each["question"]: each["answer"] for each in read_answers(out)} == wanted
+    assert again.rows[0]["correct"] == found.rows[0]["correct"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"prompt": "Question?"}, "a prompt holds {question} once"),
+        ({"shots": 51}, "--shots is from 0 to 50"),
+        ({"answers": ("Paris", "very " * 200)}, r"line \d+: prompt and answer have"),
+        ({"count": 9}, "an audit takes at least 20"),
+    ],
+)
+def test_bad_input_is_a_sentence_and_leaves_no_folder(tmp_path, tiny, options, sentence):
+    made = {key: options.pop(key) for key in ("answers", "count") if key in options}
+    questions = write_questions(tmp_path / "questions.tsv", **made)
+    with pytest.raises(UserError, match=sentence):
+        job.run_audit(tiny("gpt2"), questions, tmp_path / "run", **{"shots": 2, **options})
+    assert not (tmp_path / "run").exists()
+
+
+def test_letters_that_the_tokenizer_lacks_are_a_sentence(tmp_path, tiny):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    folder = shutil.copytree(tiny("gpt2"), tmp_path / "model")
+    words = {"<unk>": 0, "What": 1, "is": 2, "?": 3}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
+    questions = write_questions(tmp_path / "questions.tsv")
+    with pytest.raises(UserError, match="does not know the letters of most questions"):
+        job.run_audit(folder, questions, tmp_path / "run", shots=2)
+
+
+def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny):
+    path = tmp_path / "questions.tsv"
+    rows = [f"{word} {'it' * (at % 5 + 1)} number {at}?\tParis\n" for at, word in
+            enumerate(["who", "what", "why", "when"] * 8)]  # fmt: skip
+    path.write_text("".join(rows))
+    found = job.run_audit(tiny("llama"), path, tmp_path / "run", shots=2)
+    assert found.rows[0]["total"] == 32 - 2 - job.OTHER_SHOTS
+
+
+@pytest.mark.parametrize(
+    ("said", "accepted", "right"),
+    [
+        ("paris", "Paris", True),
+        ("The Hague.", "Hague", True),
+        ("Roma", "Rome|Roma", True),
+        ("São Paulo", "Sao Paulo", True),
+        ("Paris, France", "Paris", False),
+        ("", "Paris", False),
+        ("Paris", None, False),
+    ],
+)
+def test_matching(said, accepted, right):
+    assert is_match(said, accepted) is right
+
+
+def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_study):
+    """Exported, and as it is: the same answers, and nearly the same verdicts with its text."""
+    from wherefrom.model.export import export_model
+    from wherefrom.provenance.ask import open_asker as open_own
+
+    run = load_run(tiny_study)
+    exported = tmp_path / "exported"
+    export_model(run.model, run.tokens, exported)
+    world = tiny_study / "world"
+    questions = world / "dev.tsv"
+    foreign = job.run_audit(exported, questions, tmp_path / "foreign", text=world / "documents.txt")
+    own = job.run_audit(tiny_study, questions, tmp_path / "own", text=world / "documents.txt")
+    said = [{e["question"]: e["answer"] for e in read_answers(one.run.folder)} for one in
+            (foreign, own)]  # fmt: skip
+    assert said[0] == said[1]
+    gone = run.info["left_out"]  # which the run did not read, and the text has
+    asked = [question for question in said[0] if not any(name in question for name in gone)]
+    with open_own(tiny_study) as before, open_asker(foreign.run.folder) as after:
+        pairs = list(zip(before.ask(asked), after.ask(asked), strict=True))
+    assert [one.answer for one, _ in pairs] == [other.answer for _, other in pairs]
+    same = sum(one.verdict == other.verdict for one, other in pairs)
+    assert len(pairs) > 20
+    assert same >= 0.95 * len(pairs)
+
+
+def test_a_real_model_knows_some_capitals(tmp_path):
+    """SmolLM2 from a package: Paris is the capital of France; that of Peru, behind examples."""
+    from wherefrom.audit.models import open_model
+
+    model = open_model(smollm2())
+    shots = {"Italy": "Rome", "Japan": "Tokyo"}.items()
+    before = "".join(f"Q: What is the capital of {name}?\nA: {city}\n" for name, city in shots)
+    names = ["France", "Germany", "Norway"]
+    prompts = [model.prompt(f"{before}Q: What is the capital of {name}?\nA:") for name in names]
+    assert [reply.text for reply in model.answer(prompts)] == ["Paris", "Berlin", "Oslo"]
+
+
+def test_other_weights_than_those_audited_are_refused(tmp_path, audited):
+    found, _ = audited
+    copy = shutil.copytree(found.run.folder, tmp_path / "copy")
+    info = json.loads((copy / "run.json").read_text())
+    info["model"] = str(make_model(tmp_path / "other", "gpt2", seed=5))
+    (copy / "run.json").write_text(json.dumps(info))
+    with pytest.raises(UserError, match="has other weights"):
+        _ = open_run(copy).audited
