@@ -77,6 +77,16 @@ def test_the_command_for_a_twin_resolves_where_the_server_was_started(
     assert command in html.unescape(page)
 
 
+def test_a_name_that_is_nearly_right_gets_the_question_that_was_meant(
+    client: TestClient, people: list[str]
+) -> None:
+    name = max(people, key=len)
+    asked = {"run": "small", "question": f"Where was {name[:-2] + name[-1] * 2} born?"}
+    found = client.get("/ask.json", params=asked).json()
+    assert f"Where was {name} born?" in found["suggested"]
+    assert "Did you mean" in client.get("/ask", params=asked, headers=PAGE).text
+
+
 def test_lines_that_pushed_an_answer_stand_apart_from_those_that_state_it(
     client: TestClient, people: list[str]
 ) -> None:
