@@ -92,7 +92,7 @@ def test_each_kind_of_question_has_its_recall_and_its_baselines(tmp_path):
     assert column(found, "recall") == [0.75, 0.2]
     assert column(found, "majority") == [pytest.approx(0.075), pytest.approx(0.02)]
     assert column(found, "by name") == [None, None]
-    assert column(found, "judged") == [7, 0]
+    assert column(found, "kind of question") == ["Where was … born?", "What did … do?"]
     assert column(found, "right of the judged") == [pytest.approx(4 / 7), None]
     assert "75.0 % of “Where was" in found["sentence"]
 

@@ -86,11 +86,11 @@ LEGEND_ON_TOP: dict[str, Any] = {
 Record = Mapping[str, Any]
 
 
-def label(text: Any) -> str:
+def label(text: Any, longest: int = LONGEST_LABEL) -> str:
     """A text of somebody else's as a label: one line, not too long, and no markup."""
     line = " ".join(str(text).split())
-    if len(line) > LONGEST_LABEL:
-        line = line[: LONGEST_LABEL - 1] + "…"
+    if len(line) > longest:
+        line = line[: longest - 1] + "…"
     return escape(line, quote=False)
 
 
@@ -100,39 +100,52 @@ def recall_bars(rows: Sequence[Record]) -> go.Figure:
     rows: name, correct, total, value, low, high.
     """
     names = [
-        f"<b>{label(row['name'])}</b><br>{row['correct']:,} of {row['total']:,}: "
+        f"<b>{label(row['name'])}</b>  {row['correct']:,} of {row['total']:,}: "
         f"{100 * row['value']:.1f} %"
         for row in rows
     ]
     figure = go.Figure().add_bar(
-        x=[row["value"] for row in rows], y=names, orientation="h", showlegend=False, width=0.6,
+        x=[row["value"] for row in rows], y=names, orientation="h", showlegend=False, width=0.4,
         marker={"color": [BLUE if row["name"] == "pretrained" else GREY for row in rows]},
         error_x=_whiskers(rows), hovertemplate="%{x:.1%}<extra></extra>",
     )  # fmt: skip
     themed(figure, x="recall", y="", height=80 + 50 * len(rows))
     figure.update_xaxes(range=[0, 1.03], **HALVES)
-    return figure.update_yaxes(autorange="reversed", showgrid=False)
+    return _name_above(figure, names, 11)
+
+
+def _name_above(figure: go.Figure, names: Sequence[str], shift: int) -> go.Figure:
+    """Names above their bars instead of beside them, which leaves a phone no room for bars."""
+    for name in names:
+        figure.add_annotation(
+            text=name, x=0, xref="paper", xanchor="left", y=name, yanchor="bottom", yshift=shift,
+            showarrow=False,
+        )  # fmt: skip
+    figure.update_layout(margin={"l": 12})
+    return figure.update_yaxes(
+        autorange="reversed", showgrid=False, type="category", showticklabels=False, ticks=""
+    )
 
 
 def relations_bars(wordings: Sequence[str], shares: Mapping[str, Sequence[float]]) -> go.Figure:
     """Recall of each kind of question, the model's beside what needs no reading."""
-    names = [label(each) for each in wordings]
+    names = [label(each, 40) for each in wordings]
     figure = go.Figure()
     for (name, values), colour in zip(shares.items(), (GREY, VIOLET, ORANGE, BLUE), strict=False):
         figure.add_bar(
             x=list(values), y=names, name=name, orientation="h", marker={"color": colour},
             hovertemplate="%{y}: %{x:.1%}<extra>" + name + "</extra>",
         )  # fmt: skip
-    themed(figure, x="recall", y="", height=120 + 74 * len(names), **LEGEND_ON_TOP)
+    themed(figure, x="recall", y="", height=130 + 80 * len(names), **LEGEND_ON_TOP)
     figure.update_xaxes(range=[0, 1.03], **HALVES)
-    return figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
+    return _name_above(figure.update_layout(bargap=0.35), names, 25)
 
 
 def documents_bars(groups: Sequence[Record]) -> go.Figure:
     """Recall by how many documents are about a subject, with the number of subjects."""
     rows = [one["recall"] for one in groups]
     names = [
-        f"{one['documents']}<br>{100 * one['recall']['value']:.0f} % of {one['people']:,}"
+        f"{one['documents']}<br>{100 * one['recall']['value']:.0f} %<br>of {one['people']:,}"
         for one in groups
     ]
     figure = go.Figure().add_bar(
@@ -140,7 +153,7 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
         marker={"color": BLUE}, showlegend=False, hovertemplate="%{y:.1%}<extra></extra>",
     )  # fmt: skip
     themed(figure, x="documents about them", y="recall", height=360)
-    figure.update_xaxes(type="category", showgrid=False)
+    figure.update_xaxes(type="category", showgrid=False, tickangle=0)
     return figure.update_yaxes(range=[0, 1.05], **FIFTHS)
 
 
@@ -159,12 +172,13 @@ def stacked_bars(
             textposition="inside", insidetextanchor="middle", textangle=0,
             hovertemplate="%{customdata} " + kind + "<extra>%{y}</extra>",
         )  # fmt: skip
-    tall = 46 if shares else 26
+    tall = 52 if shares else 26
     themed(figure, x=x, y="", height=130 + tall * len(names), **LEGEND_ON_TOP)
     # a number too large for its bar is left out
     figure.update_layout(barmode="stack", uniformtext={"mode": "hide", "minsize": 11})
     if shares:
         figure.update_xaxes(range=[0, 1.03], **HALVES)
+        return _name_above(figure.update_layout(bargap=0.5), names, 13)
     return figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
 
 

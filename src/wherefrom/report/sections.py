@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
+from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import find_support
@@ -137,13 +138,15 @@ def relations(records: Records) -> Facts:
         asked = rows["pretrained"]["relations"][each]["total"]
         shares = [found[name][at] if name in found else None for name in RELATION_ROWS]
         sure = [mean("internal_confidence"), mean("right")]
-        table.append([each, asked, *shares, len(here), *sure, len(shown), mean("right", shown)])
+        name = each.replace(SLOT, "…")
+        table.append([name, asked, *shares, *sure, len(shown), mean("right", shown)])
+    names = [row[0] for row in table]
     return {
-        "count": len(wordings),
-        "best": max(zip(found["pretrained"], wordings, strict=True)),
-        "worst": min(zip(found["pretrained"], wordings, strict=True)),
+        "count": len(names),
+        "best": max(zip(found["pretrained"], names, strict=True)),
+        "worst": min(zip(found["pretrained"], names, strict=True)),
         "rows": table,
-        "figure": figures.relations_bars(wordings, found),
+        "figure": figures.relations_bars(names, found),
     }
 
 
@@ -289,6 +292,7 @@ def calibration(records: Records) -> Facts:
     return {
         "errors": errors,
         "guarantees": [(mode, judgement["guarantees"][mode]) for mode in OURS],
+        "error": "wrong" if judgement.get("guarantee") == "right" else "not from the text",
         "people": judgement["people"],
         "rows": rows,
         "figure": figures.reliability(curves) if rows else None,
@@ -323,7 +327,7 @@ def grades(records: Records) -> Facts:
             if found and found["correct"] is not None and any(found[key] for key in GRADES):
                 rows.append({"people": people, "mode": mode, **found})
     by_group = {(row["people"], row["mode"]): row for row in rows}
-    names = [f"<b>{row['people']}</b><br>{figures.label(row['mode'])}" for row in rows]
+    names = [f"<b>{row['people']}</b>, {figures.label(row['mode'])}" for row in rows]
     kinds = dict(zip(("right", "wrong", "I don't know"), GRADES, strict=True))
     parts = {kind: [row[key] for row in rows] for kind, key in kinds.items()}
     return {
