@@ -76,10 +76,3 @@ def test_a_mistake_is_one_sentence(command, studied, monkeypatch, tmp_path, argu
     assert sentence in ended.err
     assert ended.err.count("\n") == 1
     assert "Traceback" not in ended.err
-
-
-def test_an_unfinished_run_is_one_sentence(command, tmp_path):
-    (tmp_path / "run.json").write_text('{"status": "training"}', encoding="utf-8")
-    ended = command("report", tmp_path)
-    assert ended.code == 2
-    assert "has not finished training" in ended.err

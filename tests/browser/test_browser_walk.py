@@ -60,14 +60,6 @@ def test_every_page_is_drawn_without_a_complaint(visit, size) -> None:
             assert (ground == "rgb(20, 23, 27)") == (scheme == "dark")
 
 
-def test_the_pages_are_reached_by_mouse(visit) -> None:
-    page = visit().go("/")
-    for name in ("Workbench", "Inside", "Runs", "Report", "Ask"):
-        page.click(f"nav >> text={name}")
-        page.wait_for_load_state("load")
-        assert page.inner_text("nav a[aria-current=page]") == name
-
-
 def test_the_pages_are_reached_by_keyboard_with_a_focus_to_be_seen(visit) -> None:
     page = visit().go("/runs")
     page.keyboard.press("Tab")
