@@ -16,7 +16,17 @@ import pytest
 from wherefrom.cli import COMMANDS, cli
 from wherefrom.recall.evaluate import Recall
 
-HEAVY = set("faker fastapi numpy plotly pydantic rich scipy sklearn tokenizers torch".split())
+HEAVY = {
+    "fastapi",
+    "numpy",
+    "plotly",
+    "pydantic",
+    "rich",
+    "scipy",
+    "sklearn",
+    "tokenizers",
+    "torch",
+}
 
 
 def run_python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
