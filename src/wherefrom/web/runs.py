@@ -118,6 +118,12 @@ def _read_points(path: Path, stamp: Stamp) -> list[Record]:
     return points
 
 
+def can_answer(folder: Path) -> bool:
+    """Whether a run has a model, or is the audit of one, which keeps its answers instead."""
+    audit = (folder / "answers.jsonl").is_file() and (folder / "calibration.json").is_file()
+    return audit or (folder / "model.safetensors").is_file()
+
+
 class RunIndex:
     """One run, or a folder of runs: their names, folders, records and curves."""
 
@@ -137,7 +143,7 @@ class RunIndex:
         """Name -> folder of every run, in the order of their names."""
         if time.monotonic() - self._walked >= WALK_SECONDS:
             found = dict(sorted(self._walk()))
-            ready = [name for name in found if (found[name] / "model.safetensors").is_file()]
+            ready = [name for name in found if can_answer(found[name])]
             ready.sort(key=lambda name: not (found[name] / "calibration.json").is_file())
             self._answering = sorted(ready, key=is_twin)
             self._found, self._walked = found, time.monotonic()
@@ -217,7 +223,7 @@ class RunIndex:
             "variant": model["variant"],
             "size": "x".join(f"{number:g}" for number in shape) if all(shape) else None,
             "seed": record["job"]["seed"],
-            "can_answer": (folder / "model.safetensors").is_file(),
+            "can_answer": can_answer(folder),
             "calibrated": (folder / "calibration.json").is_file(),
             "is_twin": is_twin(name),
         }
