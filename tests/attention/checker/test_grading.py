@@ -249,6 +249,18 @@ def test_a_class_of_two_hundred_with_broken_and_hostile_submissions(tmp_path: Pa
     assert {row["student"]: row["review"] for row in rows}["student000"] == "1c"
 
 
+def test_the_folder_of_one_student(tmp_path: Path) -> None:
+    rubric = read_answers(COURSE)
+    (nothing,) = read_submissions(tmp_path, rubric, of_one=True)
+    assert "nothing was handed in" in nothing.mistakes[0]
+    (tmp_path / "answers.toml").write_text(GOOD, "utf-8")
+    (tmp_path / "notes.txt").write_text("I found 1b hard.", "utf-8")
+    (tmp_path / "more.toml").write_text('[[answer]]\nid = "1a"\nM = "B"\n', "utf-8")
+    (graded,) = grade_class(read_submissions(tmp_path, rubric, of_one=True), rubric).values()
+    assert [item.score for item in graded[0]] == [3.0, 4.0, 0.0]
+    assert "two answers" in graded[1][0]
+
+
 def test_answers_in_a_table() -> None:
     rubric = {answer.id: answer for answer in read_answers(COURSE)}
     for text in (

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.judge_claims import LIMITS, _not_dominated, variances
+from wherefrom.attention.checker.language import ExpressionError
 from wherefrom.attention.designs import design_for_noise
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys, normalised_law
 from wherefrom.attention.positions import Wave, cost_at, model_cost
@@ -116,6 +117,16 @@ def test_verdicts_and_their_reasons(problem: str, text: str, verdict: str, words
 def test_what_cannot_be_read_is_asked_back(problem: str, text: str, words: str) -> None:
     with pytest.raises(UserError, match=words.replace("*", r"\*")):
         check(problem, text.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("claim", "column"), [("var_c <", 8), ("var_c < var_x", 9), ("Var(c_1) > 2*mu", 14)]
+)
+def test_the_caret_of_a_claim(claim: str, column: int) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        check("variance", claim)
+    assert caught.value.column == column
+    assert claim in str(caught.value)
 
 
 SMALL = st.fractions(-2, 2, max_denominator=6)

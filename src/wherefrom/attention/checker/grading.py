@@ -158,6 +158,8 @@ def read_submissions(
         return _read_file(path, "", rubric)
     found: list[Submission] = []
     for file in sorted(p for p in path.rglob("*") if p.suffix in (".toml", ".csv", ".txt")):
+        if of_one and file.suffix == ".txt" and b"[[answer]]" not in file.read_bytes()[:MAX_BYTES]:
+            continue  # notes that came along
         student = file.stem if file.parent == path else file.relative_to(path).parts[0]
         found.extend(_read_file(file, "" if of_one else student, rubric))
     if of_one:

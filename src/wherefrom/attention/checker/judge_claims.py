@@ -228,14 +228,15 @@ def _judge_claim(problem: Problem, claim: str, draft: CheckResult) -> CheckResul
         sentence = 'a claim has one comparison, as in "var_c < var_one" or "var_one -> 1/4".'
         raise ExpressionError(sentence, claim, found[1].start() + 1 if found else 1)
     sign = next(name for name, pattern in RELATIONS.items() if re.fullmatch(pattern, found[0][0]))
-    blank = " " * len(found[0][0])
-    sides = [
-        parse(text, problem.spellings(), problem.refused, {g.name: g.shape for g in problem.givens})
-        for text in (
-            plain[: found[0].start()],
-            " " * found[0].start() + blank + plain[found[0].end() :],
-        )
-    ]
+    shapes = {given.name: given.shape for given in problem.givens}
+    start, end = found[0].span()
+    sides = []
+    for text in (plain[:start], " " * end + plain[end:]):  # columns stay where they are
+        try:
+            sides.append(parse(text, problem.spellings(), problem.refused, shapes))
+        except ExpressionError as mistake:
+            column = mistake.column if text.strip() else (1 if text == plain[:start] else end + 1)
+            raise ExpressionError(mistake.sentence, claim, column) from None
     read = f"{write(sides[0].tree)} {sign} {write(sides[1].tree)}"
     draft = replace(draft, read_as={"claim": read}, construction={"claim": claim})
     try:
