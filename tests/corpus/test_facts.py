@@ -134,7 +134,9 @@ WORDS = st.lists(st.sampled_from(UNITS), min_size=1, max_size=9)
 def test_any_text_has_spans_inside_its_documents_and_features_for_each(texts):
     documents = [Document(i, "Xy", f"Xy. {text}") for i, text in enumerate(texts)]
     words = Words(documents)
-    spans = Spans(words, SpanRules(3))
+    spans = Spans(
+        words, SpanRules(3, suffixes=frozenset({"이", "b"}), prefixes=frozenset({"a", "한"}))
+    )
     assert len(words) == sum(len(fold_words(document.text)) for document in documents)
     for at in range(len(spans)):
         start, end = int(spans.start[at]), int(spans.end[at])

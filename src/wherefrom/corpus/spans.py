@@ -177,7 +177,7 @@ class Spans:
         ends = _cuts(words, rules.suffixes, at, words.end, front=False)
         by_word = np.searchsorted(ends[0], np.arange(len(words) + 1))
         allowed = np.isin(words.gap, [hash_text(gap) for gap in rules.gaps])
-        word, start, left = (column[~words.heading[starts[0]]] for column in starts)
+        word, start, left, opening = (column[~words.heading[starts[0]]] for column in starts)
         key = np.zeros(len(word), dtype=np.uint64)
         only_own = np.ones(len(word), dtype=bool)
         columns = []
@@ -187,10 +187,10 @@ class Spans:
             if length:
                 fits[fits] &= allowed[last[fits]]
             fits[fits] &= words.doc[last[fits]] == words.doc[word[fits]]
-            word, start, left, key, only_own, last = (
-                column[fits] for column in (word, start, left, key, only_own, last)
+            word, start, left, opening, key, only_own, last = (
+                column[fits] for column in (word, start, left, opening, key, only_own, last)
             )
-            key = mix(key + words.word[last])
+            before, key = key, mix(key + (words.word[last] if length else opening))
             only_own = only_own & words.own[last]
             count = by_word[last + 1] - by_word[last]
             row = np.repeat(np.arange(len(word)), count)
@@ -198,17 +198,18 @@ class Spans:
             end = by_word[last[row]] + offset
             good = (ends[1][end] > start[row]) & ~only_own[row]
             row, end = row[good], end[good]
-            columns.append(
-                (word[row], last[row], start[row], ends[1][end], left[row], ends[2][end], key[row])
-            )
+            right = ends[2][end]
+            keys = np.where(right > 0, mix(before[row] + ends[3][end]), key[row])
+            columns.append((word[row], last[row], start[row], ends[1][end], left[row], right, keys))
         joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
         order = np.lexsort((joined[3], joined[2], words.doc[joined[0]]))
         self.first_word, self.last_word, self.start, self.end = (c[order] for c in joined[:4])
         self.left, self.right, self.key = (column[order] for column in joined[4:])
         self.doc = words.doc[self.first_word]
         self.first = np.searchsorted(self.doc, np.arange(len(words.documents) + 1))
-        for glued in np.flatnonzero((self.left > 0) | (self.right > 0)):  # parts of words
-            self.key[glued] = phrase_key(self.text(int(glued)))
+        inside = (self.left > 0) & (self.right > 0) & (self.first_word == self.last_word)
+        for part in np.flatnonzero(inside):
+            self.key[part] = phrase_key(self.text(int(part)))
 
     def __len__(self) -> int:
         return len(self.key)
@@ -266,16 +267,28 @@ def read_words(documents: tuple[Document, ...]) -> Words:
 
 def _cuts(
     words: Words, affixes: Iterable[str], at: Ints, edge: Ints, *, front: bool
-) -> tuple[Ints, Ints, Hashes]:
-    """Where a span may start (front) or end: word, character, hash of what is cut off there."""
-    rows = [(at, edge, np.zeros(len(at), dtype=np.uint64))]
+) -> tuple[Ints, Ints, Hashes, Hashes]:
+    """Where a span may start (front) or end: word, character, hashes of what is cut and left."""
+    rows = [(at, edge, np.zeros(len(at), dtype=np.uint64), words.word)]
     texts = [words.text(i) for i in range(len(words))] if affixes else []
     fits = str.startswith if front else str.endswith
     for affix in sorted(affixes):
-        has = (i for i, word in enumerate(texts) if len(word) > len(affix) and fits(word, affix))
-        hits = np.fromiter(has, dtype=np.int64)
-        character = edge[hits] + (len(affix) if front else -len(affix))
-        rows.append((hits, character, np.full(len(hits), hash_text(affix), dtype=np.uint64)))
-    where, character, cut = (np.concatenate(column) for column in zip(*rows, strict=True))
+        cut = len(affix)
+        rest = {
+            text: fold_words(text[cut:] if front else text[:-cut])
+            for text in set(texts)
+            if len(text) > cut and fits(text, affix)
+        }
+        left = {text: hash_text(folded[0]) for text, folded in rest.items() if len(folded) == 1}
+        hits = np.array([i for i, text in enumerate(texts) if text in left], dtype=np.int64)
+        rows.append(
+            (
+                hits,
+                edge[hits] + (cut if front else -cut),
+                np.full(len(hits), hash_text(affix), dtype=np.uint64),
+                np.array([left[texts[i]] for i in hits], dtype=np.uint64),
+            )
+        )
+    where, character, cuts, hashes = (np.concatenate(column) for column in zip(*rows, strict=True))
     order = np.argsort(where, kind="stable")
-    return where[order], character[order], cut[order]
+    return where[order], character[order], cuts[order], hashes[order]
