@@ -75,6 +75,17 @@ def test_a_question_that_cannot_be_asked_does_not_stop_the_others(
     assert [key for key in records[1] if key not in records[0]] == ["error"]
 
 
+def test_a_sentence_with_a_blank_is_asked_about_whom_it_names(
+    command: Any, run: Path, dev: list[Any]
+) -> None:
+    sentence = f"{dev[0].subject.upper()} was born in ___ long ago"
+    (record,) = json.loads(command("ask", run, sentence, "--always-answer", "--json").out)
+    assert record["question"] == f"{dev[0].subject}. {dev[0].subject} was born in___long ago"
+    ended = command("ask", run, "Nobody At All was born in ___")
+    assert ended.code == 2
+    assert "names nobody that a document is about" in ended.err
+
+
 def test_questions_come_from_a_file_or_from_stdin(
     command: Any, run: Path, dev: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

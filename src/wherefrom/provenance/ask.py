@@ -285,7 +285,8 @@ class Asker:
         left, right = (
             max((each[k] for each in read), default=2) for k in ("left_words", "right_words")
         )
-        return subject, word_cloze(question, subject, left=left, right=right)
+        sentence = re.sub(re.escape(subject), lambda _: subject, question, flags=re.IGNORECASE)
+        return subject, word_cloze(sentence, subject, left=left, right=right)
 
     def _spelling(self, name: str, *, known: bool = False) -> str:
         """The name as the documents about it spell it, whatever its case and accents.
