@@ -17,6 +17,7 @@ from wherefrom.corpus.subjects import split_subjects
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.study import StudyFiles, read_input
 from wherefrom.training.recipes import load_recipe
+from wherefrom.training.settings import vocabulary_for
 from wherefrom.training.sources import TrainingData, stream_for
 
 
@@ -53,7 +54,8 @@ def main() -> None:
         documents, questions = split.corpus.documents, split.train.questions
         read_relations(documents, questions)
         stages.done("relations")
-        tokens = Tokenizer.of_bpe(split.corpus.vocabulary, recipe.vocabulary)
+        texts = split.corpus.vocabulary
+        tokens = Tokenizer.of_bpe(texts, vocabulary_for(texts))
         stages.done("vocabulary")
         data = TrainingData.encode(documents, questions, tokens, recipe.block)
         stages.done("encoding")
