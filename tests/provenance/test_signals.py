@@ -21,7 +21,13 @@ from wherefrom.provenance.signals import known_answers, likelihood
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
-from wherefrom.provenance.signals.reader import LEAST, SIGNALS, SignalReader, learn_contexts
+from wherefrom.provenance.signals.reader import (
+    LEAST,
+    SIGNALS,
+    SLOW,
+    SignalReader,
+    learn_contexts,
+)
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
 
@@ -108,10 +114,11 @@ def test_answers_that_the_model_cannot_say_or_hold_are_not_reached():
 def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kind):
     reader = reader_of(run_of(variant, kind))
     table = reader.read(QUESTIONS, NAMES)
-    assert set(table.columns) == set(SIGNALS)
+    assert set(table.columns) == set(SIGNALS) - {*SLOW}
+    unknown = {"name_read", "others_best", "others_mean", "reference"}  # one relation, no twin
     for name, column in table.columns.items():
         assert column.shape == (len(NAMES),)
-        assert np.isfinite(column).all() == (name != "name_read"), name
+        assert np.isfinite(column).all() == (name not in unknown), name
     one = reader.read(QUESTIONS[2:3], NAMES[2:3])
     assert one.answers == table.answers[2:3]
     for name, column in one.columns.items():
@@ -181,6 +188,66 @@ def test_the_token_margin_is_the_least_lead_of_a_token():
             others = torch.cat((row[:token], row[token + 1 :]))
             leads.append(float(row[token] - others.max()))
         assert column[at] == pytest.approx(min(leads), rel=1e-3, abs=1e-3)
+
+
+def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
+    run = run_of()
+    others = ("Was {subject} born?", "Where {subject}?")
+    contexts = {BORN_WHERE: (), **dict.fromkeys(others, ())}
+    reader = SignalReader.prepare(run, PLACES, NAMES, contexts=contexts, seed=0)
+    found = reader.read(QUESTIONS, NAMES, only=["others_best", "others_mean"]).columns
+    asked = [each.replace("{subject}", name) for name in NAMES for each in others]
+    said = [each.log_probability for each in answer_all(run.model, run.tokens, asked)]
+    pairs = np.array(said).reshape(-1, 2)
+    assert found["others_best"] == pytest.approx(pairs.max(axis=1), rel=1e-4)
+    assert found["others_mean"] == pytest.approx(pairs.mean(axis=1), rel=1e-4)
+
+
+def test_the_reference_is_the_twins_log_p_of_the_same_answer(monkeypatch):
+    run, twin = run_of(), run_of("vanilla")
+    monkeypatch.setattr(
+        signal_reader, "is_run", lambda folder: folder == Path("nowhere/twins/scratch")
+    )
+    monkeypatch.setattr(signal_reader, "load_run", lambda folder: twin)
+    table = reader_of(run).read(QUESTIONS, NAMES, only=["reference"])
+    expected = [alone(twin, q, said) for q, said in zip(QUESTIONS, table.answers, strict=True)]
+    assert table.columns["reference"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_min_k_is_the_least_standardised_log_p_of_a_token():
+    run = run_of()
+    found = reader_of(run).read(QUESTIONS, NAMES, answers=["Os"] * 6, only=["min_k"])
+    ids = [*run.tokens.encode("Os"), MASK]
+    for at, prompt in enumerate(encode_prompts(run.model, run.tokens, QUESTIONS)):
+        with torch.inference_mode():
+            logs = run.model(torch.tensor([[*prompt, *ids[:-1]]]))[0, len(prompt) - 1 :]
+        logs = logs.double().log_softmax(dim=-1)
+        mean = (logs.exp() * logs).sum(dim=-1)
+        deviation = ((logs.exp() * (logs - mean[:, None]) ** 2).sum(dim=-1)).sqrt()
+        own = logs[torch.arange(len(ids)), torch.tensor(ids)]
+        assert found.columns["min_k"][at] == pytest.approx(
+            float(((own - mean) / deviation).min()), rel=1e-3
+        )
+
+
+def test_drawn_answers_have_the_entropy_of_the_models_distribution(monkeypatch):
+    run = run_of(kind="bpe")
+    prompts = encode_prompts(run.model, run.tokens, QUESTIONS[:2])
+    monkeypatch.setattr(likelihood, "SAMPLES", 400)
+    monkeypatch.setattr(likelihood, "LONGEST_ANSWER", 1)  # one token, so that the truth is known
+    drawn = likelihood.sample_entropy(run.model, run.tokens, prompts)
+    for prompt, found in zip(prompts, drawn, strict=True):
+        with torch.inference_mode():
+            chances = run.model(torch.tensor([prompt]))[0, -1].softmax(dim=-1).double()
+        said: dict[str, float] = {}
+        for token, chance in enumerate(chances.tolist()):
+            text = run.tokens.decode([token]).casefold()
+            said[text] = said.get(text, 0.0) + chance
+        assert found == pytest.approx(entropy_of(np.array([[*said.values()]]))[0], abs=0.35)
+    hidden = reader_of(run).hidden(QUESTIONS[:2])
+    with torch.inference_mode():
+        expected = [run.model.hidden(torch.tensor([prompt]))[0, -1].numpy() for prompt in prompts]
+    assert hidden == pytest.approx(np.array(expected), rel=1e-4, abs=1e-4)
 
 
 def test_name_read_is_a_curve_over_the_name_signals():

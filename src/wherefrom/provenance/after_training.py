@@ -18,12 +18,14 @@ from wherefrom.corpus.questions import SLOT
 from wherefrom.corpus.subjects import (
     CALIBRATION,
     FITTING,
+    INVENTED,
     JUDGED,
     SUBJECTS_FILE,
     TEXT,
     Split,
     Subject,
     format_subjects,
+    invent_names,
     write_subjects,
 )
 from wherefrom.errors import UserError
@@ -43,7 +45,9 @@ from wherefrom.training.distributed import join_processes
 from wherefrom.training.run_folder import Run, update_run
 
 Say = Callable[[str], None]
-FROM_THE_TEXT = 400  # subjects without a question that help to tell what is from the text
+FROM_THE_TEXT = 800  # subjects without a question that help to tell what is from the text
+UNSEEN = 1_000  # unseen subjects in all, where enough calibrate; invented ones fill up
+FOR_EACH = 5  # unseen subjects for each that calibrates
 EVERY = 2.0  # seconds between estimates of how long a stage still takes
 NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about more
 INDEXED = 4_000  # documents a second, about
@@ -94,7 +98,7 @@ def ensure_confidence(
 ) -> Confidence:
     """The confidence in the folder if it is of these subjects and weights, else a new fit."""
     asked = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
-    asked += text_subjects(split, seed=seed)
+    asked += free_subjects(split, seed=seed)
     try:
         confidence = load_confidence(run)
         if confidence.subjects_sha256 == hash_subjects(asked):
@@ -121,11 +125,14 @@ def ensure_confidence(
     return confidence
 
 
-def text_subjects(split: Split, *, seed: int, most: int = FROM_THE_TEXT) -> list[Subject]:
-    """Subjects of documents about whom no question is known, asked about at random relations.
+def free_subjects(
+    split: Split, *, seed: int, most: int = FROM_THE_TEXT, unseen: int = UNSEEN
+) -> list[Subject]:
+    """Subjects whom nobody has to label, asked about at random relations.
 
-    What the text states about them is read off it, so that they tell whether an answer is from
-    the text; nobody can tell whether it is right.
+    Of the text: subjects of documents about whom no question is known. What the text states about
+    them is read off it, so that they tell whether an answer is from the text, not whether it is
+    right. Invented: names of nobody, where fewer than `unseen` subjects are unseen.
     """
     asked = {fold_words(one.subject) for one in split.subjects}
     asked |= {fold_words(question.subject) for question in split.train.questions}
@@ -133,9 +140,18 @@ def text_subjects(split: Split, *, seed: int, most: int = FROM_THE_TEXT) -> list
     names = {fold_words(document.subject): document.subject for document in split.corpus.documents}
     free = [name for words, name in names.items() if words and words not in asked]
     rng = np.random.default_rng([seed, 29])
+    free = [free[at] for at in sorted(rng.permutation(len(free))[:most])]
+    helping = (one for one in split.subjects if one.role != JUDGED and not one.seen)
+    wanted = min(unseen, FOR_EACH * len(split.with_role(CALIBRATION)))
+    lacking = wanted - len({fold_words(one.subject) for one in helping})
+    known = [*names.values(), *(question.subject for question in split.train.questions)]
+    taken = {*names, *asked, *map(fold_words, split.left_out)}
+    documents = split.corpus.documents
+    invented = invent_names(known, max(0, lacking), documents=documents, taken=taken, rng=rng)
     return [
-        Subject(FITTING, True, TEXT, free[at], template.replace(SLOT, free[at]), None, template)
-        for at in (sorted(rng.permutation(len(free))[:most]) if templates else ())
+        Subject(FITTING, seen, source, name, template.replace(SLOT, name), None, template)
+        for seen, source, found in ((True, TEXT, free), (False, INVENTED, invented))
+        for name in (found if templates else ())
         for template in [templates[int(rng.integers(len(templates)))]]
     ]
 

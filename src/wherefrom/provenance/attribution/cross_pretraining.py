@@ -24,12 +24,13 @@ from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, ensure_evidence
 from wherefrom.provenance.judging.judge import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Floats
-from wherefrom.provenance.signals.reader import SIGNS
+from wherefrom.provenance.signals.reader import SIGNS, SLOW
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     GUESSED,
     MADE_UP,
     REMEMBERED,
+    STATED,
     Verdict,
     give_verdicts,
 )
@@ -52,7 +53,7 @@ TRUTHS = (REMEMBERED, RIGHT_ANYWAY, WRONG, GUESSED, MADE_UP)
 Row = dict[str, Any]  # a judged subject as twins.json has it: "with" is the run, "without" its twin
 # what takes an answer of one model for remembered, and is tested as such
 TESTS: dict[str, Callable[[Row], bool]] = {
-    "verdict remembered": lambda said: said["verdict"] == REMEMBERED,
+    "verdict stated": lambda said: said["verdict"] == STATED,
     "shown": lambda said: said["shown"] != DONT_KNOW,
     "shown without the text": lambda said: said["shown_internal"],
 }
@@ -197,11 +198,12 @@ def _judge_cheaply(verdict: Verdict, naming: float) -> Row:
     scores = {
         "internal confidence": verdict.internal_confidence or 0.0,
         "checked confidence": verdict.confidence or 0.0,
-        "verdict remembered": float(verdict.verdict == REMEMBERED),
+        "verdict stated": float(verdict.verdict == STATED),
     }
-    for name, ((column, *_), _) in RIVALS.items():
-        value = naming if column == SUPPORT else verdict.signals.get(column)
-        scores[name] = SIGNS.get(column, 1) * (-1e3 if value is None else value)
+    for name, (columns, _) in RIVALS.items():
+        value = naming if columns == (SUPPORT,) else verdict.signals.get(columns[0])
+        if len(columns) == 1 and columns[0] in (SUPPORT, *SIGNS) and columns[0] not in SLOW:
+            scores[name] = SIGNS.get(columns[0], 1) * (-1e3 if value is None else value)
     return {
         "shown": verdict.shown,
         "shown_internal": verdict.shown_internal,

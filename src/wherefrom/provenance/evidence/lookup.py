@@ -13,7 +13,7 @@ from wherefrom.corpus.folding import find_phrase, fold_words, is_unspaced, split
 if TYPE_CHECKING:
     from wherefrom.provenance.evidence.index import Evidence, StoredReading
 
-STATED = 0.05  # probability from which on a reading of the text counts as stated
+STATED = 0.2  # probability from which on a reading counts as stated; chosen on people set aside
 READ_OTHER = 0.5  # and from which on it speaks against another answer
 LINES = 3  # lines that are shown for an answer
 LOOKED_AT = 1_000  # documents that are weighed to choose such lines from

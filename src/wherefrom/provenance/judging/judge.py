@@ -33,7 +33,7 @@ from wherefrom.provenance.confidence.fit import (
 from wherefrom.provenance.confidence.guarantee import Guarantee
 from wherefrom.provenance.evidence.index import Evidence, EvidenceCount, open_run_evidence
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, Measure, rate
-from wherefrom.provenance.signals.reader import SIGNS
+from wherefrom.provenance.signals.reader import SIGNS, SLOW
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     GUARANTEES,
@@ -54,12 +54,20 @@ POINTS = 200  # of a drawn risk-coverage curve
 BARS = 20  # of a drawn histogram
 MOST_DOCUMENTS = 4  # subjects with so many documents or more are counted together
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
+HIDDEN = "hidden"  # stands for one column per number of the last hidden state
 # what others would use: the signals, and what they are
 Rivals = Mapping[str, tuple[tuple[str, ...], str]]
 RIVALS: Rivals = {
     "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
     "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
     "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
+    "sampled entropy": (("sampled_entropy",), "of ten drawn answers; only with --all-rivals"),
+    "Min-K%++": (("min_k",), "the least likely token of the answer, standardised"),
+    "reference ratio": (
+        ("log_probability", "reference"),
+        "log p of the answer beside that by the twin without the text",
+    ),
+    "linear probe": ((HIDDEN,), "a logistic regression on the last hidden state"),
     "name support": ((SUPPORT,), "documents that name the subject; it needs the text"),
 }
 
@@ -136,6 +144,7 @@ def judge_run(
     grade: Callable[[str, Subject], bool] = is_right,
     risk: float | None = None,
     guarantee: str = "from-text",
+    all_rivals: bool = False,
     resamples: int = metrics.RESAMPLES,
     level: float = metrics.LEVEL,
     seed: int = 0,
@@ -145,13 +154,15 @@ def judge_run(
 
     `risk` is that of the calibration if not given; `guarantee` says what of: answers that are not
     "from-text", or not "right". confidence: of a run that keeps it in a way of its own, which may
-    have read no text. grade: whether an answer about a subject is right.
+    have read no text. grade: whether an answer about a subject is right. all_rivals: those too
+    that take many times as long as an answer.
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
     own = confidence is not None
     confidence = load_confidence(run) if confidence is None else confidence
     people = read_subjects(run.folder)
-    signals = {name for columns, _ in rivals.values() for name in columns if name != SUPPORT}
+    used = {name for columns, _ in rivals.values() for name in columns}
+    signals = used - {SUPPORT, HIDDEN} - (set() if all_rivals else {*SLOW})
     risk = confidence.risk if risk is None else risk
     thresholds = {
         target: {
@@ -187,6 +198,10 @@ def judge_run(
         for name in signals
     }
     mine[SUPPORT] = np.array([one.naming for one in judged], dtype=float)
+    theirs = {**table.columns, SUPPORT: np.array(naming, dtype=float)}
+    if HIDDEN in used:
+        mine |= _hidden(confidence, [one.question for one in judged])
+        theirs |= _hidden(confidence, questions)
     right = [grade(said, one) for said, one in zip(table.answers, calibrating, strict=True)]
     internal, checked = thresholds[RIGHT].values()
     scores = [
@@ -212,7 +227,7 @@ def judge_run(
         *rival_scores(
             rivals,
             mine,
-            {**table.columns, SUPPORT: np.array(naming, dtype=float)},
+            theirs,
             calibrating,
             np.array(right),
             risk=risk,
@@ -222,7 +237,7 @@ def judge_run(
     measured = measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap)
     error = measured["scores"][INTERNAL]["groups"]["together"]["metrics"]["ece"]["value"]
     seen = sum(one.seen for one in judged)
-    used = thresholds[GUARANTEES[guarantee]]
+    shown = thresholds[GUARANTEES[guarantee]]
     record = {
         "weights_sha256": run.info.get("sha256"),
         "people": {
@@ -238,7 +253,7 @@ def judge_run(
         "level": level,
         "seed": seed,
         "guarantee": guarantee,
-        "guarantees": {mode: asdict(found) for mode, found in used.items()},
+        "guarantees": {mode: asdict(found) for mode, found in shown.items()},
         "targets": measure_targets(judged, thresholds, bootstrap),
         "relations": {
             template: measure_policy([one for one in judged if one.template == template])
@@ -248,7 +263,7 @@ def judge_run(
         "open_world_floor": asdict(metrics.open_world_floor(subjects, error)),
         # the calibration's notes, but for those about a risk
         "notes": [note for note in confidence.notes if "can guarantee" not in note]
-        + [f"{mode}: {found.reason}" for mode, found in used.items() if found.reason],
+        + [f"{mode}: {found.reason}" for mode, found in shown.items() if found.reason],
     }
     return Judgement(people=judged, record=record)
 
@@ -328,6 +343,11 @@ def require_evidence(run: Run) -> Evidence:
     return opened
 
 
+def _hidden(confidence: Confidence, questions: Sequence[str]) -> dict[str, Floats]:
+    states = confidence.reader.hidden(questions)
+    return {f"{HIDDEN} {at}": column for at, column in enumerate(states.T)}
+
+
 def rival_scores(
     rivals: Rivals,
     judged: Mapping[str, Floats],
@@ -341,7 +361,10 @@ def rival_scores(
     """The rivals whose signals are known, each tuned on the calibration subjects."""
     scores = []
     for name, (columns, about) in rivals.items():
-        known = {column: calibration[column] for column in columns}
+        used = [each for each in calibration if each.split()[0] in columns]
+        if len(used) < len(columns):
+            continue
+        known = {column: calibration[column] for column in used}
         there = np.asarray(np.isfinite(list(known.values())).all(axis=0))
         if not there.any():
             continue
@@ -349,12 +372,11 @@ def rival_scores(
             [one for one, read in zip(subjects, there, strict=True) if read],
             {column: values[there] for column, values in known.items()},
             right[there],
-            signs=SIGNS,
             risk=risk,
             delta=delta,
             seed=0,
         )
-        values = policy.calibration.probability({each: judged[each] for each in columns})
+        values = policy.calibration.probability({each: judged[each] for each in used})
         found = policy.at_risk(risk, delta)
         reads = SUPPORT in columns
         scores.append(Score(name, about, values, found.used, found.reason, reads_text=reads))

@@ -7,7 +7,8 @@ position cannot reach it. Chunks are bounded in tokens, and so is memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.metrics import Floats
+from wherefrom.recall.decode import LONGEST_ANSWER
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
 CHUNK = 4_096  # tokens that go through the model together
@@ -24,11 +26,18 @@ CHUNK = 4_096  # tokens that go through the model together
 Ids = list[int]
 
 
+SAMPLES = 10  # answers that are drawn to each question
+
+
 class TokenScores(NamedTuple):
-    """Of each token that was asked for: its log-probability, and that of the likeliest other."""
+    """Of each token that was asked for: its log-probability, and that of the likeliest other.
+
+    spread: how many deviations the first is from the mean of the log-probabilities at that place.
+    """
 
     own: Floats
     other: Floats
+    spread: Floats
 
 
 def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) -> list[Ids]:
@@ -97,12 +106,16 @@ def total(scores: TokenScores | None) -> float:
 
 @torch.inference_mode()
 def score_tokens(
-    model: Decoder, before: Sequence[Ids], scored: Sequence[Ids], *, with_other: bool = False
+    model: Decoder,
+    before: Sequence[Ids],
+    scored: Sequence[Ids],
+    *,
+    with_other: bool = False,
+    with_spread: bool = False,
 ) -> list[TokenScores | None]:
     """For each row the tokens `scored` behind `before`, each given all that stand before it.
 
-    None where either is empty or the model cannot hold them. Without `with_other` the likeliest
-    other tokens are not looked for, and NaN.
+    None where either is empty or the model cannot hold them. What is not asked for is NaN.
     """
     rows = [
         at
@@ -131,9 +144,65 @@ def score_tokens(
         other = torch.full_like(own, math.nan)
         if with_other:
             other = logits.scatter(1, targets, -math.inf).amax(dim=-1) - normaliser
-        both = torch.stack((own, other)).double().cpu()
-        for at, (mine, others) in zip(
-            chunk, both.split(asked.sum(dim=1).tolist(), dim=1), strict=True
-        ):
-            result[at] = TokenScores(mine.numpy(), others.numpy())
+        spread = torch.full_like(own, math.nan)
+        if with_spread:
+            logs = logits - normaliser[:, None]
+            mean = (logs.exp() * logs).sum(dim=-1)
+            variance = (logs.exp() * logs**2).sum(dim=-1) - mean**2
+            spread = (own - mean) / variance.clamp_min(1e-9).sqrt()
+        found = torch.stack((own, other, spread)).double().cpu()
+        for at, one in zip(chunk, found.split(asked.sum(dim=1).tolist(), dim=1), strict=True):
+            result[at] = TokenScores(*one.numpy())
     return result
+
+
+@torch.inference_mode()
+def last_hidden(model: Decoder, prompts: Sequence[Ids]) -> Floats:
+    """(n, width): the last hidden state of each prompt."""
+    found = np.empty((len(prompts), model.config.width))
+    for rows, ids in _by_length(prompts):
+        last = torch.arange(1, len(rows) + 1) * ids.shape[1] - 1
+        device = next(model.parameters()).device
+        found[rows] = model.hidden(ids.to(device), select=last.to(device)).float().cpu().numpy()
+    return found
+
+
+@torch.inference_mode()
+def sample_entropy(
+    model: Decoder, tokens: Tokenizer, prompts: Sequence[Ids], *, seed: int = 0
+) -> Floats:
+    """The entropy of SAMPLES drawn answers to each prompt; equal but for case is the same answer.
+
+    What semantic entropy is where an answer is one name (Farquhar et al. 2024).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    found = np.zeros(len(prompts))
+    for rows, ids in _by_length(prompts):
+        drawn = ids.repeat_interleave(SAMPLES, dim=0)
+        longest = min(LONGEST_ANSWER, model.config.longest_input - ids.shape[1] + 1)
+        cache, fresh = model.new_cache(ids.shape[1] + longest), drawn
+        open_ = torch.ones(len(drawn), dtype=torch.bool)
+        for _ in range(longest):
+            last = torch.arange(1, len(drawn) + 1) * fresh.shape[1] - 1
+            chances = model(fresh, cache=cache, select=last).float().softmax(dim=-1).cpu()
+            fresh = torch.multinomial(chances, 1, generator=generator)
+            fresh[~open_] = MASK
+            drawn = torch.cat((drawn, fresh), dim=1)
+            open_ &= fresh[:, 0] != MASK
+            if not open_.any() or cache.length >= model.config.longest_input:
+                break
+        said = [tokens.decode(answer).casefold() for answer in drawn[:, ids.shape[1] :].tolist()]
+        for at, row in enumerate(rows):
+            counts = Counter(said[at * SAMPLES : (at + 1) * SAMPLES]).values()
+            shares = np.array(list(counts)) / SAMPLES
+            found[row] = float(-(shares * np.log(shares)).sum())
+    return found
+
+
+def _by_length(prompts: Sequence[Ids]) -> Iterator[tuple[list[int], torch.Tensor]]:
+    """Prompts of one length together: their places and their tokens."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for at, prompt in enumerate(prompts):
+        groups[len(prompt)].append(at)
+    for rows in groups.values():
+        yield rows, torch.tensor([prompts[at] for at in rows])

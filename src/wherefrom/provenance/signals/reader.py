@@ -33,12 +33,14 @@ from wherefrom.provenance.signals.likelihood import (
     encode_context,
     encode_names,
     encode_prompts,
+    last_hidden,
+    sample_entropy,
     score_answers,
     score_tokens,
     space_of,
 )
 from wherefrom.recall.decode import answer_all
-from wherefrom.training.run_folder import Run
+from wherefrom.training.run_folder import Run, is_run, load_run
 
 PART = 256  # questions that are read together
 TRIE_PART = 32  # the same where the trie is walked, which more do not make faster
@@ -46,6 +48,8 @@ FIRST_WORDS = 4  # before which a last word is also tried
 LEAST = 1e-8  # a last word that is less likely than this behind other first words counts as this
 CONTEXTS = 2  # wordings of the text that are tried
 CONTEXT_LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
+OTHERS = 3  # other kinds of question about the subject that are asked beside
+LOWEST = 0.2  # share of the tokens that Min-K%++ looks at
 FEWEST_BEHIND = 5  # answers that must stand behind a wording, and
 SHARE_BEHIND = 0.02  # what share of those found in the text
 
@@ -60,7 +64,7 @@ class SignalBatch:
         subjects: Sequence[str],
         answers: Sequence[str] | None,
     ) -> None:
-        self.reader, self.subjects = reader, subjects
+        self.reader, self.questions, self.subjects = reader, questions, subjects
         pairs = zip(questions, subjects, strict=True)
         self.templates = [text.replace(name, SLOT, 1) if name else text for text, name in pairs]
         self._columns: dict[str, Floats] = {}
@@ -79,13 +83,33 @@ class SignalBatch:
     def read(self, name: str) -> Floats:
         """The column of a signal, computed once."""
         if name not in self._columns:
-            self._columns[name] = SIGNALS[name].read(self)
+            self._columns[name] = SIGNALS[name][0](self)
         return self._columns[name]
 
     @cached_property
     def names(self) -> list[Ids]:
         """`Name.` of each subject."""
         return encode_names(self.tokens, self.subjects)
+
+    @cached_property
+    def others(self) -> Floats:
+        """(OTHERS, n): log p of the answers to other kinds of question about the subject, or NaN.
+
+        Somebody who was read about is known in more than one way.
+        """
+        known = list(self.reader.state.contexts)
+        found = np.full((OTHERS, len(self.subjects)), np.nan)
+        rows, asked = [], []
+        for at, (template, name) in enumerate(zip(self.templates, self.subjects, strict=True)):
+            rest = [each for each in known if each != template and name and SLOT in each]
+            for place, each in enumerate(rest[:OTHERS]):
+                if can_encode(self.tokens, each.replace(SLOT, name)):
+                    rows.append((place, at))
+                    asked.append(each.replace(SLOT, name))
+        if asked:
+            answers = answer_all(self.model, self.tokens, asked)
+            found[tuple(zip(*rows, strict=True))] = [each.log_probability for each in answers]
+        return found
 
     @cached_property
     def outcomes(self) -> Floats:
@@ -116,6 +140,28 @@ def context_infill(batch: SignalBatch) -> Floats:
     best = np.full(len(batch.names), -np.inf)
     np.maximum.at(best, np.array(row, dtype=int), score_answers(batch.model, asked, answers))
     return best
+
+
+def reference(batch: SignalBatch) -> Floats:
+    """log p(answer | question) by the twin that read no text; NaN where there is no twin."""
+    twin = batch.reader.twin
+    if twin is None:
+        return np.full(len(batch.answers), np.nan)
+    prompts = encode_prompts(twin.model, twin.tokens, batch.questions)
+    return score_answers(twin.model.eval(), prompts, encode_answers(twin.tokens, batch.answers))
+
+
+def min_k(batch: SignalBatch) -> Floats:
+    """Min-K%++: the lowest of the answer's log p, in deviations from their mean at that place."""
+    found = score_tokens(batch.model, batch.prompts, batch.answer_ids, with_spread=True)
+    lowest = [np.sort(one.spread)[: max(1, int(LOWEST * one.spread.size))] if one else IMPOSSIBLE
+              for one in found]  # fmt: skip
+    return np.array([np.mean(each) for each in lowest])
+
+
+def sampled_entropy(batch: SignalBatch) -> Floats:
+    """The entropy of answers that are drawn, not the likeliest."""
+    return sample_entropy(batch.model, batch.tokens, batch.prompts)
 
 
 def name_likelihood(batch: SignalBatch) -> Floats:
@@ -161,29 +207,37 @@ def country_entropy(batch: SignalBatch) -> Floats:
     return entropy_of(add_up_countries(batch.outcomes, countries, own))
 
 
-class SignalInfo(NamedTuple):
-    """A signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)."""
-
-    read: Callable[[SignalBatch], Floats]
-    sign: int
-
-
-SIGNALS: dict[str, SignalInfo] = {
+# each signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)
+SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     # log p(answer | question), of all tokens and the closing one
-    "log_probability": SignalInfo(lambda batch: batch.log_probability, 1),
-    "token_margin": SignalInfo(token_margin, 1),
-    "context_infill": SignalInfo(context_infill, 1),
-    "name_likelihood": SignalInfo(name_likelihood, 1),
-    "name_lift": SignalInfo(name_lift, 1),
-    "name_read": SignalInfo(name_read, 1),
+    "log_probability": (lambda batch: batch.log_probability, 1),
+    "token_margin": (token_margin, 1),
+    "context_infill": (context_infill, 1),
+    "name_likelihood": (name_likelihood, 1),
+    "name_lift": (name_lift, 1),
+    "name_read": (name_read, 1),
+    # of the other kinds of question about the subject, the surest answer and all of them
+    "others_best": (lambda batch: np.fmax.reduce(batch.others, axis=0), 1),
+    "others_mean": (lambda batch: _mean(batch.others), 1),
+    "reference": (reference, -1),
     # over the known answers, this answer, and anything else
-    "entropy": SignalInfo(lambda batch: entropy_of(batch.outcomes), -1),
-    "country_entropy": SignalInfo(country_entropy, -1),
+    "entropy": (lambda batch: entropy_of(batch.outcomes), -1),
+    "country_entropy": (country_entropy, -1),
+    "min_k": (min_k, 1),
+    "sampled_entropy": (sampled_entropy, -1),
 }
-SIGNS = {name: signal.sign for name, signal in SIGNALS.items()}
-CORE = ("log_probability", "token_margin", "context_infill", "name_read")  # a confidence takes them
+SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
+CORE = ("log_probability", "token_margin", "context_infill", "name_read", "others_best",
+        "others_mean", "reference")  # fmt: skip
 NAME_SIGNALS = ("name_likelihood", "name_lift")  # what name_read is computed from
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
+SLOW = ("sampled_entropy",)  # what takes many times as long as an answer
+
+
+def _mean(values: Floats) -> Floats:
+    """Over the first axis, of what is not NaN; NaN where nothing is there."""
+    there = (~np.isnan(values)).sum(axis=0)
+    return np.where(there > 0, np.nansum(values, axis=0) / np.maximum(there, 1), np.nan)
 
 
 class SignalTable(NamedTuple):
@@ -223,6 +277,17 @@ class SignalReader:
         """Of the answers in the trie."""
         return find_countries(self.trie.answers)
 
+    @cached_property
+    def twin(self) -> Run | None:
+        """The run that learned the questions without the text, where a study trained one."""
+        folder = self.run.folder / "twins" / "scratch"
+        return load_run(folder) if is_run(folder) else None
+
+    def hidden(self, questions: Sequence[str]) -> Floats:
+        """(n, width): the last hidden state before the answer, for a linear probe."""
+        model = self.run.model.eval()
+        return last_hidden(model, encode_prompts(model, self.run.tokens, questions))
+
     @classmethod
     def prepare(
         cls,
@@ -255,10 +320,10 @@ class SignalReader:
     ) -> SignalTable:
         """The signals of the greedy answers, or of `answers` where they are given.
 
-        `only` names the signals to read, all if not given, and `name_read` brings the two that it
-        is computed from. `report` is called with the number of questions that were just read.
+        `only` names the signals to read, all but the SLOW if not given, and `name_read` brings the
+        two that it is computed from. `report` is called with the number of questions just read.
         """
-        wanted = set(SIGNALS if only is None else only)
+        wanted = set(SIGNALS) - {*SLOW} if only is None else set(only)
         for name in sorted(wanted - SIGNALS.keys()):
             raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
         if "name_read" in wanted:
