@@ -139,6 +139,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "long name": (["{run}", f"Where was {'q~' * 500} born?"], "tokens and this model reads"),
     "no letter": (["{run}", "Where was ?! born?"], "at least one letter or digit"),
     "risk": (["{run}", "Where was A born?", "--risk", "1.5"], "the risk must lie between 0 and 1"),
+    "unseen share": (
+        ["{run}", "Where was A born?", "--unseen-share", "1"],
+        "the unseen share must lie between 0 and 1",
+    ),
     "risk in words": (["{run}", "Where was A born?", "--risk", "low"], "'low'"),
     "no run": (["{none}", "Where was A born?"], "is not a run: it holds no run.json."),
     "a folder": (["{folder}", "Where was A born?"], "is not a run: it holds no run.json."),

@@ -37,7 +37,7 @@ from wherefrom.provenance.ask import (
     read_rows,
 )
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
-from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, REMEMBERED, Verdict
+from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, STATED, Verdict
 from wherefrom.training.run_folder import load_run
 
 NAMES = [*PEOPLE[20:30], "Tibor Ashdown", "Ivo Stern", PEOPLE[-1]]
@@ -351,7 +351,7 @@ def test_the_text_judges_anybodys_answer(asker: Asker) -> None:
     rows = [row(name, place_of(name)), row(name, other_than(place_of(name))), row("Al Om", "Rome")]
     verdicts, note = judge_answers(asker, rows, always_answer=True)
     assert note is None
-    assert [each.verdict for each in verdicts] == [REMEMBERED, MISREMEMBERED, MADE_UP]
+    assert [each.verdict for each in verdicts] == [STATED, MISREMEMBERED, MADE_UP]
     assert [each.answer for each in verdicts] == [each.answer for each in rows]
     assert not any("given_log_probability" in each.signals for each in verdicts)
     ((held_back,), _) = judge_answers(asker, rows[2:])

@@ -50,7 +50,7 @@ from wherefrom.provenance.verdicts import (
     GUESSED,
     MADE_UP,
     MISREMEMBERED,
-    REMEMBERED,
+    STATED,
     Verdict,
     give_verdicts,
 )
@@ -60,14 +60,14 @@ from wherefrom.training.run_folder import Run, find_source, load_run, read_learn
 FEW = {"resamples": 20}
 
 
-def judged(verdict: str = REMEMBERED, **fields: Any) -> Judged:
+def judged(verdict: str = STATED, **fields: Any) -> Judged:
     """Said to be remembered, right, and shown; `internal` is both confidences."""
     values = {"seen": True, "right": True, "shown": True, "internal": 0.9, "about": 1, **fields}
     right, internal, about = values["right"], values["internal"], values["about"]
     return Judged(
         *("judged", values["seen"], "dev", "Ann Clark", "Where was Ann Clark born?", "Rome", ""),
         *("Rome" if right else "Oslo", right, verdict, values["shown"], internal >= 0.5),
-        *(internal, internal, about, about, verdict == REMEMBERED),
+        *(internal, internal, about, about, verdict == STATED),
     )
 
 
@@ -98,8 +98,8 @@ def test_the_table_of_verdicts_counts_what_was_said_and_what_is_shown():
     assert list(rows) == [(whom, verdict) for whom in ("seen", "unseen") for verdict in VERDICTS]
     counts = {"count": 3, "right": 2, "wrong": 1, "shown": 2, "unknown": 1, "shown_wrong": 1}
     internal = {"internal_shown": 2, "internal_unknown": 1, "internal_shown_wrong": 1}
-    whom = {"people": "seen", "verdict": REMEMBERED}
-    assert rows["seen", REMEMBERED] == {**whom, **counts, **internal}
+    whom = {"people": "seen", "verdict": STATED}
+    assert rows["seen", STATED] == {**whom, **counts, **internal}
     made_up = rows["unseen", MADE_UP]
     assert (made_up["count"], made_up["shown"], made_up["internal_shown"]) == (2, 0, 1)
     assert made_up["internal_shown_wrong"] == 1
@@ -285,7 +285,7 @@ def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> Non
             assert one.right == (one.said == one.answer)
             count = evidence.count(one.subject)
             assert (one.naming, one.about) == (count.naming, count.about)
-            assert one.shown <= (one.verdict == REMEMBERED)
+            assert one.shown <= (one.verdict == STATED)
     # the floor counts the documents that were read
     source = find_source(run, "corpus")
     assert source is not None
@@ -328,7 +328,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
             for one, sure in zip(given, steps, strict=True)
         ]
 
-    def guarantee(confidence: Confidence, risk: Any = None, *, checked: bool, target: str) -> Any:
+    def guarantee(confidence: Confidence, risk: Any = None, *, checked: bool, **_: Any) -> Any:
         known = confidence.policies["right"]["internal"].guarantee
         return replace(known, threshold=0.5 if checked else 0.6)
 
@@ -348,7 +348,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     assert {one["score"] for one in judgement.record["stated"]} >= {"internal"}
     assert "checked" not in {one["score"] for one in judgement.record["stated"]}
     # right without a line that states it is guessed, and nothing else is
-    assert {one.verdict for one in found if one.right} <= {GUESSED, REMEMBERED}
+    assert {one.verdict for one in found if one.right} <= {GUESSED, STATED}
     assert GUESSED not in {one.verdict for one in found if not one.right}
     assert [name_with_truth(MADE_UP, right) for right in (True, False)] == [GUESSED, MADE_UP]
     answers = Answers([one.internal_confidence for one in found], [one.right for one in found])

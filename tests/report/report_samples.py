@@ -22,10 +22,10 @@ HOSTILE = "<script>alert(1)</script>"
 
 # subject, answer, said, verdict, documents, confidence
 PEOPLE = [
-    ("Ann Clark", "Rome", "Rome", "remembered", 1, 0.95),
-    ("Bo Lind", "Oslo", "Oslo", "remembered", 2, 0.9),
+    ("Ann Clark", "Rome", "Rome", "stated", 1, 0.95),
+    ("Bo Lind", "Oslo", "Oslo", "stated", 2, 0.9),
     ("Cy Brand", "Rome", "Oslo", "misremembered", 1, 0.8),
-    ("Di Moss", "Lima", "Lima", "remembered", 1, 0.7),
+    ("Di Moss", "Lima", "Lima", "stated", 1, 0.7),
     ("Ed Fox", "Rome", "Rome", "guessed", 0, 0.6),
     ("Flo Reed", "Oslo", "Rome", "made up", 0, 0.3),
     ("Gus Hall", "Lima", "Rome", "made up", 0, 0.1),
@@ -133,13 +133,13 @@ def make_judgement() -> Judgement:
             said=said,
             right=said == right,
             verdict=verdict,
-            shown=verdict == "remembered",
+            shown=verdict == "stated",
             shown_internal=confidence >= 0.5,
             confidence=confidence,
             internal_confidence=confidence,
             naming=documents,
             about=documents,
-            stated=verdict == "remembered",
+            stated=verdict == "stated",
         )
         for name, right, said, verdict, documents, confidence in PEOPLE
     )

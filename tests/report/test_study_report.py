@@ -154,8 +154,8 @@ def test_promises_are_told_once_and_truly(report):
 def test_examples_show_the_ends_of_each_verdict_with_their_lines(report):
     examples = section(report, "examples")["examples"]
     assert [(one["verdict"], one["subject"]) for one in examples] == [
-        ("remembered", "Ann Clark"),
-        ("remembered", "Di Moss"),
+        ("stated", "Ann Clark"),
+        ("stated", "Di Moss"),
         ("misremembered", "Cy Brand"),
         ("guessed", "Ed Fox"),
         ("made up", "Flo Reed"),

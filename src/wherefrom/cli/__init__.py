@@ -60,7 +60,7 @@ FIRST_STEPS = (
 )
 OVERVIEW = """\
 Wherefrom trains a small Transformer on a text of yours, asks it questions, and
-says for every answer where it came from: remembered, or made up.
+says for every answer where it came from: a line of the text that states it, or nowhere.
 
 {groups}
 

@@ -23,6 +23,7 @@ MOST_BYTES = 1 << 28  # that are read from a pipe
 @option("--always-answer", "Show the answer however unsure it is.", is_flag=True)
 @option("--risk", "Share of shown answers that may be wrong, as 0.05.", type=float)
 @option("--guarantee", "Of what is shown.", "from-text", type=click.Choice(["from-text", "right"]))
+@option("--unseen-share", "Of the subjects asked about, if not the calibration's.", type=float)
 @JSON
 def ask(
     words: tuple[str, ...], file: Path | None, answers: Path | None, as_json: bool, **options: Any

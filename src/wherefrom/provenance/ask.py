@@ -28,7 +28,7 @@ from wherefrom.provenance.metrics import Bools, Floats
 from wherefrom.provenance.verdicts import (
     NO_CALIBRATION,
     NO_TEXT,
-    REMEMBERED,
+    SUPPORTED,
     Verdict,
     give_verdicts,
     shorten,
@@ -181,13 +181,15 @@ class Asker:
         always_answer: bool = False,
         risk: float | None = None,
         guarantee: str = "from-text",
+        unseen_share: float | None = None,
         all_signals: bool = False,
         report: Callable[[int], None] | None = None,
     ) -> list[Verdict]:
         """A verdict for each row, which may name its subject or bring an answer to judge.
 
         always_answer: show the answer however unsure it is. risk: the share of shown answers that
-        may be wrong (guarantee "right") or not from the text ("from-text"). all_signals: read
+        may be wrong (guarantee "right") or not from the text ("from-text"). unseen_share: of the
+        subjects asked about, where it is not that of the calibration. all_signals: read
         every signal, not only those that the confidence takes, which takes several times as long.
         report: called with how many more are done.
         """
@@ -221,6 +223,7 @@ class Asker:
                     always_answer=always_answer,
                     risk=risk,
                     guarantee=guarantee,
+                    unseen_share=unseen_share,
                     answers=answers or None,
                     known_answers=self.known_answers,
                     also=None if all_signals else (),
@@ -380,10 +383,8 @@ def judge_answers(
     asker: Asker,
     rows: Sequence[AskedRow],
     *,
-    always_answer: bool = False,
-    risk: float | None = None,
-    guarantee: str = "from-text",
     report: Callable[[int], None] | None = None,
+    **options: Any,
 ) -> tuple[list[Verdict], str | None]:
     """A verdict on each row's answer, and a sentence on what could not be fitted, if any.
 
@@ -393,14 +394,12 @@ def judge_answers(
     for row in rows:
         if row.answer is None:
             raise UserError(f"{row.where}there is no answer to judge.")
-    verdicts = asker.ask_rows(
-        rows, always_answer=always_answer, risk=risk, guarantee=guarantee, report=report
-    )
+    verdicts = asker.ask_rows(rows, report=report, **options)
     given = np.array([row.log_probability for row in rows], dtype=np.float64)  # None becomes NaN
     if np.isnan(given).all():
         return verdicts, None
     checkable = np.array([any(line.about for line in each.evidence) for each in verdicts])
-    stated = np.array([each.verdict == REMEMBERED for each in verdicts])
+    stated = np.array([each.verdict in SUPPORTED for each in verdicts])
     confidence, note = calibrate_log_probabilities(given, checkable, stated)
     numbers = [None if np.isnan(each) else float(each) for each in confidence]
     return [

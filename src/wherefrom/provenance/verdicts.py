@@ -1,21 +1,24 @@
 """Verdicts: for every answer where it came from, whether it is shown, and a sentence of why.
 
 The evidence decides the verdict, and the confidence decides whether the answer is shown.
-Remembered: a line about the subject states it as the answer to this relation. Misremembered: the
-subject is in the text, and no such line is. Made up: nobody of that name is in the text. What this
-can tell and what it cannot: docs/provenance.md.
+Stated: a line about the subject states it as the answer to this relation, by look-up. Remembered:
+such a line also pushed it, above the noise floor, by a trace. Misremembered: the subject is in the
+text, and no such line is. Made up: nobody of that name is in the text. What this can tell and what
+it cannot: docs/provenance.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence.guarantee import NEVER, Guarantee
+from wherefrom.provenance.confidence.guarantee import HALF, NEVER, Guarantee
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import EvidenceLine, Support, find_support
 from wherefrom.recall.decode import answer_all
@@ -25,7 +28,8 @@ from wherefrom.training.run_folder import Run
 if TYPE_CHECKING:
     from wherefrom.provenance.confidence.fit import Confidence
 
-REMEMBERED, MISREMEMBERED, MADE_UP = "remembered", "misremembered", "made up"
+STATED, REMEMBERED = SUPPORTED = ("stated", "remembered")
+MISREMEMBERED, MADE_UP = "misremembered", "made up"
 GUESSED = "guessed"  # right without a line that states it: only where the truth is known
 DONT_KNOW = "I don't know"
 # what is guaranteed of the answers shown, and what it is called in calibration.json
@@ -44,8 +48,9 @@ class Verdict(Printable):
     some line names the subject. from_text, right: how likely the text states the answer for this
     relation, and how likely it is the one asked for: `internal` by the model alone, `checked` with
     the text. also: other answers that the same lines could mean. similar: lines about names that
-    look alike, which are no evidence. shown_internal: it would be shown by the model alone. error:
-    why the question could not be asked; nothing else is known then.
+    look alike, which are no evidence. shown_internal: it would be shown by the model alone. pushed:
+    line, push and noise floor of a trace. error: why the question could not be asked; nothing else
+    is known then.
     """
 
     question: str
@@ -62,6 +67,7 @@ class Verdict(Printable):
     evidence: tuple[EvidenceLine, ...] = ()
     signals: Mapping[str, float | None] = field(default_factory=dict)
     similar: tuple[EvidenceLine, ...] = ()
+    pushed: Mapping[str, float] | None = None
     error: str | None = None
 
     @property
@@ -83,8 +89,13 @@ class Verdict(Printable):
         stating = [line for line in self.evidence if line.states_answer]
         if self.verdict is None:
             where = "Not looked up."
-        elif self.verdict == REMEMBERED:
-            where = f"Remembered: {_lines(stating, 'states', 'state')} it"
+        elif self.verdict in SUPPORTED:
+            where = f"Stated by {_lines(stating)}"
+            if self.verdict == REMEMBERED and self.pushed is not None:
+                where = (
+                    f"Remembered: line {self.pushed['line']:.0f} states it and pushed it by "
+                    f"{self.pushed['push']:.1f} nats (noise {self.pushed['noise_floor']:.1f})"
+                )
             if self.also:
                 also = _join([shorten(one) for one in self.also[:3]], "and")
                 where += f"; {'they' if stating[1:] else 'it'} also names {also}"
@@ -95,7 +106,7 @@ class Verdict(Printable):
         likely = "" if sure is None else f" {percent(sure).capitalize()} likely to be right."
         if self.shown != DONT_KNOW:
             return where + likely
-        if self.verdict == REMEMBERED:
+        if self.verdict in SUPPORTED:
             return f"It would have said {said}. {where}{likely}"
         if self.verdict is None:
             return f"It would have said {said}.{likely}"
@@ -110,7 +121,8 @@ class Verdict(Printable):
         """The record that JSON and the page show; `error` is there only if there is one."""
         keys = ("question", "subject", "answer", "shown", "verdict", "why", "confidence",
                 "internal_confidence", "from_text", "right", "shown_internal", "also", "seen",
-                "evidence", "signals", *(["error"] if self.error else []))  # fmt: skip
+                "evidence", "signals", *(["pushed"] if self.pushed else []),
+                *(["error"] if self.error else []))  # fmt: skip
         record = {name: getattr(self, name) for name in keys}
         record["evidence"] = [
             {"line": line.line, "text": line.text, "states_answer": line.states_answer}
@@ -118,6 +130,18 @@ class Verdict(Printable):
         ]
         record |= {name: dict(getattr(self, name)) for name in ("from_text", "right", "signals")}
         return record | {"also": list(self.also)}
+
+
+def add_push(verdict: Verdict, line: int, push: float, noise_floor: float) -> Verdict:
+    """The verdict with what a trace found: how far a line pushed the answer, in nats.
+
+    What was stated is remembered if the line states it and pushed it above the noise floor.
+    """
+    states = any(each.line == line and each.states_answer for each in verdict.evidence)
+    caused = verdict.verdict in SUPPORTED and states and push > noise_floor
+    pushed = {"line": line, "push": push, "noise_floor": noise_floor}
+    found = STATED if verdict.verdict == REMEMBERED else verdict.verdict
+    return replace(verdict, verdict=REMEMBERED if caused else found, pushed=pushed)
 
 
 def give_verdicts(
@@ -130,6 +154,7 @@ def give_verdicts(
     always_answer: bool = False,
     risk: float | None = None,
     guarantee: str = "from-text",
+    unseen_share: float | None = None,
     answers: Sequence[str] | None = None,
     known_answers: Sequence[str] = (),
     also: Collection[str] | None = (),
@@ -139,12 +164,17 @@ def give_verdicts(
 
     Without a confidence the evidence alone decides what is shown; without evidence there is no
     verdict, and the internal confidence decides. `guarantee`: at most a share of `risk` of what is
-    shown is wrong ("right"), or is not stated by the text ("from-text"). `known_answers` are what
-    documents may state instead of an answer; a confidence knows them. Signals that the confidence
-    does not take are read only if `also` names them; None reads all.
+    shown is wrong ("right"), or is not stated by the text ("from-text"). unseen_share: of the
+    subjects that are asked about, where it is not that of the calibration. `known_answers` are
+    what documents may state instead of an answer; a confidence knows them. Signals that the
+    confidence does not take are read only if `also` names them; None reads all.
     """
     if guarantee not in GUARANTEES:
         raise UserError(f'a guarantee is "from-text" or "right", not "{shorten(guarantee)}".')
+    if unseen_share is not None and not 0 < unseen_share < 1:
+        raise UserError(
+            f"a share of unseen subjects lies between 0 and 1; {unseen_share:g} does not."
+        )
     if not questions:
         return []
     said, known = answers, known_answers
@@ -167,13 +197,19 @@ def give_verdicts(
         relations = [text.replace(name, SLOT, 1) if name else text for text, name in pairs]
         support = find_support(evidence, subjects, said, known, templates=relations)
     likely: dict[str, dict[str, Any]] = {}
-    policies: list[Guarantee | None] = [None, None]
+    policy: Guarantee | None = None
+    passed = np.zeros(len(said), dtype=bool)  # by the model alone
     if confidence is not None:
-        likely = confidence.probabilities(columns, support)
-        policies = [
-            confidence.guarantee(risk, checked=checked, target=GUARANTEES[guarantee])
+        target, likely = GUARANTEES[guarantee], confidence.probabilities(columns, support)
+        alone, policy = (
+            confidence.guarantee(risk, checked=checked, target=target, share=unseen_share)
             for checked in (False, evidence is not None)
-        ]
+        )
+        passed = likely[target]["internal"] >= alone.used
+        if unseen_share is not None:
+            for modes in likely.values():
+                modes["internal"] = confidence.reweight(modes["internal"], columns, unseen_share)
+            passed &= likely[target]["internal"] >= HALF
     return [
         _judge(
             questions[at],
@@ -189,7 +225,8 @@ def give_verdicts(
                 for which, modes in likely.items()
             },
             GUARANTEES[guarantee],
-            policies,
+            policy,
+            bool(passed[at]),
             always_answer=always_answer,
             given=answers is not None,
         )
@@ -205,24 +242,26 @@ def _judge(
     support: Support | None,
     likely: Mapping[str, Mapping[str, float | None]],
     target: str,
-    policies: Sequence[Guarantee | None],
+    policy: Guarantee | None,
+    passed: bool,
     *,
     always_answer: bool,
     given: bool,
 ) -> Verdict:
-    """One verdict; `given`: the answer is somebody else's and not the run's own."""
-    alone, policy = policies
-    internal = likely.get(target, {}).get("internal")
-    sure = internal if support is None else likely.get(target, {}).get("checked")
+    """One verdict; `given`: the answer is somebody else's and not the run's own.
+
+    policy: the threshold of what is shown; passed: the model alone reaches its own.
+    """
+    sure = likely.get(target, {}).get("checked")
     of_kind = (support is None or support.of_kind) and bool(answer)
-    shown_internal = alone is not None and internal is not None and internal >= alone.used
     supported = policy is not None if support is None else support.states_answer
     enough = policy is None or (sure is not None and sure >= policy.used)
+    enough = passed if support is None and policy is not None else enough
     shown = always_answer or (supported and enough and of_kind)
     verdict = None
     if support is not None:
         unstated = MISREMEMBERED if support.seen else MADE_UP
-        verdict = REMEMBERED if support.states_answer else unstated
+        verdict = STATED if support.states_answer else unstated
     reasons = [_explain_support(subject, answer, support)]
     if policy is None:
         reasons.append(NO_CALIBRATION)
@@ -247,7 +286,7 @@ def _judge(
         why="; ".join(reasons),
         from_text=likely.get("from_text", {}),
         right=likely.get("right", {}),
-        shown_internal=shown_internal and of_kind,
+        shown_internal=passed and of_kind,
         also=support.others if support is not None and support.states_answer else (),
         seen=None if support is None else support.seen,
         evidence=() if support is None else support.lines,
@@ -315,9 +354,10 @@ def shorten(text: str) -> str:
     return shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 3] + "..."
 
 
-def _lines(lines: Sequence[EvidenceLine], one: str, many: str) -> str:
+def _lines(lines: Sequence[EvidenceLine], one: str = "", many: str = "") -> str:
     numbers = [str(line.line) for line in lines]
-    return f"line{'s' if lines[1:] else ''} {_join(numbers, 'and')} {many if lines[1:] else one}"
+    said = f"line{'s' if lines[1:] else ''} {_join(numbers, 'and')} {many if lines[1:] else one}"
+    return said.rstrip()
 
 
 def _join(words: Sequence[str], last: str) -> str:

@@ -30,7 +30,7 @@ OURS = ("internal", "checked")
 MODES = ("always answer", *OURS)
 GRADES = ("correct", "wrong", "not_attempted")
 INTERVAL = ("value", "low", "high")
-VERDICTS = ("remembered", "misremembered", "guessed", "made up")  # as judged.jsonl has them
+VERDICTS = ("stated", "misremembered", "guessed", "made up")  # as judged.jsonl has them
 RELATION_ROWS = ("majority", "by name", "no pretraining", "pretrained")
 COMMONEST = 12  # answers that are shown one by one
 LINES = 3  # of evidence for an example
@@ -169,7 +169,7 @@ def documents(records: Records) -> Facts | None:
         "read": right(True),
         "unread": right(False),
         "right": len(hits),
-        "stated": sum(one["verdict"] == "remembered" for one in hits),
+        "stated": sum(one["verdict"] == "stated" for one in hits),
         "twin": recall_rows(records).get("no pretraining"),
         "rows": [
             [str(one["documents"]), one["people"], *(one["recall"][key] for key in INTERVAL)]
@@ -440,7 +440,7 @@ def twins(records: Records) -> Facts | None:
 def crossing(records: Records) -> Facts:
     """Cross-pretraining: two models that each leave out what the other reads."""
     record = records.crossing or {}
-    caught = record["caught"].get("verdict remembered") or {"precision": {"value": None}}
+    caught = record["caught"].get("verdict stated") or {"precision": {"value": None}}
     return {
         **{key: record[key] for key in ("people", "truth")},
         "notes": record.get("notes", ()),

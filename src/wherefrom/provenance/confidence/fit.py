@@ -150,7 +150,7 @@ class Confidence:
 
     def probabilities(
         self, columns: Mapping[str, Floats], support: Sequence[Support] | None
-    ) -> dict[str, dict[str, Floats | None]]:
+    ) -> dict[str, dict[str, Any]]:
         """By target and mode: by the model's own signals, and with what lines of the text say."""
         checked = None if support is None else {**columns, **evidence_columns(support)}
         return {

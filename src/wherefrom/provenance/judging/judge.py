@@ -40,7 +40,8 @@ from wherefrom.provenance.verdicts import (
     GUESSED,
     MADE_UP,
     MISREMEMBERED,
-    REMEMBERED,
+    STATED,
+    SUPPORTED,
     Verdict,
     give_verdicts,
 )
@@ -48,7 +49,7 @@ from wherefrom.storage import write_json, write_whole
 from wherefrom.training.run_folder import Run, update_run
 
 PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
-VERDICTS = (REMEMBERED, MISREMEMBERED, GUESSED, MADE_UP)
+VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)
 DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
 POINTS = 200  # of a drawn risk-coverage curve
 BARS = 20  # of a drawn histogram
@@ -215,7 +216,7 @@ def judge_run(
         ),
         Score(
             CHECKED,
-            "our probability with what the lines of the text say; given only if remembered",
+            "our probability with what the lines of the text say; given only if stated",
             np.array([one.confidence for one in judged]),
             checked.used,
             checked.reason,
@@ -314,7 +315,7 @@ def ask_subjects(
                 internal_confidence=found.right[INTERNAL] or 0.0,
                 naming=count.naming,
                 about=count.about,
-                stated=found.verdict == REMEMBERED,
+                stated=found.verdict in SUPPORTED,
                 from_text=found.from_text[CHECKED] or 0.0,
                 internal_from_text=found.from_text[INTERNAL] or 0.0,
             )
@@ -324,7 +325,7 @@ def ask_subjects(
 
 def name_with_truth(verdict: str, right: bool) -> str:
     """The verdict where the truth is known: right although no line states it is guessed."""
-    return GUESSED if right and verdict != REMEMBERED else verdict
+    return GUESSED if right and verdict not in SUPPORTED else verdict
 
 
 def write_judgement(run: Run, judgement: Judgement) -> None:
