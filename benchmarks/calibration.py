@@ -1,7 +1,7 @@
 """Who calibrates is drawn again and again: how often what was guaranteed does not hold.
 
 python benchmarks/calibration.py table RUN --out FILE   # signals and grades of a study's people
-python benchmarks/calibration.py redraw FILE            # one JSON line per number of people
+python benchmarks/calibration.py redraw FILE            # one JSON line per size and policy
 python benchmarks/calibration.py shares FILE            # other shares of unseen people
 """
 
@@ -17,88 +17,80 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, TEXT, Subject, read_subjects
-from wherefrom.provenance.confidence.calibration import fit_calibration
+from wherefrom.corpus.subjects import (
+    CALIBRATION,
+    FITTING,
+    JUDGED,
+    Split,
+    Subject,
+    read_subjects,
+)
+from wherefrom.provenance.after_training import free_subjects
+from wherefrom.provenance.confidence.calibration import Calibration
 from wherefrom.provenance.confidence.fit import (
     MODES,
     TARGETS,
-    TargetFit,
+    Policy,
     evidence_columns,
-    fit_targets,
-    fitting_part,
+    fit_name_read,
+    fit_policies,
     is_right,
     load_confidence,
 )
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.provenance.judging.judge import require_evidence
-from wherefrom.provenance.metrics import Answers, Bools, Floats, auroc, ece
-from wherefrom.provenance.signals.reader import CORE, NAME_SIGNALS, SIGNS
-from wherefrom.training.run_folder import load_run, read_learned_documents
+from wherefrom.provenance.metrics import Answers, auroc, ece
+from wherefrom.provenance.signals.reader import CORE, NAME_SIGNALS
+from wherefrom.training.run_folder import (
+    find_source,
+    load_run,
+    read_learned_documents,
+    read_learned_questions,
+)
 
 RISK = DELTA = 0.05
-SIZES = (40, 100, 200, 400)
+SIZES = (200, 100, 12)  # set aside of 2,000, 200 and 40 training questions
+SHARES = (0.1, 0.3, 0.7)
+Rows = NDArray[np.intp]
 
 
 class Table:
     """People of a study with their signals, what the text says of the answers, and grades."""
 
-    def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
-        self.people = [Subject(**row["subject"]) for row in rows]
-        names = rows[0]["signals"]
-        self.columns = {
-            name: np.array([row["signals"][name] for row in rows], dtype=float) for name in names
-        }
-        empty: dict[str, Any] = {"lines": (), "similar": ()}
-        self.support = [Support(**row["support"], **empty) for row in rows]
-        self.right = np.array([row["right"] for row in rows], dtype=bool)
+    def __init__(self, people: Sequence[Subject], columns: Any, support: Any, right: Any) -> None:
+        self.people, self.columns, self.support, self.right = people, columns, support, right
+        self.seen = np.array([one.seen for one in people], dtype=bool)
 
-    def select(self, at: NDArray[np.intp]) -> Table:
-        part = object.__new__(Table)
-        part.people = [self.people[i] for i in at]
-        part.columns = {name: values[at] for name, values in self.columns.items()}
-        part.support = [self.support[i] for i in at]
-        part.right = self.right[at]
-        return part
+    def select(self, at: Rows, role: str | None = None) -> Table:
+        people = [self.people[i] for i in at]
+        if role is not None:
+            people = [replace(one, role=role) for one in people]  # type: ignore[arg-type]
+        columns = {name: values[at] for name, values in self.columns.items()}
+        return Table(people, columns, [self.support[i] for i in at], self.right[at])
 
-    def flags(self, name: str) -> Bools:
+    def flags(self, name: str) -> NDArray[np.bool_]:
         return np.array([getattr(one, name) for one in self.support], dtype=bool)
 
 
-def write_table(folder: str, out: Path, unlabelled: int) -> None:
-    """Read the signals of everybody who learned nothing: calibration, judged, spare, the text."""
+def write_table(folder: str, out: Path) -> None:
+    """Read the signals of everybody who learned nothing: calibration, judged, spare, free."""
     run = load_run(folder)
-    confidence, people = load_confidence(run), list(read_subjects(run.folder))
-    from wherefrom.corpus.folding import fold_words
-    from wherefrom.corpus.questions import SLOT
-    from wherefrom.training.run_folder import find_source, read_learned_questions
-
+    confidence, people = load_confidence(run), read_subjects(run.folder)
     source, asked = find_source(run, "corpus"), find_source(run, "questions")
     assert source is not None
     assert asked is not None
-    learned = read_learned_questions(asked).questions
-    taken = {fold_words(one.subject) for one in (*people, *learned)}
-    names = dict.fromkeys(document.subject for document in read_learned_documents(source).documents)
-    template = people[0].template
-    people += [
-        Subject(FITTING, True, TEXT, name, template.replace(SLOT, name), None, template)
-        for name in [name for name in names if fold_words(name) not in taken][:unlabelled]
-    ]
-    questions, subjects = [one.question for one in people], [one.subject for one in people]
+    learned, corpus = read_learned_questions(asked), read_learned_documents(source)
+    everyone = [*people, *free_subjects(Split(learned, corpus, people, ()), seed=0)]
+    questions, subjects = [one.question for one in everyone], [one.subject for one in everyone]
     table = confidence.reader.read(questions, subjects, only={*CORE, *NAME_SIGNALS})
+    relations, known = [one.template for one in everyone], confidence.reader.known_answers
     with require_evidence(run) as evidence:
-        support = find_support(
-            evidence,
-            subjects,
-            table.answers,
-            confidence.reader.known_answers,
-            templates=[one.template for one in people],
-        )
+        support = find_support(evidence, subjects, table.answers, known, templates=relations)
     keys = ("seen", "states_answer", "states_other", "others", "probability", "of_kind")
     with out.open("w", encoding="utf-8") as file:
-        for at, one in enumerate(people):
+        for at, one in enumerate(everyone):
             row = {
                 "subject": asdict(one),
-                "answer": table.answers[at],
                 "right": is_right(table.answers[at], one),
                 "signals": {name: float(column[at]) for name, column in table.columns.items()},
                 "support": {key: getattr(support[at], key) for key in keys},
@@ -108,118 +100,119 @@ def write_table(folder: str, out: Path, unlabelled: int) -> None:
 
 def read_table(path: str) -> Table:
     with open(path, encoding="utf-8") as file:
-        return Table([json.loads(line) for line in file])
+        rows = [json.loads(line) for line in file]
+    columns = {
+        name: np.array([row["signals"][name] for row in rows], dtype=float)
+        for name in rows[0]["signals"]
+    }
+    support = [Support(**row["support"], lines=(), similar=()) for row in rows]
+    people = [Subject(**row["subject"]) for row in rows]
+    return Table(people, columns, support, np.array([row["right"] for row in rows], dtype=bool))
 
 
-def fit(table: Table, seed: int) -> tuple[dict[str, TargetFit], Any]:
-    """Both targets on these people, and the curve of `name_read`, as a study fits them."""
-    part = fitting_part(table.people, seed)
-    seen = np.array([one.seen for one in table.people])
-    if min(seen[part].sum(), (~seen[part]).sum()) < 10:
-        part[:] = True
-    names = {name: table.columns[name] for name in NAME_SIGNALS}
-    wanted = np.mean([one.seen for one in table.people if one.role == CALIBRATION])
-    counts = np.where(seen, wanted / max(1, seen.sum()), (1 - wanted) / max(1, (~seen).sum()))
-    fitted = fit_calibration(
-        {name: values[part] for name, values in names.items()},
-        seen[part],
-        signs=SIGNS,
-        counts=counts[part] * len(seen),
-        bend=False,
-        seed=seed,
-    )
-    read = fitted.calibration.probability(names)
-    read[part] = fitted.held_out
-    columns = {name: table.columns[name] for name in CORE} | {"name_read": read}
-    found = fit_targets(
+Fitted = tuple[dict[str, dict[str, Policy]], Calibration | None, Calibration]
+
+
+def fit(table: Table, seed: int) -> Fitted:
+    """All policies on these people, the curve of `name_read`, and p(seen), as a study fits them."""
+    curve, columns = fit_name_read(table.people, table.columns, seed=seed)
+    policies, seen = fit_policies(
         table.people, columns, table.support, table.right, risk=RISK, delta=DELTA, seed=seed
     )
-    return found, fitted.calibration
+    return policies, curve, seen
 
 
-def judge(found: dict[str, TargetFit], curve: Any, table: Table) -> dict[str, dict[str, float]]:
-    """What each policy shows of people who calibrated nothing."""
+def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str, dict[str, float]]:
+    """What each policy shows of people who calibrated nothing; `share`: reweighted to it."""
+    policies, curve, p_seen = fitted
     columns = {name: table.columns[name] for name in CORE}
-    columns["name_read"] = curve.probability(table.columns)
+    nothing = np.full(len(table.people), np.nan)
+    columns["name_read"] = nothing if curve is None else curve.probability(table.columns)
     stated, of_kind = table.flags("states_answer"), table.flags("of_kind")
-    seen = np.array([one.seen for one in table.people])
     rows = {}
     for target in TARGETS:
         hits = stated if target == "from_text" else table.right
         for mode in MODES:
-            fitted = getattr(found[target], mode)
+            policy = policies[target][mode]
             known = columns | (evidence_columns(table.support) if mode == "checked" else {})
-            sure: Floats = fitted.calibration.probability(known)
-            policy = fitted.guarantee_at(RISK, DELTA)
-            shown = (sure >= policy.used) & of_kind & (stated if mode == "checked" else True)
+            sure = policy.calibration.probability(known)
+            found = policy.at_risk(RISK, DELTA, share)
+            shown = (sure >= found.used) & of_kind & (stated if mode == "checked" else True)
+            if share is not None and mode == "internal":
+                seen = np.maximum(p_seen.probability(columns), sure)
+                more, less = (1 - share) / (1 - policy.share), share / policy.share
+                sure = sure * more / (seen * more + (1 - seen) * less)
             rows[f"{target}, {mode}"] = {
-                "guaranteed": float(policy.threshold is not None),
+                "guaranteed": float(found.threshold is not None),
                 "shown": float(shown.sum()),
                 "missed": float((shown & ~hits).sum() / max(1, shown.sum())),
-                "right_shown": float((shown & table.right).sum() / table.right.sum()),
-                "unseen_shown": float((shown & ~seen).sum() / max(1, (~seen).sum())),
+                "right_shown": float((shown & table.right).sum() / max(1, table.right.sum())),
+                "unseen_shown": float((shown & ~table.seen).sum() / max(1, (~table.seen).sum())),
                 "ece": ece(Answers(sure, hits)).value or 0.0,
                 "auroc": auroc(Answers(sure, hits)).value or np.nan,
-                "auroc_among_seen": auroc(Answers(sure[seen], hits[seen])).value or np.nan,
             }
     return rows
 
 
-def draw(
-    table: Table, size: int, unlabelled: int, rng: np.random.Generator, share: float | None = None
-) -> tuple[Table, Table]:
-    """`size` people who calibrate, with the mix of all or another, and all others who judge."""
+def draw(table: Table, size: int, rng: np.random.Generator) -> tuple[Table, Table]:
+    """`size` seen people and as many unseen as the mix has calibrate; the other real ones judge."""
+    names = np.unique([one.subject for one in table.people], return_inverse=True)[1]
+    free = np.array([one.answer is None for one in table.people])
+    order = rng.permutation(names.max() + 1)[names]  # a random place for each person
     labelled = np.array([one.role in (CALIBRATION, JUDGED) for one in table.people])
-    seen = np.array([one.seen for one in table.people])
-    mix = float(seen[labelled].mean())
-    wanted = mix if share is None else 1 - share
-    order = rng.permutation(len(seen))
-    known = [order[(labelled & (seen == kind))[order]] for kind in (True, False)]
-    chosen = np.concatenate(
-        [known[0][: round(size * wanted)], known[1][: round(size * (1 - wanted))]]
+    share = 1 - table.seen[labelled].mean()
+    chosen = np.zeros(len(names), dtype=bool)
+    for kind, many in ((table.seen, size), (~table.seen, round(size * share / (1 - share)))):
+        here = np.unique(order[kind & ~free])
+        chosen |= kind & ~free & np.isin(order, here[: min(many, here.size // 2)])
+    # free people stand in as many as there would be: five unseen for each that calibrates
+    spare = np.flatnonzero(free)
+    unseen = spare[~table.seen[spare]][: 5 * int(chosen.sum())]
+    spare = np.concatenate([spare[table.seen[spare]], unseen])
+    part, helping = table.select(np.flatnonzero(chosen), CALIBRATION), table.select(spare, FITTING)
+    columns = {
+        name: np.concatenate([values, helping.columns[name]])
+        for name, values in part.columns.items()
+    }
+    both = Table(
+        [*part.people, *helping.people],
+        columns,
+        [*part.support, *helping.support],
+        np.concatenate([part.right, helping.right]),
     )
-    judging = np.setdiff1d(np.flatnonzero(labelled), chosen)
-    spare = order[(~labelled)[order]]
-    text = [i for i in spare if table.people[i].source == TEXT][:unlabelled]
-    others = [i for i in spare if table.people[i].source != TEXT]
-    part = table.select(np.array([*chosen, *text, *others], dtype=int))
-    role = [CALIBRATION] * len(chosen) + [FITTING] * (len(text) + len(others))
-    part.people = [replace(one, role=r) for one, r in zip(part.people, role, strict=True)]
-    return part, table.select(judging)
+    return both, table.select(np.flatnonzero(labelled & ~chosen & ~free))
 
 
-def redraw(path: str, repeats: int, unlabelled: int, sizes: Sequence[int]) -> None:
+def redraw(path: str, repeats: int, sizes: Sequence[int]) -> None:
     table = read_table(path)
     for size in sizes:
         found: dict[str, list[dict[str, float]]] = {}
         for seed in range(repeats):
-            part, rest = draw(table, size, unlabelled, np.random.default_rng([seed, size]))
-            for name, row in judge(*fit(part, seed), rest).items():
+            part, rest = draw(table, size, np.random.default_rng([seed, size]))
+            for name, row in judge(fit(part, seed), rest).items():
                 row["failed"] = float(row["missed"] > RISK)
                 found.setdefault(name, []).append(row)
         for name, rows in found.items():
             means = {key: round(float(np.nanmean([r[key] for r in rows])), 4) for key in rows[0]}
-            print(json.dumps({"calibrating": size, "policy": name} | means), flush=True)
+            line = {"calibrating": size, "redraws": repeats, "policy": name, **means}
+            print(json.dumps(line), flush=True)
 
 
 def other_shares(path: str, repeats: int) -> None:
-    """Calibrated on the study's mix, judged on others: how far off the probabilities are."""
+    """Calibrated on the study's mix, judged on others: how far off, as it is and reweighted."""
     table = read_table(path)
-    for share in (0.1, 0.3, 0.7):
+    for share in SHARES:
         found: dict[str, list[float]] = {}
         for seed in range(repeats):
-            rng = np.random.default_rng([seed, 5])
-            part, rest = draw(table, 200, 0, rng)
-            seen = np.array([one.seen for one in rest.people])
-            many = min(seen.sum() / (1 - share), (~seen).sum() / share)
-            at = np.concatenate(
-                [
-                    np.flatnonzero(seen)[: int(many * (1 - share))],
-                    np.flatnonzero(~seen)[: int(many * share)],
-                ]
-            )
-            for name, row in judge(*fit(part, seed), rest.select(at)).items():
-                found.setdefault(name, []).append(row["ece"])
+            part, rest = draw(table, SIZES[0], np.random.default_rng([seed, 5]))
+            fitted = fit(part, seed)
+            seen, unseen = np.flatnonzero(rest.seen), np.flatnonzero(~rest.seen)
+            many = min(seen.size / (1 - share), unseen.size / share)
+            at = np.concatenate([seen[: int(many * (1 - share))], unseen[: int(many * share)]])
+            for how, known in (("as calibrated", None), ("reweighted", share)):
+                for name, row in judge(fitted, rest.select(at), known).items():
+                    if "internal" in name:
+                        found.setdefault(f"{name}, {how}", []).append(row["ece"])
         for name, values in found.items():
             row = {"unseen": share, "policy": name, "ece": round(float(np.mean(values)), 4)}
             print(json.dumps(row), flush=True)
@@ -231,12 +224,11 @@ if __name__ == "__main__":
     parser.add_argument("source")
     parser.add_argument("--out", type=Path, default=Path("signals.jsonl"))
     parser.add_argument("--repeats", type=int, default=100)
-    parser.add_argument("--unlabelled", type=int, default=0, help="subjects of the text to add")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     given = parser.parse_args()
     if given.what == "table":
-        write_table(given.source, given.out, given.unlabelled)
+        write_table(given.source, given.out)
     elif given.what == "redraw":
-        redraw(given.source, given.repeats, given.unlabelled, given.sizes)
+        redraw(given.source, given.repeats, given.sizes)
     else:
         other_shares(given.source, given.repeats)

@@ -1,4 +1,4 @@
-"""The tables of docs/signals.md, on a run's own people: one JSON line a row.
+"""The table of signals in docs/provenance.md, on a run's own people: one JSON line a row.
 
 python benchmarks/signals.py RUN            # each signal and some sets, on the calibration people
 python benchmarks/signals.py RUN --judged   # on the judged people: to report, not to choose
@@ -15,14 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from wherefrom.corpus.subjects import CALIBRATION, JUDGED, Subject, read_subjects
+from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, read_subjects
 from wherefrom.provenance.confidence.calibration import fit_calibration
 from wherefrom.provenance.confidence.fit import (
     Confidence,
+    fit_name_read,
     is_right,
     load_confidence,
-    read_signals,
-    with_spare_subjects,
 )
 from wherefrom.provenance.metrics import (
     Answers,
@@ -66,10 +65,10 @@ def judge_sets(columns: dict[str, Floats], right: Bools) -> None:
     for name, signals in {**SETS, "all": tuple(columns)}.items():
         used = {each: columns[each] for each in signals if np.isfinite(columns[each]).any()}
         fits = [
-            fit_calibration(used, right, signs=SIGNS, bend=False, seed=seed)
+            fit_calibration(used, right, signs=SIGNS, bent=False, seed=seed)
             for seed in range(DEALS)
         ]
-        deals = [fitted.held_out for fitted in fits]
+        deals = [fitted.bend(held_out) for fitted, held_out in fits]
         measures = {
             "log_loss": log_loss,
             "auroc": auroc,
@@ -87,13 +86,12 @@ def read_calibration(
     confidence: Confidence, people: Sequence[Subject], seed: int
 ) -> tuple[dict[str, Floats], list[Subject], Bools]:
     """All signals of the calibration people; what is fitted is held out."""
-    everyone, counts = with_spare_subjects(people)
-    asked = [person for person in everyone if person.role == CALIBRATION]
-    _, table, right = read_signals(confidence.reader, everyone, counts, seed=seed)
+    asked = [one for one in people if one.role in (CALIBRATION, FITTING)]
     questions, names = zip(*((one.question, one.subject) for one in asked), strict=True)
-    whole = confidence.reader.read(questions, names)
-    held_out = {name: column[: len(asked)] for name, column in table.columns.items()}
-    return {**whole.columns, **held_out}, asked, right[: len(asked)]
+    table = confidence.reader.read(questions, names)
+    _, core = fit_name_read(asked, table.columns, seed=seed)
+    pairs = zip(table.answers, asked, strict=True)
+    return {**table.columns, **core}, asked, np.array([is_right(said, one) for said, one in pairs])
 
 
 def measure_cost(confidence: Confidence, people: Sequence[Subject], repeats: int) -> None:
