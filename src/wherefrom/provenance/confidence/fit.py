@@ -371,7 +371,7 @@ def fit_policy(
     if (~seen[testing[real]]).sum() >= fewest_answers(UNSEEN_RISK, delta):
         testing = testing[real]
     fitted = np.flatnonzero(graded & fits)
-    size = mix(seen[testing], share).size
+    start = choose_start(raw[fitted], hits[fitted], seen[fitted], seen[testing], share, risk)
     return Policy(
         calibration,
         target,
@@ -379,23 +379,29 @@ def fit_policy(
         tuple(hits[testing].tolist()),
         tuple(seen[testing].tolist()),
         share,
-        choose_start(raw[fitted], hits[fitted], seen[fitted], share, size, risk)
-        if fresh
-        else float(LOGITS[0]),
+        start if fresh else float(LOGITS[0]),
         fresh,
     )
 
 
 def choose_start(
-    logits: Floats, hits: Bools, seen: Bools, share: float, size: int, risk: float
+    logits: Floats, hits: Bools, seen: Bools, testing: Bools, share: float, risk: float
 ) -> float:
-    """The threshold that `size` testing subjects would most surely pass, by those who fitted."""
+    """The threshold that the testing subjects (`testing`: seen or not) would most surely pass.
+
+    What they would show is expected from those who fitted: logits, hits, seen.
+    """
+    size, strangers = mix(testing, share).size, int((~testing).sum())
     given, wrong = np.zeros(LOGITS.size), np.zeros(LOGITS.size)
     for kind, part in ((seen, 1 - share), (~seen, share)):
         some, bad = counts_at(Answers(logits[kind], hits[kind]), LOGITS)
         given += size * part * (some + 1) / (kind.sum() + 2)
         wrong += size * part * (bad + 0.5) / (kind.sum() + 1)
-    return float(LOGITS[np.argmin(tail(np.floor(wrong), np.ceil(given), risk))])
+    shown = strangers * (some + 0.5) / ((~seen).sum() + 1)
+    doubt = tail(np.floor(wrong), np.ceil(given), risk)
+    if strangers:
+        doubt = np.maximum(doubt, tail(np.floor(shown), strangers, UNSEEN_RISK))
+    return float(LOGITS[np.argmin(doubt)])
 
 
 def mix(seen: Bools, share: float) -> NDArray[np.intp]:
