@@ -48,7 +48,7 @@ FAMILY = ("Moe", "Nys", "Orr", "Poe")
 NAMES = [f"{given} {family}" for given in GIVEN for family in FAMILY]
 UNSEEN = [f"{given} {family}" for given in ("Hal", "Ida", "Jan") for family in FAMILY]
 PLACES = ("Rome", "Oslo", "Lima")
-STEPS = 60  # by which the run knows its subjects by heart
+STEPS = 150  # by which the run knows its subjects by heart
 
 
 @dataclass(frozen=True)
