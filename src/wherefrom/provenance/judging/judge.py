@@ -33,7 +33,7 @@ from wherefrom.provenance.confidence.fit import (
 from wherefrom.provenance.confidence.guarantee import Guarantee
 from wherefrom.provenance.evidence.index import Evidence, EvidenceCount, open_run_evidence
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, Measure, rate
-from wherefrom.provenance.signals.reader import SIGNS, SLOW
+from wherefrom.provenance.signals.reader import SLOW
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     GUARANTEES,
