@@ -23,6 +23,8 @@ from wherefrom.provenance.attribution.gradients import (
     load_index,
     row_factors,
 )
+from wherefrom.provenance.attribution.patching import map_line
+from wherefrom.provenance.attribution.retraining import likelihoods
 from wherefrom.provenance.attribution.trace import (
     ANSWER,
     FAMILY,
@@ -141,3 +143,34 @@ def test_a_line_is_counted_for_the_first_kind_that_fits() -> None:
 def test_bad_input_is_one_sentence(run: Run, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         wherefrom.trace(run, asked(run), **options)
+
+
+def test_patching_everything_gives_the_twin_and_nothing_the_run(run: Run) -> None:
+    question, twin = asked(run), load_run(run.folder)
+    with torch.no_grad():
+        for parameter in twin.model.parameters():
+            parameter += 0.1 * torch.randn(
+                parameter.shape, generator=torch.Generator().manual_seed(1)
+            )
+    found = map_line(run, twin, question, "Rome")
+    both = [likelihoods(each, [question], ["Rome"])[0] for each in (run, twin)]
+    assert [found["with"], found["without"]] == pytest.approx(both, abs=1e-3)
+    assert found["with"] != pytest.approx(found["without"], abs=0.01)
+    whole = map_line(run, twin, question, "Rome", everywhere=list(found["places"]))
+    for values in whole["places"].values():
+        assert values == pytest.approx([found["without"]] * len(values), abs=1e-3)
+    same = map_line(run, run, question, "Rome")
+    for values in same["places"].values():
+        assert values == pytest.approx([found["with"]] * len(values), abs=1e-3)
+    assert found["places"]["output"][0] == pytest.approx(found["with"], abs=1e-3)  # no answer yet
+
+
+def test_ask_traces_on_request(run: Run, command: Any) -> None:
+    question = asked(run)
+    ended = command("ask", run.folder, question, "--trace", "--json")
+    assert ended.code == 0, ended.err
+    (record,) = json.loads(ended.out)
+    assert record["trace"] == wherefrom.trace(run, question, answer=record["answer"])
+    shown = command("ask", run.folder, question, "--trace")
+    assert "pushed by" in shown.out
+    assert "noise floor" in shown.out

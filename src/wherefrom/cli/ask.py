@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wherefrom.cli.completion import complete_paths
 from wherefrom.cli.output import JSON, PATH, TEMPLATE, echo_err, option, print_json, print_table
 from wherefrom.cli.progress import Progress
+from wherefrom.cli.trace import show_trace
 from wherefrom.errors import UserError
+
+if TYPE_CHECKING:
+    from wherefrom.provenance.verdicts import Verdict
 
 MOST_BYTES = 1 << 28  # that are read from a pipe
 
@@ -24,10 +29,12 @@ MOST_BYTES = 1 << 28  # that are read from a pipe
 @option("--risk", "Share of shown answers that may be wrong, as 0.05.", type=float)
 @option("--guarantee", "Of what is shown.", "from-text", type=click.Choice(["from-text", "right"]))
 @option("--unseen-share", "Of the subjects asked about, if not the calibration's.", type=float)
+@option("--trace traced", "Also say which lines pushed each answer.", is_flag=True)
 @JSON
 def ask(
-    words: tuple[str, ...], file: Path | None, answers: Path | None, as_json: bool, **options: Any
-) -> None:
+    words: tuple[str, ...], file: Path | None, answers: Path | None, traced: bool, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
     """Ask RUN (the newest if left out) and say where each answer came from.
 
     A QUESTION is worded as the run learned it: "Where was Fryderyk Kozar born?". "-" reads more of
@@ -62,16 +69,31 @@ def ask(
     if note:
         echo_err(note)
     answered = [verdict for verdict in verdicts if not verdict.error]
+    traces = _trace(folder, answered) if traced else {}
     if answered and as_json:
-        print_json([verdict.to_dict() for verdict in verdicts])
-    elif len(verdicts) > 1:
+        pushed = [{"trace": traces[id(v)]} if id(v) in traces else {} for v in verdicts]
+        print_json([v.to_dict() | each for v, each in zip(verdicts, pushed, strict=True)])
+    else:
         for verdict in answered:
-            click.echo(f"{shorten(verdict.question)}\n{verdict}\n")
-    elif answered:
-        click.echo(str(answered[0]))
+            if len(verdicts) > 1:
+                click.echo(shorten(verdict.question))
+            click.echo(str(verdict))
+            if traced:
+                show_trace(traces[id(verdict)], answer=False)
+            if len(verdicts) > 1:
+                click.echo()
     if errors := [verdict.error for verdict in verdicts if verdict.error]:
         more = f" {len(errors) - 1} more could not be asked either." if errors[1:] else ""
         raise UserError(f"{errors[0]}{more}")
+
+
+def _trace(folder: Path, verdicts: Sequence[Verdict]) -> dict[int, dict[str, Any]]:
+    """Which lines pushed the answer of each verdict, by its id."""
+    from wherefrom.provenance.attribution.trace import Tracer
+    from wherefrom.training.run_folder import load_run
+
+    tracer = Tracer(load_run(folder), say=echo_err)
+    return {id(each): tracer.trace(each.question, answer=each.answer) for each in verdicts}
 
 
 def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:

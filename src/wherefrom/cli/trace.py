@@ -37,13 +37,15 @@ def trace(run: Path, question: str, as_json: bool, **options: Any) -> None:
         record = Tracer(load_run(run), say=progress.say).trace(
             question, observe=progress, **options
         )
-    print_json(record) if as_json else _show(record)
+    print_json(record) if as_json else show_trace(record)
 
 
-def _show(record: dict[str, Any]) -> None:
+def show_trace(record: dict[str, Any], *, answer: bool = True) -> None:
+    """The lines that pushed; with the answer and its verdict above, if they are not shown yet."""
     from wherefrom.provenance.verdicts import excerpt
 
-    click.echo(f"{record['answer']:<20}{record['verdict'] or 'not looked up'}")
+    if answer:
+        click.echo(f"{record['answer']:<20}{record['verdict'] or 'not looked up'}")
     unit = " nats" if record["unit"].startswith("nats") else ""
     for title, key in (("pushed by", "pushed_by"), ("pushed away by", "pushed_away_by")):
         for number, row in enumerate(record[key]):

@@ -148,6 +148,18 @@ def _show_leave_one_out(record: dict[str, Any]) -> None:
         f"push {record['score']:.2f} nats: so much surer is the run of its answer than the twin of "
         "the same."
     )
+    where = record["where"]
+    lost = {
+        place: max((where["with"] - value, at) for at, value in enumerate(values))
+        for place, values in where["places"].items()
+        if place.startswith(("attention", "feed-forward"))
+    }
+    if lost:
+        place, (nats, at) = max(lost.items(), key=lambda item: item[1])
+        click.echo(
+            f'Inside, its lines enter most in {place} at "{where["tokens"][at]}": with the twin\'s '
+            f"state there, {nats:.2f} nats are lost."
+        )
     others = record["others"]
     if others["people"]:
         click.echo(

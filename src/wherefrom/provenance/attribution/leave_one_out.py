@@ -12,6 +12,8 @@ RUN/twins/without-NAME/ is a run folder like any other, with one file more, `wit
     score                    the push: nats by which the run is surer of its answer than the twin
     noise_floor              nats by which log p of the run's answer differs between run and twin
                              for 19 in 20 of the others, to whom those documents cannot matter
+    where                    {tokens, with, without, places}: log p of the run's answer with the
+                             twin's state at each place and position (patching.py)
     truth                    "remembered", "right anyway" or "wrong though read"
     why                      the same as a sentence
     others                   {people, other_answer}: dev subjects, not left out, whom the twin
@@ -41,6 +43,7 @@ from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.cross_pretraining import RIGHT_ANYWAY, true_origin
+from wherefrom.provenance.attribution.patching import map_line
 from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     compare_others,
@@ -178,6 +181,7 @@ def compare(run: Run, twin: Run, plan: Plan) -> dict[str, Any]:
             "log_probability_of_with": round(of_twin, 4),
         },
         "score": round(of_run - of_twin, 4),
+        "where": map_line(run, twin, question.text, said),
         "truth": truth,
         "why": _explain(truth, said, instead, question.answer, len(plan.documents)),
         "notes": _notes(run, elsewhere, in_training, question.answer is None),
