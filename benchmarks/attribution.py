@@ -1,29 +1,33 @@
-"""How far scores of documents can be believed, judged by models that were really retrained.
+"""How far scores of lines can be believed, judged by models that were really retrained.
 
-    python benchmarks/attribution.py bank RUN --out BANK [--models 32] [--repeats 8]
-    python benchmarks/attribution.py score RUN --bank BANK [--out FILE.jsonl]
+    wherefrom bank RUN --out BANK --models 32 --repeats 8
+    python benchmarks/attribution.py RUN --bank BANK [--replay 8] [--flips 50] [--out FILE.jsonl]
 
-`bank` retrains a run quietly (docs/trace.md) on random halves of its subjects and keeps, as JSON
-lines, what each model thinks of the run's own answers to a fixed set of questions: the questions of
-dev people, who are in the text, and of unseen people, who are not. `score` compares methods:
+One row per method, intervals of 95 % over questions:
 
     LDS          Spearman's correlation, over the halves, of the sum of a method's scores of what
                  was kept with log p of the answer by the model that was retrained; mean over
-                 questions. The ceiling replaces the sum by the log p of a model that was retrained
-                 on the same half from another start, in another order.
-    MRR, R@10    mean reciprocal rank, and share in the first ten, of the subject's own lines
+                 questions, of people in the text and of others. The ceiling replaces the sum by
+                 the log p of a model that was retrained on the same half from another start.
+    MRR, R@10    mean reciprocal rank, and share in the first ten, of the subject's own lines, of
+                 answers that are right
+    tail-patch   nats that log p of the answer gains from one step on its five top lines
+    flips        right answers that change without the top line (of five questions at once) and
+                 without five random ones; made-up answers that change without the top 20 lines,
+                 and without 20 random ones
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -31,146 +35,68 @@ from numpy.typing import NDArray
 from rows import Record, keep_row, run_main, say, table
 from scipy.stats import spearmanr
 
-from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import Question
-from wherefrom.corpus.subjects import JUDGED, read_subjects
-from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.cross_pretraining import likelihoods
-from wherefrom.provenance.attribution.gradients import answer_row
+from wherefrom.provenance.attribution import gradients
+from wherefrom.provenance.attribution.bank import Bank, ask_twin, read_bank
+from wherefrom.provenance.attribution.gradients import Preconditioner, answer_row, build_index
+from wherefrom.provenance.attribution.replay import Replay
+from wherefrom.provenance.attribution.retraining import LearnedRun, likelihoods, open_learned
 from wherefrom.provenance.attribution.trace import Tracer
-from wherefrom.recall.decode import answer_all
-from wherefrom.training.jobs import retrain
-from wherefrom.training.run_folder import (
-    Run,
-    find_source,
-    load_run,
-    read_learned_documents,
-    read_learned_questions,
-)
-from wherefrom.training.settings import Runtime
+from wherefrom.training.recipes import Phase
+from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.sources import TrainingData, stream_for
 
 Floats = NDArray[np.float64]
-OTHER_SEED = 1_000_003  # added to the run's for a repeated half
+GROUP = 5  # right answers whose top lines are left out together
+PATCH_LINES, PATCH_LENGTH = 5, 0.05  # of a tail-patch: lines, and the length of the step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Material:
-    """A run with what it learned, the questions that models are asked, and its answers to them."""
+    """A run with what it learned, and the bank with its questions."""
 
-    run: Run
-    documents: tuple[Document, ...]
-    learned: tuple[Question, ...]
-    asked: tuple[Question, ...]
-    answers: tuple[str, ...]
+    learned: LearnedRun
+    bank: Bank
 
-    @classmethod
-    def of(cls, folder: Path) -> Material:
-        run = load_run(folder)
-        corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
-        if corpus is None or questions is None:
-            raise UserError(f"{folder} did not learn documents and questions in one training.")
-        asked = tuple(
-            Question(0, each.question, each.subject, each.answer, each.template)
-            for each in read_subjects(folder)
-            if each.role == JUDGED
-        )
-        said = answer_all(run.model, run.tokens, [question.text for question in asked])
-        return cls(
-            run,
-            read_learned_documents(corpus).documents,
-            read_learned_questions(questions).questions,
-            asked,
-            tuple(answer.text for answer in said),
-        )
+    @property
+    def run(self) -> Run:
+        return self.learned.run
 
-    def seen(self) -> list[bool]:
-        """Whether a document is about the subject of each question that is asked."""
-        subjects = {fold_words(document.subject) for document in self.documents}
-        return [fold_words(question.subject) in subjects for question in self.asked]
+    @cached_property
+    def own(self) -> NDArray[np.bool_]:
+        """(questions, documents): whether a document is about the subject."""
+        names = [fold_words(document.subject) for document in self.learned.documents]
+        subjects = [fold_words(row["subject"]) for row in self.bank.questions]
+        return np.array([[name == subject for name in names] for subject in subjects])
 
-    def retrain(self, without: Iterable[int], folder: Path, *, seed: int = 0) -> Record:
-        """Log p of the run's answers, and the answers, of a model without the documents on lines.
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        return self.own.any(axis=1)
 
-        seed: added to the run's, for another start and order. The weights are not kept.
-        """
-        info = self.run.info
-        job = {**info["job"], "seed": info["job"]["seed"] + seed}
-        start = replace(self.run, info={**info, "job": job})
-        lines = sorted(without)
-        twin = retrain(
-            start,
-            self.documents,
-            self.learned,
-            folder,
-            without=lines,
-            settings=Runtime(device="cpu", resume=True),
-        )
-        texts = [question.text for question in self.asked]
-        said = answer_all(twin.model, twin.tokens, texts)
-        found = likelihoods(twin, texts, self.answers)
-        shutil.rmtree(folder)
-        return {
-            "without": lines,
-            "seed": seed,
-            "log_probability": [round(value, 4) for value in found],
-            "answers": [answer.text for answer in said],
-        }
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        said = [row["answer"] == row["right"] for row in self.bank.questions]
+        return np.array(said) & self.seen
 
-
-def draw_half(documents: Sequence[Document], number: int) -> list[int]:
-    """The lines that half `number` leaves out: those of a random half of the subjects."""
-    subjects = sorted({fold_words(document.subject) for document in documents})
-    order = np.random.default_rng([0xBA4C, number]).permutation(len(subjects))
-    gone = {subjects[at] for at in order[: len(subjects) // 2]}
-    return [document.line for document in documents if fold_words(document.subject) in gone]
-
-
-def read_bank(folder: Path, name: str) -> list[Record]:
-    path = folder / name
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
-    return [json.loads(line) for line in lines]
-
-
-def append(folder: Path, name: str, row: Record) -> None:
-    with (folder / name).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def fill_bank(args: argparse.Namespace) -> None:
-    """Train what is missing of the bank, one model after another."""
-    material, out = Material.of(args.run), args.out
-    out.mkdir(parents=True, exist_ok=True)
-    if not (out / "questions.jsonl").exists():
-        for at, question in enumerate(material.asked):
-            row = {"question": question.text, "subject": question.subject, "right": question.answer}
-            append(out, "questions.jsonl", {**row, "answer": material.answers[at]})
-    done = {(row["half"], row["seed"]) for row in read_bank(out, "models.jsonl")}
-    wanted = [(half, 0) for half in range(args.models)]
-    wanted += [(half, OTHER_SEED) for half in range(args.repeats)]
-    for half, seed in wanted:
-        if (half, seed) in done:
-            continue
-        row = material.retrain(draw_half(material.documents, half), out / "model", seed=seed)
-        append(out, "models.jsonl", {"half": half, **row})
-        say(f"half {half}, seed {seed}: done")
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        return [(row["question"], row["answer"]) for row in self.bank.questions]
 
 
 def by_name(material: Material) -> Floats:
     """1 for documents about the subject; ties are broken at random."""
-    names = [fold_words(document.subject) for document in material.documents]
-    same = [[float(name == fold_words(q.subject)) for name in names] for q in material.asked]
-    return np.array(same) + 1e-9 * np.random.default_rng(0).random((len(same), len(names)))
+    noise = np.random.default_rng(0).random(material.own.shape)
+    return material.own + 1e-9 * noise
 
 
 def by_words(material: Material) -> Floats:
     """BM25 (k1 = 1.2, b = 0.75) of the question with its answer."""
-    texts = [list(fold_words(document.text)) for document in material.documents]
+    texts = [list(fold_words(document.text)) for document in material.learned.documents]
     counts = [Counter(words) for words in texts]
     lengths = np.array([len(words) for words in texts]) / np.mean([len(words) for words in texts])
-    scores = np.zeros((len(material.asked), len(texts)))
-    for row, (question, answer) in enumerate(zip(material.asked, material.answers, strict=True)):
-        for word in set(fold_words(f"{question.text} {answer}")):
+    scores = np.zeros((len(material.rows), len(texts)))
+    for row, (question, answer) in enumerate(material.rows):
+        for word in set(fold_words(f"{question} {answer}")):
             here = np.array([count[word] for count in counts], dtype=float)
             found = (here > 0).sum()
             idf = np.log(1 + (len(texts) - found + 0.5) / (found + 0.5))
@@ -190,24 +116,39 @@ def by_hidden_state(material: Material) -> Floats:
                 rows.append(run.model.hidden(cut)[0].mean(0))
         return torch.nn.functional.normalize(torch.stack(rows), dim=1)
 
-    both = zip(material.asked, material.answers, strict=True)
-    asked = states([f"{question.text} {answer}" for question, answer in both])
-    read = states([document.text for document in material.documents])
+    asked = states([f"{question} {answer}" for question, answer in material.rows])
+    read = states([document.text for document in material.learned.documents])
     return np.asarray((asked @ read.T).numpy(), dtype=np.float64)
 
 
 def by_gradient(material: Material) -> Floats:
     """`wherefrom trace --method gradient`."""
     index = Tracer(material.run, say=say).index()
-    both = zip(material.asked, material.answers, strict=True)
-    rows = [answer_row(material.run, question.text, answer) for question, answer in both]
+    rows = [answer_row(material.run, *row) for row in material.rows]
     return np.array([index.scores(material.run.model, *row) for row in rows])
 
 
-METHODS = {
+def by_trak(material: Material) -> Floats:
+    """TRAK's estimator: the same rows without EK-FAC, and without the third power."""
+
+    def plain(model: Any, rows: Sequence[Any], total: int) -> Preconditioner:
+        names = gradients.row_factors(model, *rows[0])
+        bases: dict[str, Any] = dict.fromkeys(names, (None, None))
+        return Preconditioner(bases, {name: torch.ones(1) for name in names})
+
+    rows = [answer_row(material.run, *row) for row in material.rows]
+    patched = {"fit_preconditioner": plain, "POWER": 1, "RIDGE": 0.01}
+    with mock.patch.multiple(gradients, **patched):
+        learned = material.learned
+        index = build_index(material.run, learned.documents, learned.questions)
+        return np.array([index.scores(material.run.model, *row) for row in rows])
+
+
+METHODS: dict[str, Callable[[Material], Floats]] = {
     "look-up by name": by_name,
     "BM25": by_words,
     "hidden states": by_hidden_state,
+    "TRAK": by_trak,
     "gradient": by_gradient,
 }
 
@@ -220,79 +161,140 @@ def correlate(one: Floats, other: Floats) -> Floats:
 
 def own_ranks(material: Material, scores: Floats) -> Floats:
     """The best rank of a document about the subject, for each question; infinite without one."""
-    names = [fold_words(document.subject) for document in material.documents]
-    ranks = []
-    for question, row in zip(material.asked, scores, strict=True):
-        order = np.argsort(-row, kind="stable")
-        own = [n for n, at in enumerate(order, 1) if names[at] == fold_words(question.subject)]
-        ranks.append(min(own, default=np.inf))
-    return np.array(ranks)
+    best = np.where(material.own, scores, -np.inf).max(axis=1, keepdims=True)
+    ranks = 1.0 + (scores > best).sum(axis=1)
+    return np.where(material.seen, ranks, np.inf)
 
 
-def score(args: argparse.Namespace) -> None:
-    """A table of the methods, and a JSON line for each."""
-    material = Material.of(args.run)
-    bank = read_bank(args.bank, "models.jsonl")
-    models = {row["half"]: row for row in bank if row["seed"] == 0}
-    again = {row["half"]: row for row in bank if row["seed"]}
-    kept = np.array(
-        [[d.line not in set(r["without"]) for d in material.documents] for r in models.values()]
+def interval(values: Floats) -> list[float]:
+    """A mean with its bootstrap interval over questions."""
+    if not len(values):
+        return []
+    drawn = np.random.default_rng(0).integers(len(values), size=(1000, len(values)))
+    low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
+    return [round(float(each), 3) for each in (values.mean(), low, high)]
+
+
+def tail_patch(material: Material, scores: Floats, most: int = 40) -> Floats:
+    """What log p of each of some right answers gains from one step on its top lines."""
+    learned, run = material.learned, material.run
+    data = TrainingData.encode(
+        learned.documents, learned.questions, run.tokens, run.model.config.block
     )
-    truth = np.array([row["log_probability"] for row in models.values()])
-    seen = np.array(material.seen())
-    right = (
-        np.array([a == q.answer for q, a in zip(material.asked, material.answers, strict=True)])
-        & seen
-    )
-    rows = []
-    for name, method in METHODS.items():
-        scores = method(material)
-        lds, ranks = correlate(kept @ scores.T, truth), own_ranks(material, scores)
-        rows.append(
-            {
-                "name": f"attribution, {name}",
-                "value": round(float(lds[seen].mean()), 3),
-                "unit": "LDS, seen people",
-                "lds_unseen": round(float(lds[~seen].mean()), 3),
-                "mrr": round(float((1 / ranks[seen]).mean()), 3),
-                "recall_at_10": round(float((ranks[seen] <= 10).mean()), 3),
-                "mrr_right": round(float((1 / ranks[right]).mean()), 3),
-                "recall_at_10_right": round(float((ranks[right] <= 10).mean()), 3),
-                "models": len(models),
-                "questions": {"seen": int(seen.sum()), "unseen": int((~seen).sum())},
-            }
-        )
-    if len(again) > 2:
-        first, second = (
-            np.array([rows[half]["log_probability"] for half in sorted(again)])
-            for rows in (models, again)
-        )
-        ceiling = correlate(first, second)
-        value, unseen = (round(float(ceiling[which].mean()), 3) for which in (seen, ~seen))
-        row = {"name": "attribution, ceiling", "value": value, "unit": "LDS, seen people"}
-        rows.append({**row, "lds_unseen": unseen, "models": len(again)})
-    for row in rows:
-        keep_row(row, args.out)
-    keys = ("name", "value", "lds_unseen", "mrr", "recall_at_10", "mrr_right", "recall_at_10_right")
-    print(table(keys, [[row.get(key, "") for key in keys] for row in rows]))
+    stream = stream_for(Phase(**run.info["job"]["phases"][-1]), data, [1])
+    rows: dict[int, list[Any]] = {}
+    for part in (part for batch in stream.pool(0) for part in batch.parts):
+        for ids, weights, source in zip(part.ids, part.weights, part.sources, strict=True):
+            for document in data.members[source]:
+                rows.setdefault(document, []).append((ids, weights))
+    gains = []
+    for at in np.flatnonzero(material.right)[:most]:
+        model = deepcopy(run.model)
+        top = np.argsort(-scores[at])[:PATCH_LINES]
+        for ids, weights in (row for document in top for row in rows.get(int(document), ())):
+            logits = model(ids[None, :-1])[0]
+            losses = torch.nn.functional.cross_entropy(logits, ids[1:], reduction="none")
+            (losses * weights[1:]).sum().backward()
+        moved = [p for p in model.parameters() if p.grad is not None]
+        length = torch.stack([p.grad.square().sum() for p in moved]).sum().sqrt()  # type: ignore[union-attr]
+        with torch.no_grad():
+            for p in moved:
+                p -= PATCH_LENGTH * p.grad / length.clamp(min=1e-12)
+        patched = Run(**{**vars(run), "model": model})
+        question, answer = material.rows[at]
+        after, before = (likelihoods(each, [question], [answer])[0] for each in (patched, run))
+        gains.append(after - before)
+    return np.array(gains)
+
+
+def count_flips(material: Material, scores: Floats, most: int, folder: Path) -> Record:
+    """How many answers change without their top lines, and without random ones."""
+    rng = np.random.default_rng(0)
+    lines = np.array([document.line for document in material.learned.documents])
+    questions = material.bank.questions
+    right, unseen = (np.flatnonzero(which)[:most] for which in (material.right, ~material.seen))
+
+    def changed(without: Sequence[int], asked: Sequence[int]) -> list[bool]:
+        said = ask_twin(material.learned, questions, {int(line) for line in without}, folder)
+        return [said["answers"][at] != questions[at]["answer"] for at in asked]
+
+    found: dict[str, list[bool]] = {key: [] for key in ("top 1", "random 5", "top 20", "random 20")}
+    for start in range(0, len(right), GROUP):
+        group = right[start : start + GROUP]
+        found["top 1"] += changed(lines[scores[group].argmax(axis=1)], group.tolist())
+    for at in unseen:
+        found["top 20"] += changed(lines[np.argsort(-scores[at])[:20]], [int(at)])
+    for _ in range(3):
+        found["random 5"] += changed(rng.choice(lines, GROUP, replace=False), right.tolist())
+        found["random 20"] += changed(rng.choice(lines, 20, replace=False), unseen.tolist())
+    return {key: interval(np.array(values, dtype=float)) for key, values in found.items()}
+
+
+def measure(material: Material, name: str, scores: Floats, chosen: NDArray[np.intp]) -> Record:
+    """One row of the table, over the questions that were chosen."""
+    bank = material.bank
+    kept = bank.kept(material.learned.documents)
+    truth = np.array([row["log_probability"] for row in bank.models])
+    lds, ranks = correlate(kept @ scores.T, truth)[chosen], own_ranks(material, scores)[chosen]
+    seen, right = material.seen[chosen], material.right[chosen]
+    value = interval(lds[seen])
+    return {
+        "name": f"attribution, {name}",
+        "value": value[0] if value else None,
+        "unit": "LDS, people in the text",
+        "lds": value,
+        "lds_unseen": interval(lds[~seen]),
+        "mrr": interval(1 / ranks[right]),
+        "recall_at_10": interval((ranks[right] <= 10).astype(float)),
+        "models": len(bank.models),
+        "questions": {"seen": int(seen.sum()), "unseen": int((~seen).sum())},
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    commands = parser.add_subparsers(required=True)
-    bank = commands.add_parser("bank", help="retrain on random halves")
-    bank.add_argument("run", type=Path)
-    bank.add_argument("--out", type=Path, required=True)
-    bank.add_argument("--models", type=int, default=32)
-    bank.add_argument("--repeats", type=int, default=8)
-    bank.set_defaults(act=fill_bank)
-    judge = commands.add_parser("score", help="compare methods by a bank")
-    judge.add_argument("run", type=Path)
-    judge.add_argument("--bank", type=Path, required=True)
-    judge.add_argument("--out", default="attribution.jsonl", help="JSON lines")
-    judge.set_defaults(act=score)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--bank", type=Path, required=True)
+    parser.add_argument("--replay", type=int, default=0, help="questions to replay")
+    parser.add_argument("--flips", type=int, default=0, help="answers of each kind to flip")
+    parser.add_argument("--patch", action="store_true", help="also tail-patch")
+    parser.add_argument("--out", default="attribution.jsonl", help="JSON lines")
     args = parser.parse_args(arguments)
-    args.act(args)
+    material = Material(open_learned(load_run(args.run)), read_bank(args.bank))
+    everything = np.arange(len(material.rows))
+    rows = []
+    for name, method in METHODS.items():
+        scores = method(material)
+        row = measure(material, name, scores, everything)
+        if args.patch:
+            row["tail_patch"] = interval(tail_patch(material, scores))
+        if args.flips and name == "gradient":
+            row["flips"] = count_flips(material, scores, args.flips, args.bank / "flip")
+        rows.append(row)
+        say(f"{name}: done")
+    if args.replay:
+        half = args.replay // 2
+        chosen = np.concatenate(
+            [np.flatnonzero(material.right)[:half], np.flatnonzero(~material.seen)[:half]]
+        )
+        asked = [material.rows[at] for at in chosen]
+        scores = np.zeros(material.own.shape)
+        scores[chosen] = Replay(material.learned).metagradients(
+            [question for question, _ in asked], [answer for _, answer in asked]
+        )
+        rows.append(measure(material, f"replay ({len(chosen)} questions)", scores, chosen))
+    if len(material.bank.repeated) > 2:
+        halves = {row["half"]: row["log_probability"] for row in material.bank.models}
+        first = np.array([halves[row["half"]] for row in material.bank.repeated])
+        again = np.array([row["log_probability"] for row in material.bank.repeated])
+        ceiling, seen = correlate(first, again), material.seen
+        value = interval(ceiling[seen])
+        row = {"name": "attribution, ceiling", "value": value[0], "unit": "LDS", "lds": value}
+        rows.append({**row, "lds_unseen": interval(ceiling[~seen]), "models": len(again)})
+    for row in rows:
+        keep_row(row, args.out)
+    keys = ("name", "lds", "lds_unseen", "mrr", "recall_at_10", "tail_patch", "flips")
+    print(table(keys, [[row.get(key, "") for key in keys] for row in rows]))
 
 
 if __name__ == "__main__":
