@@ -171,9 +171,9 @@ ROWS: dict[str, tuple[str, Change]] = {
         "half the rates",
         set_phases(lambda phase: {"lr": phase.lr / 2, "muon_lr": phase.muon_lr / 2}),
     ),
-    "less-derived": (
-        "derived .65, salient .20, names .10",
-        shares(derived=0.65, salient=0.20, name=0.10),
+    "more-derived": (
+        "derived .77, salient .10, names .08",
+        shares(derived=0.77, salient=0.10, name=0.08),
     ),
     "no-clip": ("gradients not clipped", phases(clip=None)),
     "batch-half": ("batches half as large", scaled("batch_tokens", 0.5)),
