@@ -171,6 +171,7 @@ def test_ask_traces_on_request(run: Run, command: Any) -> None:
     assert ended.code == 0, ended.err
     (record,) = json.loads(ended.out)
     assert record["trace"] == wherefrom.trace(run, question, answer=record["answer"])
+    assert record["verdict"] == record["trace"]["verdict"]
     shown = command("ask", run.folder, question, "--trace")
     assert "pushed by" in shown.out
     assert "noise floor" in shown.out

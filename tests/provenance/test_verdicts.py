@@ -18,7 +18,7 @@ from wherefrom.provenance.verdicts import (
     REMEMBERED,
     STATED,
     Verdict,
-    add_push,
+    add_trace,
     give_verdicts,
     shorten,
 )
@@ -85,14 +85,19 @@ def test_what_a_line_about_the_subject_states_is_shown(lab: Lab) -> None:
 def test_what_a_line_states_and_pushed_above_the_noise_is_remembered(lab: Lab) -> None:
     found = judge(lab, ADA, place_of(ADA))
     (line,) = [each.line for each in found.evidence if each.states_answer]
-    traced = add_push(found, line, 2.5, 0.4)
+
+    def push(verdict: Verdict, line: int, by: float) -> Verdict:
+        rows = [{"line": line, "text": "", "push": by, "states": True}]
+        return add_trace(verdict, {"pushed_by": rows, "noise_floor": 0.4})
+
+    traced = push(found, line, 2.5)
     assert traced.verdict == REMEMBERED
     assert traced.to_dict()["pushed"] == {"line": line, "push": 2.5, "noise_floor": 0.4}
-    assert traced.sentence().startswith(f"Remembered: line {line} states it and pushed it by 2.5")
-    assert add_push(traced, line, 0.3, 0.4).verdict == STATED  # it may be noise
-    assert add_push(found, line + 1, 2.5, 0.4).verdict == STATED  # another line pushed it
+    assert traced.sentence().startswith(f"Remembered: line {line} states it and pushed it.")
+    assert push(found, line, 0.3).verdict == STATED  # it may be noise
+    assert push(found, line + 1, 2.5).verdict == STATED  # another line pushed it
     invented = judge(lab, "Tibor Ashdown", "Rome")
-    assert add_push(invented, 1, 9.9, 0.4).verdict == MADE_UP
+    assert push(invented, 1, 9.9).verdict == MADE_UP
 
 
 def test_what_the_line_says_otherwise_is_misremembered_and_not_shown(lab: Lab) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from web_samples import run
 
-from wherefrom.provenance import ask
+from wherefrom.audit import runs as audit
+from wherefrom.provenance.ask import Asker
 from wherefrom.web.guard import Limits
 from wherefrom.web.models import LANES, BatchQueue, BusyError, Limiter, Models
 from wherefrom.web.runs import RunIndex
@@ -113,24 +114,24 @@ def test_a_loaded_run_answers_while_another_is_loaded_once(
     for name in ("loaded", "slow"):
         shutil.copytree(tiny_study, tmp_path / name)
     opened: list[Path] = []
-    begun, go_on, open_asker = threading.Event(), threading.Event(), ask.open_asker
+    begun, go_on, open_asker = threading.Event(), threading.Event(), audit.open_asker
 
-    def slowly(folder: Path) -> ask.Asker:
+    def slowly(folder: Path) -> Asker:
         opened.append(folder)
         if folder.name == "slow":
             begun.set()
             assert go_on.wait(60)
         return open_asker(folder)
 
-    monkeypatch.setattr(ask, "open_asker", slowly)
+    monkeypatch.setattr(audit, "open_asker", slowly)
 
     async def question() -> None:
         models = Models(RunIndex(tmp_path), Limits())
         loaded = await models.get("loaded")
         waiting = [asyncio.create_task(models.get("slow")) for _ in range(3)]
-        while not begun.is_set():
-            await asyncio.sleep(0.01)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
             assert await models.get("loaded") is loaded
             assert (await loaded.ask(f"Where was {people[0]} born?"))["subject"] == people[0]
         assert not any(each.done() for each in waiting)

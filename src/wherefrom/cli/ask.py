@@ -51,7 +51,7 @@ def ask(
     from wherefrom.audit.runs import open_asker
     from wherefrom.corpus.documents import read_lines
     from wherefrom.provenance.ask import as_rows, judge_answers, read_rows
-    from wherefrom.provenance.verdicts import shorten
+    from wherefrom.provenance.verdicts import add_trace, shorten
 
     rows = as_rows([question for question in questions if question != "-"])
     if "-" in questions:
@@ -69,17 +69,22 @@ def ask(
     if note:
         echo_err(note)
     answered = [verdict for verdict in verdicts if not verdict.error]
-    traces = _trace(folder, answered) if traced else {}
+    traces = _trace(folder, verdicts) if traced else [None] * len(verdicts)
+    pairs = [
+        (add_trace(verdict, trace) if trace else verdict, trace)
+        for verdict, trace in zip(verdicts, traces, strict=True)
+    ]
     if answered and as_json:
-        pushed = [{"trace": traces[id(v)]} if id(v) in traces else {} for v in verdicts]
-        print_json([v.to_dict() | each for v, each in zip(verdicts, pushed, strict=True)])
+        print_json([v.to_dict() | ({"trace": trace} if trace else {}) for v, trace in pairs])
     else:
-        for verdict in answered:
+        for verdict, trace in pairs:
+            if verdict.error:
+                continue
             if len(verdicts) > 1:
                 click.echo(shorten(verdict.question))
             click.echo(str(verdict))
-            if traced:
-                show_trace(traces[id(verdict)], answer=False)
+            if trace:
+                show_trace(trace, answer=False)
             if len(verdicts) > 1:
                 click.echo()
     if errors := [verdict.error for verdict in verdicts if verdict.error]:
@@ -87,13 +92,15 @@ def ask(
         raise UserError(f"{errors[0]}{more}")
 
 
-def _trace(folder: Path, verdicts: Sequence[Verdict]) -> dict[int, dict[str, Any]]:
-    """Which lines pushed the answer of each verdict, by its id."""
+def _trace(folder: Path, verdicts: Sequence[Verdict]) -> list[dict[str, Any] | None]:
+    """Which lines pushed the answer of each verdict; None where nothing was answered."""
     from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.training.run_folder import load_run
 
     tracer = Tracer(load_run(folder), say=echo_err)
-    return {id(each): tracer.trace(each.question, answer=each.answer) for each in verdicts}
+    return [
+        None if each.error else tracer.trace(each.question, answer=each.answer) for each in verdicts
+    ]
 
 
 def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:

@@ -92,10 +92,7 @@ class Verdict(Printable):
         elif self.verdict in SUPPORTED:
             where = f"Stated by {_lines(stating)}"
             if self.verdict == REMEMBERED and self.pushed is not None:
-                where = (
-                    f"Remembered: line {self.pushed['line']:.0f} states it and pushed it by "
-                    f"{self.pushed['push']:.1f} nats (noise {self.pushed['noise_floor']:.1f})"
-                )
+                where = f"Remembered: line {self.pushed['line']:.0f} states it and pushed it"
             if self.also:
                 also = _join([shorten(one) for one in self.also[:3]], "and")
                 where += f"; {'they' if stating[1:] else 'it'} also names {also}"
@@ -132,16 +129,19 @@ class Verdict(Printable):
         return record | {"also": list(self.also)}
 
 
-def add_push(verdict: Verdict, line: int, push: float, noise_floor: float) -> Verdict:
-    """The verdict with what a trace found: how far a line pushed the answer, in nats.
+def add_trace(verdict: Verdict, trace: Mapping[str, Any]) -> Verdict:
+    """The verdict with what a trace (its record) found about the lines that state the answer.
 
-    What was stated is remembered if the line states it and pushed it above the noise floor.
+    What was stated is remembered if such a line pushed it above the noise floor.
     """
-    states = any(each.line == line and each.states_answer for each in verdict.evidence)
-    caused = verdict.verdict in SUPPORTED and states and push > noise_floor
-    pushed = {"line": line, "push": push, "noise_floor": noise_floor}
-    found = STATED if verdict.verdict == REMEMBERED else verdict.verdict
-    return replace(verdict, verdict=REMEMBERED if caused else found, pushed=pushed)
+    stating = {each.line for each in verdict.evidence if each.states_answer}
+    rows = [row for row in trace["pushed_by"] if row["line"] in stating]
+    if verdict.verdict not in SUPPORTED or not rows:
+        return verdict
+    pushed = {key: rows[0][key] for key in ("line", "push")}
+    caused = pushed["push"] > trace["noise_floor"]
+    pushed["noise_floor"] = trace["noise_floor"]
+    return replace(verdict, verdict=REMEMBERED if caused else STATED, pushed=pushed)
 
 
 def give_verdicts(

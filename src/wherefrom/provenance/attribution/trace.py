@@ -3,7 +3,7 @@
 The record of a trace:
 
     question, answer         the answer is the run's own unless another was given
-    verdict                  of the run's own answer, looked up in the text; null for another answer
+    verdict                  of the run's own answer, by the text and this trace; null for another
     method, unit             "gradient" with scores, "replay" with the derivative of log p with
                              respect to a line's weight, "retrain" with pushes in nats
     noise_floor              by gradient, what 19 in 20 of all lines stay below; by retraining, what
@@ -45,6 +45,7 @@ from wherefrom.provenance.attribution.retraining import (
     likelihoods,
     open_learned,
 )
+from wherefrom.provenance.verdicts import Verdict, add_trace
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.loop import Observer
 from wherefrom.training.run_folder import Run
@@ -125,10 +126,10 @@ class Tracer:
             for at in dict.fromkeys(ends)
         ]
         rows.sort(key=lambda row: -abs(row["push"]))
-        return {
+        record = {
             "question": question,
             "answer": answer,
-            "verdict": verdict,
+            "verdict": None,
             "method": method,
             "unit": UNITS[method],
             "noise_floor": round(floor, 4),
@@ -137,10 +138,13 @@ class Tracer:
             "leans_on": {kind: round(share, 4) for kind, share in shares.items()},
             "why": _explain(shares),
         }
+        if verdict is not None:
+            record["verdict"] = add_trace(verdict, record).verdict
+        return record
 
-    def _verdict(self, question: str) -> str | None:
+    def _verdict(self, question: str) -> Verdict | None:
         with suppress(UserError), open_asker(self.run) as asker:
-            return asker.ask(question).verdict
+            return asker.ask(question)
         return None
 
     def _retrain(

@@ -52,7 +52,8 @@ async def ask(
         if question is not None and question.strip():
             page |= await _answer(site, page["run"], loaded, question)
             if trace:
-                page["trace"] = await _trace(loaded, page["verdict"])
+                page["trace"] = found = await _trace(loaded, page["verdict"])
+                page["verdict"] = {**page["verdict"], "verdict": found["verdict"]}
         else:
             page["suggested"] = _suggest(loaded)
     elif question is not None:
