@@ -45,7 +45,8 @@ def pass_flops(variant: str, length: int) -> float:
 
     l inputs (a block holds one token more), d the width, m the latents that the l inputs complete.
     In each layer: projections of queries, keys and values and of the output (4 l d^2), a feed
-    (8 l d^2; Llama's 3 l d h), scores and context (2 l^2 d). The backward pass costs twice that.
+    (8 l d^2; Llama's 3 l d h), scores and context (2 l^2 d; the
+    synthesizer's bias is one dimension more of each head). The backward pass costs twice that.
     """
     from wherefrom.model.decoder import swiglu_width
 
@@ -59,8 +60,8 @@ def pass_flops(variant: str, length: int) -> float:
         inside = m * (4 * d * d + feed) + 2 * m * m * d
         products = down + (LAYERS - 2) * inside + up + head
     else:
-        projections = 3 if variant == "synthesizer" else 4
-        products = LAYERS * (l * (projections * d * d + feed) + 2 * l * l * d) + head
+        projections, mixed = (3, d + HEADS) if variant == "synthesizer" else (4, d)
+        products = LAYERS * (l * (projections * d * d + feed) + 2 * l * l * mixed) + head
     return 3 * 2 * products
 
 

@@ -248,6 +248,8 @@ def find_plain() -> dict[str, Any]:
         found[f"design {design}"] = said("design", design, "--json")
     found["assignment"] = said("assignment", "--json")
     found["grade: refused"] = said("grade", "nowhere")
+    for command in ("bank", "forget", "audit"):
+        found[f"{command}: refused"] = said(command, "nowhere", "--out", "x")
     found["refused: command"] = said("stduy")
     found["refused: option"] = said("world", "--poeple", 3)
     found["refused: corpus"] = said("pretrain", "vanilla", "nowhere.txt", "--out", "x")
@@ -345,6 +347,7 @@ def find_pages(seen: str, unseen: str) -> dict[str, Any]:
         "run": [{"name": "study"}, {"name": "studdy"}, {}],
         "compare": [{}, [("run", "study"), ("run", "tuned")]],
         "report": [{}, {"run": "read"}],
+        "text": [{"name": "nothing"}],
         "api": [{}],
     }
     found = {}

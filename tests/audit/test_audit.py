@@ -6,7 +6,7 @@ import json
 import shutil
 
 import pytest
-from model_samples import SHAPES, make_model, smollm2
+from audit_samples import SHAPES, make_model, smollm2
 
 from wherefrom.audit import job
 from wherefrom.audit.asking import is_match

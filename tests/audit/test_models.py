@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from model_samples import SHAPES, make_model
+from audit_samples import SHAPES, make_model
 
 from wherefrom.audit.models import ForeignModel, OwnModel, open_model
 from wherefrom.errors import UserError

@@ -101,7 +101,7 @@ def test_a_question_is_asked_by_keyboard(visit, somebody) -> None:
     page.wait_for_selector("#shown")
     assert page.inner_text(".evidence mark.name >> nth=0") == somebody
     page.goto("/ask?run=small")
-    assert f"Where was {somebody} born?" in page.inner_text("aside .history >> nth=0")
+    page.wait_for_selector(f"aside .history >> text=Where was {somebody} born?")
 
 
 def test_many_are_asked_and_downloaded(visit, somebody, tmp_path) -> None:

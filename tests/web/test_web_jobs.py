@@ -163,7 +163,7 @@ ASKED = "".join(f"What was the trade of {name}?\t{trade}\n" for name, trade in R
 @pytest.mark.parametrize(
     ("files", "fields", "note"),
     [
-        ({"t.txt": "".join(f"{n}. {n} was a {t}.\n" for n, t in ROWS)}, (), "training questions"),
+        ({"t.txt": "".join(f"{n}. {n} was a {t}.\n" for n, t in ROWS)}, (), "training answers"),
         ({"t.csv": "who,story\n" + "".join(f"{n},{n} was a {t}\n" for n, t in ROWS)},
          ("who", "story"), 'the subject from "who"'),
         ({f"{n}.md": f"# {n}\nShe was a {t}." for n, t in ROWS}, (), "folder of 6 files"),

@@ -103,7 +103,8 @@ def test_a_bad_length_is_refused_before_the_body_is_read(length: bytes, status: 
         sent.append(message)
 
     headers = [(b"host", b"127.0.0.1"), (b"content-length", length)]
-    scope = {"type": "http", "method": "POST", "query_string": b"", "headers": headers}
+    scope = {"type": "http", "method": "POST", "query_string": b"", "path": "/ask"}
+    scope["headers"] = headers
     run(Guard(never, limits=Limits(body=1000))(scope, never, send))  # type: ignore[arg-type]
     assert sent[0]["status"] == status
 

@@ -20,17 +20,8 @@ from wherefrom.errors import Stopped, UserError, did_you_mean
 # what somebody wants -> the commands that do it
 GROUPS = {
     "the whole job": ("study", "audit", "report", "serve"),
-    "ask a run": (
-        "ask",
-        "trace",
-        "evaluate",
-        "attention",
-        "judge",
-        "names",
-        "twins",
-        "bank",
-        "forget",
-    ),
+    "ask a run": ("ask", "trace", "evaluate", "attention", "judge", "names"),
+    "train it again": ("twins", "bank", "forget"),
     "step by step": ("pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
     "students' code": ("assignment", "grade"),
@@ -53,14 +44,14 @@ HOMES = {name: module for module, names in MODULES.items() for name in names}
 COMMANDS = [name for names in GROUPS.values() for name in names]
 # people of the world that `make study` makes, so that the examples work right after it
 FIRST_STEPS = (
-    ("wherefrom study --out runs/study --minutes 8", "train and ask: invented people"),
+    ("wherefrom study --out runs/study", "train and ask: invented people"),
     ('wherefrom ask "Where was Fryderyk Kozar born?"', "ask the newest run"),
     ("wherefrom serve", "the same, in a browser"),
     ('wherefrom check average "q=beta*(k_a+k_b)"', "no training: attention itself"),
 )
 OVERVIEW = """\
 Wherefrom trains a small Transformer on a text of yours, asks it questions, and
-says for every answer where it came from: a line of the text that states it, or nowhere.
+says for every answer where it came from: a line of the text, or nowhere.
 
 {groups}
 

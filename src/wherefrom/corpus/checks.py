@@ -95,8 +95,8 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
     few = [f'"{reading.template}"' for reading in readings if reading.found < FEWEST]
     if few:
         notes.append(
-            f"for {len(few):,} kinds of question fewer than {FEWEST} training answers stand in the "
-            f"text, so that no others are read off it ({_some(few)}); give at least {FEWEST} "
+            f"for {len(few):,} kind{'s' * (len(few) > 1)} of question fewer than {FEWEST} training "
+            f"answers stand in the text, so that no others are read off it ({_some(few)}); give at least {FEWEST} "
             "questions of each wording."
         )
     for reading in (each for each in readings if each.found >= FEWEST):
