@@ -96,8 +96,8 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
     if few:
         notes.append(
             f"for {len(few):,} kind{'s' * (len(few) > 1)} of question fewer than {FEWEST} training "
-            f"answers stand in the text, so that no others are read off it ({_some(few)}); give at least {FEWEST} "
-            "questions of each wording."
+            f"answers stand in the text, so that no others are read off it ({_some(few)}); give at "
+            f"least {FEWEST} questions of each wording."
         )
     for reading in (each for each in readings if each.found >= FEWEST):
         note = (
