@@ -52,9 +52,9 @@ def show_trace(record: dict[str, Any], *, answer: bool = True) -> None:
             states = ", states it" if row["states"] else ""
             text = excerpt(row["text"], record["answer"])
             label = title if number == 0 else ""
-            push = f"{row['push']:+.2f}{unit}{states}"
+            push = f"{row['push']:+.2g}{unit}{states}"
             click.echo(f"  {label:<16}line {row['line']:<6}{push:<20}  {text}")
-    click.echo(f"  noise floor     {record['noise_floor']:.2f}{unit}")
+    click.echo(f"  noise floor     {record['noise_floor']:.2g}{unit}")
     click.echo(f"  {record['why']}")
 
 
