@@ -91,7 +91,7 @@ def cut_passages(text: str) -> list[str]:
 def _have_names(lines: Sequence[str]) -> bool:
     """Whether at least half of the lines open with what can be a name, and a full stop."""
     names = [find_subject(line.lstrip()) or "" for line in lines[:5_000]]
-    fits = [0 < len(n) <= LONGEST_NAME and len(fold_words(n)) <= MOST_WORDS for n in names]
+    fits = [0 < len(n) <= LONGEST_NAME and len(n.split()) <= MOST_WORDS for n in names]
     return 2 * sum(fits) >= len(fits)
 
 
