@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from audit_samples import SHAPES, make_model, smollm2
 
-from wherefrom.audit import job
+from wherefrom.audit import asking, job
 from wherefrom.audit.asking import is_match
 from wherefrom.audit.runs import open_asker, open_run, read_answers
 from wherefrom.corpus.subjects import read_subjects
@@ -29,6 +30,10 @@ def write_questions(path, count=40, answers=("Paris", "the Rome|Roma")):
     return path
 
 
+def model_of(found):
+    return open_run(found["run"]).info["model"]
+
+
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory, tiny):
     """One finished audit of a random GPT-2."""
@@ -41,15 +46,15 @@ def audited(tmp_path_factory, tiny):
 def test_every_kind_of_model_is_audited(tmp_path, tiny, kind):
     questions = write_questions(tmp_path / "questions.tsv", 24)
     found = job.run_audit(tiny(kind), questions, tmp_path / "run", shots=2)
-    assert found.rows[0]["total"] == 2 * (24 - 2 - job.OTHER_SHOTS)
-    assert set(found.judgement["relations"]) == {each.format("{subject}") for each in WORDINGS}
+    assert found["results"][0]["total"] == 2 * (24 - 2 - job.OTHER_SHOTS)
+    assert set(found["judgement"]["relations"]) == {each.format("{subject}") for each in WORDINGS}
     assert {one["subject"] for one in read_answers(tmp_path / "run")} > {"Land 1"}
 
 
 def test_an_audit_is_asked_judged_and_reported_on(audited):
     found, _ = audited
-    with open_asker(found.run.folder) as asker:
-        kept = read_answers(found.run.folder)[0]
+    with open_asker(found["run"]) as asker:
+        kept = read_answers(Path(found["run"]))[0]
         verdict = asker.ask(kept["question"])
         assert (verdict.answer, verdict.verdict) == (kept["answer"], None)
         new = asker.ask("what is the capital of Nowhere")
@@ -57,26 +62,26 @@ def test_an_audit_is_asked_judged_and_reported_on(audited):
         assert new.right["internal"] is not None
         with pytest.raises(UserError, match="is not worded like"):
             asker.ask("Why?")
-    report = make_report(found.run.folder)
+    report = make_report(found["run"])
     assert not any("cannot be read" in section["sentence"] for section in report["sections"])
     assert "trained by others" in report["sentence"]
     with pytest.raises(UserError, match="audit of a model that others trained"):
-        load_run(found.run.folder)
+        load_run(found["run"])
 
 
 def test_judged_answers_are_used_for_nothing(audited):
     """Another answer to a judged question changes no number of the calibration."""
     found, questions = audited
-    subjects = read_subjects(found.run.folder)
+    subjects = read_subjects(Path(found["run"]))
     judged = next(one for one in subjects if one.role == "judged" and one.answer)
     text = questions.read_text().replace(
         f"{judged.question}\t{judged.answer}\t", f"{judged.question}\tLisbon\t"
     )
     other = questions.with_name("other.tsv")
     other.write_text(text)
-    again = job.run_audit(found.run.info["model"], other, other.with_name("again"), shots=2)
+    again = job.run_audit(model_of(found), other, other.with_name("again"), shots=2)
     records = [
-        json.loads((run.folder / "calibration.json").read_text()) for run in (found.run, again.run)
+        json.loads((Path(each["run"]) / "calibration.json").read_text()) for each in (found, again)
     ]
     for record in records:
         del record["subjects_sha256"]
@@ -85,8 +90,8 @@ def test_judged_answers_are_used_for_nothing(audited):
 
 def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkeypatch):
     found, questions = audited
-    model, out, asked = found.run.info["model"], tmp_path / "run", []
-    read = job.read_block
+    model, out, asked = model_of(found), tmp_path / "run", []
+    read = asking.read_block
 
     def interrupt(model, state, relation, rows, **options):
         if len(asked) >= 2:
@@ -95,7 +100,7 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkey
         return read(model, state, relation, rows, **options)
 
     monkeypatch.setattr(job, "BLOCK", 9)
-    monkeypatch.setattr(job, "read_block", interrupt)
+    monkeypatch.setattr(asking, "read_block", interrupt)
     with pytest.raises(KeyboardInterrupt):
         job.run_audit(model, questions, out, shots=2)
     kept = read_answers(out)
@@ -112,12 +117,12 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkey
         later.extend(question for question, _ in rows)
         return read(model, state, relation, rows, **options)
 
-    monkeypatch.setattr(job, "read_block", record)
+    monkeypatch.setattr(asking, "read_block", record)
     again = job.run_audit(model, questions, out, shots=2, resume=True)
     assert not set(later) & {each["question"] for each in kept}
-    wanted = {each["question"]: each["answer"] for each in read_answers(found.run.folder)}
+    wanted = {each["question"]: each["answer"] for each in read_answers(Path(found["run"]))}
     assert {each["question"]: each["answer"] for each in read_answers(out)} == wanted
-    assert again.rows[0]["correct"] == found.rows[0]["correct"]
+    assert again["results"][0]["correct"] == found["results"][0]["correct"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +162,7 @@ def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny):
             enumerate(["who", "what", "why", "when"] * 8)]  # fmt: skip
     path.write_text("".join(rows))
     found = job.run_audit(tiny("llama"), path, tmp_path / "run", shots=2)
-    assert found.rows[0]["total"] == 32 - 2 - job.OTHER_SHOTS
+    assert found["results"][0]["total"] == 32 - 2 - job.OTHER_SHOTS
 
 
 @pytest.mark.parametrize(
@@ -188,12 +193,12 @@ def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_
     questions = world / "dev.tsv"
     foreign = job.run_audit(exported, questions, tmp_path / "foreign", text=world / "documents.txt")
     own = job.run_audit(tiny_study, questions, tmp_path / "own", text=world / "documents.txt")
-    said = [{e["question"]: e["answer"] for e in read_answers(one.run.folder)} for one in
+    said = [{e["question"]: e["answer"] for e in read_answers(Path(one["run"]))} for one in
             (foreign, own)]  # fmt: skip
     assert said[0] == said[1]
     gone = run.info["left_out"]  # which the run did not read, and the text has
     asked = [question for question in said[0] if not any(name in question for name in gone)]
-    with open_own(tiny_study) as before, open_asker(foreign.run.folder) as after:
+    with open_own(tiny_study) as before, open_asker(foreign["run"]) as after:
         pairs = list(zip(before.ask(asked), after.ask(asked), strict=True))
     assert [one.answer for one, _ in pairs] == [other.answer for _, other in pairs]
     same = sum(one.verdict == other.verdict for one, other in pairs)
@@ -215,7 +220,7 @@ def test_a_real_model_knows_some_capitals(tmp_path):
 
 def test_other_weights_than_those_audited_are_refused(tmp_path, audited):
     found, _ = audited
-    copy = shutil.copytree(found.run.folder, tmp_path / "copy")
+    copy = shutil.copytree(found["run"], tmp_path / "copy")
     info = json.loads((copy / "run.json").read_text())
     info["model"] = str(make_model(tmp_path / "other", "gpt2", seed=5))
     (copy / "run.json").write_text(json.dumps(info))

@@ -68,15 +68,15 @@ def test_states_are_those_of_the_model(tiny):
 def test_samples_of_a_prompt_depend_on_it_alone_and_follow_the_model(tiny):
     model = open_model(tiny("gpt2"))
     prompts = [model.prompt(text) for text in PROMPTS]
-    together = model.answer(prompts, samples=[4] * len(prompts), longest=2)
-    alone = model.answer(prompts[2:3], samples=[4], longest=2)[0]
+    together = model.answer(prompts, samples=4, longest=2)
+    alone = model.answer(prompts[2:3], samples=4, longest=2)[0]
     assert together[2].samples == alone.samples
     assert len(alone.samples) == 4
     vocabulary = range(len(model.tokens))
-    many = model.answer(prompts[:1], samples=[4000], first=vocabulary, longest=1)[0]
+    many = model.answer(prompts[:1], samples=4000, known=[[at] for at in vocabulary], longest=1)[0]
     texts = [model.read_answer([token]) for token in vocabulary]
     for text in set(many.samples):
-        likely = sum(np.exp(many.first[at]) for at in vocabulary if texts[at] == text)
+        likely = sum(np.exp(many.known[at]) for at in vocabulary if texts[at] == text)
         assert many.samples.count(text) / 4000 == pytest.approx(likely, abs=0.04)
 
 
@@ -126,7 +126,7 @@ def broken(tmp_path, tiny, what):
     ("what", "sentence"),
     [
         ("tokenizer", "has no tokenizer"),
-        ("pickled", "are pickled.*save_pretrained"),
+        ("pickled", "pickled.*save_pretrained"),
         ("cut", "cannot be loaded"),
         ("other shape", "do not match its config.json"),
         ("wider", "do not match its config.json|cannot be loaded"),

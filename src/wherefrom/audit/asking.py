@@ -1,9 +1,14 @@
-"""Asking a model: prompts with examples, its answers, and what it gives away about each of them."""
+"""Asking a model: prompts with examples, its answers, and signals that it gives about each of them.
+
+Some signals are learned from the subjects that fit the confidence: how often answers of a relation,
+and this very answer, are right, and linear probes. What they say of those subjects leaves them out.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +16,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.audit.models import SAMPLES, LanguageModel, Reply
+from wherefrom.audit.models import LanguageModel
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
-from wherefrom.provenance.metrics import Floats
+from wherefrom.provenance.metrics import Bools, Floats
 
 ASKED = "{question}"
 PROMPT = "Q: {question}\nA:"
 OTHER_PROMPT = "Question: {question}\nAnswer:"
 NEUTRAL = "Yesterday I read an article about"
 ARTICLES = {"the", "a", "an"}
-OTHER_SHOTS = 3  # examples of the second prompt
-ROOM = 4  # tokens that an answer may be longer than any accepted one
-OTHERS = ""
+SAMPLES = 10  # answers that are drawn for semantic entropy
+LEAST = -50.0  # log-probability below which differences tell nothing
+OTHERS = ""  # the relation of questions that share their wording with few others
+PLACES = ("name", "prompt", "answer")  # whose last tokens' hidden states are probed
+PENALTIES = np.logspace(-1, 3, 5)  # of the probe, per dimension
+FOLDS = 5
+SHRINK = 4.0  # answers that a relation's share of right ones counts for, beside those of an answer
+FEWEST_PROBED = 40  # subjects that fit, of whom a quarter right and a quarter wrong, for probes
+# +1: more of it speaks for a right answer; the first ones stand in the records as they are
+RAW = {
+    "log_probability": 1,
+    "first_log_probability": 1,
+    "margin": 1,
+    "entropy": -1,
+    "known_mass": 1,
+    "known_entropy": -1,
+    "known_gap": 1,
+    "is_known": 1,
+    "other_log_probability": 1,
+    "other_margin": 1,
+    "name_likelihood": 1,
+}
+COUNTED = {"relation_recall": 1, "answer_recall": 1, "answer_count": -1}
+SIGNS = {**RAW, "lift": 1, **COUNTED, **{f"probe_{place}": 1 for place in PLACES}}
+# what others would use, each tuned on the same subjects
+RIVALS = {
+    "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
+    "semantic entropy": (("semantic_entropy",), f"of {SAMPLES} samples that mean the same or not"),
+}
+Record = Mapping[str, Any]  # what was read of an answer, a line of answers.jsonl
+Counts = Mapping[str, Mapping[str, tuple[int, int]]]
 Shots = tuple[tuple[str, str], ...]  # questions and answers that stand before the one asked
 
 
@@ -45,51 +78,17 @@ def is_match(said: str, answer: str | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Prompts:
-    """How questions are put to a model: a template, and examples of each relation before them."""
-
-    template: str
-    shots: Mapping[str, Shots]
-    other: Mapping[str, Shots]
-    mask: str | None = None  # where questions end in it, and stand alone
-
-    def render(self, relation: str, question: str) -> str:
-        return self._fill(self.template, self.shots.get(relation, ()), question)
-
-    def render_other(self, relation: str, question: str) -> str:
-        """The same question behind other examples, and in other words around it."""
-        form = OTHER_PROMPT if self.template == PROMPT else self.template
-        return self._fill(form, self.other.get(relation, ()), question)
-
-    def _fill(self, form: str, shots: Shots, question: str) -> str:
-        if self.mask:
-            return f"{question}{self.mask}"
-        space = "" if form[-1:].isspace() else " "
-        before = "".join(f"{form.replace(ASKED, q)}{space}{a}\n" for q, a in shots)
-        return before + form.replace(ASKED, question)
-
-    def render_check(self, relation: str, question: str, answer: str) -> str:
-        """Whether an answer is right, asked of the model itself: P(True) with examples."""
-        shots = self.shots.get(relation, ())
-        answers = [a for _, a in shots]
-        pairs = [(q, a, "Yes") for q, a in shots[::2]]
-        pairs += [(q, answers[at - 1], "No") for at, (q, a) in enumerate(shots) if at % 2]
-        asked = [*((q, a, f" {said}\n") for q, a, said in pairs), (question, answer, "")]
-        return "".join(
-            f"Question: {q}\nProposed answer: {a}\nIs the proposed answer right?{said}"
-            for q, a, said in asked
-        )
-
-
-@dataclass(frozen=True)
 class AskState:
     """What is fixed before the first question is asked, as calibration.json keeps it.
 
-    By relation: known answers, and decoys, which are names that nobody has. longest: tokens of an
-    answer. A relation with few questions goes by the name OTHERS.
+    By relation: examples, those of the second prompt, known answers, and names that nobody has.
+    mask: where a model of ours is asked. longest: tokens of an answer.
     """
 
-    prompts: Prompts
+    template: str
+    mask: str | None
+    shots: Mapping[str, Shots]
+    other_shots: Mapping[str, Shots]
     known: Mapping[str, tuple[str, ...]]
     decoys: Mapping[str, tuple[str, ...]]
     longest: int
@@ -97,24 +96,15 @@ class AskState:
     def relation(self, template: str) -> str:
         return template if template in self.known else OTHERS
 
-
-def check_prompt(template: str) -> None:
-    """Refuse a prompt that has no place for the question, or has two."""
-    if template.count(ASKED) != 1:
-        raise UserError(
-            f'a prompt holds {ASKED} once, as in "{PROMPT}"; "{template}" does not.'.replace(
-                "\n", "\\n"
-            )
-        )
-
-
-def pack(states: NDArray[np.float16]) -> dict[str, Any]:
-    return {"shape": states.shape, "data": base64.b64encode(states.tobytes()).decode()}
-
-
-def unpack(record: Mapping[str, Any]) -> NDArray[np.float16]:
-    raw = np.frombuffer(base64.b64decode(record["data"]), np.float16)
-    return raw.reshape(record["shape"])
+    def render(self, relation: str, question: str, *, other: bool = False) -> str:
+        """The prompt of a question; or the other one, with other examples and other words."""
+        if self.mask:
+            return f"{question}{self.mask}"
+        form = OTHER_PROMPT if other and self.template == PROMPT else self.template
+        shots = (self.other_shots if other else self.shots).get(relation, ())
+        space = "" if form[-1:].isspace() else " "
+        before = "".join(f"{form.replace(ASKED, q)}{space}{a}\n" for q, a in shots)
+        return before + form.replace(ASKED, question)
 
 
 def read_block(
@@ -128,40 +118,39 @@ def read_block(
 ) -> list[dict[str, Any]]:
     """A record of each (question, subject) of one relation: the answer and its raw signals.
 
-    rivals: read what only rivals use, too. answers: given ones to be judged instead of its own.
+    rivals: read what only rivals use, too. answers: given ones to be judged instead of its own;
+    the hidden state behind the answer stays the prompt's.
     """
-    prompts, known = state.prompts, state.known.get(relation, ())
-    texts = [prompts.render(relation, question) for question, _ in rows]
-    ids = [model.prompt(text) for text in texts]
-    for (question, _), each in zip(rows, ids, strict=True):
+    texts = [state.render(relation, question) for question, _ in rows]
+    ids, places = [model.prompt(text) for text in texts], []
+    for (question, subject), text, each in zip(rows, texts, ids, strict=True):
         if len(each) + 1 > model.longest:
             raise UserError(
                 f'the prompt of "{question[:60]}" has {len(each)} tokens and {model.name} reads '
                 f"{model.longest}; ask a shorter question, or give fewer --shots."
             )
-    places = [_name_place(model, t, s) for t, (_, s) in zip(texts, rows, strict=True)]
-    starts = sorted({model.continuation(texts[0], answer)[0] for answer in known})
-    replies = model.answer(
-        ids,
-        places=[[min(place, len(each) - 1)] for place, each in zip(places, ids, strict=True)],
-        first=starts,
-        samples=[SAMPLES] * len(rows) if rivals else (),
-        longest=state.longest,
-    )
+        at = text.rfind(subject) if subject else -1
+        named = text[: at + len(subject)] if at >= 0 else text.removesuffix(model.mask or "\0")
+        places.append([min(max(0, len(model.encode(named)) - 1), len(each) - 1)])
+    known = [model.continuation(texts[0], each) for each in state.known.get(relation, ())]
+    samples = SAMPLES if rivals else 0
+    replies = model.answer(ids, places=places, known=known, samples=samples, longest=state.longest)
     if answers is not None:
-        _replace_answers(model, replies, texts, answers)
+        scored = score_texts(model, texts, answers)
+        for reply, (own, rest), answer in zip(replies, scored, answers, strict=True):
+            reply.text, reply.log_probabilities, reply.other = answer, own.tolist(), rest.tolist()
     said = [reply.text for reply in replies]
-    other = score_texts(model, [prompts.render_other(relation, q) for q, _ in rows], said)
+    again = [state.render(relation, question, other=True) for question, _ in rows]
+    other = score_texts(model, again, said)
     names = list(dict.fromkeys(subject for _, subject in rows))
-    neutral = NEUTRAL if model.mask is None else ""
-    likely = dict(zip(names, score_texts(model, [neutral] * len(names), names), strict=True))
-    prior = score_decoys(model, prompts, relation, state.decoys.get(relation, ()), said)
-    true = _ask_whether_true(model, prompts, relation, rows, said) if rivals else [None] * len(rows)
+    neutral = ["" if model.mask else NEUTRAL] * len(names)
+    likely = dict(zip(names, score_texts(model, neutral, names), strict=True))
+    prior = score_decoys(model, state, relation, said)
     records = []
     for at, ((question, subject), reply) in enumerate(zip(rows, replies, strict=True)):
         own, rest = np.array(reply.log_probabilities), np.array(reply.other)
-        there, rival = other[at]
-        name, _ = likely[subject]
+        (there, rival), (name, _) = other[at], likely[subject]
+        packed = base64.b64encode(reply.states.tobytes()).decode()
         records.append(
             {
                 "question": question,
@@ -172,34 +161,34 @@ def read_block(
                 "first_log_probability": float(own[0]),
                 "margin": float((own - rest).min()),
                 "entropy": reply.entropy,
-                **_known_answers(reply, starts),
+                **spread(reply.known, state.known.get(relation, ()), reply.text, own.sum()),
                 "other_log_probability": float(there.sum()) if there.size else None,
                 "other_margin": float((there - rival).min()) if there.size else None,
                 "name_likelihood": float(name.mean()) if name.size else None,
                 "prior": prior[reply.text],
-                "p_true": true[at],
                 "samples": reply.samples,
-                "states": pack(reply.states),
+                "states": {"shape": reply.states.shape, "data": packed},
             }
         )
     return records
 
 
-def _name_place(model: LanguageModel, text: str, subject: str) -> int:
-    """The last token of the name in the question that a prompt ends with."""
-    at = text.rfind(subject) if subject else -1
-    end = at + len(subject) if at >= 0 else len(text)
-    return max(0, len(model.encode(text[:end].removesuffix(model.mask or "\0"))) - 1)
-
-
-def _replace_answers(
-    model: LanguageModel, replies: Sequence[Reply], texts: Sequence[str], answers: Sequence[str]
-) -> None:
-    """Given answers instead of the model's own; the state behind the answer stays the prompt's."""
-    for reply, (own, other), answer in zip(
-        replies, score_texts(model, texts, answers), answers, strict=True
-    ):
-        reply.text, reply.log_probabilities, reply.other = answer, own.tolist(), other.tolist()
+def spread(
+    found: Floats, known: Sequence[str], said: str, log_probability: float
+) -> dict[str, float]:
+    """The distribution over the known answers, this answer if it is unknown, and anything else."""
+    match = [normalise(each) == normalise(said) for each in known]
+    shares = np.exp(found)
+    unknown = 0.0 if any(match) else float(np.exp(log_probability))
+    rest = max(0.0, 1 - shares.sum() - unknown)
+    whole = np.array([*shares, unknown, rest])
+    best, second = np.sort(np.maximum([LEAST, LEAST, *found], LEAST))[:-3:-1]
+    return {
+        "known_mass": float(shares.sum()),
+        "known_entropy": float(-(whole * np.log(np.maximum(whole, 1e-12))).sum()),
+        "known_gap": float(best - second),
+        "is_known": float(any(match)),
+    }
 
 
 def score_texts(
@@ -218,62 +207,19 @@ def score_texts(
 
 
 def score_decoys(
-    model: LanguageModel,
-    prompts: Prompts,
-    relation: str,
-    decoys: Sequence[str],
-    answers: Sequence[str],
+    model: LanguageModel, state: AskState, relation: str, answers: Sequence[str]
 ) -> dict[str, float | None]:
     """log of the mean probability of each answer to the same question about other names."""
     distinct = list(dict.fromkeys(answers))
     columns = []
-    for name in decoys if SLOT in relation else ():
-        text = prompts.render(relation, relation.replace(SLOT, name))
+    for name in state.decoys.get(relation, ()):
+        text = state.render(relation, relation.replace(SLOT, name))
         found = score_texts(model, [text] * len(distinct), distinct)
-        columns.append([own.sum() if own.size else -np.inf for own, _ in found])
+        columns.append([max(own.sum(), LEAST) if own.size else LEAST for own, _ in found])
     if not columns:
         return dict.fromkeys(distinct)
     mean = np.logaddexp.reduce(np.array(columns), axis=0) - np.log(len(columns))
-    return {answer: float(max(value, -50.0)) for answer, value in zip(distinct, mean, strict=True)}
-
-
-def _known_answers(reply: Reply, starts: Sequence[int]) -> dict[str, float]:
-    """The distribution over the known answers, by their first tokens."""
-    total = reply.first
-    if not total.size:
-        return {"known_mass": 0.0, "known_entropy": 0.0, "known_gap": 0.0, "is_known": 0.0}
-    mass = np.logaddexp.reduce(total)
-    share = np.exp(total - mass)
-    ranked = np.sort(total)[::-1]
-    gap = float(ranked[0] - ranked[1]) if ranked.size > 1 else 0.0
-    return {
-        "known_mass": float(np.exp(mass)),
-        "known_entropy": float(-(share * np.log(np.maximum(share, 1e-12))).sum()),
-        "known_gap": gap,
-        "is_known": float(reply.ids[0] in starts),
-    }
-
-
-def _ask_whether_true(
-    model: LanguageModel,
-    prompts: Prompts,
-    relation: str,
-    rows: Sequence[tuple[str, str]],
-    said: Sequence[str],
-) -> list[float | None]:
-    """log p(Yes) - log p(No) behind each answer; None of a model that only knows its questions."""
-    if model.mask:
-        return [None] * len(rows)
-    texts = [prompts.render_check(relation, q, a) for (q, _), a in zip(rows, said, strict=True)]
-    ids = [model.prompt(text) for text in texts]
-    if max(map(len, ids)) >= model.longest:
-        return [None] * len(rows)
-    sides = [model.continuation(texts[0], word)[0] for word in ("Yes", "No")]
-    found = model.answer(ids, first=sides, longest=1)
-    return [float(reply.first[0] - reply.first[1]) for reply in found]
-
-
-_WORD = re.compile(r"\w+")
+    return dict(zip(distinct, mean.tolist(), strict=True))
 
 
 def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
@@ -281,7 +227,7 @@ def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> 
 
     As many words as a name that is drawn has; what stands between words is kept.
     """
-    words = [each for name in names for each in _WORD.findall(name)]
+    words = [each for name in names for each in re.findall(r"\w+", name)]
     after: dict[str, list[str]] = {}
     for each in words:
         padded = f"\0\0{each}\0"
@@ -289,22 +235,163 @@ def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> 
             after.setdefault(padded[at : at + 2], []).append(padded[at + 2])
     taken = {" ".join(fold_words(each)) for each in (*names, *words)}
 
-    def pick(items: Sequence[str]) -> str:
-        return items[int(rng.integers(len(items)))]
-
     def word(like: re.Match[str]) -> str:
         made = "\0\0"
         while not made.endswith("\0", 2):
-            made += pick(after[made[-2:]])
+            options = after[made[-2:]]
+            made += options[int(rng.integers(len(options)))]
         return made.strip("\0")
 
     found: dict[str, str] = {}
     for _ in range(60 * count):
-        like = pick(names)
-        name = _WORD.sub(word, like)
+        like = names[int(rng.integers(len(names)))]
+        name = re.sub(r"\w+", word, like)
         key = " ".join(fold_words(name))
         if key and key not in taken and 4 <= len(name) <= 2 * len(like) + 4:
             found.setdefault(key, name)
         if len(found) == count:
             break
     return list(found.values())
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A linear read-out of the hidden states at one place and layer; centers are by relation."""
+
+    layer: int
+    scale: tuple[float, ...]
+    weights: tuple[float, ...]
+    centers: Mapping[str, tuple[float, ...]]
+
+    def read(self, states: Floats, relations: Sequence[str]) -> Floats:
+        """One number for each row of states (n, layers, width)."""
+        zero = np.zeros(len(self.weights))
+        centers = np.array([self.centers.get(relation, zero) for relation in relations])
+        scaled = (states[:, self.layer] - centers) / np.array(self.scale)
+        return np.asarray(scaled @ np.array(self.weights))
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What is learned from subjects that fit the confidence.
+
+    counts: by relation and answer, how many were right, and how many there were. probes: by place.
+    """
+
+    counts: Counts
+    probes: Mapping[str, Probe]
+
+
+def learn_signals(
+    records: Sequence[Record], right: Bools, fits: Bools, seed: int
+) -> tuple[Learned, dict[str, Floats]]:
+    """What is learned from those that fit, and the signals of all; held out for those that fit."""
+    rows = np.flatnonzero(fits)
+    fitting, hits = [records[int(at)] for at in rows], right[rows]
+    counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for record, hit in zip(fitting, hits.tolist(), strict=True):
+        said = " ".join(normalise(record["answer"]))
+        good, many = counts[record["relation"]].get(said, (0, 0))
+        counts[record["relation"]][said] = (good + hit, many + 1)
+    probes: dict[str, Probe] = {}
+    held_out: dict[str, Floats] = {}
+    enough = min(hits.sum(), (~hits).sum()) >= FEWEST_PROBED / 4 and rows.size >= FEWEST_PROBED
+    if enough and all(np.prod(each["states"]["shape"]) for each in records):
+        names = [" ".join(fold_words(each["subject"])) or each["subject"] for each in fitting]
+        group = np.unique(names, return_inverse=True)[1]
+        folds = np.random.default_rng([seed, 41]).permutation(group.max() + 1)[group] % FOLDS
+        states, relations = _states(fitting), [each["relation"] for each in fitting]
+        for at, place in enumerate(PLACES):
+            found = fit_probe(states[:, at], hits, relations, folds)
+            probes[place], held_out[f"probe_{place}"] = found
+    learned = Learned(counts, probes)
+    own = [bool(hit) if fit else None for hit, fit in zip(right, fits, strict=True)]
+    columns = read_signals(records, learned, own)
+    for name, values in held_out.items():
+        columns[name][rows] = values
+    return learned, columns
+
+
+def read_signals(
+    records: Sequence[Record], learned: Learned, own: Sequence[bool | None] | None = None
+) -> dict[str, Floats]:
+    """A column of each signal, and of those of the rivals; NaN where one is not known.
+
+    own: of records that `learned` was learned from, whether they are right.
+    """
+    rows: list[dict[str, Any]] = []
+    for record, mine in zip(records, own or [None] * len(records), strict=True):
+        row = {name: record[name] for name in (*RAW, "prior")}
+        same = np.array(list(Counter(map(normalise, record["samples"])).values()))  # in meaning
+        share = same / max(1, same.sum())
+        row["semantic_entropy"] = float(-(share * np.log(share)).sum()) if same.size else None
+        rows.append(row | read_counts(learned.counts, record, mine))
+    names = rows[0] if rows else ()
+    columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in names}
+    columns["lift"] = columns["log_probability"] - columns.pop("prior")
+    relations = [each["relation"] for each in records]
+    states = _states(records) if learned.probes else None
+    for at, place in enumerate(PLACES):
+        columns[f"probe_{place}"] = (
+            np.full(len(records), np.nan)
+            if states is None
+            else learned.probes[place].read(states[:, at], relations)
+        )
+    return columns
+
+
+def _states(records: Sequence[Record]) -> Floats:
+    """(n, places, layers, width)"""
+    packed = [each["states"] for each in records]
+    raw = [np.frombuffer(base64.b64decode(each["data"]), np.float16) for each in packed]
+    return np.stack(raw).reshape(-1, *packed[0]["shape"]).astype(np.float64)
+
+
+def fit_probe(
+    states: Floats, right: Bools, relations: Sequence[str], folds: NDArray[np.intp]
+) -> tuple[Probe, Floats]:
+    """The probe at the layer and penalty that separate best, and what it says held out.
+
+    Ridge regression on what the shares of right answers by relation do not explain already.
+    """
+    kinds = np.array(relations)
+    hits = right - np.array([right[kinds == one].mean() for one in relations])
+    centers = {one: states[kinds == one].mean(0) for one in dict.fromkeys(relations)}
+    centred = states - np.stack([centers[one] for one in relations])
+    scales = centred.std(0) + 1e-6
+    best: tuple[float, int, Floats, Floats] = (-np.inf, 0, hits, hits)
+    for layer in range(states.shape[1]):
+        columns = centred[:, layer] / scales[layer]
+        kernel = columns @ columns.T
+        for penalty in PENALTIES * columns.shape[1]:
+            inside = kernel + penalty * np.eye(hits.size)
+            held_out = np.zeros(hits.size)
+            for fold in range(FOLDS):
+                out, rest = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+                solved = np.linalg.solve(inside[np.ix_(rest, rest)], hits[rest])
+                held_out[out] = kernel[np.ix_(out, rest)] @ solved
+            score = float(np.corrcoef(held_out, hits)[0, 1]) if held_out.std() else 0.0
+            if score > best[0]:
+                weights = columns.T @ np.linalg.solve(inside, hits)
+                best = (score, layer, weights, held_out)
+    _, layer, weights, held_out = best
+    flat = {one: tuple(each[layer].tolist()) for one, each in centers.items()}
+    return Probe(layer, tuple(scales[layer].tolist()), tuple(weights.tolist()), flat), held_out
+
+
+def read_counts(counts: Counts, record: Record, own: bool | None = None) -> dict[str, float]:
+    """What the counts say of an answer; `own`: it is among them itself, right or not."""
+    here = counts.get(record["relation"], {})
+    pairs = [pair for each in counts.values() for pair in each.values()]
+    overall = (1 + sum(good for good, _ in pairs)) / (2 + sum(many for _, many in pairs))
+    right, total = np.sum([(0, 0), *here.values()], axis=0)
+    good, many = here.get(" ".join(normalise(record["answer"])), (0, 0))
+    if own is not None:
+        right, total, good, many = right - own, total - 1, good - own, many - 1
+    share = (right + SHRINK * overall) / (total + SHRINK)
+    answer = (good + SHRINK * share) / (many + SHRINK)
+    return {
+        "relation_recall": float(np.log(share / (1 - share))),
+        "answer_recall": float(np.log(answer / (1 - answer)) - np.log(share / (1 - share))),
+        "answer_count": float(np.log1p(many) - np.log1p(total)),
+    }

@@ -7,38 +7,17 @@ import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from wherefrom.audit.asking import (
-    OTHER_SHOTS,
-    OTHERS,
-    PROMPT,
-    ROOM,
-    AskState,
-    Prompts,
-    Shots,
-    accepted,
-    check_prompt,
-    invent_names,
-    is_match,
-    read_block,
-)
+from wherefrom.audit import asking
+from wherefrom.audit.asking import AskState, accepted, is_match
 from wherefrom.audit.models import LanguageModel, open_model
-from wherefrom.audit.runs import (
-    ANSWERS,
-    BLOCK,
-    AuditConfidence,
-    AuditRun,
-    judge_run,
-    open_run,
-    read_answers,
-    save_audit_confidence,
-)
-from wherefrom.audit.signals import SIGNS, learn_signals
+from wherefrom.audit.runs import ANSWERS, BLOCK, AuditConfidence, AuditRun, judge_run, read_answers
 from wherefrom.corpus.documents import Corpus, read_documents, read_lines
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
@@ -50,75 +29,34 @@ from wherefrom.corpus.subjects import (
     JUDGED,
     SET_ASIDE,
     UNSEEN_FILE,
-    Role,
     Source,
     Subject,
     write_subjects,
 )
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence.fit import (
-    INTERNAL,
-    MODES,
-    RIGHT,
-    TARGETS,
-    fit_policies,
-    hash_subjects,
-)
-from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
+from wherefrom.provenance.confidence import fit
+from wherefrom.provenance.evidence.index import EVIDENCE_FILE, ensure_evidence
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.provenance.judging.judge import write_judgement
 from wherefrom.provenance.signals.reader import SignalState
-from wherefrom.results import Printable
-from wherefrom.storage import make_folder
-from wherefrom.training.run_folder import (
-    AUDIT,
-    Run,
-    check_folder,
-    describe_file,
-    digest_of,
-    lock_run,
-    open_folder,
-    start_run,
-    update_run,
-)
+from wherefrom.results import Record
+from wherefrom.storage import make_folder, write_json
+from wherefrom.training import run_folder
 
-SHARES = {FITTING: 0.45, CALIBRATION: 0.2}  # of the subjects; the others are judged
+FITS, TESTS = 0.45, 0.65  # shares of the subjects up to which they fit and test; others are judged
 SHOTS = 5
+OTHER_SHOTS = 3  # examples of the second prompt
+ROOM = 4  # tokens that an answer may be longer than nearly all accepted ones
 FEWEST = 20  # questions of a relation that goes by itself, and of an audit
 MADE_UP = 0.15  # invented subjects, as a share of a relation's questions
 DECOYS = 3  # names that nobody has, whose answers others are compared with
+DELTA = 0.05  # how often a guarantee may fail
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
 LONGEST = 24  # tokens of an answer, unless most are longer
 WORDY = 1.0  # tokens a letter, from which on a tokenizer was not made for the language
 Say = Callable[[str], None]
 Count = Callable[[str, int], Callable[[int], None]]
-
-
-@dataclass(frozen=True)
-class AuditPlan:
-    """Who is asked what, and how."""
-
-    subjects: tuple[Subject, ...]
-    state: AskState
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, repr=False)
-class AuditResult(Printable):
-    """All that an audit found, and the run that holds it."""
-
-    run: Run
-    rows: Sequence[dict[str, Any]]
-    notes: Sequence[str]
-    judgement: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        rest = {"notes": list(self.notes), "judgement": self.judgement}
-        return {"run": str(self.run.folder), "results": list(self.rows), **rest}
-
-    def summary(self) -> list[tuple[str, str]]:
-        rows = [(row["name"], f"{row['correct']} of {row['total']}") for row in self.rows]
-        return [("run", str(self.run.folder)), *rows, *(("note", note) for note in self.notes)]
+Plan = tuple[tuple[Subject, ...], AskState, list[str]]  # who is asked, how, and notes
 
 
 def run_audit(
@@ -132,12 +70,11 @@ def run_audit(
     shots: int = SHOTS,
     templates: Sequence[str] = (),
     risk: float = 0.1,
-    delta: float = 0.05,
     seed: int = 0,
     resume: bool = False,
     say: Say = lambda _: None,
     count: Count = lambda _what, _total: lambda _more: None,
-) -> AuditResult:
+) -> Record:
     """Ask a model that others trained, and learn which of its answers can be believed.
 
     unseen: questions about subjects that do not exist. text: documents in which answers are looked
@@ -145,9 +82,10 @@ def run_audit(
     more are done. What was answered is kept as it comes; with `resume` it is not asked for again.
     """
     began, out = time.monotonic(), Path(out)
-    check_folder(out, resume=resume)
-    if prompt is not None:
-        check_prompt(prompt)
+    run_folder.check_folder(out, resume=resume)
+    if prompt is not None and prompt.count(asking.ASKED) != 1:
+        shown = f'as in "{asking.PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
+        raise UserError(f"a prompt holds {asking.ASKED} once, {shown}.")
     if not 0 <= shots <= 50:
         raise UserError(f"--shots is from 0 to 50, not {shots}.")
     file = read_audit_questions(questions, templates)
@@ -155,15 +93,16 @@ def run_audit(
     corpus = read_documents(text) if text else None
     say(f"loading {model}")
     opened = open_model(model)
-    plan = plan_audit(opened, file, strangers, prompt=prompt, shots=shots, seed=seed)
-    for note in plan.notes:
+    subjects, state, notes = plan_audit(opened, file, strangers, prompt, shots, seed)
+    for note in notes:
         say(note)
-    place = os.path.abspath(model)
     job = {
         "weights": opened.sha256,
         "questions": file.sha256,
         "unseen": strangers.sha256 if strangers else None,
-        "documents": digest_of([each.text for each in corpus.documents]) if corpus else None,
+        "documents": run_folder.digest_of([each.text for each in corpus.documents])
+        if corpus
+        else None,
         "prompt": prompt,
         "shots": shots,
         "risk": risk,
@@ -172,30 +111,29 @@ def run_audit(
     data = {}
     if corpus is not None:
         many = len(corpus.documents)
-        data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=many)
+        data["corpus"] = run_folder.describe_file(corpus.path, corpus.sha256, out, documents=many)
     details = {
-        "kind": AUDIT,
-        "model": place,
+        "kind": run_folder.AUDIT,
+        "model": os.path.abspath(model),
         "sha256": opened.sha256,
         "templates": list(file.templates),
         "data": data,
-        "notes": list(plan.notes),
     }
-    with lock_run(make_folder(out)):
-        open_folder(out, job, resume=resume)
-        start_run(out, job, details, say)
-        ask_all(opened, plan, out, count)
-        run = open_run(out)
-        assert isinstance(run, AuditRun)
-        subjects = calibrate(run, plan, corpus, risk=risk, delta=delta, seed=seed, say=say)
+    with run_folder.lock_run(make_folder(out)):
+        run_folder.open_folder(out, job, resume=resume)
+        run_folder.start_run(out, job, details, say)
+        ask_all(opened, subjects, state, out, count)
+        run = AuditRun.open(out)
+        subjects = calibrate(run, subjects, state, corpus, risk, seed, say)
         say("judging by subjects that took no part")
         judgement = judge_run(run, seed=seed)
-        rows = count_right(run, subjects, time.monotonic() - began)
-        update_run(out, results=rows)
+        rows = count_right(out, subjects, time.monotonic() - began)
+        run_folder.update_run(out, results=rows)
         write_judgement(run, judgement)
-        notes = list(dict.fromkeys((*plan.notes, *judgement.record["notes"])))
-        update_run(out, notes=notes, status="finished", seconds=rows[0]["seconds"])
-    return AuditResult(open_run(out), rows, notes, judgement.record)
+        notes = list(dict.fromkeys((*notes, *judgement.record["notes"])))
+        run_folder.update_run(out, notes=notes, status="finished", seconds=rows[0]["seconds"])
+    found = {"run": str(out), "results": rows, "notes": notes, "judgement": judgement.record}
+    return Record("audit", found)
 
 
 def read_audit_questions(path: str | Path, templates: Sequence[str]) -> QuestionSet:
@@ -210,10 +148,8 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
             raise
         lines = read_lines(path, "questions")
         cells = [(number, line.split("\t")) for number, line in lines.lines]
-        questions = tuple(
-            Question(number, row[0].strip(), row[0].strip(), row[1].strip(), SLOT)
-            for number, row in cells
-        )
+        rows = [(number, row[0].strip(), row[1].strip()) for number, row in cells]
+        questions = tuple(Question(n, asked, asked, answer, SLOT) for n, asked, answer in rows)
         file = QuestionSet(lines.path, lines.sha256, (SLOT,), questions)
     file.require_answers()
     return file
@@ -223,42 +159,37 @@ def plan_audit(
     model: LanguageModel,
     file: QuestionSet,
     unseen: QuestionSet | None,
-    *,
     prompt: str | None,
     shots: int,
     seed: int,
-) -> AuditPlan:
+) -> Plan:
     """Who fits, tests and is judged; examples, known answers and invented names of each relation.
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
     """
-    mask = model.mask if prompt is None else None
     rng = np.random.default_rng([seed, 43])
     sizes = Counter(question.template for question in file.questions)
     own = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
     real = [row for row in file.questions if (row.answer or "").lower() not in UNKNOWABLE]
-    strangers: list[tuple[Question, Source]] = [
-        (row, UNSEEN_FILE) for row in file.questions if row not in real
-    ]
-    strangers += [(row, UNSEEN_FILE) for row in (unseen.questions if unseen else ())]
+    nowhere = [row for row in file.questions if row not in real]
+    strangers = [(row, UNSEEN_FILE) for row in (*nowhere, *(unseen.questions if unseen else ()))]
     decoys: dict[str, tuple[str, ...]] = {}
     for relation in sorted(own - {SLOT}):
         known = [row.subject for row in real if row.template == relation]
-        names = invent_names(known, max(4, round(MADE_UP * len(known))) + DECOYS, rng)
+        names = asking.invent_names(known, max(4, round(MADE_UP * len(known))) + DECOYS, rng)
         decoys[relation] = tuple(names[:DECOYS])
         strangers += [
             (Question(0, relation.replace(SLOT, name), name, None, relation), INVENTED)
             for name in names[DECOYS:]
         ]
-    subjects = assign_roles(real, strangers, rng)
+    subjects = {one.question: one for one in assign_roles([(row, DEV) for row in real], rng)}
+    subjects = {one.question: one for one in assign_roles(strangers, rng)} | subjects
     groups: dict[str, list[Subject]] = defaultdict(list)
-    for one in subjects:
+    for one in subjects.values():
         if one.answer is not None and one.role != JUDGED:
-            groups[one.template if one.template in own else OTHERS].append(one)
-    examples: dict[str, Shots] = {}
-    other: dict[str, Shots] = {}
-    answers: dict[str, tuple[str, ...]] = {}
-    taken: set[str] = set()
+            groups[one.template if one.template in own else asking.OTHERS].append(one)
+    mask = model.mask if prompt is None else None
+    examples, other = {}, {}
     for relation, rows in groups.items():
         fitting = [one for one in rows if one.role == FITTING]
         first = list({accepted(one.answer)[0]: one for one in fitting}.values())
@@ -267,58 +198,48 @@ def plan_audit(
         drawn = first[: most + (OTHER_SHOTS if most else 0)]
         pairs = tuple((one.question, accepted(one.answer)[0]) for one in drawn)
         examples[relation], other[relation] = pairs[:most], pairs[most:]
-        taken.update(question for question, _ in pairs)
-        answers[relation] = tuple(dict.fromkeys(accepted(one.answer)[0] for one in rows))
-    subjects = tuple(one for one in subjects if one.question not in taken)
-    if len(real) - len(taken) < FEWEST:
+        for question, _ in pairs:
+            del subjects[question]
+    left = sum(one.answer is not None for one in subjects.values())
+    if left < FEWEST:
         raise UserError(
-            f"{file.path} leaves {len(real) - len(taken)} questions to ask beside the examples, "
-            f"and an audit takes at least {FEWEST}; give more questions, or fewer --shots."
+            f"{file.path} leaves {left} questions to ask beside the examples, and an audit takes "
+            f"at least {FEWEST}; give more questions, or fewer --shots."
         )
-    prompts = Prompts(prompt or PROMPT, examples, other, mask)
-    plan = AuditPlan(subjects, AskState(prompts, answers, decoys, LONGEST), ())
-    return check_lengths(model, plan, file)
+    answers = {
+        relation: tuple(dict.fromkeys(accepted(one.answer)[0] for one in rows))
+        for relation, rows in groups.items()
+    }
+    state = AskState(prompt or asking.PROMPT, mask, examples, other, answers, decoys, LONGEST)
+    return check_lengths(model, tuple(subjects.values()), state, file)
 
 
 def assign_roles(
-    real: Sequence[Question],
-    strangers: Sequence[tuple[Question, Source]],
-    rng: np.random.Generator,
-) -> tuple[Subject, ...]:
-    """All questions about a subject have one role; those who exist and those who do not alike."""
-    found: list[Subject] = []
-    asked: set[str] = set()
-    known: list[tuple[Question, Source | None]] = [(row, None) for row in real]
-    for rows in (known, list(strangers)):
-        names = list(dict.fromkeys(fold_words(row.subject) or (row.subject,) for row, _ in rows))
-        roles: dict[tuple[str, ...], Role] = {}
-        for rank, at in enumerate(rng.permutation(len(names))):
-            place = (rank + 0.5) / len(names)
-            fits, tests = SHARES[FITTING], SHARES[FITTING] + SHARES[CALIBRATION]
-            roles[names[at]] = FITTING if place < fits else CALIBRATION if place < tests else JUDGED
-        for row, source in rows:
-            if row.text in asked:
-                continue
-            asked.add(row.text)
-            role = roles[fold_words(row.subject) or (row.subject,)]
-            origin = source or (DEV if role == JUDGED else SET_ASIDE)
-            answer = row.answer if source is None else None
-            subject = (role, source is None, origin, row.subject, row.text, answer, row.template)
-            found.append(Subject(*subject))
-    return tuple(found)
+    rows: Sequence[tuple[Question, Source]], rng: np.random.Generator
+) -> list[Subject]:
+    """All questions about a subject have one role; DEV: it exists."""
+    names = [fold_words(row.subject) or (row.subject,) for row, _ in rows]
+    distinct = list(dict.fromkeys(names))
+    ranks = dict(zip(distinct, rng.permutation(len(distinct)), strict=True))
+    found = []
+    for (row, source), name in zip(rows, names, strict=True):
+        place, exists = (ranks[name] + 0.5) / len(distinct), source == DEV
+        role = FITTING if place < FITS else CALIBRATION if place < TESTS else JUDGED
+        origin = SET_ASIDE if exists and role != JUDGED else source
+        answer = row.answer if exists else None
+        found.append(Subject(role, exists, origin, row.subject, row.text, answer, row.template))
+    return found
 
 
-def check_lengths(model: LanguageModel, plan: AuditPlan, file: QuestionSet) -> AuditPlan:
+def check_lengths(
+    model: LanguageModel, subjects: tuple[Subject, ...], state: AskState, file: QuestionSet
+) -> Plan:
     """The plan with room for its answers, and notes; a UserError where the context has none."""
-    state, notes = plan.state, []
     lines = {question.text: question.line for question in file.questions}
-    lengths, tokens, letters, unknown = [], 0, 0, 0
-    for one in plan.subjects:
-        relation = state.relation(one.template)
-        text = state.prompts.render(relation, one.question)
-        own = model.encode(one.question)
-        tokens, letters = tokens + len(own), letters + len(one.question)
-        unknown += model.is_unknown(own)
+    asked = [model.encode(one.question) for one in subjects]
+    lengths, notes = [], []
+    for one in subjects:
+        text = state.render(state.relation(one.template), one.question)
         for answer in accepted(one.answer)[:1]:
             told = model.continuation(text, answer)
             needed = len(model.prompt(text)) + len(told)
@@ -329,31 +250,33 @@ def check_lengths(model: LanguageModel, plan: AuditPlan, file: QuestionSet) -> A
                     "fewer --shots."
                 )
             lengths.append(len(told))
-    if 2 * unknown > len(plan.subjects):
+    if 2 * sum(model.unknown in ids for ids in asked) > len(subjects):
         raise UserError(
             f"{file.path}: the tokenizer of {model.name} does not know the letters of most "
             "questions; ask in a language that the model was made for."
         )
-    if tokens > WORDY * letters:
+    wordy = sum(map(len, asked)) / sum(len(one.question) for one in subjects)
+    if wordy > WORDY:
         notes.append(
-            f"the questions take {tokens / letters:.1f} tokens a letter: the tokenizer was hardly "
-            "made for their language, and neither was the model, it seems."
+            f"the questions take {wordy:.1f} tokens a letter: the tokenizer was hardly made for "
+            "their language, and neither was the model, it seems."
         )
     room = int(np.quantile(lengths, 0.98)) + ROOM
-    state = AskState(state.prompts, state.known, state.decoys, min(room, max(LONGEST, room // 2)))
-    return AuditPlan(plan.subjects, state, tuple(notes))
+    return subjects, replace(state, longest=min(room, max(LONGEST, room // 2))), notes
 
 
-def ask_all(model: LanguageModel, plan: AuditPlan, out: Path, count: Count) -> None:
+def ask_all(
+    model: LanguageModel, subjects: Sequence[Subject], state: AskState, out: Path, count: Count
+) -> None:
     """Ask what answers.jsonl does not hold yet; it grows by a block of questions at a time."""
     known = {each["question"] for each in read_answers(out)}
-    report = count("asking", len(plan.subjects))
-    report(sum(one.question in known for one in plan.subjects))
+    report = count("asking", len(subjects))
+    report(sum(one.question in known for one in subjects))
     groups: dict[tuple[str, bool], list[Subject]] = defaultdict(list)
-    for one in plan.subjects:
+    for one in subjects:
         if one.question not in known:
             # rivals are tuned on those who test, and compared on those who are judged
-            groups[plan.state.relation(one.template), one.role != FITTING].append(one)
+            groups[state.relation(one.template), one.role != FITTING].append(one)
     path = out / ANSWERS
     broken = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
@@ -362,7 +285,7 @@ def ask_all(model: LanguageModel, plan: AuditPlan, out: Path, count: Count) -> N
             for begin in range(0, len(rows), BLOCK):
                 part = rows[begin : begin + BLOCK]
                 asked = [(one.question, one.subject) for one in part]
-                for record in read_block(model, plan.state, relation, asked, rivals=rivals):
+                for record in asking.read_block(model, state, relation, asked, rivals=rivals):
                     file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -371,11 +294,10 @@ def ask_all(model: LanguageModel, plan: AuditPlan, out: Path, count: Count) -> N
 
 def calibrate(
     run: AuditRun,
-    plan: AuditPlan,
+    subjects: tuple[Subject, ...],
+    state: AskState,
     corpus: Corpus | None,
-    *,
     risk: float,
-    delta: float,
     seed: int,
     say: Say,
 ) -> tuple[Subject, ...]:
@@ -383,99 +305,81 @@ def calibrate(
 
     With a text, who is named in it was seen; without one, whoever exists is taken for seen.
     """
-    subjects = plan.subjects
-    evidence: Evidence | None = None
+    kept = {each["question"]: each for each in read_answers(run.folder)}
+    known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
+    asked = [one for one in subjects if one.role != JUDGED]
+    said = [kept[one.question]["answer"] for one in asked]
+    support = [Support(one.seen, False, False, (), ()) for one in asked]
     if corpus is not None:
         say(f"looking up the evidence in {len(corpus.documents):,} documents")
-        learned = [
-            Question(0, one.question, one.subject, accepted(one.answer)[0], one.template)
-            for one in subjects
-            if one.role != JUDGED and one.answer
-        ]
-        evidence = ensure_evidence(corpus, run.folder / EVIDENCE_FILE, learned)
-        subjects = tuple(_as_seen(one, evidence) for one in subjects)
+        pairs = [(one, accepted(one.answer)) for one in asked if one.answer]
+        learned = [Question(0, one.question, one.subject, a[0], one.template) for one, a in pairs]
+        with ensure_evidence(corpus, run.folder / EVIDENCE_FILE, learned) as evidence:
+            seen = [
+                bool(fold_words(one.subject)) and evidence.count(one.subject).naming > 0
+                for one in subjects
+            ]
+            subjects = tuple(replace(one, seen=s) for one, s in zip(subjects, seen, strict=True))
+            asked = [one for one in subjects if one.role != JUDGED]
+            names, relations = [one.subject for one in asked], [one.template for one in asked]
+            support = find_support(evidence, names, said, known, templates=relations)
     write_subjects(run.folder, subjects)
-    asked = [one for one in subjects if one.role != JUDGED]
-    kept = {each["question"]: each for each in read_answers(run.folder)}
-    records = [kept[one.question] for one in asked]
-    said = [each["answer"] for each in records]
     right = np.array([is_match(a, one.answer) for a, one in zip(said, asked, strict=True)])
     fits = np.array([one.role == FITTING for one in asked])
-    learned_signals, columns = learn_signals(records, right, fits, seed)
-    known = [a for answers in plan.state.known.values() for a in answers]
-    if evidence is not None:
-        names, relations = [one.subject for one in asked], [one.template for one in asked]
-        with evidence:
-            support = find_support(evidence, names, said, known, templates=relations)
-    else:
-        support = [Support(one.seen, False, False, (), ()) for one in asked]
-    policies, seen = fit_policies(
+    signals, columns = asking.learn_signals(
+        [kept[one.question] for one in asked], right, fits, seed
+    )
+    policies, read_about = fit.fit_policies(
         asked,
-        {name: columns[name] for name in SIGNS},
+        {name: columns[name] for name in asking.SIGNS},
         support,
         right,
-        signs=SIGNS,
+        signs=asking.SIGNS,
         fits=fits,
         risk=risk,
-        delta=delta,
+        delta=DELTA,
         seed=seed,
     )
-    alone = policies[RIGHT][INTERNAL]
-    if evidence is None:  # what is right is all that can be told, and the model alone tells it
-        policies = {target: dict.fromkeys(MODES, alone) for target in TARGETS}
-    remarks = dict.fromkeys(each.calibration.note for each in policies[RIGHT].values())
+    alone = policies[fit.RIGHT][fit.INTERNAL]
+    if corpus is None:  # what is right is all that can be told, and the model alone tells it
+        policies = {target: dict.fromkeys(fit.MODES, alone) for target in fit.TARGETS}
+    remarks = dict.fromkeys(each.calibration.note for each in policies[fit.RIGHT].values())
     confidence = AuditConfidence(
         run=run,
         policies=policies,
-        seen=seen,
+        seen=read_about,
         share=alone.share,
         risk=risk,
-        delta=delta,
+        delta=DELTA,
         notes=tuple(note for note in remarks if note),
         weights_sha256=run.info["sha256"],
-        subjects_sha256=hash_subjects(subjects),
-        signal_state=SignalState(tuple(dict.fromkeys(known)), {}, ()),
-        asking=plan.state,
-        learned=learned_signals,
+        subjects_sha256=fit.hash_subjects(subjects),
+        signal_state=SignalState(known, {}, ()),
+        asking=state,
+        learned=signals,
     )
-    save_audit_confidence(run.folder, confidence)
+    record = TypeAdapter(AuditConfidence).dump_python(confidence, by_alias=True, exclude={"run"})
+    write_json(run.folder / fit.CALIBRATED, record)
     return subjects
 
 
-def _as_seen(one: Subject, evidence: Evidence) -> Subject:
-    there = bool(fold_words(one.subject)) and evidence.count(one.subject).naming > 0
-    return replace(one, seen=there)
-
-
-def count_right(run: Run, subjects: Sequence[Subject], seconds: float) -> list[dict[str, Any]]:
-    """Rows of a table: normalised and exact match, and the commonest answer of each relation."""
-    kept = {each["question"]: each["answer"] for each in read_answers(run.folder)}
-    real = [one for one in subjects if one.answer is not None]
-    answers = Counter((one.template, accepted(one.answer)[0]) for one in real if one.role != JUDGED)
-    common = {template: answer for (template, answer), _ in reversed(answers.most_common())}
-    said: dict[str, Callable[[Subject], bool]] = {
-        "pretrained": lambda one: is_match(kept[one.question], one.answer),
-        "exact": lambda one: kept[one.question] in accepted(one.answer),
-        "majority": lambda one: is_match(common.get(one.template, ""), one.answer),
+def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> list[dict[str, Any]]:
+    """Rows of a table: answers that are right, and those that are right to the letter."""
+    kept = {each["question"]: each["answer"] for each in read_answers(folder)}
+    graders: dict[str, tuple[str, Callable[[str, str | None], bool]]] = {
+        "pretrained": ("case, accents, articles and punctuation aside", is_match),
+        "exact": ("the very letters", lambda said, answer: said in accepted(answer)),
     }
-    about = {
-        "pretrained": "case, accents, articles and punctuation aside",
-        "exact": "the very letters",
-        "majority": "the commonest answer of its relation",
-    }
-    rows = []
-    for name, hit in said.items():
-        hits = {one.question: hit(one) for one in real}
-        relations = {}
-        for template in dict.fromkeys(one.template for one in real):
-            here = [hits[one.question] for one in real if one.template == template]
-            relations[template] = _share(here)
-        took = seconds if name == "pretrained" else None
-        head = {"name": name, "about": about[name], **_share(list(hits.values()))}
-        rows.append({**head, "seconds": took, "relations": relations})
+    rows: list[dict[str, Any]] = []
+    for name, (about, is_hit) in graders.items():
+        hits: dict[str | None, list[bool]] = defaultdict(list)
+        for one in subjects:
+            for relation in (None, one.template) if one.answer is not None else ():
+                hits[relation].append(is_hit(kept[one.question], one.answer))
+        shares = {
+            relation: {"correct": sum(here), "total": len(here), "recall": sum(here) / len(here)}
+            for relation, here in hits.items()
+        }
+        row = {"name": name, "about": about, **shares.pop(None)}
+        rows.append({**row, "seconds": seconds if not rows else None, "relations": shares})
     return rows
-
-
-def _share(hits: Sequence[bool]) -> dict[str, Any]:
-    right = sum(hits)
-    return {"correct": right, "total": len(hits), "recall": right / max(1, len(hits))}

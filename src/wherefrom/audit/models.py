@@ -1,4 +1,4 @@
-"""A language model behind a small interface: greedy answers, log-probabilities, hidden states.
+"""A language model behind a small interface: answers, log-probabilities, hidden states.
 
 Prompts that go through a model together have one length, so that no architecture needs a mask for
 padding; what all of them start with, which is most of a prompt with examples, is read once.
@@ -7,16 +7,18 @@ padding; what all of them start with, which is most of a prompt with examples, i
 from __future__ import annotations
 
 import copy
+import io
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,9 +32,9 @@ from wherefrom.storage import read_json
 from wherefrom.training.run_folder import Run, is_run, load_run
 
 Ids = list[int]
-ROWS = 32  # prompts that go through the model together
+ROWS = 16  # prompts that go through the model together
 LAYERS = 8  # of which hidden states are kept at most
-SAMPLES = 10
+UNLIKELY = np.log(1e-3)  # the beginning of a known answer below which it is not followed
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 
@@ -41,34 +43,46 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json",
 class Reply:
     """What a model said to one prompt; `ids` are those of the text and the closing one, if any.
 
-    log_probabilities: of each of the ids. other: of the likeliest other token in its place. first:
-    log-probabilities of the tokens that were asked for, as the first of an answer. entropy: of the
+    log_probabilities: of each of the ids. other: of the likeliest other token in its place. known:
+    log-probability of each known answer as a whole, -inf where it is negligible. entropy: of the
     first token, in nats. samples: texts drawn at temperature 1. states: (places, layers, width)
     hidden states at the places asked for, the last token of the prompt, and that of the answer.
     """
 
+    known: Floats
     text: str = ""
     ids: Ids = field(default_factory=list)
     log_probabilities: list[float] = field(default_factory=list)
     other: list[float] = field(default_factory=list)
     entropy: float = 0.0
-    first: Floats = field(default_factory=lambda: np.empty(0))
     samples: list[str] = field(default_factory=list)
     states: NDArray[np.float16] = field(default_factory=lambda: np.empty(0, np.float16))
+
+
+class Node(NamedTuple):
+    """The beginning of an answer: the greedy one, so many samples, and those known answers."""
+
+    row: int
+    ids: tuple[int, ...]
+    greedy: bool
+    samples: int
+    known: Sequence[int]
+    log_probability: float
 
 
 class LanguageModel(ABC):
     """What an audit needs of a model; a subclass knows how to read tokens and keep a past.
 
     name: as users see it. longest: tokens that it reads. layers: how many hidden states each token
-    has. mask: the text behind a question that makes the model answer it, where it has one. sha256:
-    which weights these are.
+    has. mask: the text behind a question that makes the model answer it, where it has one. unknown:
+    the token for letters that it does not know. sha256: which weights these are.
     """
 
     name: str
     longest: int
     layers: int
     mask: str | None = None
+    unknown: int | None = None
     sha256: str
     device: torch.device
 
@@ -86,23 +100,22 @@ class LanguageModel(ABC):
         """Logits (b, keep, V) of the last tokens, states (layers, b, t, width), and the past."""
 
     @abstractmethod
-    def rows(self, past: Any, rows: Tensor) -> Any:
-        """A past of its own for each of these rows; a row may come several times."""
+    def select(self, past: Any, rows: Tensor) -> None:
+        """Make a past that of these rows, each of which may come several times."""
 
     @abstractmethod
     def closes(self, token: int) -> bool:
         """Whether an answer ends with this token."""
 
-    def is_unknown(self, ids: Ids) -> bool:
-        """Whether a text had letters that the tokenizer has no token for."""
-        return False
-
     def prompt(self, text: str) -> Ids:
         """The tokens of a prompt; one that ends in the mask has it as the model knows it."""
-        return self.encode(text)
+        bare = text.removesuffix(self.mask or "")
+        return [*self.encode(bare), MASK] if bare != text else self.encode(text)
 
     def continuation(self, prompt: str, answer: str) -> Ids:
         """The tokens of an answer behind a prompt, and the one that closes it."""
+        if self.mask:
+            return [*self.encode(answer), MASK]
         before = self.prompt(prompt)
         space = "" if prompt[-1:].isspace() else " "
         whole = self.encode(f"{prompt}{space}{answer}\n")
@@ -115,116 +128,105 @@ class LanguageModel(ABC):
         """The layers whose hidden states are kept: evenly spread, the last one among them."""
         return sorted({round(x) for x in np.linspace(1, self.layers, LAYERS + 1)[1:]})
 
+    def fork(self, past: Any, rows: Sequence[int]) -> Any:
+        """A past of its own for each of these rows."""
+        own = copy.copy(past)
+        own.layers = [copy.copy(layer) for layer in past.layers]
+        self.select(own, torch.tensor(rows, device=self.device))
+        return own
+
     @torch.inference_mode()
     def answer(
         self,
         prompts: Sequence[Ids],
         *,
         places: Sequence[Sequence[int]] = (),
-        first: Sequence[int] = (),
-        samples: Sequence[int] = (),
+        known: Sequence[Ids] = (),
+        samples: int = 0,
         longest: int = 16,
-        report: Callable[[int], None] | None = None,
     ) -> list[Reply]:
         """The greedy answer to each prompt, with hidden states at `places` where they are given.
 
-        first: tokens whose probability is wanted as the first of an answer. samples: how many
-        answers to draw for each prompt.
+        known: answers whose probability is wanted. samples: how many to draw for each prompt.
         """
-        replies = [Reply() for _ in prompts]
+        replies = [Reply(np.full(len(known), -np.inf)) for _ in prompts]
         own = min((min(each, default=0) for each in places), default=len(prompts[0]))
         layers = self.state_layers if places else []
-        for rows, past, ids in self._batches(prompts, own):
-            begin = len(prompts[rows[0]]) - ids.shape[1]
-            logits, states, past = self.forward(ids, past, 1, layers)
+        for rows, past, tokens in self._batches(prompts, own):
+            begin = len(prompts[rows[0]]) - tokens.shape[1]
+            logits, states, past = self.forward(tokens, past, 1, layers)
             likely = logits[:, 0].float().log_softmax(-1)
             for at, row in enumerate(rows):
+                replies[row].entropy = float(-(likely[at].exp() * likely[at]).nansum())
                 if states is not None:
                     asked = [*places[row], len(prompts[row]) - 1, len(prompts[row]) - 1]
                     kept = states[:, at, [place - begin for place in asked]]
                     replies[row].states = kept.transpose(0, 1).half().cpu().numpy()
-                replies[row].first = likely[at, list(first)].double().cpu().numpy()
-                replies[row].entropy = float(-(likely[at].exp() * likely[at]).nansum())
             room = min(longest, self.longest - len(prompts[rows[0]]) + 1)
-            counts = [samples[row] if samples else 0 for row in rows]
-            if any(counts):
-                drawn = self._draw(likely, past, counts, room, [prompts[row] for row in rows])
-                for row, texts in zip(rows, drawn, strict=True):
-                    replies[row].samples = texts
-            self._decode(likely, past, [replies[row] for row in rows], room, layers)
-            if report is not None:
-                report(len(rows))
+            nodes = [Node(row, (), True, samples, range(len(known)), 0.0) for row in rows]
+            # the draws of a prompt depend on it alone, not on those beside it
+            seeds = {row: zlib.crc32(str(prompts[row]).encode()) for row in rows}
+            rngs = {row: np.random.default_rng(seed) for row, seed in seeds.items()}
+            for step in range(room):
+                last = step + 1 == room
+                parents, nodes = self._grow(likely, nodes, replies, rngs, known, last)
+                if not nodes:
+                    break
+                self.select(past, torch.tensor(parents, device=self.device))
+                tokens = torch.tensor([node.ids[-1:] for node in nodes], device=self.device)
+                logits, states, past = self.forward(tokens, past, 1, layers)
+                likely = logits[:, 0].float().log_softmax(-1)
+                for at, node in enumerate(nodes):
+                    if node.greedy and states is not None:
+                        replies[node.row].states[-1] = states[:, at, 0].half().cpu().numpy()
         return replies
 
-    def _decode(
-        self, likely: Tensor, past: Any, replies: list[Reply], room: int, layers: list[int]
-    ) -> None:
-        """Go on greedily from the log-probabilities of the first tokens, row by row into replies.
-
-        A row that has closed its answer drops out.
-        """
-        alive = list(range(len(replies)))
-        for step in range(room):
-            best = likely.topk(2, dim=-1)
-            pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            for row, ((token, _), (own, other)) in zip(alive, pairs, strict=True):
-                replies[row].ids.append(token)
-                replies[row].log_probabilities.append(own)
-                replies[row].other.append(other)
-            on = [at for at, row in enumerate(alive) if not self.closes(replies[row].ids[-1])]
-            if not on or step + 1 == room:
-                break
-            alive = [alive[at] for at in on]
-            past = self.rows(past, torch.tensor(on, device=self.device))
-            ids = best.indices[on, :1]
-            logits, states, past = self.forward(ids, past, 1, layers)
-            likely = logits[:, 0].float().log_softmax(-1)
-            for at, row in enumerate(alive if states is not None else ()):
-                assert states is not None
-                replies[row].states[-1] = states[:, at, 0].half().cpu().numpy()
-        for reply in replies:
-            reply.text = self.read_answer(reply.ids)
-
-    def _draw(
-        self, likely: Tensor, past: Any, counts: list[int], room: int, prompts: Sequence[Ids]
-    ) -> list[list[str]]:
-        """Answers drawn at temperature 1; samples with the same beginning share the work.
-
-        The draws of a prompt depend on it alone, not on those beside it.
-        """
-        rngs = [np.random.default_rng(zlib.crc32(str(ids).encode())) for ids in prompts]
-        drawn: list[list[str]] = [[] for _ in prompts]
-        nodes: list[tuple[int, Ids, int]] = [(row, [], n) for row, n in enumerate(counts) if n]
-        keep = torch.tensor([row for row, _, _ in nodes], device=self.device)
-        likely, past = likely[keep], self.rows(past, keep)
-        for step in range(room):
-            ends = likely.double().exp().cumsum(-1).cpu().numpy()
-            deeper: list[tuple[int, Ids, int]] = []
-            parents: list[int] = []
-            for at, (row, said, many) in enumerate(nodes):
-                places = np.searchsorted(ends[at], rngs[row].random(many) * ends[at, -1])
-                for token, count in zip(*np.unique(places, return_counts=True), strict=True):
-                    ids = [*said, int(token)]
-                    if self.closes(int(token)) or step + 1 == room:
-                        drawn[row] += [self.read_answer(ids)] * int(count)
-                    else:
-                        deeper.append((row, ids, int(count)))
-                        parents.append(at)
-            if not deeper:
-                break
-            nodes = deeper
-            past = self.rows(past, torch.tensor(parents, device=self.device))
-            last = torch.tensor([[ids[-1]] for _, ids, _ in nodes], device=self.device)
-            logits, _, past = self.forward(last, past, 1, ())
-            likely = logits[:, 0].float().log_softmax(-1)
-        return drawn
+    def _grow(
+        self,
+        likely: Tensor,
+        nodes: Sequence[Node],
+        replies: Sequence[Reply],
+        rngs: dict[int, np.random.Generator],
+        known: Sequence[Ids],
+        last: bool,
+    ) -> tuple[list[int], list[Node]]:
+        """Longer beginnings, and which node each goes on from; whole answers go into `replies`."""
+        parents, longer = [], []
+        for at, (node, row) in enumerate(zip(nodes, likely.cpu().numpy(), strict=True)):
+            reply, depth = replies[node.row], len(node.ids)
+            drawn: dict[int, int] = {}
+            branches: dict[int, list[int]] = defaultdict(list)
+            first, second = likely[at].topk(2).indices.tolist() if node.greedy else (-1, -1)
+            if node.greedy:
+                reply.ids.append(first)
+                reply.log_probabilities.append(float(row[first]))
+                reply.other.append(float(row[second]))
+            if node.samples:
+                ends = np.exp(row, dtype=np.float64).cumsum()
+                places = np.searchsorted(ends, rngs[node.row].random(node.samples) * ends[-1])
+                drawn = Counter(places.tolist())
+            for answer in node.known:
+                branches[known[answer][depth]].append(answer)
+            for token in sorted({*drawn, *branches, first} - {-1}):
+                ids, over = (*node.ids, token), last or self.closes(token)
+                greedy, many = token == first, drawn.get(token, 0)
+                so_far = node.log_probability + float(row[token])
+                reply.known[[i for i in branches[token] if len(known[i]) == depth + 1]] = so_far
+                rest = [i for i in branches[token] if len(known[i]) > depth + 1]
+                if over and (greedy or many):
+                    text = self.read_answer(ids)
+                    reply.text = text if greedy else reply.text
+                    reply.samples += [text] * many
+                    greedy, many = False, 0
+                rest = [] if last or so_far < UNLIKELY else rest
+                if greedy or many or rest:
+                    parents.append(at)
+                    longer.append(Node(node.row, ids, greedy, many, rest, so_far))
+        return parents, longer
 
     @torch.inference_mode()
     def score(
-        self,
-        prompts: Sequence[Ids],
-        continuations: Sequence[Ids],
-        report: Callable[[int], None] | None = None,
+        self, prompts: Sequence[Ids], continuations: Sequence[Ids]
     ) -> list[tuple[Floats, Floats]]:
         """Of each continuation's tokens the log p, and that of the likeliest other token."""
         found: list[tuple[Floats, Floats]] = [(np.empty(0), np.empty(0))] * len(prompts)
@@ -235,14 +237,12 @@ class LanguageModel(ABC):
             padded = padded.to(self.device)  # what stands behind a token does not change it
             logits, _, _ = self.forward(torch.cat([ids, padded[:, :-1]], 1), past, most, ())
             likely = logits.float().log_softmax(-1)
-            own = likely.gather(-1, padded[..., None])
+            own = likely.gather(-1, padded[..., None])[..., 0].double().cpu().numpy()
             other = likely.scatter(-1, padded[..., None], -torch.inf).max(-1).values
+            rest = other.double().cpu().numpy()
             for at, row in enumerate(rows):
                 size = len(told[at])
-                pair = own[at, :size, 0], other[at, :size]
-                found[row] = (pair[0].double().cpu().numpy(), pair[1].double().cpu().numpy())
-            if report is not None:
-                report(len(rows))
+                found[row] = (own[at, :size], rest[at, :size])
         return found
 
     def _batches(self, prompts: Sequence[Ids], own: int) -> Iterator[tuple[list[int], Any, Tensor]]:
@@ -252,14 +252,11 @@ class LanguageModel(ABC):
         """
         if not prompts:
             return
-        low, high = min(prompts), max(prompts)
-        most = min(own, len(low) - 1, len(high) - 1, *(len(each) - 1 for each in prompts))
-        shared = 0
-        while shared < most and low[shared] == high[shared]:
-            shared += 1
-        start = None
+        start, low, high = None, min(prompts), max(prompts)
+        most = min(own, *(len(each) - 1 for each in prompts))
+        shared = next((at for at in range(most) if low[at] != high[at]), most)
         if shared:
-            ids = torch.tensor([low[:shared]], device=self.device)
+            ids = torch.tensor([prompts[0][:shared]], device=self.device)
             start = self.forward(ids, None, 1, ())[2]
         groups: dict[int, list[int]] = defaultdict(list)
         for at, prompt in enumerate(prompts):
@@ -267,16 +264,16 @@ class LanguageModel(ABC):
         for _, members in sorted(groups.items()):
             for at in range(0, len(members), ROWS):
                 rows = members[at : at + ROWS]
-                zeros = torch.zeros(len(rows), dtype=torch.long, device=self.device)
-                past = None if start is None else self.rows(start, zeros)
+                past = None if start is None else self.fork(start, [0] * len(rows))
                 ids = torch.tensor([prompts[row][shared:] for row in rows], device=self.device)
                 yield rows, past, ids
 
     def read_answer(self, ids: Sequence[int]) -> str:
         """The text of an answer: up to the first line break or closing token."""
-        kept = list(ids[:-1]) if ids and self.closes(ids[-1]) else list(ids)
-        tail = self.decode(ids[-1:]).split("\n")[0] if len(kept) < len(ids) else ""
-        text = self.decode(kept) + ("" if self.mask else tail)
+        closed = bool(ids) and self.closes(ids[-1])
+        text = self.decode(ids[:-1] if closed else ids)
+        if closed and not self.mask:  # a token may hold letters before its line break
+            text += self.decode(ids[-1:]).split("\n")[0]
         return text.strip().split("\n")[0].strip()
 
 
@@ -293,18 +290,14 @@ class OwnModel(LanguageModel):
     def encode(self, text: str, *, opening: bool = True) -> Ids:
         return self.run.tokens.encode(text)
 
-    def prompt(self, text: str) -> Ids:
-        bare = text.removesuffix(MASK_CHARACTER)
-        return [*self.encode(bare), MASK] if bare != text else self.encode(text)
-
-    def continuation(self, prompt: str, answer: str) -> Ids:
-        return [*self.encode(answer), MASK]
-
     def decode(self, ids: Sequence[int]) -> str:
         return self.run.tokens.decode(ids)
 
     def closes(self, token: int) -> bool:
         return token == MASK
+
+    def select(self, past: Any, rows: Tensor) -> None:
+        past.keep(rows)
 
     def forward(
         self, ids: Tensor, past: Any, keep: int, states: Sequence[int]
@@ -322,12 +315,6 @@ class OwnModel(LanguageModel):
                 hook.remove()
         return logits, torch.stack(kept) if kept else None, past
 
-    def rows(self, past: Any, rows: Tensor) -> Any:
-        fork = copy.copy(past)
-        fork.layers = [copy.copy(layer) for layer in past.layers]
-        fork.keep(rows)
-        return fork
-
 
 class ForeignModel(LanguageModel):
     """A causal model of Hugging Face transformers, from a folder or a GGUF file."""
@@ -335,38 +322,47 @@ class ForeignModel(LanguageModel):
     def __init__(self, path: Path) -> None:
         self.model, self.tokens = load_foreign(path)
         config = self.model.config.get_text_config()
-        self.name, self.sha256 = str(path), weights_sha256(path)
+        self.name, self.sha256 = str(path), hash_weights(path)
         self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
-        self.layers = int(config.num_hidden_layers)
-        self.device = self.model.device
+        self.layers, self.device = int(config.num_hidden_layers), self.model.device
         ends = self.model.generation_config.eos_token_id
         self.ends = set(ends if isinstance(ends, list) else [ends]) | {self.tokens.eos_token_id}
-        if self.tokens.eos_token == MASK_CHARACTER:  # one of ours, exported
-            self.mask = MASK_CHARACTER
+        self.mask = MASK_CHARACTER if self.tokens.eos_token == MASK_CHARACTER else None  # of ours
+        self.unknown = self.tokens.unk_token_id
         self.surface = lru_cache(None)(lambda token: self.decode([token]))
+        if not self._keeps_a_past():
+            raise UserError(
+                f"{path} ({type(self.model).__name__}) does not read from left to right with keys "
+                "and values that can be kept, as an audit needs it; give a decoder with attention, "
+                "such as GPT-2, Llama or Qwen."
+            )
+
+    @torch.inference_mode()
+    def _keeps_a_past(self) -> bool:
+        """Whether tokens read one after the other give what they give together."""
+        ids = torch.arange(4, device=self.device).expand(2, 4)
+        try:
+            past = self.forward(ids[:1, :3], None, 1, ())[2]
+            after, _, _ = self.forward(ids[:, 3:], self.fork(past, [0, 0]), 1, ())
+            whole, _, _ = self.forward(ids, None, 1, ())
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            return False
+        difference = (after.float().softmax(-1) - whole.float().softmax(-1)).abs().sum(-1).max()
+        return bool(difference < (1e-3 if after.dtype == torch.float32 else 0.2))
 
     def encode(self, text: str, *, opening: bool = True) -> Ids:
         special = opening and self.mask is None
         ids = list(self.tokens(text, add_special_tokens=special)["input_ids"])
         return ids[:-1] if special and ids[-1:] == [self.tokens.eos_token_id] else ids
 
-    def is_unknown(self, ids: Ids) -> bool:
-        return self.tokens.unk_token_id in ids
-
-    def prompt(self, text: str) -> Ids:
-        bare = text.removesuffix(self.mask or "")
-        return [*self.encode(bare), MASK] if bare != text else self.encode(text)
-
-    def continuation(self, prompt: str, answer: str) -> Ids:
-        if self.mask:
-            return [*self.encode(answer), MASK]
-        return super().continuation(prompt, answer)
-
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokens.decode(list(ids), skip_special_tokens=True))
 
     def closes(self, token: int) -> bool:
         return token in self.ends or (self.mask is None and "\n" in self.surface(token))
+
+    def select(self, past: Any, rows: Tensor) -> None:
+        past.batch_select_indices(rows)
 
     def forward(
         self, ids: Tensor, past: Any, keep: int, states: Sequence[int]
@@ -383,22 +379,15 @@ class ForeignModel(LanguageModel):
             kept = torch.stack([found.hidden_states[layer].to(self.device) for layer in states])
         return found.logits[:, -keep:], kept, found.past_key_values
 
-    def rows(self, past: Any, rows: Tensor) -> Any:
-        fork = copy.copy(past)
-        fork.layers = [copy.copy(layer) for layer in past.layers]
-        fork.batch_select_indices(rows)  # which puts new tensors into the copies of the layers
-        return fork
-
 
 def open_model(source: str | Path) -> LanguageModel:
     """A run of ours, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
     if is_run(source):
         return OwnModel(load_run(source))
     path = Path(source)
-    if path.is_dir() and not (path / "config.json").exists():
-        found = sorted(path.glob("*.gguf"))
-        if len(found) == 1:
-            path = found[0]
+    inside = sorted(path.glob("*.gguf")) if path.is_dir() else []
+    if len(inside) == 1 and not (path / "config.json").exists():
+        path = inside[0]
     check_files(path)
     return ForeignModel(path)
 
@@ -407,41 +396,33 @@ def check_files(path: Path) -> None:
     """Refuse what cannot be loaded safely or at all, before any library touches it."""
     if path.suffix == ".gguf" and path.is_file():
         return
-    if not path.is_dir():
-        raise UserError(
-            f"{path} is neither a folder with a model nor a GGUF file, and nothing is downloaded; "
-            f"get it first, as with `hf download {path} --local-dir {path.name}`."
-        )
-    if not (path / "config.json").is_file():
-        raise UserError(f"{path} holds no config.json, so it is not a model of Hugging Face.")
-    if not any((path / name).is_file() for name in TOKENIZERS):
-        raise UserError(
-            f"{path} has no tokenizer (tokenizer.json or the like); copy the files of the model's "
-            "tokenizer into it."
-        )
     index = path / "model.safetensors.index.json"
     shards = set(read_json(index)["weight_map"].values()) if index.is_file() else set()
-    for name in sorted(shards):
-        if not (path / name).is_file():
-            raise UserError(f"{path} lacks {name}, which {index.name} names; copy it there.")
-    if not any(path.glob("*.safetensors")):
-        if any(each.suffix in PICKLED for each in path.iterdir()):
-            raise UserError(
-                f"the weights in {path} are pickled, which can run any code as they are loaded; "
-                "where you trust them, convert them with AutoModelForCausalLM.from_pretrained(...)"
-                ".save_pretrained(NEW_FOLDER), which writes safetensors."
-            )
-        raise UserError(f"{path} holds no weights (model.safetensors).")
+    lost = [name for name in sorted(shards) if not (path / name).is_file()]
+    bare = not any(path.glob("*.safetensors"))
+    problems = {
+        f"is neither a folder with a model nor a GGUF file, and nothing is downloaded; get it "
+        f"first, as with `hf download {path} --local-dir {path.name}`": not path.is_dir(),
+        "holds no config.json, so it is not a model of Hugging Face": (
+            not (path / "config.json").is_file()
+        ),
+        "has no tokenizer (tokenizer.json or the like); copy the files of the model's tokenizer "
+        "into it": not any((path / name).is_file() for name in TOKENIZERS),
+        f"lacks {', '.join(lost)}, which {index.name} names; copy it there": bool(lost),
+        "holds pickled weights, which can run any code as they are loaded; where you trust them, "
+        "convert them with AutoModelForCausalLM.from_pretrained(...).save_pretrained(NEW_FOLDER), "
+        "which writes safetensors": bare and any(e.suffix in PICKLED for e in path.glob("*")),
+        "holds no weights (model.safetensors)": bare,
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise UserError(f"{path} {problem}.")
 
 
-def weight_files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-
-
-def weights_sha256(path: Path) -> str:
+def hash_weights(path: Path) -> str:
     """A hash of names, sizes, first and last megabytes, since whole files may take minutes."""
     digest = sha256()
-    for file in weight_files(path):
+    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())
         with file.open("rb") as opened:
@@ -453,31 +434,32 @@ def weights_sha256(path: Path) -> str:
 
 def load_foreign(path: Path) -> tuple[Any, Any]:
     """Model and tokenizer, or a sentence about what does not fit."""
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}  # read as libraries are imported
+    os.environ["HF_HUB_OFFLINE"] = "1"  # read as libraries are imported
     import transformers
-    from safetensors import SafetensorError
+    from transformers.models.auto import modeling_auto
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    gpu = torch.cuda.is_available()
-    folder = path.parent if path.is_file() else path
+    gpu, folder = torch.cuda.is_available(), path.parent if path.is_file() else path
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     options |= {"gguf_file": path.name} if path.is_file() else {}
-    load: Any = transformers.AutoModelForCausalLM.from_pretrained
-    try:
-        tokens: Any = transformers.AutoTokenizer.from_pretrained(folder, **options)
-    except Exception as problem:  # whatever a broken file makes the library raise
-        raise UserError(f"the tokenizer of {path} cannot be read: {_first_line(problem)}") from None
-    try:
-        model, info = load(
-            folder,
-            dtype=torch.bfloat16 if gpu else torch.float32,
-            output_loading_info=True,
-            **({"device_map": "auto"} if gpu else {}),
-            **options,
+    loading = {"output_loading_info": True, "dtype": torch.bfloat16 if gpu else torch.float32}
+    loading |= {"device_map": "auto"} if gpu else {}
+    record = read_json(path / "config.json") if path.is_dir() else {}
+    kind = (record.get("architectures") or [""])[0]
+    if kind and kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        raise UserError(
+            f"{path} holds a {kind}, and an audit takes a model that continues a text, such as "
+            "GPT2LMHeadModel or LlamaForCausalLM."
         )
-    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError, ImportError) as problem:
-        raise UserError(f"{path} cannot be loaded: {_first_line(problem)}") from None
+    try:  # whatever a broken file makes the library raise
+        with redirect_stderr(io.StringIO()):
+            tokens: Any = transformers.AutoTokenizer.from_pretrained(folder, **options)
+            load: Any = transformers.AutoModelForCausalLM.from_pretrained
+            model, info = load(folder, **loading, **options)
+    except Exception as problem:
+        line = next((x.strip() for x in str(problem).split("\n") if x.strip()), "it is broken")
+        raise UserError(f"{path} cannot be loaded: {line.rstrip('.')[:200]}.") from None
     wrong = [*info["missing_keys"], *info["mismatched_keys"], *info["unexpected_keys"]]
     if wrong:
         raise UserError(
@@ -485,8 +467,3 @@ def load_foreign(path: Path) -> tuple[Any, Any]:
             f"missing, left over or of another shape, such as {wrong[0]}."
         )
     return model.eval(), tokens
-
-
-def _first_line(problem: Exception) -> str:
-    line = next((x.strip() for x in str(problem).split("\n") if x.strip()), type(problem).__name__)
-    return line.rstrip(".")[:200] + "."

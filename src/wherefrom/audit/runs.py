@@ -1,13 +1,11 @@
-"""The run folder of an audit, opened for asking and judging as any other run is.
-
-The model is loaded when something is asked that was not asked before: the answers of the audit
-itself are kept in answers.jsonl.
-"""
+"""The run folder of an audit, opened for asking and judging as any other run is."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,11 +13,17 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from wherefrom.audit.asking import AskState, is_match, read_block
+from wherefrom.audit.asking import (
+    RIVALS,
+    SIGNS,
+    AskState,
+    Learned,
+    is_match,
+    read_block,
+    read_signals,
+)
 from wherefrom.audit.models import LanguageModel, open_model
-from wherefrom.audit.signals import RIVALS, SIGNS, Learned, read_signals
 from wherefrom.corpus.questions import SLOT
-from wherefrom.corpus.subjects import Subject
 from wherefrom.errors import UserError
 from wherefrom.provenance.ask import AskedRow, Asker
 from wherefrom.provenance.ask import open_asker as open_own_asker
@@ -29,12 +33,12 @@ from wherefrom.provenance.judging.judge import Judgement
 from wherefrom.provenance.judging.judge import judge_run as judge_own_run
 from wherefrom.provenance.signals.reader import SignalReader, SignalState, SignalTable
 from wherefrom.provenance.verdicts import NO_TEXT, Verdict
-from wherefrom.storage import read_json, write_json
+from wherefrom.storage import read_json
 from wherefrom.training.run_folder import AUDIT, Run, is_run, load_run
 
 _open = lru_cache(maxsize=1)(open_model)  # threads of the page share one model
 ANSWERS = "answers.jsonl"
-BLOCK = 64  # questions of a relation that are asked together, and kept when they are answered
+BLOCK = 128  # questions of a relation that are asked together, and kept when they are answered
 Record = dict[str, Any]
 
 
@@ -42,9 +46,15 @@ Record = dict[str, Any]
 class AuditRun(Run):
     """An audit: the model of others, and what was recorded of its answers."""
 
+    @classmethod
+    def open(cls, folder: str | Path) -> AuditRun:
+        """Nothing is loaded yet, and nothing is of ours."""
+        nothing = cast(Any, None)
+        return cls(Path(folder), nothing, nothing, read_json(Path(folder) / "run.json"))
+
     @cached_property
     def audited(self) -> LanguageModel:
-        """The model itself, which must be the one that was audited."""
+        """The model itself, loaded for what was not asked yet; it must be the one audited."""
         found = _open(self.info["model"])
         if found.sha256 != self.info["sha256"]:
             raise UserError(
@@ -59,7 +69,7 @@ class AuditRun(Run):
     def summary(self) -> list[tuple[str, str]]:
         rows = [(str(self.folder), f"audit, {self.info.get('status')}")]
         rows += [("model", str(self.info["model"])), ("questions", "; ".join(self.templates))]
-        results = self.info.get("results") or ()
+        results = self.info.get("results", ())
         return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
 
 
@@ -85,29 +95,24 @@ class AuditReader(SignalReader):
         report: Callable[[int], None] | None = None,
     ) -> SignalTable:
         """As SignalReader's; what only rivals use is there where the audit has read it."""
-        found: dict[int, Record] = {}
-        blocks: dict[str, list[int]] = {}
+        kept = self.kept if answers is None else {}
+        found = {at: kept[question] for at, question in enumerate(questions) if question in kept}
+        blocks: dict[str, list[int]] = defaultdict(list)
         for at, (question, subject) in enumerate(zip(questions, subjects, strict=True)):
-            if answers is None and question in self.kept:
-                found[at] = self.kept[question]
-            else:
+            if at not in found:
                 template = question.replace(subject, SLOT, 1) if subject else question
-                blocks.setdefault(self.asking.relation(template), []).append(at)
-        if report is not None:
-            report(len(found))
+                blocks[self.asking.relation(template)].append(at)
+        done = report or (lambda _: None)
+        done(len(found))
         for relation, rows in blocks.items():
             for begin in range(0, len(rows), BLOCK):
                 part = rows[begin : begin + BLOCK]
-                records = read_block(
-                    self.audit.audited,
-                    self.asking,
-                    relation,
-                    [(questions[at], subjects[at]) for at in part],
-                    answers=None if answers is None else [answers[at] for at in part],
-                )
+                asked = [(questions[at], subjects[at]) for at in part]
+                given = None if answers is None else [answers[at] for at in part]
+                model = self.audit.audited
+                records = read_block(model, self.asking, relation, asked, answers=given)
                 found.update(zip(part, records, strict=True))
-                if report is not None:
-                    report(len(part))
+                done(len(part))
         records = [found[at] for at in range(len(questions))]
         columns = read_signals(records, self.learned)
         said = tuple(each["answer"] for each in records)
@@ -139,16 +144,12 @@ class AuditAsker(Asker):
         return super().ask_rows(rows, **options)
 
 
-def is_audit(folder: str | Path) -> bool:
-    return is_run(folder) and read_json(Path(folder) / "run.json").get("kind") == AUDIT
-
-
 def open_run(folder: str | Path) -> Run:
     """A run of ours, loaded, or an audit, whose model is loaded once it is needed."""
-    if not is_audit(folder):
+    info = read_json(Path(folder) / "run.json") if is_run(folder) else {}
+    if info.get("kind") != AUDIT:
         return load_run(folder)
-    nothing = cast(Any, None)  # of ours
-    return AuditRun(Path(folder), nothing, nothing, read_json(Path(folder) / "run.json"))
+    return AuditRun.open(folder)
 
 
 def open_asker(source: Any, *, say: Callable[[str], None] = lambda _: None) -> Asker:
@@ -169,16 +170,13 @@ def judge_run(run: Run, **options: Any) -> Judgement:
     if "corpus" not in run.info["data"]:
         options["guarantee"] = "right"
     confidence = load_audit_confidence(run)
-    return judge_own_run(run, confidence=confidence, rivals=RIVALS, grade=is_graded, **options)
-
-
-def is_graded(said: str, subject: Subject) -> bool:
-    return is_match(said, subject.answer)
-
-
-def save_audit_confidence(folder: Path, confidence: AuditConfidence) -> None:
-    record = TypeAdapter(AuditConfidence).dump_python(confidence, by_alias=True, exclude={"run"})
-    write_json(folder / CALIBRATED, record)
+    return judge_own_run(
+        run,
+        confidence=confidence,
+        rivals=RIVALS,
+        grade=lambda said, one: is_match(said, one.answer),
+        **options,
+    )
 
 
 def load_audit_confidence(run: AuditRun) -> AuditConfidence:
@@ -194,11 +192,8 @@ def load_audit_confidence(run: AuditRun) -> AuditConfidence:
 
 def read_answers(folder: Path) -> list[Record]:
     """The records that an audit has kept; a last line that was cut off is not among them."""
-    path = folder / ANSWERS
-    found = []
+    path, found = folder / ANSWERS, []
     for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else ():
-        try:
+        with suppress(ValueError):
             found.append(json.loads(line))
-        except ValueError:
-            continue
     return found

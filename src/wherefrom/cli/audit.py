@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from wherefrom.cli.output import JSON, PATH, TEMPLATE, option, print_json, print_table, show
 from wherefrom.cli.progress import Progress
-
-ROWS = ("pretrained", "exact")  # of the results, as a study names its own
 
 
 @click.command()
@@ -26,15 +23,7 @@ ROWS = ("pretrained", "exact")  # of the results, as a study names its own
 @option("--resume", "Go on with an audit that was stopped.", is_flag=True)
 @TEMPLATE
 @JSON
-def audit(
-    model: str,
-    questions: Path,
-    out: Path,
-    prompt: str | None,
-    template: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> None:
+def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Ask MODEL the QUESTIONS, and say which of its answers are known and which made up.
 
     MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, or a run. QUESTIONS
@@ -44,66 +33,44 @@ def audit(
     """
     from wherefrom.audit.job import run_audit
 
+    prompt = prompt.replace("\\n", "\n") if prompt is not None else None
     with Progress() as progress:
         found = run_audit(
-            model,
-            questions,
-            out,
-            prompt=prompt.replace("\\n", "\n") if prompt is not None else None,
+            prompt=prompt,
             templates=template,
             say=progress.say,
             count=progress.count,
             **options,
         )
     if as_json:
-        print_json(found.to_dict())
+        print_json(found)
         return
-    for note in found.notes:
+    for note in found["notes"]:
         progress.say(note)
-    print_audit(found.to_dict())
+    print_audit(found)
 
 
 def print_audit(record: dict[str, Any]) -> None:
     """Accuracy by relation, and how well right answers are told from wrong ones."""
-    by_name = {row["name"]: row for row in record["results"]}
-    relations = record["judgement"]["relations"]
-    rows = []
-    for name, found in [
-        *by_name["pretrained"]["relations"].items(),
-        ("all", by_name["pretrained"]),
-    ]:
-        exact = by_name["exact"]["relations"].get(name, by_name["exact"])
-        judged = relations.get(name, {})
+    judgement, rows = record["judgement"], []
+    right, exact = record["results"]
+    for name, found in [*right["relations"].items(), ("all", right)]:
+        judged = judgement["relations"].get(name)
         shown = f"{judged['internal_shown']} ({judged['internal_shown_wrong']})" if judged else ""
-        shares = (f"{each['recall']:.0%}" for each in (found, exact))
-        rows.append((name, found["total"], *shares, shown))
+        letters = exact["relations"].get(name, exact)["recall"]
+        rows.append((name, found["total"], f"{found['recall']:.0%}", f"{letters:.0%}", shown))
     titles = ("relation", "asked", "right", "exactly", "of those judged\nshown (wrong)")
     print_table(titles, rows, title="answers")
-    scores = record["judgement"]["scores"]
-    rows = []
-    for name, score in scores.items():
-        together, seen, unseen = (
-            score["groups"][group]["metrics"] for group in ("together", "seen", "unseen")
-        )
-        rows.append(
-            (
-                name,
-                show(seen["auroc"], "{:.3f}"),
-                show(together["auroc"], "{:.3f}", interval=False),
-                show(together["ece"], "{:.3f}", interval=False),
-                show(together["right_given_at_precision"], "{:.0%}", interval=False),
-                show(unseen["unseen_unknown"], "{:.0%}", interval=False),
-            )
-        )
-    people, risk = record["judgement"]["people"], record["judgement"]["risk"]
+    people, risk, rows = judgement["people"], judgement["risk"], []
+    for name, score in judgement["scores"].items():
+        groups = [score["groups"][each]["metrics"] for each in ("together", "seen", "unseen")]
+        shares = (groups[0]["right_given_at_precision"], groups[2]["unseen_unknown"])
+        among_known = show(groups[1]["auroc"], "{:.3f}")
+        rest = [show(groups[0][key], "{:.3f}", interval=False) for key in ("auroc", "ece")]
+        rest += [show(each, "{:.0%}", interval=False) for each in shares]
+        rows.append((name, among_known, *rest))
     title = f"{people['seen']} judged answers about known subjects, {people['unseen']} about others"
-    columns = (
-        "score",
-        "AUROC, known",
-        "AUROC, all",
-        "ECE",
-        f"right shown\nat {risk:.0%} risk",
-        "unseen:\nI don't know",
-    )
+    shown = f"right shown\nat {risk:.0%} risk"
+    columns = ("score", "AUROC, known", "AUROC, all", "ECE", shown, "unseen:\nI don't know")
     print_table(columns, rows, title=title)
     click.echo(f"written to {record['run']}; try wherefrom ask, report or serve on it")
