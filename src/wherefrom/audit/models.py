@@ -59,7 +59,7 @@ class Reply:
     states: NDArray[np.float16] = field(default_factory=lambda: np.empty(0, np.float16))
 
 
-class Node(NamedTuple):
+class AnswerNode(NamedTuple):
     """The beginning of an answer: the greedy one, so many samples, and those known answers."""
 
     row: int
@@ -163,7 +163,7 @@ class LanguageModel(ABC):
                     kept = states[:, at, [place - begin for place in asked]]
                     replies[row].states = kept.transpose(0, 1).half().cpu().numpy()
             room = min(longest, self.longest - len(prompts[rows[0]]) + 1)
-            nodes = [Node(row, (), True, samples, range(len(known)), 0.0) for row in rows]
+            nodes = [AnswerNode(row, (), True, samples, range(len(known)), 0.0) for row in rows]
             # the draws of a prompt depend on it alone, not on those beside it
             seeds = {row: zlib.crc32(str(prompts[row]).encode()) for row in rows}
             rngs = {row: np.random.default_rng(seed) for row, seed in seeds.items()}
@@ -184,12 +184,12 @@ class LanguageModel(ABC):
     def _grow(
         self,
         likely: Tensor,
-        nodes: Sequence[Node],
+        nodes: Sequence[AnswerNode],
         replies: Sequence[Reply],
         rngs: dict[int, np.random.Generator],
         known: Sequence[Ids],
         last: bool,
-    ) -> tuple[list[int], list[Node]]:
+    ) -> tuple[list[int], list[AnswerNode]]:
         """Longer beginnings, and which node each goes on from; whole answers go into `replies`."""
         parents, longer = [], []
         for at, (node, row) in enumerate(zip(nodes, likely.cpu().numpy(), strict=True)):
@@ -221,7 +221,7 @@ class LanguageModel(ABC):
                 rest = [] if last or so_far < UNLIKELY else rest
                 if greedy or many or rest:
                     parents.append(at)
-                    longer.append(Node(node.row, ids, greedy, many, rest, so_far))
+                    longer.append(AnswerNode(node.row, ids, greedy, many, rest, so_far))
         return parents, longer
 
     @torch.inference_mode()
