@@ -65,7 +65,9 @@ def test_shapes_and_numbers_on_them_can_be_seen(scheme: str) -> None:
     light, dark = re.findall(r"--heat: (\d+), (\d+), (\d+);", SITE.read_text(encoding="utf-8"))
     strongest = tuple(map(int, dark if scheme == "dark" else light))
     assert contrast(found["ink"], strongest) >= 4.5
-    (number,) = re.findall(r"text\.bartext \{ fill: (#[0-9a-f]{6})", theme.FIGURE_STYLE)
+    (number,) = re.findall(
+        r"text\.bartext \{ fill: (#[0-9a-f]{6})", REPORT.read_text(encoding="utf-8")
+    )
     for colour in (*theme.COLOURS[:4], colours(SITE, "light")["grey"]):
         assert contrast(number, colour) >= 4.5, colour
 
@@ -80,7 +82,9 @@ def test_page_and_report_share_their_colours() -> None:
 
 def test_the_page_draws_figures_as_the_report_does() -> None:
     sheet = (HERE / "static" / "plotly.css").read_text(encoding="utf-8")
-    for rule in theme.FIGURE_STYLE.strip().splitlines():
+    rules = re.findall(r"^\.js-plotly.*$", REPORT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rules) == 4
+    for rule in rules:
         assert rule in sheet or "modebar" in rule, rule
 
 

@@ -21,37 +21,40 @@ from wherefrom.web.runs import RunIndex
 
 
 def ask_all(
-    answer: Callable[[Sequence[int]], list[int]], count: int, *, lanes: int = 1, **limits: int
+    answer: Callable[[Sequence[int]], list[int]],
+    count: int,
+    *,
+    leave: int | None = None,
+    **limits: int,
 ) -> list[Any]:
-    """The answers, or errors, to 0, 1, ... asked at once."""
+    """The answers, or errors, to 0, 1, ... asked while the only thread is busy."""
 
     async def ask() -> list[Any]:
-        with ThreadPoolExecutor(lanes) as threads:
-            queue = BatchQueue(
-                answer, threads, **({"waiting": 100, "together": 8} | limits), lanes=lanes
-            )
+        go_on = threading.Event()
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(go_on.wait, 10)
+            queue = BatchQueue(answer, threads, **({"waiting": 100, "together": 8} | limits))
+            tasks = [asyncio.ensure_future(queue.ask(number)) for number in range(count)]
+            await asyncio.sleep(0)
+            if leave is not None:
+                tasks[leave].cancel()
+                await asyncio.sleep(0)
+            go_on.set()
             async with asyncio.timeout(10):
-                asked = (queue.ask(number) for number in range(count))
-                return await asyncio.gather(*asked, return_exceptions=True)
+                return await asyncio.gather(*tasks, return_exceptions=True)
 
     return list(run(ask()))
 
 
-@pytest.mark.parametrize(
-    ("count", "lanes", "together", "sizes"), [(20, 1, 8, [4, 8, 8]), (17, 2, 64, [8, 9])]
-)
-def test_concurrent_questions_share_batches_and_keep_their_answers(
-    count: int, lanes: int, together: int, sizes: list[int]
-) -> None:
+def test_questions_that_wait_share_batches_and_keep_their_answers() -> None:
     seen: list[int] = []
 
     def answer(questions: Sequence[int]) -> list[int]:
         seen.append(len(questions))
         return [10 * question for question in questions]
 
-    answers = ask_all(answer, count, lanes=lanes, together=together)
-    assert answers == [10 * number for number in range(count)]
-    assert sorted(seen) == sizes
+    assert ask_all(answer, 20) == [10 * number for number in range(20)]
+    assert seen == [8, 8, 4]
 
 
 def test_one_bad_question_fails_alone() -> None:
@@ -71,17 +74,15 @@ def test_too_many_questions_are_refused() -> None:
     assert [type(each) for each in answers[3:]] == [BusyError, BusyError]
 
 
-def test_a_visitor_who_leaves_does_not_stop_the_others() -> None:
-    async def ask() -> None:
-        with ThreadPoolExecutor(1) as thread:
-            queue = BatchQueue(list, thread, waiting=10, together=2)
-            leaving, staying = (asyncio.ensure_future(queue.ask(number)) for number in (1, 2))
-            await asyncio.sleep(0)
-            leaving.cancel()
-            assert await staying == 2
-            assert await queue.ask(3) == 3
+def test_a_visitor_who_leaves_is_not_answered_and_does_not_stop_the_others() -> None:
+    seen: list[int] = []
 
-    run(ask())
+    def answer(questions: Sequence[int]) -> list[int]:
+        seen.extend(questions)
+        return list(questions)
+
+    answers = ask_all(answer, 3, leave=1)
+    assert (answers[0], answers[2], seen) == (0, 2, [0, 2])
 
 
 def test_a_limiter_runs_few_and_lets_few_wait() -> None:

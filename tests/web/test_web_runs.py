@@ -109,12 +109,12 @@ def test_a_curve_is_thinned_and_odd_lines_are_passed_over(tmp_path: Path) -> Non
     (tmp_path / "metrics.jsonl").write_text(lines + '{"step": 30\n7\nnull\n{"step": 4')
     index = RunIndex(tmp_path)
     found = index.curve(tmp_path)
-    assert len(found["step"]) <= MOST_POINTS + 1
-    assert (found["step"][0], found["step"][-1]) == (1, 3000)
+    assert len(found) <= MOST_POINTS + 1
+    assert (found[0]["step"], found[-1]["step"]) == (1, 3000)
     assert index.progress(tmp_path)["share"] == 1.0
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('000, "progress": 1}\n')
-    assert index.curve(tmp_path)["step"][-1] == 4000
+    assert index.curve(tmp_path)[-1]["step"] == 4000
 
 
 def test_progress_counts_the_phases_before(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_files_are_read_once_until_they_change(
     )
     first = [client.get(page).json() for page in pages]
     made: list[Path] = []
-    monkeypatch.setattr(runs, "read_report", made.append)
+    monkeypatch.setattr(runs, "make_report", made.append)
     monkeypatch.setattr(runs, "json", SimpleNamespace(loads=made.append))
     assert [client.get(page).json() for page in pages] == first
     assert made == []

@@ -11,30 +11,32 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-GREY = "#7c838d"
-GRID = "rgba(128, 134, 144, 0.25)"
+GREY, GRID = "#7c838d", "rgba(128, 134, 144, 0.25)"
 # told apart by lightness as well as by hue, and readable on white and on near-black
 BLUE, ORANGE, GREEN, PINK, VIOLET = "#3b82d0", "#cf7820", "#2a9d6f", "#cf5a8a", "#8a6fd1"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, VIOLET)
-
+RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"
 # shades for maps: nothing is transparent, much is solid, so both grounds show through at zero
 SHADES = [[0.0, "rgba(59, 130, 208, 0.0)"], [1.0, "rgba(59, 130, 208, 1.0)"]]
-
-FIGURE_STYLE = """
-.js-plotly-plot text { fill: currentColor !important; }
-.js-plotly-plot text.bartext { fill: #10151b !important; }
-.js-plotly-plot .errorbar path { stroke: currentColor !important; }
-.js-plotly-plot .plotly .modebar { display: none; }
-"""
+# lines beside the two that are ours
+OTHERS = (
+    (ORANGE, "dot"), (PINK, "dash"), (VIOLET, "dashdot"), (GREY, "longdash"),
+    ("#8b6f47", "longdashdot"),
+)  # fmt: skip
+COLUMNS = 20  # countries of a map that can still be read
+FIFTHS = {"tickformat": ".0%", "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1]}
+HALVES = {"tickformat": ".0%", "tickvals": [0, 0.5, 1]}  # a phone leaves room for no more
+LEGEND_ON_TOP: dict[str, Any] = {
+    "legend": {"x": 0, "y": 1.0, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
+    "margin": {"t": 40},
+}
+Record = Mapping[str, Any]
 
 
 def themed(
     figure: go.Figure, *, x: str, y: str, title: str = "", height: int = 420, **layout: Any
 ) -> go.Figure:
-    """Give a figure the shared look: titles, legend below, margins that leave a phone its room.
-
-    layout: what else the figure's layout is to have.
-    """
+    """Give a figure the shared look: titles, legend below, margins that leave a phone its room."""
     figure.update_layout(
         title={"text": title, "x": 0, "xanchor": "left", "font": {"size": 15}} if title else None,
         template="none",
@@ -49,18 +51,10 @@ def themed(
         hoverlabel={"font": {"size": 13}},
     )
     figure.update_layout(layout)
-    axis = {
-        "gridcolor": GRID,
-        "zerolinecolor": GRID,
-        "linecolor": GRID,
-        "ticks": "outside",
-        "tickcolor": GRID,
-        "automargin": True,
-        "title": {"standoff": 8},
-    }
+    lines = dict.fromkeys(("gridcolor", "zerolinecolor", "linecolor", "tickcolor"), GRID)
+    axis = {**lines, "ticks": "outside", "automargin": True, "title": {"standoff": 8}}
     figure.update_xaxes(**axis, title_text=x)
-    figure.update_yaxes(**axis, title_text=y)
-    return figure
+    return figure.update_yaxes(**axis, title_text=y)
 
 
 def as_record(figure: go.Figure) -> dict[str, Any]:
@@ -70,75 +64,96 @@ def as_record(figure: go.Figure) -> dict[str, Any]:
     return {"data": drawn["data"], "layout": drawn["layout"]}
 
 
-RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"
-# for a few bars or lines, beside the two that are ours
-OTHERS = (ORANGE, PINK, VIOLET, GREY, "#8b6f47")
-DASHES = ("dot", "dash", "dashdot", "longdash", "longdashdot")
-LONGEST_LABEL = 26
-COLUMNS = 20  # countries of a map that can still be read
-FIFTHS = {"tickformat": ".0%", "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1]}
-HALVES = {"tickformat": ".0%", "tickvals": [0, 0.5, 1]}  # a phone leaves room for no more
-LEGEND_ON_TOP: dict[str, Any] = {
-    "legend": {"x": 0, "y": 1.0, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
-    "margin": {"t": 40},
-}
-
-Record = Mapping[str, Any]
-
-
-def label(text: Any, longest: int = LONGEST_LABEL) -> str:
+def label(text: Any, longest: int = 26) -> str:
     """A text of somebody else's as a label: one line, not too long, and no markup."""
     line = " ".join(str(text).split())
-    if len(line) > longest:
-        line = line[: longest - 1] + "…"
-    return escape(line, quote=False)
+    return escape(line if len(line) <= longest else line[: longest - 1] + "…", quote=False)
+
+
+def whiskers(rows: Sequence[Record]) -> dict[str, Any]:
+    """The intervals of rows (value, low, high) as error bars; none where a row has none."""
+    above, below = (
+        [0.0 if row.get(key) is None else abs(row[key] - row["value"]) for row in rows]
+        for key in ("high", "low")
+    )
+    look = {"color": GREY, "thickness": 1.5, "width": 4}
+    return {"type": "data", "array": above, "arrayminus": below, **look}
+
+
+def bars(
+    names: Sequence[str], traces: Sequence[Record], *, x: str, height: int, above: int = 0,
+    **layout: Any,
+) -> go.Figure:  # fmt: skip
+    """Horizontal bars, one a name.
+
+    above: for shares, how many pixels a name stands above its bars: beside them it would leave a
+    phone no room.
+    """
+    figure = go.Figure()
+    for trace in traces:
+        figure.add_bar(y=list(names), orientation="h", **trace)
+    themed(figure, x=x, y="", height=height, **layout)
+    figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
+    if above:
+        figure.update_xaxes(range=[0, 1.03], **HALVES)
+        place = {"x": 0, "xref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": above}
+        for name in names:
+            figure.add_annotation(text=name, y=name, showarrow=False, **place)
+        figure.update_layout(margin={"l": 12}).update_yaxes(showticklabels=False, ticks="")
+    return figure
 
 
 def recall_bars(rows: Sequence[Record]) -> go.Figure:
-    """Recall of every row with its exact count and interval; the model's own bar stands out.
-
-    rows: name, correct, total, value, low, high.
-    """
+    """Recall of rows (name, correct, total, value, low, high); the model's own bar stands out."""
     names = [
         f"<b>{label(row['name'])}</b>  {row['correct']:,} of {row['total']:,}: "
         f"{100 * row['value']:.1f} %"
         for row in rows
     ]
-    figure = go.Figure().add_bar(
-        x=[row["value"] for row in rows], y=names, orientation="h", showlegend=False, width=0.4,
-        marker={"color": [BLUE if row["name"] == "pretrained" else GREY for row in rows]},
-        error_x=_whiskers(rows), hovertemplate="%{x:.1%}<extra></extra>",
-    )  # fmt: skip
-    themed(figure, x="recall", y="", height=80 + 50 * len(rows))
-    figure.update_xaxes(range=[0, 1.03], **HALVES)
-    return _name_above(figure, names, 11)
-
-
-def _name_above(figure: go.Figure, names: Sequence[str], shift: int) -> go.Figure:
-    """Names above their bars instead of beside them, which leaves a phone no room for bars."""
-    for name in names:
-        figure.add_annotation(
-            text=name, x=0, xref="paper", xanchor="left", y=name, yanchor="bottom", yshift=shift,
-            showarrow=False,
-        )  # fmt: skip
-    figure.update_layout(margin={"l": 12})
-    return figure.update_yaxes(
-        autorange="reversed", showgrid=False, type="category", showticklabels=False, ticks=""
-    )
+    trace = {
+        "x": [row["value"] for row in rows],
+        "marker": {"color": [BLUE if row["name"] == "pretrained" else GREY for row in rows]},
+        "error_x": whiskers(rows),
+        "hovertemplate": "%{x:.1%}<extra></extra>",
+        "showlegend": False,
+        "width": 0.4,
+    }
+    return bars(names, [trace], x="recall", height=80 + 50 * len(rows), above=11)
 
 
 def relations_bars(wordings: Sequence[str], shares: Mapping[str, Sequence[float]]) -> go.Figure:
     """Recall of each kind of question, the model's beside what needs no reading."""
-    names = [label(each, 40) for each in wordings]
-    figure = go.Figure()
-    for (name, values), colour in zip(shares.items(), (GREY, VIOLET, ORANGE, BLUE), strict=False):
-        figure.add_bar(
-            x=list(values), y=names, name=name, orientation="h", marker={"color": colour},
-            hovertemplate="%{y}: %{x:.1%}<extra>" + name + "</extra>",
-        )  # fmt: skip
-    themed(figure, x="recall", y="", height=130 + 80 * len(names), **LEGEND_ON_TOP)
-    figure.update_xaxes(range=[0, 1.03], **HALVES)
-    return _name_above(figure.update_layout(bargap=0.35), names, 25)
+    traces = [
+        {"x": list(values), "name": name, "marker": {"color": colour},
+         "hovertemplate": "%{y}: %{x:.1%}<extra>" + name + "</extra>"}
+        for (name, values), colour in zip(
+            shares.items(), (GREY, VIOLET, ORANGE, BLUE), strict=False
+        )
+    ]  # fmt: skip
+    names, look = [label(each, 40) for each in wordings], {**LEGEND_ON_TOP, "bargap": 0.35}
+    return bars(names, traces, x="recall", height=130 + 80 * len(names), above=25, **look)
+
+
+def stacked_bars(
+    names: Sequence[str], parts: Mapping[str, Sequence[int]], *, x: str, shares: bool = False
+) -> go.Figure:
+    """Counts by kind ("right", "wrong", "I don't know"), one bar a name, with numbers in them."""
+    colours = {"right": RIGHT, "wrong": WRONG}
+    totals = [max(1, sum(each)) if shares else 1 for each in zip(*parts.values(), strict=True)]
+    traces = [
+        {"x": [count / total for count, total in zip(counts, totals, strict=True)],
+         "name": kind, "marker": {"color": colours.get(kind, WITHHELD)},
+         "text": [f"{count:,}" if count else "" for count in counts], "customdata": list(counts),
+         "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
+         "hovertemplate": "%{customdata} " + kind + "<extra>%{y}</extra>"}
+        for kind, counts in parts.items()
+    ]  # fmt: skip
+    # a number too large for its bar is left out
+    look = {"barmode": "stack", "uniformtext": {"mode": "hide", "minsize": 11}, **LEGEND_ON_TOP}
+    if shares:
+        height = 130 + 52 * len(names)
+        return bars(names, traces, x=x, height=height, above=13, bargap=0.5, **look)
+    return bars(names, traces, x=x, height=130 + 26 * len(names), **look)
 
 
 def documents_bars(groups: Sequence[Record]) -> go.Figure:
@@ -149,7 +164,7 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
         for one in groups
     ]
     figure = go.Figure().add_bar(
-        x=names, y=[row["value"] for row in rows], error_y=_whiskers(rows), width=0.6,
+        x=names, y=[row["value"] for row in rows], error_y=whiskers(rows), width=0.6,
         marker={"color": BLUE}, showlegend=False, hovertemplate="%{y:.1%}<extra></extra>",
     )  # fmt: skip
     themed(figure, x="documents about them", y="recall", height=360)
@@ -157,44 +172,17 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
     return figure.update_yaxes(range=[0, 1.05], **FIFTHS)
 
 
-def stacked_bars(
-    names: Sequence[str], parts: Mapping[str, Sequence[int]], *, x: str, shares: bool = False
-) -> go.Figure:
-    """Counts by kind ("right", "wrong", "I don't know"), one bar a name, with numbers in them."""
-    colours = {"right": RIGHT, "wrong": WRONG}
-    totals = [max(1, sum(each)) if shares else 1 for each in zip(*parts.values(), strict=True)]
-    figure = go.Figure()
-    for kind, counts in parts.items():
-        figure.add_bar(
-            x=[count / total for count, total in zip(counts, totals, strict=True)], y=list(names),
-            name=kind, marker={"color": colours.get(kind, WITHHELD)}, orientation="h",
-            text=[f"{count:,}" if count else "" for count in counts], customdata=list(counts),
-            textposition="inside", insidetextanchor="middle", textangle=0,
-            hovertemplate="%{customdata} " + kind + "<extra>%{y}</extra>",
-        )  # fmt: skip
-    tall = 52 if shares else 26
-    themed(figure, x=x, y="", height=130 + tall * len(names), **LEGEND_ON_TOP)
-    # a number too large for its bar is left out
-    figure.update_layout(barmode="stack", uniformtext={"mode": "hide", "minsize": 11})
-    if shares:
-        figure.update_xaxes(range=[0, 1.03], **HALVES)
-        return _name_above(figure.update_layout(bargap=0.5), names, 13)
-    return figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
-
-
 def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
     """Loss, speed and recall on held-out questions over the minutes of training."""
 
     def minutes(point: Record) -> float | None:
-        seconds = point.get("seconds")
-        return None if seconds is None else seconds / 60
+        return None if point.get("seconds") is None else point["seconds"] / 60
 
     parts = {"loss": "loss (nats per token)", "tokens_per_second": "tokens / s"}
     if any(point.get("recall") is not None for _, points in runs for point in points):
         parts["recall"] = "held-out recall"
     last, heights = len(parts), [0.5, 0.25, 0.25][: len(parts)]
-    figure = make_subplots(rows=last, cols=1, shared_xaxes=True, vertical_spacing=0.07,
-                           row_heights=heights)  # fmt: skip
+    figure = make_subplots(last, 1, shared_xaxes=True, vertical_spacing=0.07, row_heights=heights)
     for (name, points), colour in zip(runs, (BLUE, ORANGE), strict=False):
         for row, key in enumerate(parts, 1):
             known = [point for point in points if point.get(key) is not None]
@@ -207,7 +195,9 @@ def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
     themed(figure, x="", y="", height=190 + 135 * last, **LEGEND_ON_TOP)
     for before, after in pairwise(runs[0][1]):
         if before.get("phase") != after.get("phase"):
-            _mark_x(figure, minutes(before), label(after.get("phase")), row=1, col=1)
+            line = {"color": GREY, "dash": "dot", "width": 1}
+            word = {"text": label(after.get("phase")), "font": {"size": 12}}
+            figure.add_vline(x=minutes(before), line=line, annotation=word, row=1, col=1)
     figure.update_xaxes(title_text="minutes of training", row=last, col=1)
     for row, (key, title) in enumerate(parts.items(), 1):
         form = {"tickformat": ".0%", "range": [0, 1.03]} if key == "recall" else {}
@@ -231,29 +221,27 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
             hovertemplate="%{customdata} answers at %{x:.1%}: %{y:.1%} right<extra></extra>",
         )  # fmt: skip
     themed(figure, x="confidence", y="share that was right", height=440, **LEGEND_ON_TOP)
-    for axis in (figure.update_xaxes, figure.update_yaxes):
-        axis(range=[-0.03, 1.06], **FIFTHS)
-    return figure
+    figure.update_xaxes(range=[-0.03, 1.06], **FIFTHS)
+    return figure.update_yaxes(range=[-0.03, 1.06], **FIFTHS)
 
 
 def confidence_histogram(histogram: Record) -> go.Figure:
     """How confident the model was of answers that are right and of those that are wrong."""
-    edges = histogram["edges"]
-    figure = go.Figure()
+    edges, figure = histogram["edges"], go.Figure()
     for key, colour in (("right", RIGHT), ("wrong", WRONG)):
         figure.add_bar(
             x=[(low + high) / 2 for low, high in pairwise(edges)], y=histogram[key], name=key,
             width=edges[1] - edges[0], marker={"color": colour, "line": {"width": 0}},
             hovertemplate="%{y} " + key + " near %{x:.0%}<extra></extra>",
         )  # fmt: skip
-    themed(figure, x="internal confidence", y="answers", height=340, **LEGEND_ON_TOP)
-    figure.update_xaxes(range=[0, 1.03], **FIFTHS)
-    return figure.update_layout(barmode="stack", bargap=0.06)
+    look = {"barmode": "stack", "bargap": 0.06, **LEGEND_ON_TOP}
+    themed(figure, x="internal confidence", y="answers", height=340, **look)
+    return figure.update_xaxes(range=[0, 1.03], **FIFTHS)
 
 
 def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
     """The share of wrong answers among those given, as more and more are given; lower is better."""
-    figure, others = go.Figure(), cycle(zip(OTHERS, DASHES, strict=True))
+    figure, others = go.Figure(), cycle(OTHERS)
     ours = {"internal": BLUE, "checked": GREEN}
     for name, score in scores.items():
         curve = score["groups"]["together"].get("risk_coverage") or {}
@@ -304,21 +292,3 @@ def origins_map(record: Record) -> go.Figure:
     plain = {"showgrid": False, "zeroline": False, "dtick": 1}
     figure.update_xaxes(tickangle=-60, range=[-0.5, len(names) - 0.5], **plain)
     return figure.update_yaxes(range=[len(matrix) - 0.5, -0.5], **plain)
-
-
-def _mark_x(figure: go.Figure, at: float | None, text: str, **where: int) -> None:
-    """A dotted line at one place of the x axis, with a word."""
-    figure.add_vline(
-        x=at, line={"color": GREY, "dash": "dot", "width": 1},
-        annotation={"text": text, "font": {"size": 12}}, **where,
-    )  # fmt: skip
-
-
-def _whiskers(rows: Sequence[Record]) -> dict[str, Any]:
-    """Intervals as plotly's error bars; none where a row has none."""
-    reach = [
-        [0.0 if row.get(key) is None else abs(row[key] - row["value"]) for row in rows]
-        for key in ("high", "low")
-    ]
-    return {"type": "data", "array": reach[0], "arrayminus": reach[1], "color": GREY,
-            "thickness": 1.5, "width": 4}  # fmt: skip

@@ -15,21 +15,13 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from wherefrom.errors import UserError
-from wherefrom.report.figures import FIGURE_STYLE, as_record
-from wherefrom.report.study_report import show_cell
+from wherefrom.report.figures import as_record
 from wherefrom.storage import write_whole
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 FORMATS = {".html": "html", ".json": "json", ".md": "md", ".markdown": "md"}  # by ending
-
-
-def render(report: dict[str, Any], form: str) -> str:
-    """The report of `make_report` as html, json or md."""
-    if form == "json":
-        return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-    return render_markdown(report) if form == "md" else render_html(report)
 
 
 def write_report(
@@ -46,6 +38,28 @@ def write_report(
         raise UserError(f"{out} belongs to the run and is not overwritten; choose another --out.")
     write_whole(out, render(report, form or FORMATS.get(out.suffix.lower(), "html")))
     return out
+
+
+def render(report: dict[str, Any], form: str) -> str:
+    """The report of `make_report` as html, json or md."""
+    if form == "json":
+        return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    return render_markdown(report) if form == "md" else render_html(report)
+
+
+def show_cell(value: Any, form: str) -> str:
+    """A cell as a person reads it; a dash where there is nothing."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if form == "percent":
+        return f"{100 * value:.1f} %"
+    if form == "count" or (form == "number" and isinstance(value, int)):
+        return f"{value:,.0f}"
+    if form == "number":
+        return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3f}"
+    return f"{value:g}"
 
 
 def prose(text: str) -> Markup:
@@ -92,46 +106,38 @@ def render_html(report: dict[str, Any]) -> str:
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return make_environment("wherefrom.report").get_template("file.html").render(
-        report=report, policy=policy, style=Markup(style + FIGURE_STYLE),
-        scripts=[Markup(script) for script in scripts],
+        report=report, policy=policy, style=Markup(style), scripts=[*map(Markup, scripts)]
     )  # fmt: skip
+
+
+def blank_section(id: str, title: str, sentence: str, **more: Any) -> dict[str, Any]:
+    """A section of a report that has a sentence and nothing else yet."""
+    return {"id": id, "title": title, "question": None, "sentence": sentence, "missing": False,
+            "more": [], "figure": None, "caption": "", "table": None, "examples": [],
+            **more}  # fmt: skip
 
 
 def render_figures(title: str, figures: Iterable[tuple[str, str, go.Figure]]) -> str:
     """A file like the report's: a heading, a sentence and a figure for each section."""
-    sections: list[dict[str, Any]] = [
-        {"id": f"figure-{at}", "title": heading, "question": None, "sentence": sentence,
-         "missing": False, "more": [], "figure": as_record(figure), "caption": heading,
-         "table": None, "examples": []}
-        for at, (heading, sentence, figure) in enumerate(figures)
-    ]  # fmt: skip
-    whole = {
-        "run": "",
-        "title": title,
-        "warning": "",
-        "sentence": "",
-        "headlines": [],
-        "questions": [],
-    }
-    return render_html({**whole, "notes": [], "sections": sections})
+    sections = [
+        blank_section(f"figure-{at}", name, sentence, figure=as_record(figure), caption=name)
+        for at, (name, sentence, figure) in enumerate(figures)
+    ]
+    blank = {"run": "", "warning": "", "sentence": "", "headlines": [], "questions": []}
+    return render_html({**blank, "title": title, "notes": [], "sections": sections})
 
 
 def render_markdown(report: dict[str, Any]) -> str:
     """The text for the dictionary of a report; figures are told by their tables."""
 
-    def escape_markdown(text: str) -> str:
-        return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", text)
-
     def plain(text: object) -> str:
         """A text on one line, with nothing in it that Markdown or HTML would act on."""
-        return escape_markdown(" ".join(str(text).split()))
+        return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(str(text).split()))
 
     def sentence(text: str) -> str:
         """A sentence of ours: what stands in backquotes stays code."""
-        pieces = re.split(r"(`[^`]+`)", " ".join(text.split()))
-        return "".join(
-            piece if at % 2 else escape_markdown(piece) for at, piece in enumerate(pieces)
-        )
+        pieces = re.split(r"( *`[^`]+` *)", text)
+        return "".join(piece if at % 2 else plain(piece) for at, piece in enumerate(pieces))
 
     environment = make_environment("wherefrom.report", escaping=False, plain=plain, prose=sentence)
     text = environment.get_template("report.txt").render(report=report)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,12 +35,16 @@ COMMONEST = 12  # answers that are shown one by one
 LINES = 3  # of evidence for an example
 
 
-def mark(text: str, subject: str, answer: str, truth: str = "") -> list[dict[str, str]]:
-    """The text in pieces {"kind", "text"}, in order, nothing lost.
+def pick(record: Facts, keys: str | tuple[str, ...]) -> list[Any]:
+    """The values of several keys, named in a tuple or in one text."""
+    return [record[key] for key in (keys.split() if isinstance(keys, str) else keys)]
 
-    The kind is "name", "place" for the answer, "truth" for another answer that is the right one,
-    and "" for the rest. Words are compared without case and accents, as the evidence compares
-    them; a family name alone counts as the name too.
+
+def mark(text: str, subject: str, answer: str, truth: str = "") -> list[dict[str, str]]:
+    """The text in pieces {"kind", "text"}, in order, nothing lost; accents and case do not count.
+
+    The kind is "name" (a family name alone too), "place" for the answer, "truth" for another
+    answer that is the right one, and "" for the rest.
     """
     words = split_words(text)
     folded = [word.folded for word in words]
@@ -79,7 +82,6 @@ def recall(records: Records) -> Facts | None:
     if not rows:
         return None
     model, common, twin = (rows.get(n) for n in ("pretrained", "majority", "no pretraining"))
-    keys = ("name", "about", "correct", "total", *INTERVAL, "seconds")
     paired = [_compare_pairs(records, name) for name in ("majority", "no pretraining")]
     beaten = bool(model and common and model["value"] <= common["value"])
     notes = [str(note) for note in records.info.get("notes") or ()]
@@ -94,9 +96,10 @@ def recall(records: Records) -> Facts | None:
         "beaten": beaten,
         # the study's own sentence on it, which has the likely reason
         "warning": next((n for n in notes if beaten and n.startswith("The model does not")), ""),
-        "rows": [[row[key] for key in keys] for row in rows.values()],
+        "rows": [pick(row, "name about correct total value low high seconds")
+                 for row in rows.values()],
         "figure": figures.recall_bars(list(rows.values())),
-    }
+    }  # fmt: skip
 
 
 def _compare_pairs(records: Records, other: str) -> Facts | None:
@@ -118,36 +121,30 @@ def _compare_pairs(records: Records, other: str) -> Facts | None:
 
 def relations(records: Records) -> Facts:
     """Recall, baselines and calibration of each kind of question, where there are several."""
-    rows = recall_rows(records)
-    wordings = list((rows.get("pretrained") or {}).get("relations") or ())
-    if not wordings:
+    by_name = recall_rows(records)
+    rows = {n: by_name[n].get("relations") or {} for n in RELATION_ROWS if n in by_name}
+    if not rows.get("pretrained"):
         return {}
-    found = {
-        name: [rows[name]["relations"][each]["recall"] for each in wordings]
-        for name in RELATION_ROWS
-        if name in rows
-    }
+    shares: dict[str, list[float]] = {name: [] for name in rows}
     table = []
-    for at, each in enumerate(wordings):
-        here = [one for one in records.judged if one["template"] == each]
+
+    def mean(those: list[Facts], key: str) -> float | None:
+        return sum(one[key] for one in those) / len(those) if those else None
+
+    for wording, own in rows["pretrained"].items():
+        for name, found in rows.items():
+            shares[name].append(found[wording]["recall"])
+        here = [one for one in records.judged if one["template"] == wording]
         shown = [one for one in here if one["shown"]]
-
-        def mean(key: str, those: list[Facts] = here) -> float | None:
-            return sum(one[key] for one in those) / len(those) if those else None
-
-        asked = rows["pretrained"]["relations"][each]["total"]
-        shares = [found[name][at] if name in found else None for name in RELATION_ROWS]
-        sure = [mean("internal_confidence"), mean("right")]
-        name = each.replace(SLOT, "…")
-        table.append([name, asked, *shares, *sure, len(shown), mean("right", shown)])
+        recalls = [shares[name][-1] if name in shares else None for name in RELATION_ROWS]
+        sure = [mean(here, "internal_confidence"), mean(here, "right")]
+        name = wording.replace(SLOT, "…")
+        table.append([name, own["total"], *recalls, *sure, len(shown), mean(shown, "right")])
     names = [row[0] for row in table]
-    return {
-        "count": len(names),
-        "best": max(zip(found["pretrained"], names, strict=True)),
-        "worst": min(zip(found["pretrained"], names, strict=True)),
-        "rows": table,
-        "figure": figures.relations_bars(names, found),
-    }
+    ranked = sorted(zip(shares["pretrained"], names, strict=True))
+    figure = figures.relations_bars(names, shares)
+    return {"count": len(names), "best": ranked[-1], "worst": ranked[0], "rows": table,
+            "figure": figure}  # fmt: skip
 
 
 def documents(records: Records) -> Facts | None:
@@ -171,27 +168,21 @@ def documents(records: Records) -> Facts | None:
         "right": len(hits),
         "stated": sum(one["verdict"] == "stated" for one in hits),
         "twin": recall_rows(records).get("no pretraining"),
-        "rows": [
-            [str(one["documents"]), one["people"], *(one["recall"][key] for key in INTERVAL)]
-            for one in groups
-        ],
+        "rows": [[str(one["documents"]), one["people"], *pick(one["recall"], INTERVAL)]
+                 for one in groups],
         "figure": figures.documents_bars(groups),
-    }
+    }  # fmt: skip
 
 
 def answers(records: Records) -> Facts | None:
     """Recall by the right answer, the commonest first, and by whether training had it."""
-    asked = [
-        (one["answer"], bool(one["right"]))
-        for one in records.judged
-        if one["seen"] and one["answer"] is not None
-    ]
-    if not asked:
+    seen = [one for one in records.judged if one["seen"] and one["answer"] is not None]
+    if not seen:
         return None
-    total = Counter(answer for answer, _ in asked)
-    right = Counter(answer for answer, is_right in asked if is_right)
+    total = Counter(one["answer"] for one in seen)
+    right = Counter(one["answer"] for one in seen if one["right"])
     common = sorted(total, key=lambda answer: (-total[answer], answer))[:COMMONEST]
-    known = set(_known_answers(records))
+    known = records.known_answers()
     kinds = {
         **{each: [each] for each in common},
         f"all {len(total) - len(common):,} other answers": [a for a in total if a not in common],
@@ -204,77 +195,61 @@ def answers(records: Records) -> Facts | None:
         if (count := sum(total[a] for a in those))
         for hits in [sum(right[a] for a in those)]
     ]
-    wrong = [total[each] - right[each] for each in common]
+    counts = {"right": [right[each] for each in common]}
+    counts["wrong"] = [total[each] - right[each] for each in common]
+    names = [figures.label(each) for each in common]
     return {
-        "asked": len(asked),
+        "asked": len(seen),
         "distinct": len(total),
         "commonest": len(common),
         "by_training": [row for row in rows if row[0].endswith("in training")],
         "rows": rows,
-        "figure": figures.stacked_bars(
-            [figures.label(each) for each in common],
-            {"right": [right[each] for each in common], "wrong": wrong},
-            x="questions",
-        ),
+        "figure": figures.stacked_bars(names, counts, x="questions"),
     }
-
-
-def _known_answers(records: Records) -> list[str]:
-    """The answers of the training questions, as the calibration has them."""
-    return sorted(((records.calibration or {}).get("reader") or {}).get("known_answers") or ())
 
 
 # ---- confidence and verdicts; each of these needs a judgement
 
 
-def _metrics(records: Records, name: str) -> dict[str, Facts]:
+def _metrics(judgement: Facts, name: str) -> dict[str, Facts]:
     """One metric of every score, over all judged subjects."""
-    assert records.judgement is not None
     return {
         score: found["groups"]["together"]["metrics"][name]
-        for score, found in records.judgement["scores"].items()
+        for score, found in judgement["scores"].items()
     }
 
 
 def telling(records: Records) -> Facts:
     """Whether right answers can be told from wrong ones, by what the model gives away."""
-    judgement, found = records.judgement or {}, _metrics(records, "auroc")
+    judgement = records.judgement or {}
+    found, scores = _metrics(judgement, "auroc"), judgement["scores"]
     stated = {one["score"]: one["auroc"] for one in judgement.get("stated", [])}
-    scores = judgement["scores"]
+    histogram = scores["internal"]["groups"]["together"]["histogram"]
     return {
         "own": found["internal"],
         "checked": found["checked"],
-        "unknown": _metrics(records, "unseen_unknown")["internal"],
+        "unknown": _metrics(judgement, "unseen_unknown")["internal"],
         "level": judgement["level"],
         "alone": stated.get("internal", {"value": None}),
         "rival": stated.get("greedy likelihood", {"value": None}),
         "against": judgement.get("against_the_best", []),
-        "rows": [
-            [name, scores[name]["about"], *(auroc[key] for key in INTERVAL)]
-            for name, auroc in found.items()
-        ],
-        "figure": figures.confidence_histogram(
-            scores["internal"]["groups"]["together"]["histogram"]
-        ),
-    }
+        "rows": [[name, scores[name]["about"], *pick(auroc, INTERVAL)]
+                 for name, auroc in found.items()],
+        "figure": figures.confidence_histogram(histogram),
+    }  # fmt: skip
 
 
 def probabilities(records: Records) -> Facts:
     """Both probabilities, by the model alone and with the text: how good, and what they show."""
-    targets = (records.judgement or {})["targets"]
+    targets, rows = (records.judgement or {})["targets"], []
     names = {"from_text": "is from the text", "right": "is right"}
-    counts = ("right_shown", "missed", "wrong_shown", "unseen_shown")
-    return {
-        "internal": {name: targets[name]["internal"] for name in names},
-        "rows": [
-            [name, mode]
-            + [found["metrics"].get(key, {}).get("value") for key in ("auroc", "auroc_among_seen")]
-            + [found["metrics"].get("ece", {}).get("value"), found["used"]]
-            + [found[key]["value"] for key in counts]
-            for target, name in names.items()
-            for mode, found in targets[target].items()
-        ],
-    }
+    for target, name in names.items():
+        for mode, found in targets[target].items():
+            metrics = [found["metrics"].get(key, {}).get("value")
+                       for key in ("auroc", "auroc_among_seen", "ece")]  # fmt: skip
+            counts = pick(found, "right_shown missed wrong_shown unseen_shown")
+            rows.append([name, mode, *metrics, found["used"], *(one["value"] for one in counts)])
+    return {"internal": {name: targets[name]["internal"] for name in names}, "rows": rows}
 
 
 def calibration(records: Records) -> Facts:
@@ -282,8 +257,8 @@ def calibration(records: Records) -> Facts:
     judgement = records.judgement or {}
     groups = {name: judgement["scores"][name]["groups"]["together"] for name in OURS}
     curves = [(name, group["reliability"]) for name, group in groups.items()]
-    keys = ("people", "low", "high", "confidence", "accuracy")
-    rows = [[name, *(each[key] for key in keys)] for name, bins in curves for each in bins]
+    keys = "people low high confidence accuracy"
+    rows = [[name, *pick(each, keys)] for name, bins in curves for each in bins]
     errors = [
         {"mode": name, "error": error, "chance": group["ece_of_chance"]["value"]}
         for name, group in groups.items()
@@ -301,20 +276,21 @@ def calibration(records: Records) -> Facts:
 
 def risk(records: Records) -> Facts:
     """What may be automated: how many answers can be given at which share of wrong ones."""
-    judgement, found = records.judgement or {}, _metrics(records, "coverage_at_precision")
-    given, augrc = (_metrics(records, name) for name in ("right_given_at_precision", "augrc"))
+    judgement = records.judgement or {}
+    found, given, augrc = (
+        _metrics(judgement, name)
+        for name in ("coverage_at_precision", "right_given_at_precision", "augrc")
+    )
     scores = judgement["scores"]
     rivals = [n for n, one in found.items() if not scores[n]["ours"] and one["value"] is not None]
     return {
         "found": found,
         "precision": f"{100 * judgement['precision']:.0f} %",
         "best": max(rivals, key=lambda name: found[name]["value"], default=None),
-        "rows": [
-            [name, *(one[key] for key in INTERVAL), given[name]["value"], augrc[name]["value"]]
-            for name, one in found.items()
-        ],
+        "rows": [[name, *pick(one, INTERVAL), given[name]["value"], augrc[name]["value"]]
+                 for name, one in found.items()],
         "figure": figures.risk_coverage_curves(scores),
-    }
+    }  # fmt: skip
 
 
 def grades(records: Records) -> Facts:
@@ -322,8 +298,7 @@ def grades(records: Records) -> Facts:
     scores, rows = (records.judgement or {})["scores"], []
     for people in ("seen", "unseen"):
         for mode in MODES:
-            group = scores.get(mode, {}).get("groups", {}).get(people)
-            found = group and group["grades"]
+            found = (scores.get(mode, {}).get("groups", {}).get(people) or {}).get("grades")
             if found and found["correct"] is not None and any(found[key] for key in GRADES):
                 rows.append({"people": people, "mode": mode, **found})
     by_group = {(row["people"], row["mode"]): row for row in rows}
@@ -337,7 +312,7 @@ def grades(records: Records) -> Facts:
         },
         "unread": by_group.get(("unseen", "always answer")),
         "checked": scores["checked"]["groups"]["together"]["grades"],
-        "rows": [[row[key] for key in ("people", "mode", *GRADES, "precision")] for row in rows],
+        "rows": [pick(row, ("people", "mode", *GRADES, "precision")) for row in rows],
         "figure": figures.stacked_bars(names, parts, x="share of questions", shares=True),
     }
 
@@ -348,9 +323,8 @@ def verdicts(records: Records) -> Facts:
     counts: Counter[str] = Counter()
     for row in found:
         counts[row["verdict"]] += row["count"]
-    keys = ("people", "verdict", "count", "right", "wrong", "shown", "unknown", "internal_shown",
-            "internal_unknown")  # fmt: skip
-    return {"counts": counts, "rows": [[row[key] for key in keys] for row in found]}
+    keys = "people verdict count right wrong shown unknown internal_shown internal_unknown"
+    return {"counts": counts, "rows": [pick(row, keys) for row in found]}
 
 
 def examples(records: Records) -> Facts | None:
@@ -370,32 +344,24 @@ def examples(records: Records) -> Facts | None:
     try:
         path = records.folder / "evidence.sqlite"
         with Evidence(path, corpus_sha256=corpus.get("sha256")) as evidence:
-            known = _known_answers(records)
+            known = sorted(records.known_answers())
             found = find_support(evidence, asked, said, known, templates=relations, limit=LINES)
             lines = [(support.lines, support.similar) for support in found]
     except UserError as reason:
         problem = str(reason)
     keys = ("verdict", "question", "subject", "said", "answer", "right", "seen", "shown",
             "shown_internal", "confidence", "internal_confidence")  # fmt: skip
-    return {
-        "problem": problem,
-        "examples": [
-            {
-                **{key: one[key] for key in keys},
-                "evidence": [
-                    {
-                        "line": line.line,
-                        "states_answer": line.states_answer,
-                        "text": line.text,
-                        "pieces": mark(line.text, one["subject"], one["said"], one["answer"] or ""),
-                    }
-                    for line in stating
-                ],
-                "similar": [{"line": x.line, "text": x.text, "subject": x.subject} for x in alike],
-            }
-            for one, (stating, alike) in zip(picked, lines, strict=True)
-        ],
-    }
+    shown = []
+    for one, (stating, alike) in zip(picked, lines, strict=True):
+        names = (one["subject"], one["said"], one["answer"] or "")
+        bearing = [
+            {"line": line.line, "states_answer": line.states_answer, "text": line.text,
+             "pieces": mark(line.text, *names)}
+            for line in stating
+        ]  # fmt: skip
+        similar = [{"line": x.line, "text": x.text, "subject": x.subject} for x in alike]
+        shown.append({**{key: one[key] for key in keys}, "evidence": bearing, "similar": similar})
+    return {"problem": problem, "examples": shown}
 
 
 # ---- names, twins
@@ -407,17 +373,15 @@ def names(records: Records) -> Facts | None:
     if record is None:  # where answers are not places, names have no origin to follow
         return None if "where" in str(records.info.get("templates")).lower() else {}
     unknown = {row["origin"]: row["value"] for row in record["unknown"]["by_origin"]}
-    keys = ("origin", "names", "at_home", "commonest")
     return {
         "sentences": record["sentences"],
         "shared": record["mutual_information"],
         "names": record["names"],
         "darkest": figures.darkest(record),
-        "rows": [
-            [*(row[key] for key in keys), unknown[row["origin"]]] for row in record["by_origin"]
-        ],
+        "rows": [[*pick(row, "origin names at_home commonest"), unknown[row["origin"]]]
+                 for row in record["by_origin"]],
         "figure": figures.origins_map(record) if len(record["countries"]) > 1 else None,
-    }
+    }  # fmt: skip
 
 
 def twins(records: Records) -> Facts | None:
@@ -441,16 +405,12 @@ def crossing(records: Records) -> Facts:
     """Cross-pretraining: two models that each leave out what the other reads."""
     record = records.crossing or {}
     caught = record["caught"].get("verdict stated") or {"precision": {"value": None}}
-    return {
-        **{key: record[key] for key in ("people", "truth")},
-        "notes": record.get("notes", ()),
-        "precision": caught["precision"]["value"],
-        "rows": [
-            [name, *(found["all"][key] for key in INTERVAL), found["readers"]["value"],
-             found["rank"]["value"]]
-            for name, found in record["agreement"].items()
-        ],
-    }  # fmt: skip
+    rows = [
+        [name, *pick(found["all"], INTERVAL), found["readers"]["value"], found["rank"]["value"]]
+        for name, found in record["agreement"].items()
+    ]
+    return {"people": record["people"], "truth": record["truth"], "notes": record.get("notes", ()),
+            "precision": caught["precision"]["value"], "rows": rows}  # fmt: skip
 
 
 # ---- training
@@ -480,65 +440,60 @@ def cost(records: Records) -> Facts:
     if records.audited:
         return {}
     model = records.info["job"]["model"]
-    layers, width, m, block = (model[key] for key in ("layers", "width", "latents", "block"))
-    return {
-        "layers": layers,
-        "block": block,
-        "latents": m,
-        "rows": [
-            ["vanilla", layers * block**2 * width],
-            ["perceiver", 2 * block * m * width + (layers - 2) * m**2 * width],
-        ],
-    }
+    layers, width, m, block = pick(model, "layers width latents block")
+    vanilla = layers * block**2 * width
+    perceiver = 2 * block * m * width + (layers - 2) * m**2 * width
+    rows = [["vanilla", vanilla], ["perceiver", perceiver]]
+    return {"layers": layers, "block": block, "latents": m, "rows": rows}
 
 
 def made(records: Records) -> Facts:
     """Data with hashes, model, seed, command, time and versions."""
     info, job = records.info, records.info.get("job", {})
-    model, data = job.get("model", {}), info.get("data", {})
-    seconds, tokens = info.get("seconds"), info.get("trained_tokens", 0)
-
-    def pairs(record: Mapping[str, Any]) -> str:
-        return ", ".join(f"{key} {value}" for key, value in record.items())
-
+    model, seconds, tokens = (
+        job.get("model", {}),
+        info.get("seconds"),
+        info.get("trained_tokens", 0),
+    )
     took, read, rows = "an unknown time", [], []
     if isinstance(seconds, int | float):
         took = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.1f} minutes"
-    for what, source in {**data, "dev": info.get("dev")}.items():
+
+    def pairs(record: Facts) -> str:
+        return ", ".join(f"{key} {value}" for key, value in record.items())
+
+    for what, source in {**info.get("data", {}), "dev": info.get("dev")}.items():
         if isinstance(source, dict):
             noun = next((noun for noun in ("document", "question") if f"{noun}s" in source), "")
             count = source.get(f"{noun}s")
             used = "" if count is None else f", {count:,}{'' if what == 'dev' else ' used'}"
-            rows.append((what, f"{source.get('path')}{used}"))
-            rows.append((f"{what}, SHA-256", str(source.get("sha256"))))
+            rows.append([what, f"{source.get('path')}{used}"])
+            rows.append([f"{what}, SHA-256", str(source.get("sha256"))])
             if count is not None and what in ("corpus", "questions"):
                 read.append(f"{plural(count, noun)} ({Path(str(source['path'])).name})")
-    rows += [("model", pairs(model)), ("tokens", str(job.get("tokens", "–")))]
+    rows += [["model", pairs(model)], ["tokens", str(job.get("tokens", "–"))]]
     for phase in job.get("phases", []):
         about = f"{pairs(phase['mixture'])}; {phase['optimizer']}, {phase['lr']:g}"
-        rows.append((f"phase {phase['name']}", about))
+        rows.append([f"phase {phase['name']}", about])
     command = [str(word) for word in info.get("command", [])]
     if command and command[0].endswith(("/wherefrom", "__main__.py")):
         command[0] = "wherefrom"
     rows += [
-        ("seed", str(job.get("seed", "–"))),
-        ("command", shlex.join(command)),
-        ("started", str(info.get("started", "–"))),
-        ("training", f"{took}, {info.get('steps', 0):,} steps, {tokens:,} tokens"),
-        ("weights, SHA-256", str(info.get("sha256", "–"))),
-        ("versions", pairs(info.get("versions", {}))),
+        ["seed", str(job.get("seed", "–"))],
+        ["command", shlex.join(command)],
+        ["started", str(info.get("started", "–"))],
+        ["training", f"{took}, {info.get('steps', 0):,} steps, {tokens:,} tokens"],
+        ["weights, SHA-256", str(info.get("sha256", "–"))],
+        ["versions", pairs(info.get("versions", {}))],
     ]
     parts = Counter(f"{one.get('role')}, {one.get('source')}" for one in records.subjects)
     apart = [f"{count:,} {part}" for part, count in parts.items()]
     if left_out := info.get("left_out"):
         apart.append(f"documents of {plural(len(left_out), 'subject')} were not read")
     if apart:
-        rows.append(("subjects kept apart", "; ".join(apart)))
-    return {
-        "model": model, "read": read, "took": took, "seconds": seconds, "tokens": tokens,
-        "audited": records.audited,
-        "rows": [list(row) for row in rows],
-    }  # fmt: skip
+        rows.append(["subjects kept apart", "; ".join(apart)])
+    return {"model": model, "read": read, "took": took, "seconds": seconds, "tokens": tokens,
+            "audited": records.audited, "rows": rows}  # fmt: skip
 
 
 def plural(count: int, noun: str) -> str:

@@ -80,12 +80,11 @@ def listen(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
         bound.listen(128)  # who comes before the server runs waits instead of being refused
+        return bound
     except (OSError, UnicodeError, OverflowError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise UserError(
-            f"{host}:{port} cannot be listened on: {reason}; choose another --port."
-        ) from None
-    return bound
+        sentence = f"{host}:{port} cannot be listened on: {reason}; choose another --port."
+        raise UserError(sentence) from None
 
 
 class _Server(uvicorn.Server):
@@ -105,8 +104,7 @@ class _Server(uvicorn.Server):
 def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[], None]) -> NoReturn:
     """Answer until a signal comes, call `on_exit`, and end this process with 128 + the signal.
 
-    Threads and clients are not waited for: none of them holds anything that would be lost, and a
-    client that sends half of its body never ends. What must not be cut short is for `on_exit`.
+    Threads and clients hold nothing that would be lost, and are not waited for.
     """
     config = uvicorn.Config(
         app, log_level="warning", server_header=False, timeout_keep_alive=30, lifespan="off"

@@ -1,19 +1,21 @@
-"""Trainings that were started from the page: processes of their own, which outlive it.
+"""Texts that were uploaded, and trainings that were started from the page.
 
-Each is `wherefrom study` in a session of its own. What is known of it stands in a file beside the
-runs, so a server that was closed and started again finds its trainings; stopping one is Ctrl-C,
-after which it can be resumed. A command is always composed here from checked fields: nothing that
-lies in the served folder is run or imported.
+A training is `wherefrom study` in a session of its own, which outlives the page: what is known of
+it stands in a file beside the runs, and stopping it is Ctrl-C. Its command is always composed here
+from checked fields: nothing that lies in the served folder is run or imported.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,12 +24,17 @@ from pydantic import BaseModel, Field
 from wherefrom.errors import UserError
 from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.storage import make_folder, read_json, write_json
+from wherefrom.storage import make_folder, read_json, write_json, write_whole
 from wherefrom.training.recipes import shipped_recipes
 from wherefrom.web.runs import NEW_NAME, Record, RunIndex
-from wherefrom.web.texts import FOLDER, Texts
 
+FOLDER = ".wherefrom"  # inside the served folder
 LOG_TAIL = 4_000  # bytes of a log that are shown
+SUFFIXES = {".txt", ".tsv", ".md", ".csv", ".json", ".jsonl", ".ndjson"}
+EVERY = 5  # of the questions one is kept to judge by, where none were given for that
+OPTIONS = ("subject_field", "text_field", "template")  # of `wherefrom study`
+# the recipes that come with the package, the one for a first study before the others
+RECIPES = sorted(shipped_recipes(), key=lambda name: (name != "speedrun", name))
 
 
 class TrainingRequest(BaseModel):
@@ -47,11 +54,10 @@ class TrainingRequest(BaseModel):
 
 
 class Trainings:
-    """All trainings of one served folder, one at a time."""
+    """All trainings of one served folder, one at a time, and the texts uploaded for them."""
 
     def __init__(self, index: RunIndex) -> None:
         self.index = index
-        self.texts = Texts(index)
         self._folder = index.root / FOLDER
         self._lock = threading.Lock()
 
@@ -80,7 +86,7 @@ class Trainings:
             if known is None or not _is_running(known):
                 raise UserError(f'no training of "{name[:60]}" is going on that this page started.')
             os.kill(known["pid"], signal.SIGINT)
-            write_json(self._file(name), {**known, "stopping": True})
+            write_json(self._folder / f"{name}.json", {**known, "stopping": True})
             return self.state(name) or known
 
     def state(self, name: str) -> Record | None:
@@ -88,10 +94,13 @@ class Trainings:
         known = self._read(name)
         if known is None:
             return None
-        out, running = self.index.root / name, _is_running(known)
+        out, running, log = self.index.root / name, _is_running(known), b""
         in_twin = not (out / "run.json").is_file()
         summary = self.index.summary(name, out)
         finished = summary["status"] == "finished" and summary["recall"] is not None
+        with suppress(OSError), open(self._folder / f"{name}.log", "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL))
+            log = file.read()
         return {
             "name": name,
             "running": running,
@@ -101,7 +110,7 @@ class Trainings:
             "stage": "the twin without pretraining" if in_twin else "the model",
             "progress": self.index.progress(out / "twins" / "scratch" if in_twin else out),
             "command": ["wherefrom", *known["command"]],
-            "said": self._log_tail(name),
+            "said": log.decode("utf-8", "replace").strip(),
             "since": known["since"],
         }
 
@@ -124,6 +133,9 @@ class Trainings:
                 "machine: wait for it, or stop it first."
             )
         command = self.compose(request) + ["--resume"] * resume
+        # an empty entry would be the served folder itself, and a relative one a folder inside it
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        absolute = os.pathsep.join(os.path.abspath(path) for path in paths if path)
         make_folder(self._folder)
         with open(self._folder / f"{request.name}.log", "wb") as log:
             child = subprocess.Popen(
@@ -134,7 +146,7 @@ class Trainings:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=self.index.root,
-                env=_environment(),
+                env={**os.environ, "PYTHONPATH": absolute},
             )
         # it may outlive this server; if not, its end must be noticed
         threading.Thread(target=child.wait, daemon=True).start()
@@ -145,14 +157,14 @@ class Trainings:
             "since": round(time.time(), 3),
             "command": command,  # to be shown; what runs is composed again
         }
-        write_json(self._file(request.name), record)
+        write_json(self._folder / f"{request.name}.json", record)
         self.index.refresh()
         return self.state(request.name) or record
 
     def compose(self, request: TrainingRequest) -> list[str]:
         """The words of `wherefrom study` for a request, or UserError for what it does not take."""
         for what, chosen, known in (
-            ("recipe", request.recipe, recipe_names()),
+            ("recipe", request.recipe, RECIPES),
             ("variant", request.variant, VARIANTS),
             ("size", request.size, SIZES),
         ):
@@ -160,7 +172,9 @@ class Trainings:
                 raise UserError(f"there is no {what} of that name; there are {', '.join(known)}.")
         text = ["--people", str(request.people)]
         if request.uploaded:
-            text = self.texts.words(request.name)
+            files, options = self._uploaded(request.name)
+            given = [(key.replace("_", "-"), value) for key, value in options.items() if value]
+            text = [*map(str, files), *(f"--{key}={value}" for key, value in given)]
         elif request.texts_of:
             text = self.index.text_files(self.index.find(request.texts_of)) or []
             if not text:
@@ -178,30 +192,89 @@ class Trainings:
         if not NEW_NAME.fullmatch(name):
             return None
         try:
-            record = read_json(self._file(name))
-            TrainingRequest.model_validate(record["request"])
+            record = read_json(self._folder / f"{name}.json")
+            request = {**record["request"], "name": name}
+            TrainingRequest.model_validate(request)
             known = {"pid": int(record["pid"]), "since": float(record["since"])}
             command = [str(word) for word in record["command"]]
-            request = {**record["request"], "name": name}
             return {**record, **known, "request": request, "command": command}
         except (UserError, OSError, LookupError, TypeError, ValueError):
             return None
 
-    def _file(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
+    # ---- texts
 
-    def _log_tail(self, name: str) -> str:
+    def keep_text(
+        self,
+        name: str,
+        corpus: Sequence[tuple[str, bytes]],
+        train: bytes,
+        dev: bytes,
+        options: Mapping[str, str],
+    ) -> Record:
+        """Keep what was uploaded, and say how it is understood; nothing stays of what is refused.
+
+        corpus: (name, content) of one file, or of many that become a folder.
+        """
+        self.index.new_folder(name)
+        folder = self._text_folder(name)
+        shutil.rmtree(folder, ignore_errors=True)
+        make_folder(folder)
         try:
-            with open(self._folder / f"{name}.log", "rb") as log:
-                log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_TAIL))
-                return log.read().decode("utf-8", "replace").strip()
-        except OSError:
-            return ""
+            if len(corpus) > 1:
+                for file, content in corpus:
+                    path = Path(file.replace("\\", "/")).name
+                    if path.startswith(".") or not path.isprintable():
+                        raise UserError("each file of the text needs a plain name.")
+                    write_whole(make_folder(folder / "corpus") / path, content)
+            else:
+                suffix = Path(corpus[0][0]).suffix.lower()
+                suffix = suffix if suffix in SUFFIXES else ".txt"
+                write_whole(folder / f"corpus{suffix}", corpus[0][1])
+            if not dev.strip():
+                lines = [line for line in train.splitlines(keepends=True) if line.strip()]
+                dev = b"".join(lines[::EVERY])
+                train = b"".join(line for at, line in enumerate(lines) if at % EVERY)
+            write_whole(folder / "train.tsv", train)
+            write_whole(folder / "dev.tsv", dev)
+            write_json(folder / "options.json", {key: options.get(key, "") for key in OPTIONS})
+            return self.describe_text(name)
+        except UserError as problem:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise UserError(str(problem).replace(f"{folder}/", "")) from None
 
+    def describe_text(self, name: str) -> Record:
+        """How the files are understood, as sentences; a UserError for what cannot be learned."""
+        from wherefrom.corpus.checks import describe_readings
+        from wherefrom.corpus.facts import read_relations
+        from wherefrom.study import StudyFiles, read_input
 
-def recipe_names() -> list[str]:
-    """The recipes that come with the package, the one for a first study before the others."""
-    return sorted(shipped_recipes(), key=lambda name: (name != "speedrun", name))
+        folder, (paths, options) = self._text_folder(name), self._uploaded(name)
+        templates = [options["template"]] if options["template"] else []
+        fields = {key: options[key] or None for key in ("subject_field", "text_field")}
+        read = read_input(StudyFiles(*paths), folder, templates=templates, **fields)
+        readings = read_relations(read.corpus.documents, read.train.questions)
+        notes = [*read.notes, *describe_readings(readings, paths[1])]
+        first = read.corpus.documents[:3]
+        return {
+            "name": name,
+            "documents": len(read.corpus.documents),
+            "questions": len(read.train.questions),
+            "judged_by": len(read.dev.questions),
+            "notes": [note.replace(f"{folder}/", "") for note in notes],
+            "examples": [{"subject": each.subject, "text": each.text} for each in first],
+        }
+
+    def _uploaded(self, name: str) -> tuple[list[Path], dict[str, str]]:
+        """The files of an uploaded text, and the options that it was given."""
+        folder = self._text_folder(name)
+        if not (folder / "options.json").is_file():
+            raise UserError(f'no text was uploaded for a run "{name[:60]}".')
+        options = read_json(folder / "options.json")
+        files = [*sorted(folder.glob("corpus*"))[:1], folder / "train.tsv", folder / "dev.tsv"]
+        return files, {key: str(options.get(key) or "") for key in OPTIONS}
+
+    def _text_folder(self, name: str) -> Path:
+        return self._folder / "texts" / (name if NEW_NAME.fullmatch(name) else ".")
 
 
 def _is_running(known: Record) -> bool:
@@ -222,13 +295,3 @@ def birth_of(pid: int) -> str | None:
         ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
     return found.stdout.strip() or None
-
-
-def _environment() -> dict[str, str]:
-    """This process's, with a PYTHONPATH that means the same in the served folder.
-
-    An empty entry would be the served folder itself, and a relative one a folder inside it.
-    """
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    absolute = [os.path.abspath(path) for path in paths if path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(absolute)}

@@ -2,20 +2,20 @@
 
 As many threads as processors answer, so that models never compete for them; a run is opened once
 for each thread, since it answers one caller at a time. One more thread loads runs, and whoever asks
-a loaded run does not wait for it.
+a loaded run does not wait for it; another traces answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wherefrom.errors import UserError
 from wherefrom.web.guard import Limits
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.provenance.verdicts import Verdict
 
-Q = TypeVar("Q")
 A = TypeVar("A")
-P = ParamSpec("P")
 
-LINGER = 0.004  # seconds that the first question of a batch waits for others
 LANES = min(2, os.cpu_count() or 1)  # batches that are answered at once
 MOST_LOADED = 3
 MOST_SUGGESTED = 200  # subjects that are offered
@@ -40,8 +37,6 @@ FILES = ("run.json", "model.safetensors", "calibration.json", "evidence.sqlite")
 
 class BusyError(Exception):
     """Too much is being asked at once."""
-
-    sentence = "Too much is being asked of this page at once; try again in a moment."
 
 
 class Limiter:
@@ -54,14 +49,14 @@ class Limiter:
         self._most = at_once + waiting
         self._calls = 0
 
-    async def run(self, function: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+    async def run(self, function: Callable[..., A], *arguments: Any) -> A:
         """What `function` returns in one of the threads."""
         if self._calls >= self._most:
             raise BusyError
         self._calls += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self.threads, lambda: function(*args, **kwargs))
+            return await loop.run_in_executor(self.threads, function, *arguments)
         finally:
             self._calls -= 1
 
@@ -69,70 +64,54 @@ class Limiter:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
 
-class BatchQueue(Generic[Q, A]):
-    """Takes questions one by one and has them answered in batches, in the order they came.
+class BatchQueue:
+    """Takes questions one by one; each free thread answers those that wait, in the order they came.
 
-    Up to `lanes` batches of at most `together` questions are answered at once, each in a thread;
-    questions that wait are divided evenly between the free lanes.
+    At most `together` go into a batch, and `waiting` may wait.
     """
 
     def __init__(
         self,
-        answer: Callable[[Sequence[Q]], Sequence[A]],
+        answer: Callable[[Sequence[Any]], Sequence[Any]],
         threads: ThreadPoolExecutor,
         *,
         waiting: int,
         together: int,
-        lanes: int = 1,
     ) -> None:
-        self._answer = answer
-        self._threads = threads
-        self._most_waiting = waiting
-        self._together = together
-        self._lanes = self._free = lanes
-        self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
-        self._tasks: set[asyncio.Task[None] | None] = set()
+        self._answer, self._threads = answer, threads
+        self._most_waiting, self._together = waiting, together
+        self._waiting: deque[tuple[Any, Future[Any]]] = deque()
 
-    async def ask(self, question: Q) -> A:
+    async def ask(self, question: Any) -> Any:
         """The answer to one question, or BusyError."""
         if len(self._waiting) >= self._most_waiting:
             raise BusyError
-        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        future: Future[Any] = Future()
         self._waiting.append((question, future))
-        if len(self._tasks) < self._lanes:
-            self._tasks.add(asyncio.create_task(self._answer_waiting()))
-        return await future
+        self._threads.submit(self._answer_waiting)
+        return await asyncio.wrap_future(future)
 
-    async def _answer_waiting(self) -> None:
-        """One lane, until nobody waits."""
-        try:
-            await asyncio.sleep(LINGER)
-            while self._waiting:
-                size = min(self._together, -(-len(self._waiting) // self._free))
-                batch, self._waiting = self._waiting[:size], self._waiting[size:]
-                self._free -= 1
-                try:
-                    if asking := [pair for pair in batch if not pair[1].done()]:
-                        await self._answer_batch(asking)
-                finally:
-                    self._free += 1
-        finally:
-            self._tasks.discard(asyncio.current_task())
+    def _answer_waiting(self) -> None:
+        batch: list[tuple[Any, Future[Any]]] = []
+        with suppress(IndexError):  # another thread may have taken them
+            while len(batch) < self._together:
+                batch.append(self._waiting.popleft())
+        asked = [pair for pair in batch if pair[1].set_running_or_notify_cancel()]
+        if asked:
+            self._answer_batch(asked)
 
-    async def _answer_batch(self, batch: list[tuple[Q, asyncio.Future[A]]]) -> None:
-        loop, questions = asyncio.get_running_loop(), [question for question, _ in batch]
+    def _answer_batch(self, batch: list[tuple[Any, Future[Any]]]) -> None:
         try:
-            answers = await loop.run_in_executor(self._threads, self._answer, questions)
+            answers = self._answer([question for question, _ in batch])
         except Exception as problem:
             if len(batch) > 1:  # one bad question is no reason to fail its neighbours
                 for pair in batch:
-                    await self._answer_batch([pair])
-            elif not batch[0][1].done():
+                    self._answer_batch([pair])
+            else:
                 batch[0][1].set_exception(problem)
             return
         for (_, future), answer in zip(batch, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
+            future.set_result(answer)
 
 
 class LoadedRun:
@@ -140,26 +119,28 @@ class LoadedRun:
 
     def __init__(self, folder: Path, workers: Limiter, tracing: Limiter, limits: Limits) -> None:
         from wherefrom.audit.runs import open_asker
+        from wherefrom.corpus.subjects import read_subjects
 
         self.folder = folder
         askers = [open_asker(folder) for _ in range(LANES)]
         self.templates = list(askers[0].run.templates)
         self.notes = list(askers[0].notes)
         self.check = askers[0].check
-        self.subjects = suggest_subjects(folder)
-        self._workers = workers
-        self._tracing = tracing
+        names: list[str] = []
+        with suppress(UserError):  # without names, everything can still be asked
+            names = sorted({one.subject for one in read_subjects(folder) if one.role == "judged"})
+        self.subjects = names[:: max(1, len(names) // MOST_SUGGESTED)][:MOST_SUGGESTED]
+        self._workers, self._tracing = workers, tracing
         self._tracer: Tracer | None = None
         self._free: SimpleQueue[Asker] = SimpleQueue()
         for asker in askers:
             self._free.put(asker)
         self._kept: OrderedDict[str, Record] = OrderedDict()
-        self._queue: BatchQueue[str, Record] = BatchQueue(
+        self._queue = BatchQueue(
             lambda questions: self._borrow(lambda asker: to_records(asker.ask(questions))),
             workers.threads,
             waiting=limits.waiting,
             together=limits.together,
-            lanes=LANES,
         )
 
     async def ask(self, question: str) -> Record:
@@ -203,11 +184,10 @@ class Models:
     """The runs of an index, loaded when somebody asks; the least recently used are dropped."""
 
     def __init__(self, index: RunIndex, limits: Limits) -> None:
-        self.index = index
-        self.limits = limits
-        self._workers = Limiter(LANES, limits.heavy_waiting, _use_one_thread)
-        self._loader = Limiter(1, limits.heavy_waiting, _use_one_thread)
-        self._tracing = Limiter(1, limits.heavy_waiting, _use_one_thread)
+        self.index, self.limits = index, limits
+        self._workers, self._loader, self._tracing = (
+            Limiter(at_once, limits.heavy_waiting, _use_one_thread) for at_once in (LANES, 1, 1)
+        )
         self._loaded: OrderedDict[str, tuple[Stamp, asyncio.Task[LoadedRun]]] = OrderedDict()
 
     async def get(self, name: str) -> LoadedRun:
@@ -267,13 +247,3 @@ def to_records(verdicts: Sequence[Verdict]) -> list[Record]:
         }
         for verdict in verdicts
     ]
-
-
-def suggest_subjects(folder: Path) -> list[str]:
-    """Names to ask about: subjects that were kept for judging."""
-    from wherefrom.corpus.subjects import read_subjects
-
-    names: list[str] = []
-    with suppress(UserError):  # without names, everything can still be asked
-        names = sorted({one.subject for one in read_subjects(folder) if one.role == "judged"})
-    return names[:: max(1, len(names) // MOST_SUGGESTED)][:MOST_SUGGESTED]

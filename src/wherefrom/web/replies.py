@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,7 @@ class Site:
     """The runs, the loaded models, the trainings and the threads."""
 
     def __init__(self, index: RunIndex, limits: Limits) -> None:
-        self.index = index
-        self.limits = limits
+        self.index, self.limits = index, limits
         self.models = Models(index, limits)
         self.trainings = Trainings(index)
         self.computing = Limiter(limits.heavy, limits.heavy_waiting)  # checks, laws, whole reports
@@ -81,15 +79,6 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def moment(text: str | None) -> str:
-    """A recorded time to the minute: 2026-11-16 00:51 UTC."""
-    try:
-        when = datetime.fromisoformat(text or "")
-    except ValueError:
-        return text or ""
-    return f"{when:%Y-%m-%d %H:%M} {when.tzname() or ''}".strip()
-
-
 def significant(value: Any, digits: int = 3) -> str:
     """A number to a few digits; anything else as it is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -99,8 +88,7 @@ def significant(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if abs(value) >= 1e-4 else f"{value:.1e}"
 
 
-GREEK = {"mu": "μ", "beta": "β", "alpha": "α", "Sigma": "Σ", "eps": "ε", "Mu": "Μ"}
-GREEK |= {"theta": "θ", "pi": "π"}
+GREEK = {"mu": "μ", "beta": "β", "alpha": "α", "Sigma": "Σ", "eps": "ε", "theta": "θ", "pi": "π"}
 
 
 def maths(text: str) -> Markup:
@@ -122,15 +110,9 @@ def formula(text: str) -> Markup:
     return maths(re.sub(r"\b([a-zA-Z])([0-9])\b", r"\1_\2", plain))
 
 
-def capitalise(text: str) -> str:
-    """A message that follows "wherefrom:" on the command line, as a sentence of its own."""
-    first = text.split(" ")[0]
-    return text[0].upper() + text[1:] if len(first) > 1 and first.isalpha() else text
-
-
 TEMPLATES = make_environment(
     "wherefrom.web", "wherefrom.report", duration=duration, formula=formula, likely=likely,
-    maths=maths, moment=moment, percent=percent, significant=significant,
+    maths=maths, percent=percent, significant=significant,
 )  # fmt: skip
 # Style elements that the drawing library adds unless an element of that id is there: the page's
 # policy would refuse them, and nothing here draws the kinds of map that they are for.
@@ -183,14 +165,11 @@ def html_and_json(
             return render(template, record, status=status, tab=tag, mistake=mistake)
 
         as_html.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
+        summary = (inspect.getdoc(function) or "").partition("\n")[0]
+        # the JSON before the page, whose {name} would take "x.json" for a name
         router.add_api_route(
-            path + ".json",
-            function,
-            methods=[method],
-            tags=[tag],
-            summary=(inspect.getdoc(function) or "").partition("\n")[0],
-            name=function.__name__,
-        )  # before the page, whose {name} would take "x.json" for a name
+            f"{path}.json", function, methods=[method], tags=[tag], summary=summary
+        )
         router.add_api_route(path, as_html, methods=[method], include_in_schema=False)
         return function
 
@@ -204,36 +183,38 @@ class ErrorShape(BaseModel):
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorShape, "description": description}
-    for status, description in {
-        400: "What was asked for cannot be done.",
-        403: "Asked under a foreign name or by a foreign site.",
-        404: "There is no such run, chapter or page.",
-        408: "The body took too long to arrive.",
-        413: "The body is too long.",
-        414: "The address is too long.",
-        422: "A parameter is missing or out of its range.",
-        503: "Too much is asked at once; try again.",
-    }.items()
+    "4XX": {"model": ErrorShape, "description": "What was asked for is not there or not allowed."},
+    "503": {"model": ErrorShape, "description": "Too much is asked at once; try again."},
 }
 HANDLED = (UserError, HTTPException, RequestValidationError, BusyError)
-SENTENCES = {404: "There is no such page.", 405: "This address does not take that method."}
+SENTENCES = {
+    404: "There is no such page.",
+    405: "This address does not take that method.",
+    500: "Something went wrong on our side; the server's log says what.",
+    503: "Too much is being asked of this page at once; try again in a moment.",
+}
+
+
+def capitalise(text: str) -> str:
+    """A message that follows "wherefrom:" on the command line, as a sentence of its own."""
+    first = text.split(" ")[0]
+    return text[0].upper() + text[1:] if len(first) > 1 and first.isalpha() else text
 
 
 async def reply_to_error(request: Request, problem: Exception) -> Response:
     """Every error in one shape: JSON for programs, a page for people."""
-    status, headers = 500, {}
-    sentence = "Something went wrong on our side; the server's log says what."
+    status, sentence, headers = 500, "", {}
     if isinstance(problem, UserError):
-        status, sentence = 400, capitalise(str(problem))
-        status = 404 if isinstance(problem, UnknownRunError) else status
+        status = 404 if isinstance(problem, UnknownRunError) else 400
+        sentence = capitalise(str(problem))
     elif isinstance(problem, HTTPException):
         status, headers = problem.status_code, dict(problem.headers or {})
         sentence = SENTENCES.get(status, problem.detail)
     elif isinstance(problem, RequestValidationError):
         status, sentence = 422, _say_invalid(problem.errors()[0])
     elif isinstance(problem, BusyError):
-        status, sentence, headers = 503, BusyError.sentence, {"Retry-After": "1"}
+        status, headers = 503, {"Retry-After": "1"}
+    sentence = sentence or SENTENCES[status]
     answer: Response = JSONResponse({"error": sentence}, status_code=status)
     wants_page = "text/html" in request.headers.get("accept", "")
     if wants_page and not request.url.path.endswith(".json"):
@@ -249,8 +230,7 @@ def _say_invalid(error: Record) -> str:
     if error["type"] == "missing":
         return f"The request needs {named}, which was not given."
     reason = error["msg"].removeprefix("Value error, ").removesuffix(".")
-    if reason.startswith("Input "):
-        reason = f"it {reason.removeprefix('Input ')}"
+    reason = re.sub("^Input ", "it ", reason)
     came = error.get("input")
     shown = f"; it was {came!r:.80}" if isinstance(came, str | int | float) else ""
     return f"Something is wrong with {named}: {reason}{shown}."[:500]

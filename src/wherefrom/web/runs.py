@@ -12,7 +12,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError, did_you_mean
-from wherefrom.report.study_report import read_report
+from wherefrom.report.study_report import make_report
 
 Record = dict[str, Any]
 Stamp = tuple[tuple[str, int, int, int] | None, ...]
@@ -39,9 +39,9 @@ POINT: Record = {"phase": "", **dict.fromkeys(NUMBERS, 0)}
 SOURCE = {"path": "", "sha256": "", "documents": 0, "questions": 0}
 ROW = {"name": "", "about": "", "correct": 0, "total": 0, "recall": 0, "seconds": 0}
 MODEL = {"variant": "", "width": 0, "layers": 0, "heads": 0}
-JOB = {"model": MODEL, "phases": [{"name": "", "share": 0}], "seed": 0}
 RUN = {
-    "kind": "", "status": "", "started": "", "sha256": "", "seconds": 0, "steps": 0, "job": JOB,
+    "kind": "", "status": "", "started": "", "sha256": "", "seconds": 0, "steps": 0,
+    "job": {"model": MODEL, "phases": [{"name": "", "share": 0}], "seed": 0},
     "command": [""], "templates": [""], "versions": {"*": ""}, "data": {"*": SOURCE},
     "dev": SOURCE, "results": [ROW],
 }  # fmt: skip
@@ -84,44 +84,43 @@ def stamp_of(paths: Iterable[Path]) -> Stamp:
     return tuple(found)
 
 
-@lru_cache(4 * MOST_RUNS)
-def _read_record(path: Path, stamp: Stamp) -> Record:
+@lru_cache(2 * MOST_RUNS)
+def _read_once(function: Callable[[Path], Any], path: Path, stamp: Stamp) -> Any:
+    """What the function makes of a file or folder, until its stamp changes."""
+    return function(path)
+
+
+def _read_record(path: Path) -> Record:
     """The JSON object in a file, empty if there is none that can be read."""
-    try:
+    with suppress(OSError, ValueError, RecursionError):
         if path.stat().st_size <= MOST_RECORD_BYTES:
             found = json.loads(path.read_bytes())
             return found if isinstance(found, dict) else {}
-    except (OSError, ValueError, RecursionError):
-        pass
     return {}
 
 
-@lru_cache(4)
-def _read_report(folder: Path, stamp: Stamp) -> Record | None:
-    return read_report(folder)
+def _read_report(folder: Path) -> Record | None:
+    with suppress(UserError):
+        return make_report(folder)
+    return None
 
 
-@lru_cache(12)
-def _read_points(path: Path, stamp: Stamp) -> list[Record]:
-    """The recorded steps; lines that are cut short or odd are passed over."""
+def _read_points(path: Path) -> list[Record]:
+    """The recorded steps, thinned evenly; lines that are cut short or odd are passed over."""
     points = []
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_METRICS_BYTES))
-            for line in file.read(MOST_METRICS_BYTES).splitlines():
-                with suppress(ValueError, RecursionError):
-                    point = fit(json.loads(line), POINT)
-                    if point["step"] is not None:
-                        points.append({**point, "phase": point["phase"] or ""})
-    except OSError:
-        pass
-    return points
-
-
-def can_answer(folder: Path) -> bool:
-    """Whether a run has a model, or is the audit of one, which keeps its answers instead."""
-    audit = (folder / "answers.jsonl").is_file() and (folder / "calibration.json").is_file()
-    return audit or (folder / "model.safetensors").is_file()
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_METRICS_BYTES))
+        for line in file.read(MOST_METRICS_BYTES).splitlines():
+            with suppress(ValueError, RecursionError):
+                point = fit(json.loads(line), POINT)
+                if point["step"] is not None:
+                    points.append({**point, "phase": point["phase"] or ""})
+    every, last = math.ceil(len(points) / MOST_POINTS), len(points) - 1
+    return [
+        point
+        for at, point in enumerate(points)
+        if at % every == 0 or at == last or point["recall"] is not None
+    ]
 
 
 class RunIndex:
@@ -142,11 +141,10 @@ class RunIndex:
     def runs(self) -> dict[str, Path]:
         """Name -> folder of every run, in the order of their names."""
         if time.monotonic() - self._walked >= WALK_SECONDS:
-            found = dict(sorted(self._walk()))
-            ready = [name for name in found if can_answer(found[name])]
-            ready.sort(key=lambda name: not (found[name] / "calibration.json").is_file())
-            self._answering = sorted(ready, key=is_twin)
-            self._found, self._walked = found, time.monotonic()
+            self._found, self._walked = dict(sorted(self._walk())), time.monotonic()
+            facts = [self.summary(name, folder) for name, folder in self._found.items()]
+            facts.sort(key=lambda run: (run["is_twin"], not run["calibrated"]))
+            self._answering = [run["name"] for run in facts if run["can_answer"]]
         return self._found
 
     def _walk(self) -> Iterator[tuple[str, Path]]:
@@ -202,12 +200,13 @@ class RunIndex:
 
     def read(self, path: Path, like: Any) -> Record:
         """The JSON object in a file, in the form of an example."""
-        return dict(fit(_read_record(path, stamp_of([path])), like))
+        return dict(fit(_read_once(_read_record, path, stamp_of([path])), like))
 
     def report(self, folder: Path) -> Record | None:
         """The report on a run, or None while there can be none."""
         records = [*folder.glob("*"), *folder.glob("twins/*.json"), *folder.glob("twins/*/*.json*")]
-        return _read_report(folder, stamp_of(sorted(records)))
+        report: Record | None = _read_once(_read_report, folder, stamp_of(sorted(records)))
+        return report
 
     def summary(self, name: str, folder: Path) -> Record:
         """What the list of runs shows of one."""
@@ -215,6 +214,9 @@ class RunIndex:
         model = record["job"]["model"]
         shape = [model[key] for key in ("width", "layers", "heads")]
         rows = [row for row in record["results"] if row["name"] == "pretrained"]
+        has = {each: (folder / each).is_file()
+               for each in ("model.safetensors", "calibration.json", "answers.jsonl")}  # fmt: skip
+        audit = has["answers.jsonl"] and has["calibration.json"]  # it keeps answers, not a model
         return {
             "name": name,
             "status": record["status"] or "unknown",
@@ -223,9 +225,9 @@ class RunIndex:
             "variant": model["variant"],
             "size": "x".join(f"{number:g}" for number in shape) if all(shape) else None,
             "seed": record["job"]["seed"],
-            "can_answer": can_answer(folder),
-            "calibrated": (folder / "calibration.json").is_file(),
-            "is_twin": is_twin(name),
+            "can_answer": audit or has["model.safetensors"],
+            "calibrated": has["calibration.json"],
+            "is_twin": "/twins/" in f"/{name}",
         }
 
     def details(self, name: str, folder: Path) -> Record:
@@ -251,58 +253,40 @@ class RunIndex:
         record = self.read(folder / "run.json", RUN)
         sources = [record["data"].get("corpus"), record["data"].get("questions"), record["dev"]]
         paths = [str((source or SOURCE)["path"] or "") for source in sources]
-        if record["kind"] == "study" and all(
-            path in record["command"] and os.path.exists(path) for path in paths
-        ):
+        there = all(path in record["command"] and os.path.exists(path) for path in paths)
+        if record["kind"] == "study" and there:
             return [str(Path(path).resolve()) for path in paths]
         return None
 
-    def curve(self, folder: Path) -> dict[str, list[Any]]:
-        """The training so far by columns, thinned evenly; empty before the first line."""
-        points = self._points(folder)
-        kept = points[:: max(1, math.ceil(len(points) / MOST_POINTS))]
-        if points and kept[-1] is not points[-1]:
-            kept.append(points[-1])
-        return {column: [point[column] for point in kept] for column in POINT}
+    def curve(self, folder: Path) -> list[Record]:
+        """The training so far, thinned evenly; empty before the first line."""
+        path = folder / "metrics.jsonl"
+        points: list[Record] = _read_once(_read_points, path, stamp_of([path]))
+        return points
 
     def progress(self, folder: Path) -> Record:
         """How far training has come: the share of all phases that is done, and the seconds left."""
-        points = self._points(folder)
+        points = self.curve(folder)
         if not points:
             return {**dict.fromkeys(("phase", "loss", "recall", "left")), "share": 0.0, "step": 0}
-        last = points[-1]
-        share, phases = (
-            last["progress"] or 0.0,
-            self.read(folder / "run.json", RUN)["job"]["phases"],
-        )
-        names = [phase["name"] for phase in phases]
+        last, phases = points[-1], self.read(folder / "run.json", RUN)["job"]["phases"]
+        share, names = last["progress"] or 0.0, [phase["name"] for phase in phases]
         if last["phase"] in names:
             at, shares = names.index(last["phase"]), [abs(each["share"] or 1.0) for each in phases]
             share = (sum(shares[:at]) + share * shares[at]) / sum(shares)
         share, seconds = min(1.0, max(0.0, share)), last["seconds"]
         left = seconds * (1 - share) / share if seconds and share > 0 else None
-        recall = next(
-            (point["recall"] for point in points[::-1] if point["recall"] is not None), None
-        )
+        recalls = [point["recall"] for point in points if point["recall"] is not None]
         kept = {key: last[key] for key in ("phase", "step", "loss")}
-        return {**kept, "recall": recall, "share": share, "left": left}
+        return {**kept, "recall": recalls[-1] if recalls else None, "share": share, "left": left}
 
     def twins_without(self, folder: Path, subject: str) -> list[Record]:
         """What twins say that never read about the subject, by the records that they left."""
         paths = sorted(folder.glob("twins/without-*/without.json"))[:200]
-        records = [
-            self.read(each, WITHOUT) for each in paths if each.resolve().is_relative_to(folder)
-        ]
+        inside = [path for path in paths if path.resolve().is_relative_to(folder)]
+        records = [self.read(path, WITHOUT) for path in inside]
         return [
             {**record, **{key: record[key]["answer"] for key in ("with", "without")}}
             for record in records
             if record["why"] and fold_words(record["subject"] or "") == fold_words(subject)
         ]
-
-    def _points(self, folder: Path) -> list[Record]:
-        path = folder / "metrics.jsonl"
-        return _read_points(path, stamp_of([path]))
-
-
-def is_twin(name: str) -> bool:
-    return "/twins/" in f"/{name}"

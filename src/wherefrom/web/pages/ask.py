@@ -21,6 +21,10 @@ from wherefrom.web.runs import Record
 router = APIRouter()
 COLUMNS = ("question", "shown", "verdict", "answer", "seen")
 LIKELY = [(which, mode) for which in ("from_text", "right") for mode in ("checked", "internal")]
+Run = Annotated[str | None, Query(max_length=300, description="a run's name")]
+Question = Annotated[
+    str | None, Query(max_length=2_000, description="the question, or a name alone")
+]
 RunName = Annotated[str, Form(max_length=300, description="a run's name")]
 Text = Annotated[str, Form(description="a TSV: question, answer and subject; or names")]
 TextFile = Annotated[UploadFile | None, File(description="the same as a file")]
@@ -29,10 +33,8 @@ TextFile = Annotated[UploadFile | None, File(description="the same as a file")]
 @html_and_json(router, "/ask", "ask.html", typed="question")
 async def ask(
     request: Request,
-    run: Annotated[str | None, Query(max_length=300, description="a run's name")] = None,
-    question: Annotated[
-        str | None, Query(max_length=2_000, description="the question, or a name alone")
-    ] = None,
+    run: Run = None,
+    question: Question = None,
     trace: Annotated[bool, Query(description="also say which lines pushed the answer")] = False,
 ) -> Record:
     """Ask a run one question: the answer, where it came from, how sure that is, and the lines.
@@ -46,18 +48,26 @@ async def ask(
                     "notes": [], "question": None, "verdict": None, "evidence": [], "without": [],
                     "without_command": None, "suggested": [], "trace": None}  # fmt: skip
     chosen = await site.models.first_of([run] if run else page["runs"])
-    if chosen is not None:
-        page["run"], loaded = chosen
-        page |= {"templates": loaded.templates, "people": loaded.subjects, "notes": loaded.notes}
-        if question is not None and question.strip():
-            page |= await _answer(site, page["run"], loaded, question)
-            if trace:
-                page["trace"] = found = await _trace(loaded, page["verdict"])
-                page["verdict"] = {**page["verdict"], "verdict": found["verdict"]}
-        else:
-            page["suggested"] = _suggest(loaded)
-    elif question is not None:
-        raise UserError("there is no trained run here yet to put a question to.")
+    if chosen is None:
+        if question is not None:
+            raise UserError("there is no trained run here yet to put a question to.")
+        return page
+    page["run"], loaded = chosen
+    names, templates = loaded.subjects, loaded.templates
+    page |= {"templates": templates, "people": names, "notes": loaded.notes}
+    if question is not None and question.strip():
+        page |= await _answer(site, page["run"], loaded, question)
+        if trace:
+            page["trace"] = found = await loaded.trace(page["verdict"]["question"])
+            page["verdict"] = {**page["verdict"], "verdict": found["verdict"]}
+            for row in (*found["pushed_by"], *found["pushed_away_by"]):
+                row["pieces"] = mark(row["text"], page["verdict"]["subject"], found["answer"])
+    else:  # a few questions, each of another subject, in all wordings in turn
+        wordings = [each for each in templates if SLOT in each] or [SLOT]
+        page["suggested"] = [
+            wordings[at % len(wordings)].replace(SLOT, name)
+            for at, name in enumerate(names[:: max(1, len(names) // 6)][:6])
+        ]
     return page
 
 
@@ -85,20 +95,6 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     }
 
 
-async def _trace(loaded: LoadedRun, verdict: Record) -> Record:
-    found = await loaded.trace(verdict["question"])
-    for row in (*found["pushed_by"], *found["pushed_away_by"]):
-        row["pieces"] = mark(row["text"], verdict["subject"], found["answer"])
-    return found
-
-
-def _suggest(loaded: LoadedRun) -> list[str]:
-    """A few questions that can be asked, each of another subject, in all wordings in turn."""
-    names = loaded.subjects[:: max(1, len(loaded.subjects) // 6)][:6]
-    wordings = [each for each in loaded.templates if SLOT in each] or [SLOT]
-    return [wordings[at % len(wordings)].replace(SLOT, name) for at, name in enumerate(names)]
-
-
 def word_question(question: str, templates: Sequence[str], limits: Limits) -> str:
     """The question as the run knows it: a name alone is put into the run's own wording.
 
@@ -121,14 +117,6 @@ def word_question(question: str, templates: Sequence[str], limits: Limits) -> st
     return question
 
 
-async def read_upload(file: UploadFile) -> str:
-    """The text of an uploaded file, or a UserError for what is none."""
-    try:
-        return (await file.read()).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UserError("the file is not text in UTF-8; save it as UTF-8 first.") from None
-
-
 @html_and_json(router, "/ask/batch", "batch.html", method="POST")
 async def batch(request: Request, run: RunName, text: Text = "", file: TextFile = None) -> Record:
     """Ask many questions at once; each row is answered as if it had been asked alone."""
@@ -137,7 +125,10 @@ async def batch(request: Request, run: RunName, text: Text = "", file: TextFile 
     site = site_of(request)
     loaded, name = await site.models.get(run), "the text"
     if file is not None and file.size:
-        text, name = await read_upload(file), "the file"
+        try:
+            text, name = (await file.read()).decode("utf-8-sig"), "the file"
+        except UnicodeDecodeError:
+            raise UserError("the file is not text in UTF-8; save it as UTF-8 first.") from None
     lines = [(at, line) for at, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise UserError("paste questions, one per line, or choose a file; none came.")
@@ -174,18 +165,11 @@ async def batch_as_file(
     likely = [f"{which}_{mode}" for which, mode in LIKELY]
     table: list[list[Any]] = [[*COLUMNS, *likely, "evidence_lines", "sentence", "why"]]
     for row in page["rows"]:
-        likely = [row[which].get(mode) for which, mode in LIKELY]
+        shares = [row[which].get(mode) for which, mode in LIKELY]
+        likely = ["" if share is None else f"{share:.4f}" for share in shares]
         lines = " ".join(str(each["line"]) for each in row["evidence"])
-        cells = [row[column] for column in COLUMNS]
-        table.append([*cells, *likely, lines, row["sentence"], row["why"]])
-    return Response(
-        "".join("\t".join(_cell(value) for value in row) + "\n" for row in table),
-        media_type="text/tab-separated-values; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="verdicts.tsv"'},
-    )
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    return "" if value is None else " ".join(str(value).split())
+        table.append([*(row[c] for c in COLUMNS), *likely, lines, row["sentence"], row["why"]])
+    cells = ([" ".join(str("" if cell is None else cell).split()) for cell in row] for row in table)
+    tsv = "".join("\t".join(row) + "\n" for row in cells)
+    headers = {"Content-Disposition": 'attachment; filename="verdicts.tsv"'}
+    return Response(tsv, media_type="text/tab-separated-values; charset=utf-8", headers=headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import exp
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from wherefrom.corpus.questions import find_subject_in
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.errors import UserError
-from wherefrom.web.pages.ask import word_question
+from wherefrom.web.pages.ask import Question, Run, word_question
 from wherefrom.web.replies import html_and_json, site_of
 from wherefrom.web.runs import Record
 
@@ -25,11 +24,9 @@ MOST_TOKENS = 80  # beyond this a map is too fine to see
 @html_and_json(router, "/inside", "inside.html", typed="question")
 async def inside(
     request: Request,
-    run: Annotated[str | None, Query(max_length=300, description="a run's name")] = None,
-    other: Annotated[str | None, Query(max_length=300, description="another's")] = None,
-    question: Annotated[
-        str | None, Query(max_length=2_000, description="a question, or a name alone")
-    ] = None,
+    run: Run = None,
+    other: Run = None,
+    question: Question = None,
     layer: Annotated[int | None, Query(ge=0, le=255, description="whose map to show")] = None,
     head: Annotated[int | None, Query(ge=0, le=255, description="whose map to show")] = None,
 ) -> Record:
@@ -48,11 +45,11 @@ async def inside(
         question = loaded.subjects[len(loaded.subjects) // 3]  # something to see at once
     if question is None or not question.strip():
         return page
-    page["question"] = word_question(question, loaded.templates, site.limits)
-    look = partial(view_heads, question=page["question"], layer=layer, head=head)
+    page["question"] = asked = word_question(question, loaded.templates, site.limits)
     for name in [page["run"], *([other] if other else [])]:
         each = await site.models.get(name)
-        page["sides"].append({"run": name, **await each.run(look)})
+        side = await each.run(lambda asker: view_heads(asker, asked, layer, head))
+        page["sides"].append({"run": name, **side})
     return page
 
 
@@ -71,11 +68,13 @@ def view_heads(asker: Asker, question: str, layer: int | None, head: int | None)
             "is too fine to see; ask a shorter one."
         )
     best = max(view.heads, key=lambda each: each.mass_on_name or 0.0)
+    places = {(each.layer, each.head) for each in view.heads}
     shown = (best.layer if layer is None else layer, best.head if head is None else head)
-    if shown not in {(each.layer, each.head) for each in view.heads}:
-        shown = (best.layer, best.head)
+    shown = shown if shown in places else (best.layer, best.head)
     weights = view.maps[shown[0]][shown[1]]
-    labels = [label(token) for token in view.tokens]
+    # the blank, the mask and the end of a line have signs of their own
+    signs = str.maketrans({MASK_CHARACTER: "▮", " ": "␣", "\n": "⏎"})
+    labels = [token.translate(signs) or "∅" for token in view.tokens]
     rows, columns = (  # a learned basis has no tokens
         labels if count == len(labels) else [f"latent {at}" for at in range(count)]
         for count in weights.shape
@@ -88,20 +87,8 @@ def view_heads(asker: Asker, question: str, layer: int | None, head: int | None)
         "tokens": labels,
         "name": list(view.name),
         "heads": [each.to_dict() for each in view.heads],
-        "layers": 1 + max(each.layer for each in view.heads),
-        "heads_a_layer": 1 + max(each.head for each in view.heads),
-        "map": {
-            "layer": shown[0],
-            "head": shown[1],
-            "rows": rows,
-            "columns": columns,
-            "weights": weights.round(4).tolist(),
-        },
-    }
-
-
-def label(token: str) -> str:
-    """A token as it can be shown: the blank and the mask have signs of their own."""
-    if token == MASK_CHARACTER:
-        return "▮"
-    return token.replace(" ", "␣").replace("\n", "⏎") or "∅"
+        "layers": 1 + max(at for at, _ in places),
+        "heads_a_layer": 1 + max(at for _, at in places),
+        "map": {"layer": shown[0], "head": shown[1], "rows": rows, "columns": columns,
+                "weights": weights.round(4).tolist()},
+    }  # fmt: skip

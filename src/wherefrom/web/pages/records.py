@@ -15,12 +15,19 @@ from wherefrom.errors import UserError
 from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.report.render import render_html
-from wherefrom.web.jobs import TrainingRequest, recipe_names
+from wherefrom.web.jobs import RECIPES, TrainingRequest
+from wherefrom.web.pages.ask import Run
 from wherefrom.web.replies import html_and_json, site_of
-from wherefrom.web.runs import Record, RunIndex
+from wherefrom.web.runs import POINT, Record, RunIndex
 
 router = APIRouter()
 MOST_COMPARED = 6
+CHOICES = {
+    "recipes": RECIPES,
+    "variants": {name: variant.about for name, variant in VARIANTS.items()},
+    "sizes": list(SIZES),
+}
+RunName = Annotated[str, Query(max_length=300, description="a run's name")]
 Name = Annotated[str, Form(max_length=300, description="the run's name")]
 Option = Annotated[str, Form(max_length=300, description="as of `wherefrom study`")]
 
@@ -28,39 +35,28 @@ Option = Annotated[str, Form(max_length=300, description="as of `wherefrom study
 @html_and_json(router, "/runs", "runs.html")
 async def runs(request: Request) -> Record:
     """All runs with variant, recall and time, and the trainings in progress."""
-    site = site_of(request)
+    index, trainings = site_of(request).index, site_of(request).trainings
 
     def gather() -> Record:
-        found, trainings = site.index.runs(), site.trainings.all()
-        running = {each["name"] for each in trainings if each["running"]}
+        found, started = index.runs(), trainings.all()
+        running = {each["name"] for each in started if each["running"]}
+        lending = [name for name in found if index.text_files(found[name])]
         return {
-            "folder": site.index.root.name,
+            "folder": index.root.name,
             "runs": [
-                {**site.index.summary(name, folder), "running": name in running}
+                {**index.summary(name, folder), "running": name in running}
                 for name, folder in found.items()
             ],
-            "trainings": trainings,
-            "choices": {
-                **choices(),
-                "texts_of": [name for name in found if site.index.text_files(found[name])],
-            },
-            "can_start": not site.index.holds_one,
+            "trainings": started,
+            "choices": {**CHOICES, "texts_of": lending},
+            "can_start": not index.holds_one,
         }
 
-    return await site.reading.run(gather)
-
-
-def choices() -> Record:
-    """What a new training can be given."""
-    variants = {name: variant.about for name, variant in VARIANTS.items()}
-    return {"recipes": recipe_names(), "variants": variants, "sizes": list(SIZES)}
+    return await site_of(request).reading.run(gather)
 
 
 @html_and_json(router, "/run", "run.html")
-async def run(
-    request: Request,
-    name: Annotated[str, Query(max_length=300, description="the run's name")],
-) -> Record:
+async def run(request: Request, name: RunName) -> Record:
     """One run with the curve of its training so far; asked again, the curve has grown."""
     site = site_of(request)
 
@@ -90,13 +86,15 @@ def describe(index: RunIndex, names: list[str]) -> Record:
 
     from wherefrom.report.figures import as_record, themed
 
+    figure, curves = go.Figure(), {}
     folders = {name: index.find(name) for name in names}
-    curves = {name: index.curve(folder) for name, folder in folders.items()}
-    figure = go.Figure()
-    for name, curve in curves.items():
-        if curve["step"]:
-            minutes = [None if second is None else second / 60 for second in curve["seconds"]]
-            figure.add_scatter(x=minutes, y=curve["loss"], name=escape(name), mode="lines")
+    for name, folder in folders.items():
+        points = index.curve(folder)
+        curves[name] = {column: [point[column] for point in points] for column in POINT}
+        if points:
+            seconds = curves[name]["seconds"]
+            minutes = [None if second is None else second / 60 for second in seconds]
+            figure.add_scatter(x=minutes, y=curves[name]["loss"], name=escape(name), mode="lines")
     labels = {"x": "minutes of training", "y": "loss (nats a token)"}
     themed(figure, **labels, height=380, showlegend=True)
     return {
@@ -129,19 +127,16 @@ async def upload(
     files = [(each.filename or "", await each.read()) for each in corpus]
     learned, judged = await train.read(), b"" if dev is None else await dev.read()
     options = {"subject_field": subject_field, "text_field": text_field, "template": template}
-    return await site.computing.run(
-        site.trainings.texts.keep, name, files, learned, judged, options
-    )
+    keep = site.trainings.keep_text
+    return await site.computing.run(keep, name, files, learned, judged, options)
 
 
 @html_and_json(router, "/text", "text.html")
-async def text(
-    request: Request, name: Annotated[str, Query(max_length=100, description="of the new run")]
-) -> Record:
+async def text(request: Request, name: RunName) -> Record:
     """How an uploaded text is understood, before anything is trained on it."""
     site = site_of(request)
-    found = await site.computing.run(site.trainings.texts.describe, name)
-    return {**found, "choices": choices()}
+    found = await site.computing.run(site.trainings.describe_text, name)
+    return {**found, "choices": CHOICES}
 
 
 @html_and_json(router, "/runs/{action}", redirect="/runs", method="POST")
@@ -152,10 +147,7 @@ async def act(request: Request, action: Literal["stop", "resume"], name: Name) -
 
 
 @html_and_json(router, "/report", "report.html")
-async def report(
-    request: Request,
-    run: Annotated[str | None, Query(max_length=300, description="a run's name")] = None,
-) -> Record:
+async def report(request: Request, run: Run = None) -> Record:
     """The report of a study: recall against the baselines, data, command, time, and findings."""
     index = site_of(request).index
 
@@ -179,41 +171,31 @@ async def report(
     response_class=Response,
     responses={200: {"content": {"text/html": {}}, "description": "one file that needs no other"}},
 )
-async def report_as_file(
-    request: Request,
-    run: Annotated[str, Query(max_length=300, description="a run's name")],
-) -> Response:
+async def report_as_file(request: Request, run: RunName) -> Response:
     """The report as one file to keep: it opens from disk, with figures, and asks for nothing."""
-    site = site_of(request)
+    index = site_of(request).index
 
     def make() -> str:
-        record = site.index.report(site.index.find(run))
+        record = index.report(index.find(run))
         if record is None:
             raise UserError("there is no report on this run yet: it has not finished.")
         return render_html(record)
 
-    return Response(
-        await site.computing.run(make),
-        media_type="text/html",
-        headers={"Content-Disposition": 'attachment; filename="report.html"'},
-    )
+    text = await site_of(request).computing.run(make)
+    headers = {"Content-Disposition": 'attachment; filename="report.html"'}
+    return Response(text, media_type="text/html", headers=headers)
 
 
 @html_and_json(router, "/api", "api.html")
 async def api(request: Request) -> Record:
     """What a program can ask for; /openapi.json says the same in full."""
-    return {
-        "addresses": [
-            {
-                "path": path,
-                "method": method.upper(),
-                "summary": operation.get("summary", ""),
-                "parameters": [
-                    {"name": each["name"], "about": each.get("description", "")}
-                    for each in operation.get("parameters", [])
-                ],
-            }
-            for path, methods in request.app.openapi()["paths"].items()
-            for method, operation in methods.items()
-        ]
-    }
+    addresses = []
+    for path, methods in request.app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            given = operation.get("parameters", [])
+            named = [{"name": each["name"], "about": each.get("description", "")} for each in given]
+            addresses.append(
+                {"path": path, "method": method.upper(), "summary": operation.get("summary", ""),
+                 "parameters": named}
+            )  # fmt: skip
+    return {"addresses": addresses}
