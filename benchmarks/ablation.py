@@ -213,9 +213,8 @@ def train_row(settings: Record, corpus: str, train: str, folder: str, base: str)
 
     from wherefrom.corpus.documents import read_documents
     from wherefrom.corpus.questions import read_questions
-    from wherefrom.recall.decode import answer_all
-    from wherefrom.recall.evaluate import score
-    from wherefrom.training.jobs import run_training
+    from wherefrom.recall.decode import answer_all, score
+    from wherefrom.training.loop import run_training
     from wherefrom.training.recipes import Budget
     from wherefrom.training.settings import Settings
 

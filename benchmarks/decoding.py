@@ -29,7 +29,7 @@ from wherefrom.corpus.tokenizer import MASK
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.model.export import export_model
 from wherefrom.recall.decode import LONGEST_ANSWER, answer_all
-from wherefrom.training.jobs import run_training
+from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Settings

@@ -37,8 +37,7 @@ from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
 from wherefrom.provenance.signals.likelihood import encode_prompts
 from wherefrom.recall.decode import answer_all
 from wherefrom.report.figures import BLUE, GREEN, ORANGE, PINK, themed
-from wherefrom.training.jobs import run_training
-from wherefrom.training.loop import StepMetrics
+from wherefrom.training.loop import StepMetrics, run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.settings import Settings
 

@@ -102,7 +102,7 @@ def train_row(settings: Record, folder: str) -> Record:
     from wherefrom.corpus.documents import read_documents
     from wherefrom.corpus.questions import read_questions
     from wherefrom.recall.decode import answer_all
-    from wherefrom.training.jobs import run_training
+    from wherefrom.training.loop import run_training
     from wherefrom.training.recipes import Budget
     from wherefrom.training.settings import Settings
 

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from wherefrom.cli import COMMANDS, cli
-from wherefrom.recall.evaluate import Recall
+from wherefrom.recall.decode import Recall
 
 HEAVY = {
     "fastapi",

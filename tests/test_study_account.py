@@ -19,7 +19,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance import after_training as account
 from wherefrom.provenance.confidence.fit import fit_confidence, load_confidence
 from wherefrom.provenance.evidence.index import Evidence
-from wherefrom.recall.baselines import majority_answer
+from wherefrom.recall.decode import majority_answer
 from wherefrom.storage import sha256_of
 from wherefrom.study import StudyFiles, StudyResult, embedded_files, run_study
 from wherefrom.training.recipes import Budget, load_recipe

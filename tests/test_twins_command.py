@@ -25,13 +25,14 @@ from wherefrom.provenance.attribution.leave_one_out import (
 )
 from wherefrom.provenance.attribution.retraining import open_learned
 from wherefrom.storage import read_json, write_json
-from wherefrom.training.jobs import retrain
+from wherefrom.training.loop import run_training
 from wherefrom.training.run_folder import (
     Run,
     find_source,
     load_run,
     read_learned_documents,
 )
+from wherefrom.training.settings import Runtime, twin_job
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
@@ -198,7 +199,8 @@ class TestWithoutOneSubject:
         name, text = read_about(run).subject, run.folder / "world" / "documents.txt"
         plan = plan_twin(run, name)
         out = run.folder.parent / "same"
-        again = retrain(run, plan.learned.documents, plan.learned.questions, out)
+        job = twin_job(run, plan.learned.documents, plan.learned.questions, out)
+        again = run_training(job, Runtime())
         assert again.info["sha256"] == run.info["sha256"]  # trained again as it was
         (run.folder / "world" / "dev.tsv").unlink()
         assert plan_twin(run, name).learned.dev == ()

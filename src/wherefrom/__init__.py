@@ -27,7 +27,7 @@ _MODULES = {
     "audit.runs": "open_asker",
     "provenance.ask": "Asker",
     "provenance.verdicts": "Verdict",
-    "recall.evaluate": "Recall",
+    "recall.decode": "Recall",
     "results": "Record",
     "study": "StudyResult",
     "training.run_folder": "Run",

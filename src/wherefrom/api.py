@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wherefrom.corpus.questions import QuestionSet
     from wherefrom.provenance.ask import Asker
     from wherefrom.provenance.verdicts import Verdict
-    from wherefrom.recall.evaluate import Recall
+    from wherefrom.recall.decode import Recall
     from wherefrom.study import StudyResult
     from wherefrom.training.loop import Observer
     from wherefrom.training.run_folder import Run
@@ -123,8 +123,7 @@ def trace(run: Run | str | Path, question: str, **options: Any) -> Record:
 def evaluate(run: Run | str | Path, questions: QuestionSet | str | Path) -> Recall:
     """The share of questions that a run answers exactly; the questions need answers."""
     from wherefrom.corpus.questions import QuestionSet, read_questions
-    from wherefrom.recall.decode import answer_all
-    from wherefrom.recall.evaluate import score
+    from wherefrom.recall.decode import answer_all, score
 
     run = load(run) if isinstance(run, str | Path) else run
     if not isinstance(questions, QuestionSet):

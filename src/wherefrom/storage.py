@@ -1,7 +1,7 @@
 """Writing so that nothing is lost: a file is whole under its name, or it is not there.
 
-Content goes to a temporary name in the same folder, is flushed to the disk, and is renamed. A
-reader never sees half a file, and a full disk or a kill leaves the older one as it was.
+Content goes to a temporary name in the same folder, is flushed to the disk, and is renamed, so a
+full disk or a kill leaves the older file as it was.
 """
 
 from __future__ import annotations
@@ -47,15 +47,13 @@ def write_all(contents: Mapping[Path, bytes | str]) -> None:
 
 def write_json(path: str | Path, record: Any) -> None:
     """A record as readable JSON; NaN and infinity are refused, since JSON does not have them."""
-    text = json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False)
-    write_whole(path, text + "\n")
+    write_whole(path, json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: str | Path) -> Any:
     """The record in a JSON file, or a sentence about what is wrong with it."""
-    path = Path(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:

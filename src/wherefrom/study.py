@@ -26,17 +26,23 @@ from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, 
 from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
-from wherefrom.provenance.after_training import Say, calibrate_and_judge
-from wherefrom.recall.baselines import guess_by_name, majority_answer
-from wherefrom.recall.decode import answer_all
-from wherefrom.recall.evaluate import Recall, score
+from wherefrom.provenance.after_training import calibrate_and_judge
+from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_answer, score
 from wherefrom.results import Printable
 from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
-from wherefrom.training.jobs import run_training
-from wherefrom.training.loop import Observer
+from wherefrom.training.loop import Observer, Say, run_training
 from wherefrom.training.run_folder import Run, check_folder, describe_file, lock_run, update_run
 from wherefrom.training.settings import Settings
+
+PROBES = 200  # questions that are asked while training
+FEWEST_PROBES = 10  # subjects held out for that
+ABOUT = {  # answers beside the model's own -> what they are
+    "by name": "naive Bayes on the letters",
+    "reader": "with the text at hand; no model",
+    "no pretraining": "same model, questions only",
+}
+Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
 
 @dataclass(frozen=True)
@@ -49,18 +55,9 @@ class StudyFiles:
     unseen: Path | None = None
 
 
-PROBES = 200  # questions that are asked while training
-FEWEST_PROBES = 10  # subjects held out for that
-Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
-
-
 @dataclass(frozen=True, repr=False)
 class StudyResult(Printable):
-    """All that a study found, and the run that holds it.
-
-    notes: what a reader of the numbers must know; judgement: the numbers on the verdicts, None
-    where nobody calibrates or is judged.
-    """
+    """All that a study found, and the run that holds it; no judgement where nobody is judged."""
 
     run: Run
     rows: Sequence[Row]
@@ -78,17 +75,14 @@ class StudyResult(Printable):
 
 @dataclass(frozen=True)
 class StudyInput:
-    """The files of a study, read: what they hold, and notes on how they were understood.
-
-    converted: the content of the corpus where it was not in form, to be kept in the run folder.
-    """
+    """The files of a study, read, with notes on how they were understood."""
 
     corpus: Corpus
     train: QuestionSet
     dev: QuestionSet
     unseen: QuestionSet | None
     notes: tuple[str, ...]
-    converted: str | None = None
+    converted: str | None = None  # the corpus where it was not in form, to be kept with the run
 
 
 def read_input(
@@ -99,13 +93,9 @@ def read_input(
     subject_field: str | None = None,
     text_field: str | None = None,
 ) -> StudyInput:
-    """Read and check the files of a study; a mistake in them is one sentence, and nothing is kept.
-
-    The text may be of any form that corpus/formats.py knows.
-    """
+    """Read and check the files of a study, the text in any form; nothing is written."""
     learned = read_lines(files.train, "questions")
     check_form(learned)
-    raw = [line.split("\t")[0] for _, line in learned.lines]
     try:
         asked = {q.subject for q in read_questions(files.train, templates).questions}
     except UserError:
@@ -114,7 +104,7 @@ def read_input(
         files.corpus,
         subject_field=subject_field,
         text_field=text_field,
-        questions=raw,
+        questions=[line.split("\t")[0] for _, line in learned.lines],
         asked=asked,
     )
     notes, converted = [], None
@@ -126,10 +116,10 @@ def read_input(
         corpus = parse_documents(cut_lines(out / "documents.tsv", converted.encode()))
     subjects = [document.subject for document in corpus.documents]
     train = read_questions(files.train, templates, subjects=subjects)
-    train.require_answers()
     known = tuple(dict.fromkeys((*templates, *(t for t in train.templates if SLOT in t))))
     dev = read_questions(files.dev, known, subjects=subjects)
-    dev.require_answers()
+    for each in (train, dev):
+        each.require_answers()
     unseen = read_questions(files.unseen, known, subjects=subjects) if files.unseen else None
     notes += check_files(corpus, train, dev)
     return StudyInput(corpus, train, dev, unseen, tuple(notes), converted)
@@ -140,41 +130,30 @@ def run_study(
     settings: Settings,
     out: str | Path,
     *,
-    templates: Sequence[str] = (),
-    subject_field: str | None = None,
-    text_field: str | None = None,
     set_aside: float | None = None,
     leave_out: float = 0.0,
     observe: Observer | None = None,
     say: Say = lambda _: None,
+    **reading: Any,
 ) -> StudyResult:
     """Split the subjects, train the twin and the model, count what they recall, give verdicts.
 
-    `set_aside` of the training subjects are not learned from and calibrate the confidence, and
-    the documents about `leave_out` of all subjects are not read either. A study that was stopped
+    `reading` goes to `read_input`, the shares to `split_subjects`. A study that was stopped
     anywhere goes on when it is repeated with `settings.resume`.
     """
-    out = Path(out)
+    out, seed = Path(out), settings.seed
     check_folder(out, resume=settings.resume)
-    given = read_input(
-        files, out, templates=templates, subject_field=subject_field, text_field=text_field
-    )
+    given = read_input(files, out, **reading)
     dev, unseen = given.dev, given.unseen
     split = split_subjects(
-        given.corpus,
-        given.train,
-        dev,
-        unseen,
-        set_aside=set_aside,
-        leave_out=leave_out,
-        seed=settings.seed,
+        given.corpus, given.train, dev, unseen, set_aside=set_aside, leave_out=leave_out, seed=seed
     )
     phases = settings.budget.divide(settings.recipe.phases)
     watched = any(phase.most_epochs for phase in phases)
-    split, probes = hold_out_probes(split, seed=settings.seed) if watched else (split, [])
+    split, probes = hold_out_probes(split, seed=seed) if watched else (split, [])
     readings = read_relations(split.corpus.documents, split.train.questions)
     if watched and not probes:
-        probes = read_probes(split, readings, seed=settings.seed)
+        probes = read_probes(split, readings, seed=seed)
     notes = [*given.notes, *describe_readings(readings, files.train), *split.notes]
     for note in notes:
         say(note)
@@ -200,6 +179,7 @@ def run_study(
         )
         twin = run_training(job, settings, observe=observe, say=say)
         say("training the model")
+        kept_from = _subjects(given.train) - _subjects(split.train)
         job = settings.job(
             out,
             kind="study",
@@ -208,46 +188,32 @@ def run_study(
             questions=split.train,
             letters_from=letters,
             probes=probes,
-            details={
-                "left_out": list(split.left_out),
-                "not_learned": sorted(_subjects(given.train) - _subjects(split.train)),
-            },
+            details={"left_out": list(split.left_out), "not_learned": sorted(kept_from)},
         )
         run = run_training(job, settings, observe=observe, say=say)
-        answers = _answers(run, dev.questions)
-        bare = _answers(twin, dev.questions)
-        said = {**_baselines(split.train, dev, readings), "no pretraining": bare}
-        common = set(said["majority"])
-        kind = common.pop() if len(common) == 1 else "the commonest answer of its kind"
-        about = {
-            "majority": f"always {kind}",
-            "by name": "naive Bayes on the letters",
-            "reader": "with the text at hand; no model",
-            "no pretraining": "same model, questions only",
-        }
-        trained = {"no pretraining": twin.info["seconds"]}
-        rows = [
-            _row(name, about[name], dev.questions, answered, trained.get(name))
-            for name, answered in said.items()
-        ]
-        rows += _dev_rows(run, dev, answers, split)
+        said = _baselines(split.train, dev, readings)
+        said |= {"no pretraining": _answers(twin, dev), "pretrained": _answers(run, dev)}
+        rows = _rows(run, twin, dev, said, split)
         if unseen is not None:
-            guessed, seconds = _answers(run, unseen.questions), run.info["seconds"]
-            rows.append(
-                _row("unseen people", "in no document: guesses", unseen.questions, guessed, seconds)
-            )
+            about, seconds = "in no document: guesses", run.info["seconds"]
+            answers = _answers(run, unseen)
+            rows.append(_row("unseen people", about, unseen.questions, answers, seconds))
         notes = [*_compare(rows), *notes]
 
         def finish() -> None:
-            write_predictions(out / "predictions" / "dev.txt", answers)
-            write_comparison(out, dev, {**said, "pretrained": answers})
-            update_run(
-                out,
-                results=rows,
-                dev=describe_file(dev.path, dev.sha256, out, questions=len(dev.questions)),
-                notes=notes,
-            )
-            calibrate_and_judge(run, split, seed=settings.seed, say=say)
+            write_predictions(out / "predictions" / "dev.txt", said["pretrained"])
+            lines = [  # question by question, for paired tests
+                {
+                    **{key: getattr(q, key) for key in ("line", "text", "subject", "answer")},
+                    "said": {name: answers[at] for name, answers in said.items()},
+                }
+                for at, q in enumerate(dev.questions)
+            ]
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            write_whole(out / "predictions" / "dev.jsonl", text)
+            record = describe_file(dev.path, dev.sha256, out, questions=len(dev.questions))
+            update_run(out, results=rows, dev=record, notes=notes)
+            calibrate_and_judge(run, split, seed=seed, say=say)
 
         processes.on_rank0(finish)
     info = read_json(out / "run.json")
@@ -257,25 +223,22 @@ def run_study(
 def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
     """The split without a twentieth of the subjects that it learns from, and their questions.
 
-    They are asked while training, to tell when it may end, and neither calibrate nor judge. None
-    are held out where that would be few.
+    They tell when training may end, and neither calibrate nor judge. None where that is few.
     """
     questions = split.train.questions
     names = sorted(_subjects(split.train))
     wanted = min(len(names) // 20, PROBES * len(names) // max(1, len(questions)))
     if wanted < FEWEST_PROBES:
         return split, []
-    drawn = {names[at] for at in _stream(seed).permutation(len(names))[:wanted]}
+    order = np.random.default_rng([seed, 31]).permutation(len(names))
+    drawn = {names[at] for at in order[:wanted]}
     learned = tuple(q for q in questions if q.subject not in drawn)
     train = replace(split.train, questions=learned)
     return replace(split, train=train), [q for q in questions if q.subject in drawn]
 
 
 def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int) -> list[Question]:
-    """What was read off the text about any subjects but those that judge, as questions.
-
-    For texts with few questions; these are learned, so they tell how much of the text is known.
-    """
+    """For texts with few questions: what was read off the text of subjects that do not judge."""
     judged = {fold_words(subject.subject) for subject in split.with_role(JUDGED)}
     spelling = {fold_words(d.subject): d.subject for d in split.corpus.documents}
     read = [
@@ -284,11 +247,8 @@ def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int)
         for name, stated in r.answers.items()
         if SLOT in r.template and stated and name in spelling and name not in judged
     ]
-    return [read[at] for at in _stream(seed).permutation(len(read))[:PROBES]]
-
-
-def _stream(seed: int) -> np.random.Generator:
-    return np.random.default_rng([seed, 31])
+    order = np.random.default_rng([seed, 31]).permutation(len(read))
+    return [read[at] for at in order[:PROBES]]
 
 
 def find_files(
@@ -308,10 +268,7 @@ def find_files(
 
 
 def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
-    """The embedded world, written out so that it can be read like any other text.
-
-    A folder that holds another world already is what some run learned from: it is left alone.
-    """
+    """The embedded world, written out like any other text; another one that is there is kept."""
 
     def write() -> None:
         world = make_world(people, seed)
@@ -325,31 +282,14 @@ def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
         write_world(world, folder)
 
     join_processes().on_rank0(write)
-    return StudyFiles(
-        corpus=folder / "documents.txt",
-        train=folder / "train.tsv",
-        dev=folder / "dev.tsv",
-        unseen=folder / "unseen.tsv",
-    )
+    names = ("documents.txt", "train.tsv", "dev.tsv", "unseen.tsv")
+    return StudyFiles(*(folder / name for name in names))
 
 
 def write_predictions(path: Path, said: Sequence[str]) -> None:
     """One prediction a line, in the order of the questions."""
     make_folder(path.parent)
     write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in said))
-
-
-def write_comparison(out: Path, dev: QuestionSet, said: Mapping[str, Sequence[str]]) -> None:
-    """What the model, its twin and the baselines answer, question by question: for paired tests."""
-    lines = [
-        {
-            **{key: getattr(question, key) for key in ("line", "text", "subject", "answer")},
-            "said": {name: answers[at] for name, answers in said.items()},
-        }
-        for at, question in enumerate(dev.questions)
-    ]
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    write_whole(out / "predictions" / "dev.jsonl", text)
 
 
 def _baselines(
@@ -369,43 +309,28 @@ def _baselines(
     return {name: [answers[q] for q in dev.questions] for name, answers in said.items()}
 
 
-def _compare(rows: Sequence[Row]) -> list[str]:
-    """A first sentence where the model does not beat the majority answer, and the likely reason."""
-    by_name = {row["name"]: row for row in rows}
-    model, common, reader = (by_name[name] for name in ("pretrained", "majority", "reader"))
-    if model["correct"] > common["correct"]:
-        # with subjects left out, both rows count what both can know
-        if model["correct"] < 0.9 * reader["correct"]:
-            return [
-                f"The model recalls less than can be read off the text ({model['correct']} "
-                f"against {reader['correct']} answers): train for longer, such as with "
-                "--epochs 100."
-            ]
-        return []
-    why = "the training answers hardly stand in the documents, or not in words that can be told"
-    if reader["recall"] > 2 * common["recall"]:
-        why = "the text states the answers, so train for longer or with a larger --size"
-    return [
-        f"The model does not beat the majority answer ({_recall(model)} against "
-        f"{_recall(common)}): it has not learned to answer; {why}."
+def _rows(
+    run: Run, twin: Run, dev: QuestionSet, said: Mapping[str, Sequence[str]], split: Split
+) -> list[Row]:
+    """The table on dev; subjects that were left out have a row of their own."""
+    config, asked = run.model.config, dev.questions
+    common = set(said["majority"])
+    always = common.pop() if len(common) == 1 else "the commonest answer of its kind"
+    seconds = {"no pretraining": twin.info["seconds"]}
+    rows = [
+        _row(name, about, asked, said[name], seconds.get(name))
+        for name, about in {"majority": f"always {always}", **ABOUT}.items()
     ]
-
-
-def _dev_rows(run: Run, dev: QuestionSet, said: Sequence[str], split: Split) -> list[Row]:
-    """The model's row: one, or with subjects left out one on those it read and one on the rest."""
-    config, seconds = run.model.config, run.info["seconds"]
-    about = f"{config.variant}, {config.layers} layers, width {config.width}"
+    shape = f"{config.variant}, {config.layers} layers, width {config.width}"
     gone = {s.subject for s in split.subjects if s.role == JUDGED and s.source == LEFT_OUT}
-    if not gone:
-        return [_row("pretrained", about, dev.questions, said, seconds)]
-    rows = []
-    for name, described, is_gone in (
-        ("pretrained", f"{about}; dev subjects in its documents", False),
-        ("left-out people", "dev subjects left out: guesses", True),
-    ):
-        pairs = zip(dev.questions, said, strict=True)
+    named = [("pretrained", f"{shape}; dev subjects in its documents" if gone else shape, False)]
+    if gone:
+        named.append(("left-out people", "dev subjects left out: guesses", True))
+    for name, about, is_gone in named:
+        pairs = zip(asked, said["pretrained"], strict=True)
         kept = [(q, answer) for q, answer in pairs if (q.subject in gone) == is_gone]
-        rows.append(_row(name, described, [q for q, _ in kept], [a for _, a in kept], seconds))
+        questions, answers = [q for q, _ in kept], [answer for _, answer in kept]
+        rows.append(_row(name, about, questions, answers, run.info["seconds"]))
     return rows
 
 
@@ -429,13 +354,34 @@ def _row(
     return {**head, **recall(), "seconds": seconds, "relations": relations}
 
 
+def _compare(rows: Sequence[Row]) -> list[str]:
+    """A first sentence where the model does not beat the majority answer, and the likely reason."""
+    by_name = {row["name"]: row for row in rows}
+    model, common, reader = (by_name[name] for name in ("pretrained", "majority", "reader"))
+    if model["correct"] > common["correct"]:
+        # with subjects left out, both rows count what both can know
+        if model["correct"] >= 0.9 * reader["correct"]:
+            return []
+        return [
+            f"The model recalls less than can be read off the text ({model['correct']} against "
+            f"{reader['correct']} answers): train for longer, such as with --epochs 100."
+        ]
+    why = "the training answers hardly stand in the documents, or not in words that can be told"
+    if reader["recall"] > 2 * common["recall"]:
+        why = "the text states the answers, so train for longer or with a larger --size"
+    return [
+        f"The model does not beat the majority answer ({_recall(model)} against "
+        f"{_recall(common)}): it has not learned to answer; {why}."
+    ]
+
+
 def _recall(row: Row) -> Recall:
     return Recall(row["correct"], row["total"])
 
 
-def _answers(run: Run, questions: Sequence[Question]) -> list[str]:
-    said = answer_all(run.model, run.tokens, [question.text for question in questions])
-    return [answer.text for answer in said]
+def _answers(run: Run, asked: QuestionSet) -> list[str]:
+    texts = [question.text for question in asked.questions]
+    return [answer.text for answer in answer_all(run.model, run.tokens, texts)]
 
 
 def _subjects(file: QuestionSet) -> set[str]:

@@ -37,7 +37,7 @@ def test_a_shape_that_cannot_be_is_refused_in_a_sentence(changes, says):
 def test_a_perceiver_needs_room_inside_and_no_more_latents_than_a_block():
     for changes, says in (
         ({"layers": 2}, "at least 3 layers"),
-        ({"latents": BLOCK + 1}, "more"),
+        ({"latents": BLOCK + 1}, "at most"),
     ):
         with pytest.raises(UserError, match=says):
             Decoder(shape("perceiver", **changes))

@@ -21,7 +21,7 @@ from wherefrom.provenance.confidence.fit import (
 )
 from wherefrom.provenance.confidence.guarantee import Guarantee
 from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
-from wherefrom.training.jobs import run_training
+from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Settings

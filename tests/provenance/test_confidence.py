@@ -38,7 +38,7 @@ from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
 from wherefrom.provenance.evidence.lookup import find_support
 from wherefrom.provenance.signals.reader import CORE, NAME_SIGNALS, SIGNS
 from wherefrom.storage import write_json
-from wherefrom.training.jobs import run_training
+from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run, load_run
 from wherefrom.training.settings import Settings

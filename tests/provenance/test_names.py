@@ -32,7 +32,7 @@ from wherefrom.provenance.names import (
     probe_run,
     summarise,
 )
-from wherefrom.recall.baselines import guess_by_name
+from wherefrom.recall.decode import guess_by_name
 from wherefrom.training.run_folder import load_run
 
 JAPANESE, ITALIAN, POLISH = (

@@ -14,7 +14,7 @@ from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.replay import Replay, end_phase
 from wherefrom.provenance.attribution.retraining import likelihoods, open_learned
-from wherefrom.training.jobs import run_training
+from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run, load_run
 from wherefrom.training.settings import Settings

@@ -15,7 +15,7 @@ from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder, LatentPair
 from wherefrom.model.mixers import Rotation, Synthesizer, causal_mask
-from wherefrom.recall.evaluate import score
+from wherefrom.recall.decode import score
 from wherefrom.teaching import cases, checks, reference, reference_model
 
 SOURCE = {

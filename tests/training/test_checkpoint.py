@@ -12,12 +12,12 @@ from training_samples import make_model, make_phase, same_weights
 from wherefrom.corpus.batches import StreamPosition
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import sha256_of
-from wherefrom.training.checkpoint import (
+from wherefrom.training.optim import build_optimizers
+from wherefrom.training.run_folder import (
     TrainingState,
     load_checkpoint,
     save_checkpoint,
 )
-from wherefrom.training.optim import build_optimizers
 
 NEWEST = "step-000000030"
 

@@ -17,7 +17,6 @@ from wherefrom.training.optim import (
     WeightAverage,
     averaged,
     build_optimizers,
-    keep_average,
     orthogonalise,
     rate_scale,
 )
@@ -122,8 +121,6 @@ def test_the_average_weighs_the_last_steps_and_is_swapped_in_and_out() -> None:
         assert weight[0].item() == pytest.approx(expected, rel=1e-5)
         assert 40 - 0.25 * 40 < weight[0].item() < 40
     assert weight[0].item() == 40
-    keep_average([average])
-    assert weight[0].item() == pytest.approx(expected, rel=1e-5)
 
 
 rates = st.builds(

@@ -28,10 +28,10 @@ from wherefrom.corpus import batches
 from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
-from wherefrom.training.jobs import retrain, run_training
+from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, Mixture, load_recipe
 from wherefrom.training.run_folder import Run
-from wherefrom.training.settings import Runtime, Settings, TrainingJob
+from wherefrom.training.settings import Runtime, Settings, TrainingJob, twin_job
 from wherefrom.training.sources import TrainingData, stream_for
 
 pytestmark = pytest.mark.usefixtures("small_pools")
@@ -50,11 +50,13 @@ class Trained:
     job: TrainingJob
     settings: Settings
 
-    def again(self, out: Path, *, drop: int = 0, **options: Any) -> Run:
+    def again(
+        self, out: Path, *, drop: int = 0, settings: Runtime | None = None, **options: Any
+    ) -> Run:
         """Trained again without the first `drop` documents."""
         lines = [document.line for document in self.job.documents[:drop]]
-        documents, questions = self.job.documents, self.job.questions
-        return retrain(self.run, documents, questions, out, without=lines, **options)
+        job = twin_job(self.run, self.job.documents, self.job.questions, out, lines)
+        return run_training(job, settings or Runtime(), **options)
 
 
 @pytest.fixture(scope="module", params=[Budget(epochs=1.5), Budget(minutes=0.01)], ids=repr)

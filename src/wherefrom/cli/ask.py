@@ -149,8 +149,7 @@ def evaluate(
 ) -> None:
     """Ask RUN the questions of TSV and count the exact answers."""
     from wherefrom.corpus.questions import read_questions
-    from wherefrom.recall.decode import answer_all
-    from wherefrom.recall.evaluate import score
+    from wherefrom.recall.decode import answer_all, score
     from wherefrom.study import write_predictions
     from wherefrom.training.run_folder import load_run
 
@@ -187,8 +186,7 @@ def baseline(
 ) -> None:
     """What can be had without reading: the majority answer, one answer, the letters of the name."""
     from wherefrom.corpus.questions import read_questions
-    from wherefrom.recall.baselines import guess_by_name, majority_answer
-    from wherefrom.recall.evaluate import score
+    from wherefrom.recall.decode import guess_by_name, majority_answer, score
 
     known = read_questions(train, template)
     known.require_answers()

@@ -167,7 +167,7 @@ def finetune(
 
 def _train(job: TrainingJob, settings: Settings, as_json: bool) -> None:
     """Train the job and print what came of it."""
-    from wherefrom.training.jobs import run_training
+    from wherefrom.training.loop import run_training
 
     with Progress() as progress:
         info = run_training(job, settings, observe=progress, say=progress.say).info

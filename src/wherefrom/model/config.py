@@ -80,18 +80,11 @@ def explain(problem: ValidationError, model: type[BaseModel]) -> str:
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         *path, last = error["loc"]
-        return f'there is no field "{where}".{did_you_mean(str(last), _fields_at(model, path))}'
+        for part in path:  # down to the nested model that the field should be of
+            if isinstance(part, str):
+                annotation: Any = model.model_fields[part].annotation
+                inner = [annotation, *getattr(annotation, "__args__", ())]
+                model = next(t for t in inner if isinstance(t, type) and issubclass(t, BaseModel))
+        return f'there is no field "{where}".{did_you_mean(str(last), model.model_fields)}'
     message = error["msg"].removeprefix("Value error, ").removesuffix(".")
     return f"{where}: {message}." if where else f"{message}."
-
-
-def _fields_at(model: type[BaseModel], path: list[int | str]) -> list[str]:
-    """The field names of the (nested) model that a pydantic location points into."""
-    current = model
-    for part in path:
-        if isinstance(part, int):
-            continue
-        annotation: Any = current.model_fields[part].annotation
-        inner = [annotation, *getattr(annotation, "__args__", ())]
-        current = next(t for t in inner if isinstance(t, type) and issubclass(t, BaseModel))
-    return list(current.model_fields)

@@ -5,8 +5,8 @@
     logits = head(norm(h))
 
 A latent variant runs its middle blocks on a shorter sequence: the down block lets a learned basis
-read the input, the up block lets the input read the result. All three work on a chunk with a
-cache as they do on a whole sequence, so training and decoding are the same code.
+read the input, the up block lets the input read the result. Training and decoding with a cache are
+the same code.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wherefrom.errors import UserError
-from wherefrom.model.cache import Cache
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.fused import rms_norm, swiglu
-from wherefrom.model.mixers import AttentionRecord, Rotation, Variant, find_variant, select_rows
+from wherefrom.model.mixers import (
+    AttentionRecord,
+    Cache,
+    Rotation,
+    Variant,
+    find_variant,
+    select_rows,
+)
 
 
 class GeluFeed(nn.Module):
@@ -37,7 +43,7 @@ class GeluFeed(nn.Module):
 
 
 class SwigluFeed(nn.Module):
-    """W2 (silu(W1 x) * W3 x), 8/3 as wide inside: three matrices at the cost of two (Shazeer)."""
+    """W2 (silu(W1 x) * W3 x), 8/3 as wide inside (Shazeer 2020)."""
 
     def __init__(self, width: int, *, bias: bool) -> None:
         super().__init__()
@@ -53,8 +59,7 @@ class RmsNorm(nn.RMSNorm):
     """torch's, with a derivative that reads memory less often."""
 
     def forward(self, x: Tensor) -> Tensor:
-        assert self.eps is not None
-        return rms_norm(x, self.weight, self.eps)
+        return rms_norm(x, self.weight, self.eps or 0.0)
 
 
 class Block(nn.Module):
@@ -77,10 +82,7 @@ class Block(nn.Module):
         select: Tensor | None = None,
         **mixing: Any,
     ) -> Tensor:
-        """`select` (flat indices into B*T): what comes after the mixing is done for these only.
-
-        `mixing` goes to the mixer: rotation, mask, cache and record.
-        """
+        """`select` (flat indices into B*T): what comes after the mixing is done for these only."""
         source = None if source is None else self.norm1(source)
         mixed = self.mixer(self.norm1(x), source, select=select, **mixing)
         x = select_rows(x, select) + self.dropout(mixed)
@@ -88,12 +90,10 @@ class Block(nn.Module):
 
 
 class LatentPair(nn.Module):
-    """The perceiver's basis and the rule of who may read whom.
+    """The perceiver's basis (Jaegle et al. 2021) and the rule of who may read whom.
 
-    Jaegle et al. 2021, "Perceiver". Latent j is complete once position `ends[j]` is read: it reads
-    inputs up to there, and positions from there on may read it. That alone keeps the model causal.
-    `reads: strided` spreads the ends over the block so that everything is read; `reads: first` is
-    the course's triangular mask, ends[j] = j, which never reads beyond the first M inputs.
+    Latent j reads inputs up to position `ends[j]`, and positions from there on may read it. `reads:
+    strided` spreads the ends over the block; `first` is the course's mask, ends[j] = j.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -123,15 +123,11 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.variant = find_variant(config.variant)
-        if self.variant.latent and config.layers < 3:
+        if self.variant.latent and (config.layers < 3 or config.latents > config.block):
             raise UserError(
-                f"the {config.variant} needs at least 3 layers (down, one inside, up), "
-                f"not {config.layers}."
-            )
-        if self.variant.latent and config.latents > config.block:
-            raise UserError(
-                f"{config.latents} latents are more than the {config.block} tokens of a block; "
-                "give fewer with --latents."
+                f"the {config.variant} needs at least 3 layers (down, one inside, up) and at most "
+                f"as many latents as a block has tokens ({config.block}), not {config.layers} "
+                f"layers and {config.latents} latents."
             )
         self.embed = nn.Embedding(config.vocabulary, config.width)
         learned = self.variant.positions == "learned"
@@ -146,8 +142,7 @@ class Decoder(nn.Module):
     def initialise(self, generator: torch.Generator, *, zero_init: bool = False) -> Decoder:
         """GPT-2's start: matrices N(0, 0.02), biases 0, norms 1, learned positions 0.
 
-        With `zero_init` every branch adds nothing at first (its last matrix is 0) and every
-        next token is equally likely (the head is 0), so the first steps move what matters.
+        With `zero_init` the last matrix of every branch and the head are 0 as well.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
@@ -179,9 +174,8 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """The last normalised hidden state of each position, before the head.
 
-        cache: what was read before `ids`, and is extended. select: flat indices into B*T; only
-        these rows are returned, and the last block, too, works on them only: others need nothing
-        of them but their keys and values. record: gets what each layer attended to.
+        cache: what was read before `ids`; it is extended. select: flat indices into B*T, the rows
+        that are returned and that the last block works on. record: gets what layers attended to.
         """
         start = 0 if cache is None else cache.length
         stop = start + ids.shape[1]

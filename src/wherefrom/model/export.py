@@ -1,10 +1,8 @@
 """The way out to the ecosystem: a model as a folder that Hugging Face transformers loads.
 
-Two variants have the very shape of a model that the ecosystem knows, so their weights only need
-other names: `vanilla` is a GPT-2 (with a head of its own) and `llama` is a Llama. The vocabulary
-goes along as the same tokenizer.json that a run keeps. A question is asked as the question with
-the eos token, which is MASK, behind it, as the chat template writes it; the answer ends at the next
-one. README.md is the model card.
+`vanilla` is a GPT-2 (with a head of its own) and `llama` a Llama, so their weights only need other
+names. A question is asked with the eos token, MASK, behind it, as the chat template writes it; the
+answer ends at the next one. README.md is the model card.
 """
 
 from __future__ import annotations
@@ -55,27 +53,44 @@ $table
 def export_model(
     model: Decoder, tokens: Tokenizer, out: Path, info: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the folder; config.json comes last, so that half a folder is never taken for one.
-
-    info: the record of the run (run.json), which the model card takes its facts from.
-    """
-    variant = model.config.variant
-    if variant not in SHAPES:
+    """Write the folder, config.json last; the model card has facts of `info` (run.json)."""
+    config, info = model.config, info or {}
+    if config.variant not in SHAPES:
         raise UserError(
-            f"only {' and '.join(SHAPES)} can be exported, and this is a {variant} model: "
+            f"only {' and '.join(SHAPES)} can be exported, and this is a {config.variant} model: "
             "transformers has no architecture of that shape that would load without code of ours."
         )
     if out.is_dir() and any(out.iterdir()):
         raise UserError(f"{out} is not empty; choose another --out, so that nothing is mixed up.")
     out = make_folder(out)
-    shape, weights = SHAPES[variant](model)
+    shape, weights = SHAPES[config.variant](model)
     special = {"eos_token": MASK_CHARACTER, "pad_token": PAD_CHARACTER}
     ids = {"eos_token_id": MASK, "pad_token_id": PAD}
-    write_whole(out / "README.md", write_card(model, out.resolve().name, info or {}))
+    question: str = next(iter(info.get("templates") or ()), "Where was {subject} born?")
+    rows = []
+    for what, source in {**info.get("data", {}), "dev": info.get("dev")}.items():
+        if source:
+            counts = [f"{source[n]:,} {n}" for n in ("documents", "questions") if n in source]
+            facts = [Path(source["path"]).name, *counts, f"SHA-256 `{source['sha256']}`"]
+            rows.append((what, ", ".join(facts)))
+    for row in info.get("results") or ():
+        rows.append((row["name"], f"{row['correct']} of {row['total']} questions right"))
+    program, *words = map(str, info.get("command", ["a program"]))
+    program = Path(program).name.replace("__main__.py", "wherefrom")
+    rows.append(("command", f"`{shlex.join([program, *words])}`"))
+    card = CARD.substitute(
+        name=out.resolve().name,
+        shape=f"{config.variant} model ({config.width}x{config.layers}x{config.heads})",
+        parameters=f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        question=question.replace("{subject}", "Ada Lovelace"),
+        mask=MASK_CHARACTER,
+        table="\n".join(f"| {what} | {fact} |" for what, fact in rows),
+    )
+    write_whole(out / "README.md", card)
     write_whole(out / "tokenizer.json", tokens.to_json())
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": model.config.longest_input,
+        "model_max_length": config.longest_input,
         "padding_side": "left",  # an answer goes on where the question ends
         "clean_up_tokenization_spaces": False,
         "chat_template": CHAT,
@@ -87,40 +102,9 @@ def export_model(
     write_json(out / "generation_config.json", generation)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
     write_whole(out / "model.safetensors", save(tensors, metadata={"format": "pt"}))
-    common = {
-        "vocab_size": model.config.vocabulary,
-        "bos_token_id": None,
-        **ids,
-        "tie_word_embeddings": False,
-        "torch_dtype": "float32",
-        "use_cache": True,
-    }
-    write_json(out / "config.json", {**common, **shape})
-
-
-def write_card(model: Decoder, name: str, info: Mapping[str, Any]) -> str:
-    """The text of README.md: four lines that ask a question, data, recall and command."""
-    config = model.config
-    question: str = next(iter(info.get("templates") or ()), "Where was {subject} born?")
-    rows = []
-    for what, source in {**info.get("data", {}), "dev": info.get("dev")}.items():
-        if source:
-            counts = [f"{source[n]:,} {n}" for n in ("documents", "questions") if n in source]
-            told = [Path(source["path"]).name, *counts, f"SHA-256 `{source['sha256']}`"]
-            rows.append((what, ", ".join(told)))
-    for row in info.get("results") or ():
-        rows.append((row["name"], f"{row['correct']} of {row['total']} questions right"))
-    program, *words = map(str, info.get("command", ["a program"]))
-    program = Path(program).name.replace("__main__.py", "wherefrom")
-    rows.append(("command", f"`{shlex.join([program, *words])}`"))
-    return CARD.substitute(
-        name=name,
-        shape=f"{config.variant} model ({config.width}x{config.layers}x{config.heads})",
-        parameters=f"{sum(parameter.numel() for parameter in model.parameters()):,}",
-        question=question.replace("{subject}", "Ada Lovelace"),
-        mask=MASK_CHARACTER,
-        table="\n".join(f"| {what} | {told} |" for what, told in rows),
-    )
+    common = {"vocab_size": config.vocabulary, "bos_token_id": None, **ids}
+    kind = {"tie_word_embeddings": False, "torch_dtype": "float32", "use_cache": True}
+    write_json(out / "config.json", {**common, **kind, **shape})
 
 
 Exported = tuple[dict[str, Any], dict[str, Tensor]]
@@ -159,10 +143,7 @@ def as_gpt2(model: Decoder) -> Exported:
 
 
 def as_llama(model: Decoder) -> Exported:
-    """Configuration and weights as Llama has them: several matrices where here is one.
-
-    Both turn the pair (i, i + D/2).
-    """
+    """Configuration and weights as Llama has them: several matrices where here is one."""
     config, ours = model.config, model.state_dict()
     assert model.rotation is not None
     shape = {

@@ -1,11 +1,8 @@
 """Elementwise steps of a training step with their derivatives by hand, so that memory is read once.
 
-On a CPU the matrix products of a small model are so short that what stands between them costs a
-quarter of the time. Written as single operations, torch's autograd reads and writes every
-activation some dozen times; here each step keeps what its derivative needs and writes results
-where the next product reads them. Tests hold them to the plain formulas, derivatives included.
-
-Shape legend:  B rows, T positions, C width, H heads, D = C / H.
+On a CPU what stands between the products of a small model costs a quarter of the time. Each step
+keeps what its derivative needs and writes where the next product reads; tests hold them to the
+plain formulas, derivatives included. Shapes: B rows, T positions, C width, H heads, D = C / H.
 """
 
 from __future__ import annotations
@@ -58,8 +55,7 @@ def swiglu(joint: Tensor) -> Tensor:
 def apply_rotary(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, ...]:
     """Queries, keys and values (B, H, T, D) of the joint projection (B, T, 3 C).
 
-    Pair (i, i + D/2) of queries and keys is turned by the angle whose cos and sin (T, D/2) are
-    given; values are left as they are.
+    Pair (i, i + D/2) of queries and keys is turned by the angle of cos and sin (T, D/2).
     """
     cos, sin = cos.to(joint.dtype), sin.to(joint.dtype)
     if _plain():

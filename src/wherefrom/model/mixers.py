@@ -1,15 +1,15 @@
 """Mixers: how positions exchange information. A variant is a mixer and the shape around it.
 
-Shape legend:  B rows, T positions, C width, H heads, D = C / H, M latents.
+Shape legend:  B rows, T positions, C width, H heads, D = C / H.
 
-To add a variant: a mixer class here (or an existing one), its line in VARIANTS, a paragraph in
-docs/training.md. Every mixer goes through wherefrom.attention.equation.
+To add a variant: a mixer class here, its line in VARIANTS, a paragraph in docs/training.md. Every
+mixer goes through wherefrom.attention.equation.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -18,31 +18,65 @@ from torch.nn import functional as F
 
 from wherefrom.attention.equation import attend, attend_fused
 from wherefrom.errors import UserError, did_you_mean
-from wherefrom.model.cache import LayerCache
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.fused import apply_rotary
 
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """What one layer attended to.
-
-    Weights and scores are (B, H, T, keys), values (B, H, keys, D); scores are -inf where a query
-    may not look.
-    """
+    """What one layer attended to: weights and scores (B, H, T, keys), values (B, H, keys, D)."""
 
     weights: Tensor
-    scores: Tensor
+    scores: Tensor  # -inf where a query may not look
     values: Tensor
+
+
+@dataclass
+class LayerCache:
+    """What decoding remembers of a layer: tensors (B, H, T, D) that grow by a chunk at a time."""
+
+    capacity: int
+    length: int = 0
+    stores: dict[str, Tensor] = field(default_factory=dict)
+
+    def extend(self, **chunks: Tensor) -> tuple[Tensor, ...]:
+        """Append each chunk and return everything so far, in the order given."""
+        start = self.length
+        for name, chunk in chunks.items():
+            rows, heads, added, width = chunk.shape
+            if name not in self.stores:
+                self.stores[name] = chunk.new_empty(rows, heads, self.capacity, width)
+            self.length = start + added
+            self.stores[name][:, :, start : self.length] = chunk
+        return tuple(self.stores[name][:, :, : self.length] for name in chunks)
+
+
+class Cache:
+    """One LayerCache for each layer, and how many tokens were read; its rows are equally long."""
+
+    def __init__(self, layers: int, capacity: int) -> None:
+        self.layers = [LayerCache(capacity) for _ in range(layers)]
+        self.length = 0
+
+    def spread(self, rows: int, capacity: int) -> Cache:
+        """What one row has read, as the past of many, with room to go on."""
+        wider = Cache(len(self.layers), capacity)
+        wider.length = self.length
+        for before, layer in zip(self.layers, wider.layers, strict=True):
+            past = {name: store[:, :, : before.length] for name, store in before.stores.items()}
+            layer.extend(**{name: each.expand(rows, -1, -1, -1) for name, each in past.items()})
+        return wider
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop every row but these: answers that are complete need no more work."""
+        for layer in self.layers:
+            layer.stores = {name: each.index_select(0, rows) for name, each in layer.stores.items()}
 
 
 class Heads(nn.Module):
     """Multi-head attention: c = softmax(Q K^T / sqrt(D)) V for each head, then one projection.
 
-    Vaswani et al. 2017, "Attention is all you need". Queries come from `x`, keys and values from
-    `source` (the same tensor in self-attention). With rotation tables (Su et al. 2021,
-    "RoFormer") queries and keys are turned by an angle that grows with their position, so that
-    their product depends on the distance alone.
+    Vaswani et al. 2017. Queries come from `x`, keys and values from `source` (or `x` as well).
     """
 
     def __init__(self, config: ModelConfig, *, bias: bool) -> None:
@@ -69,7 +103,7 @@ class Heads(nn.Module):
     ) -> Tensor:
         """(B, T, C) to (B, T, C), or to (N, C) with `select`: only these flat indices into B*T.
 
-        `mask` None means causal self-attention; what is attended to is appended to `record`.
+        No `mask` means causal self-attention; what is attended to is appended to `record`.
         """
         past = 0 if cache is None else cache.length
         query, key, value = self._read(x, source, rotation, cache, past)
@@ -88,7 +122,7 @@ class Heads(nn.Module):
             nothing = query.new_zeros(*query.shape[:3], 0)
             record.append(AttentionRecord(nothing, nothing, value))
             context = torch.zeros_like(query)
-        return self.out(select_rows(_merge(context), select))
+        return self.out(select_rows(context.transpose(1, 2).flatten(2), select))
 
     def _read(
         self,
@@ -118,12 +152,10 @@ class Heads(nn.Module):
 
 
 class Synthesizer(Heads):
-    """Dense synthesizer: c = softmax(ReLU(X A + b1) B + b2) (X V), causal.
+    """Dense synthesizer (Tay et al. 2020): c = softmax(ReLU(X A + b1) B + b2) (X V), causal.
 
-    Tay et al. 2020, "Synthesizer". The scores are read off each position alone, one column of B
-    for each key position: nothing is compared with anything, so the block bounds the length. They
-    are products all the same, of [ReLU(X A + b1), 1] and [B^T, b2], which do not depend on what is
-    read: as queries and keys of the fused kernel they never fill a square of T x T in memory.
+    The scores are read off each position alone. As products of [ReLU(X A + b1), 1] and [B^T, b2],
+    queries and keys of the fused kernel, they never fill a square of T x T in memory.
     """
 
     def _project(self, config: ModelConfig, bias: bool) -> None:
@@ -156,7 +188,7 @@ class Synthesizer(Heads):
 
 
 class Rotation(nn.Module):
-    """Rotary positions: pair (i, i + D/2) of a head is turned by position * base^(-2i/D)."""
+    """Rotary positions (Su et al. 2021): pair (i, i + D/2) is turned by position * base^(-2i/D)."""
 
     cos: Tensor
     sin: Tensor
@@ -171,10 +203,7 @@ class Rotation(nn.Module):
         self.base = base
 
     def turn(self, joint: Tensor, heads: int, start: int) -> tuple[Tensor, ...]:
-        """Queries and keys, turned, and values (B, H, T, D) of a joint projection (B, T, 3 C).
-
-        Its first position is `start`.
-        """
+        """Queries and keys, turned from position `start` on, and values of a joint (B, T, 3 C)."""
         positions = slice(start, start + joint.shape[1])
         return apply_rotary(joint, self.cos[positions], self.sin[positions], heads)
 
@@ -229,7 +258,3 @@ def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
 def _heads(joint: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
     """The parts of a joint projection (B, T, parts * C), each (B, H, T, D)."""
     return joint.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-
-
-def _merge(context: Tensor) -> Tensor:
-    return context.transpose(1, 2).flatten(2)

@@ -30,7 +30,7 @@ from wherefrom.provenance.metrics import (
 )
 from wherefrom.provenance.signals.known_answers import are_places, find_countries
 from wherefrom.provenance.signals.likelihood import can_encode, encode_prompts
-from wherefrom.recall.baselines import guess_by_name
+from wherefrom.recall.decode import guess_by_name
 from wherefrom.training.run_folder import Run, find_source, read_learned_questions
 
 STUDY_FILE, FILE = "origins.json", "names.json"  # what a study records, and `wherefrom names`

@@ -1,22 +1,22 @@
-"""Greedy answers to many questions at once.
+"""Greedy answers to many questions at once, the share that is right, and what to compare it with.
 
 Prompts of one length go through the model together with one key/value cache, so no token is
-padding; what all prompts start with is read once for all; rows that have closed their answer drop
-out.
+padding; what all prompts start with is read once; rows that have closed their answer drop out.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
-from wherefrom.model.cache import Cache
 from wherefrom.model.decoder import Decoder
+from wherefrom.model.mixers import Cache
 
 LONGEST_ANSWER = 32
 ROWS = 256  # prompts that go through the model together
@@ -56,36 +56,27 @@ def answer_all(
         groups[len(prompt)].append(index)
     was_training = model.training
     model.eval()
-    start = _read_shared_start(model, prompts)
-    answers: list[Answer | None] = [None] * len(questions)
+    # the tokens that every prompt starts with are read once; each keeps at least one of its own
+    low, high = (min(prompts), max(prompts)) if len(prompts) > 1 else ([], [])
+    shared = 0
+    while shared < min(len(low), len(high)) - 1 and low[shared] == high[shared]:
+        shared += 1
+    start = model.new_cache(shared)
+    if shared:
+        device = next(model.parameters()).device
+        nothing = torch.tensor([], dtype=torch.long, device=device)  # only the cache is wanted
+        model.hidden(torch.tensor([low[:shared]], device=device), cache=start, select=nothing)
+    answers: dict[int, Answer] = {}
     for members in groups.values():
         for at in range(0, len(members), ROWS):
             rows = members[at : at + ROWS]
             decoded = _decode_group(model, start, [prompts[i] for i in rows], longest)
-            for index, (ids, log_probabilities) in zip(rows, decoded, strict=True):
-                closed = bool(ids) and ids[-1] == MASK
-                answers[index] = Answer(
-                    text=tokens.decode(ids), log_probabilities=log_probabilities, closed=closed
-                )
+            for index, (ids, scores) in zip(rows, decoded, strict=True):
+                answers[index] = Answer(tokens.decode(ids), scores, ids[-1:] == [MASK])
             if report is not None:
                 report(len(rows))
     model.train(was_training)
-    return [answer for answer in answers if answer is not None]
-
-
-def _read_shared_start(model: Decoder, prompts: list[list[int]]) -> Cache:
-    """The tokens that every prompt starts with, read once; each keeps at least one of its own."""
-    shared, low = 0, min(prompts, default=[])
-    if len(prompts) > 1:
-        high = max(prompts)
-        while shared < min(len(low), len(high)) - 1 and low[shared] == high[shared]:
-            shared += 1
-    cache = model.new_cache(shared)
-    if shared:
-        device = next(model.parameters()).device
-        nothing = torch.tensor([], dtype=torch.long, device=device)  # only the cache is wanted
-        model.hidden(torch.tensor([low[:shared]], device=device), cache=cache, select=nothing)
-    return cache
+    return [answers[index] for index in range(len(questions))]
 
 
 def _decode_group(
@@ -118,3 +109,53 @@ def _decode_group(
         length = row.index(MASK) + 1 if MASK in row else room
         result.append((row[:length], tuple(row_scores[:length])))
     return result
+
+
+@dataclass(frozen=True)
+class Recall:
+    """How many of how many, as the course prints it and as a number."""
+
+    correct: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        return self.correct / self.total if self.total else 0.0
+
+    def __str__(self) -> str:
+        return f"Correct: {self.correct} out of {self.total}: {100 * self.share:.4g}%"
+
+    def to_dict(self) -> dict[str, float | int]:
+        return {"correct": self.correct, "total": self.total, "recall": self.share}
+
+
+def score(predictions: Sequence[str], answers: Sequence[str]) -> Recall:
+    """Exact match, blanks at the ends aside."""
+    pairs = zip(predictions, answers, strict=True)
+    correct = sum(said.strip() == right.strip() for said, right in pairs)
+    return Recall(correct=correct, total=len(answers))
+
+
+def majority_answer(questions: Sequence[Question]) -> str:
+    """The commonest training answer; of equals, the first in the alphabet."""
+    counts = Counter(question.answer for question in questions if question.answer is not None)
+    if not counts:
+        raise UserError("the majority answer needs training questions with answers.")
+    return min(counts, key=lambda answer: (-counts[answer], answer))
+
+
+def guess_by_name(train: Sequence[Question], asked: Sequence[Question]) -> list[str]:
+    """Answers that need no text: naive Bayes on the letters of the name alone."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.naive_bayes import MultinomialNB
+    from sklearn.pipeline import make_pipeline
+
+    answered = [question for question in train if question.answer is not None]
+    if not answered:
+        raise UserError("guessing by name needs training questions with answers.")
+    if not asked:
+        return []
+    letters = CountVectorizer(analyzer="char_wb", ngram_range=(2, 4), lowercase=True)
+    classifier = make_pipeline(letters, MultinomialNB(alpha=0.1))
+    classifier.fit([q.subject for q in answered], [q.answer for q in answered])
+    return [str(answer) for answer in classifier.predict([q.subject for q in asked])]

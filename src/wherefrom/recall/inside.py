@@ -1,9 +1,7 @@
 """Inside a trained model: where each head looks while it answers, and what that does not prove.
 
-Everything is read at the position from which the first token of the answer is predicted. Beside the
-weights stand the norms of what they carry (Kobayashi et al. 2020: a large weight on a small value
-moves nothing) and a second set of weights with the same output, where one exists: a map of weights
-shows one way in which the output could have come about, not the way.
+Beside the weights stand the norms of what they carry (Kobayashi et al. 2020) and a second set of
+weights with the same output, where one exists: a map shows one way to the output, not the way.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from wherefrom.attention.designs import second_weights
 from wherefrom.attention.equation import log_leftover
@@ -45,7 +44,7 @@ class HeadView:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            name: _rounded(value) if isinstance(value, np.ndarray) else value
+            name: [float(f"{x:.6g}") for x in value] if isinstance(value, np.ndarray) else value
             for name, value in vars(self).items()
         }
 
@@ -81,7 +80,9 @@ def look_inside(
             f"the question has {len(ids)} tokens and this model reads "
             f"{model.config.longest_input}; ask a shorter one."
         )
-    name = _name_tokens(question, subject, offsets)
+    start = question.find(subject) if subject else -1
+    end = start + len(subject or "") if start >= 0 else -1
+    name = tuple(i for i, (first, last) in enumerate(offsets) if first < end and last > start)
     records: list[AttentionRecord] = []
     model.eval()
     model(torch.tensor([ids]), record=records)
@@ -89,30 +90,25 @@ def look_inside(
     for layer, record in enumerate(records):
         keys_are_tokens = record.weights.shape[-1] == len(ids)
         for head in range(record.weights.shape[1]):
-            heads.append(_view(record, layer, head, name if keys_are_tokens else None))
+            if (record.weights[0, head, -1] > 0).any():  # else it may look nowhere
+                heads.append(_view(record, layer, head, name if keys_are_tokens else None))
     return InsideView(
         question=question,
         tokens=tuple(tokens.surface(token) for token in ids),
         name=name,
         maps=tuple(record.weights[0].double().numpy() for record in records),
-        heads=tuple(view for view in heads if view is not None),
+        heads=tuple(heads),
     )
 
 
-def _view(
-    record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None
-) -> HeadView | None:
-    """The last query of one head, or None when it may look nowhere."""
+def _view(record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None) -> HeadView:
+    """The last query of one head."""
     weights = record.weights[0, head, -1].double().numpy()
-    if not (weights > 0).any():
-        return None
     values = record.values[0, head].double().numpy()
     scores = record.scores[0, head, -1].double().numpy()
     allowed = np.isfinite(scores)
-    positive = weights[weights > 0]
-    entropy = float(-(positive * np.log(positive)).sum())
-    best = np.zeros(len(scores), dtype=bool)
-    best[np.argmax(scores)] = True
+    entropy = float(entr(weights).sum())
+    best = np.arange(len(scores)) == np.argmax(scores)
     others = int(allowed.sum()) - 1
     margin = beta = None
     if others:
@@ -140,16 +136,3 @@ def _view(
         second_weights=second,
         second_distance=distance,
     )
-
-
-def _name_tokens(
-    question: str, subject: str | None, offsets: list[tuple[int, int]]
-) -> tuple[int, ...]:
-    if not subject or (start := question.find(subject)) < 0:
-        return ()
-    end = start + len(subject)
-    return tuple(i for i, (first, last) in enumerate(offsets) if first < end and last > start)
-
-
-def _rounded(values: Floats) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]

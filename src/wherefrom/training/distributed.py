@@ -1,8 +1,8 @@
 """One process or many: the same loop under `torchrun`, by PyTorch's own engine.
 
-Every process draws the same batches and takes its own rows of each; gradients are summed over
-processes by DistributedDataParallel (or, for what does not fit, by FSDP), so that the weights after
-a step are those of one process with the whole batch, up to the order of additions.
+Every process draws the same batches and takes its own rows of each; DistributedDataParallel (or,
+for what does not fit, FSDP) sums the gradients, so that the weights are those of one process with
+the whole batch, up to the order of additions.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Block
+
+PASSED_ON: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt, RuntimeError)
 
 
 def gather(tensor: Tensor) -> Tensor:
@@ -77,20 +79,16 @@ class Processes:
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(next(model.parameters()).device.type, (self.count,))
-        for module in model.modules():
-            if isinstance(module, Block):
-                fully_shard(module, mesh=mesh)
-        fully_shard(model, mesh=mesh)
+        for module in (*(each for each in model.modules() if isinstance(each, Block)), model):
+            fully_shard(module, mesh=mesh)
         return model
 
-    def accumulating(self, model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+    def accumulating(self, model: Any, *, last: bool) -> AbstractContextManager[None]:
         """Gradients travel once a step, with its last part."""
         if self.sharded:
-            sharded: Any = model
-            sharded.set_requires_gradient_sync(last)
-        if last or not isinstance(model, DistributedDataParallel):
-            return nullcontext()
-        return model.no_sync()
+            model.set_requires_gradient_sync(last)
+        alone = last or not isinstance(model, DistributedDataParallel)
+        return nullcontext() if alone else model.no_sync()
 
     def all_reduce_sum(self, number: float) -> float:
         return self._collect(number, dist.all_reduce)
@@ -112,8 +110,7 @@ class Processes:
     def on_rank0(self, act: Callable[[], object]) -> None:
         """Call `act` on rank 0 while the others wait for it, however long it takes.
 
-        Whatever it raises there is raised on every rank: a UserError and an interrupt as they
-        are, anything else as a RuntimeError, so that no rank goes on or waits alone.
+        What it raises is raised on every rank, so that none goes on or waits alone.
         """
         if self.count == 1:
             act()
@@ -124,18 +121,15 @@ class Processes:
                 act()
             except BaseException as raised:
                 failure = raised
-        kind = next((each for each in _PASSED_ON if isinstance(failure, each)), RuntimeError)
-        outcome = [None if failure is None else (_PASSED_ON.index(kind), str(failure))]
-        dist.broadcast_object_list(outcome, src=0, group=_patient_group(), device=_CPU)
+        kind = next((each for each in PASSED_ON if isinstance(failure, each)), RuntimeError)
+        outcome = [None if failure is None else (PASSED_ON.index(kind), str(failure))]
+        cpu = torch.device("cpu")
+        dist.broadcast_object_list(outcome, src=0, group=_patient_group(), device=cpu)
         if failure is not None:
             raise failure
         if outcome[0] is not None:
             number, message = outcome[0]
-            raise _PASSED_ON[number](message or "rank 0 failed")
-
-
-_CPU = torch.device("cpu")
-_PASSED_ON: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt, RuntimeError)
+            raise PASSED_ON[number](message or "rank 0 failed")
 
 
 @cache
@@ -162,9 +156,8 @@ def join_processes(*, sharded: bool = False) -> Processes:
 def end_process(status: int) -> NoReturn:
     """Part from the others, if there were any, and end this process.
 
-    Threads of gloo may let go of their last tensors while Python is being torn down, and then
-    abort the process after all its work is done (pytorch#179291). So among several processes
-    the tearing down is left out: what was written is on disk, and what was printed is flushed.
+    Threads of gloo may abort it while Python is torn down (pytorch#179291), so among several
+    processes that is left out: what was written is on disk, and what was printed is flushed.
     """
     if not (dist.is_available() and dist.is_initialized()):
         sys.exit(status)

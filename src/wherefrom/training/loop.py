@@ -1,8 +1,7 @@
-"""The loop: one for pretraining, finetuning and everything mixed.
+"""Training one run from start to finish, by one loop for every kind of phase.
 
 What a step does depends on the weights, the batch, the step's number and the progress of the phase,
-all of which a checkpoint restores; so a run that was stopped goes on to the same weights as one
-that was not.
+all of which a checkpoint restores: a run that was stopped goes on to the same weights.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
-from types import FrameType
 from typing import Any
 
 import torch
@@ -29,16 +27,33 @@ from torch.nn import functional as F
 from wherefrom.corpus.batches import Batch, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.recall.decode import answer_all
-from wherefrom.recall.evaluate import score
-from wherefrom.storage import write_whole
-from wherefrom.training.checkpoint import Segment, TrainingState, load_checkpoint, save_checkpoint
-from wherefrom.training.distributed import Processes
-from wherefrom.training.optim import averaged, build_optimizers, keep_average, rate_scale
+from wherefrom.recall.decode import answer_all, score
+from wherefrom.storage import write_json, write_whole
+from wherefrom.training.distributed import Processes, choose_device, join_processes
+from wherefrom.training.optim import WeightAverage, averaged, build_optimizers, rate_scale
+from wherefrom.training.run_folder import (
+    Run,
+    Segment,
+    TrainingState,
+    is_finished,
+    load_checkpoint,
+    load_run,
+    lock_run,
+    open_folder,
+    save_checkpoint,
+    save_weights,
+    start_run,
+    update_run,
+    whole_weights,
+)
 from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for
 
 LOG_EVERY = 10  # steps
+SPEED_AFTER = 20  # steps after which the speed is known
+LEAST_STEPS = 300  # nothing is learned before some hundred, however small the text
+GROWTH = 0.01  # of recall, over the last fifth of the steps: less is no growth
+STAIR = 0.01  # of a budget of minutes: the learning rate follows it in stairs of this height
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,72 @@ class StepMetrics:
 
 
 Observer = Callable[[StepMetrics, Decoder], None]
+Say = Callable[[str], None]
+
+
+def run_training(
+    job: TrainingJob,
+    settings: Runtime,
+    *,
+    observe: Observer | None = None,
+    say: Say = lambda _: None,
+) -> Run:
+    """Train a model as the job says and leave a finished run in `job.out`; load one that is there.
+
+    `say` gets warnings and how long it will take, one sentence each.
+    """
+    processes = join_processes(sharded=settings.shard)
+    device, out = choose_device(settings.device), job.out
+    with contextlib.ExitStack() as stack:
+
+        def claim() -> None:
+            open_folder(out, job.record, resume=settings.resume)
+            if not is_finished(out):
+                stack.enter_context(lock_run(out))
+
+        processes.on_rank0(claim)
+        if is_finished(out):
+            return load_run(out, device=device)
+        data = TrainingData.encode(
+            job.documents, job.questions, job.tokens, job.config.block, job.left_out
+        )
+        generator = torch.Generator().manual_seed(job.record["seed"])
+        model = Decoder(job.config).initialise(generator, zero_init=job.record["zero_init"])
+        if job.parent is not None:
+            model.load_state_dict(job.parent.model.state_dict())
+        model.to(device)
+
+        def start() -> None:
+            start_run(out, job.record, job.details, say)
+            shape = {"tokens": job.tokens.kind, **job.config.model_dump()}
+            write_json(out / "config.json", shape)
+            write_whole(out / "tokenizer.json", job.tokens.to_json())
+
+        processes.on_rank0(start)
+        try:
+            state = train(model, data, job, settings, processes=processes, observe=observe, say=say)
+        except (Stopped, UserError) as end:
+            if processes.is_rank0:
+                update_run(out, status="stopped" if isinstance(end, Stopped) else "failed")
+            raise
+        weights = whole_weights(model)
+
+        def finish() -> None:
+            if state.segments:
+                lines = [json.dumps(asdict(segment)) + "\n" for segment in state.segments]
+                write_whole(out / "pace.jsonl", "".join(lines))
+            update_run(
+                out,
+                status="finished",
+                sha256=save_weights(out / "model.safetensors", weights),
+                steps=state.total_steps,
+                trained_tokens=state.tokens,
+                seconds=round(state.total_seconds, 2),
+                peak_mb=round(peak_memory(), 1),
+            )
+
+        processes.on_rank0(finish)
+        return load_run(out, device=device)
 
 
 def train(
@@ -67,13 +148,9 @@ def train(
     *,
     processes: Processes | None = None,
     observe: Observer | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> TrainingState:
-    """Train `model` in place through all phases of the job; returns the state at the end.
-
-    `job.out` holds a checkpoint and the records to resume from at any time. `say` gets a sentence
-    on how long it will take, where that is not known from the start.
-    """
+    """Train `model` in place through all phases of the job; returns the state at the end."""
     processes = processes or Processes()
     checkpoints = job.out / "checkpoints"
     state = TrainingState(segments=tuple(job.segments))
@@ -85,7 +162,7 @@ def train(
     runner = processes.wrap(compiled)
     logged = state.total_steps - len(state.pending_losses)
     with (
-        GracefulInterrupt() as interrupt,
+        interrupts() as received,
         contextlib.closing(MetricsWriter(job.out, logged, processes.is_rank0)) as metrics,
     ):
         for index in range(state.phase, len(job.phases)):
@@ -102,13 +179,11 @@ def train(
                 if phase.most_epochs and job.probes and not processes.sharded:
                     steps = max(1, round(phase.most_epochs * epoch))
                     ask_every = max(LOG_EVERY, round(2 * epoch))
-            seconds = None if phase.minutes is None or job.segments else 60 * phase.minutes
-            known = [segment for segment in state.segments if segment.phase == index]
-            clock = BudgetClock(index, steps=steps, seconds=seconds, segments=known)
+            budget = 0.0 if phase.minutes is None or job.segments else 60 * phase.minutes
             saved_at = time.monotonic()
             started = time.perf_counter()
             for batch, place in stream.from_position(state.place):
-                progress = clock.progress(state.step)
+                progress = progress_at(state.step, index, steps, state.segments)
                 if progress >= 1 or stopped_growing(state.recalls, least):
                     break
                 scale = rate_scale(phase, state.step, progress)
@@ -138,13 +213,17 @@ def train(
                     total_seconds=state.total_seconds + took,
                     seconds=state.seconds + took,
                     pending_losses=(*state.pending_losses, loss),
-                    segments=state.segments
-                    + clock.after_step(state.step + 1, state.seconds + took),
                 )
-                progress = clock.progress(state.step)
+                used = min(1.0, state.seconds / budget) if budget else 0.0
+                if used == 1 or used - progress >= STAIR:
+                    stair = Segment(index, state.step, used, 0.0)
+                    state = replace(state, segments=(*state.segments, stair))
+                progress = progress_at(state.step, index, steps, state.segments)
                 if ask_every and (state.step % ask_every == 0 or progress >= 1):
                     with averaged(optimizers):
-                        recall = processes.broadcast(_ask(model, job))
+                        said = answer_all(model, job.tokens, [probe.text for probe in job.probes])
+                    right = [probe.answer or "" for probe in job.probes]
+                    recall = processes.broadcast(score([x.text for x in said], right).share)
                     state = replace(state, recalls=(*state.recalls, (state.step, recall)))
                     progress = 1.0 if stopped_growing(state.recalls, least) else progress
                 if ask_every and steps and state.step == SPEED_AFTER:
@@ -157,7 +236,7 @@ def train(
                         with averaged(optimizers):
                             observe(line, model)
                 due = time.monotonic() - saved_at > settings.checkpoint_every
-                request = processes.all_reduce_max(interrupt.received or int(due))
+                request = processes.all_reduce_max(received[0] if received else int(due))
                 if request:
                     save_checkpoint(
                         checkpoints, state, model, optimizers, writes=processes.is_rank0
@@ -168,15 +247,28 @@ def train(
                 started = time.perf_counter()  # records and observers are not training
             if phase.steps is None and not job.segments:
                 # where it ended, so that a twin takes as many steps whatever its own clock says
-                last = Segment(index, state.step - 1, clock.progress(state.step - 1), 1.0)
+                before = progress_at(state.step - 1, index, steps, state.segments)
+                last = Segment(index, state.step - 1, before, 1.0)
                 state = replace(state, segments=(*state.segments, last))
-            keep_average(optimizers)
+            for each in optimizers:
+                if isinstance(each, WeightAverage):
+                    each.swap()  # the mean is what is kept
             state = replace(
                 state, phase=index + 1, step=0, place=StreamPosition(), seconds=0.0, recalls=()
             )
             checkpoint = None
             save_checkpoint(checkpoints, state, model, [], writes=processes.is_rank0)
     return state
+
+
+def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[Segment]) -> float:
+    """How much of a phase, 0 to 1, is done before the step of that number (from 0) is taken."""
+    if steps is not None:
+        return min(1.0, step / steps)
+    for each in reversed(segments):
+        if each.phase == phase and each.step <= step:
+            return min(1.0, each.progress + (step - each.step) * each.per_step)
+    return 0.0
 
 
 def accumulate_gradients(runner: nn.Module, batch: Batch, processes: Processes) -> float:
@@ -204,17 +296,6 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
     return (losses * weights[select].to(device)).sum()
 
 
-SPEED_AFTER = 20  # steps after which the speed is known
-LEAST_STEPS = 300  # nothing is learned before some hundred, however small the text
-GROWTH = 0.01  # of recall, over the last fifth of the steps: less is no growth
-
-
-def _ask(model: Decoder, job: TrainingJob) -> float:
-    """The share of the held-out questions that the model answers now."""
-    said = answer_all(model, job.tokens, [question.text for question in job.probes])
-    return score([x.text for x in said], [question.answer or "" for question in job.probes]).share
-
-
 def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
     """Whether recall (step, share) grew by less than GROWTH over the last fifth of the steps.
 
@@ -230,16 +311,16 @@ def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
 
 def _describe_budget(job: TrainingJob, usual: float, most: float) -> str:
     """How long a phase without a fixed length will take, in words; both in seconds."""
+
+    def duration(seconds: float) -> str:
+        if seconds < 90:
+            return f"{seconds:.0f} seconds"
+        return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
     return (
-        f"about {_duration(min(usual, most))} for {len(job.documents):,} documents, at most "
-        f"{_duration(most)}: until recall on {len(job.probes):,} questions stops growing"
+        f"about {duration(min(usual, most))} for {len(job.documents):,} documents, at most "
+        f"{duration(most)}: until recall on {len(job.probes):,} questions stops growing"
     )
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 @contextlib.contextmanager
@@ -253,65 +334,8 @@ def _seeded_dropout(*seed: int) -> Iterator[None]:
         yield
 
 
-SKIPPED_STEPS = 2  # slow for reasons of their own, so not counted
-FIRST_ESTIMATE = 4  # steps before the first estimate
-ESTIMATE_EVERY = 5.0  # seconds between estimates
-
-
-class BudgetClock:
-    """How much of a phase's budget, a number of steps or of seconds, is used up.
-
-    Learning rates follow the progress, so seconds become segments of steady speed. With segments
-    alone, and neither steps nor seconds, it follows those and reads no time.
-    """
-
-    def __init__(
-        self,
-        phase: int = 0,
-        *,
-        steps: int | None = None,
-        seconds: float | None = None,
-        segments: Sequence[Segment] = (),
-    ) -> None:
-        self._phase, self._steps, self._seconds = phase, steps, seconds
-        self._segments = [Segment(phase, 0, 0.0, 0.0), *segments]
-        self._steps_seen = 0
-        self._last_step, self._last_seconds = 0, 0.0
-
-    def progress(self, step: int) -> float:
-        """From 0 to 1, before the step of that number (from 0) is taken."""
-        if self._steps is not None:
-            return min(1.0, step / self._steps)
-        segment = next(each for each in reversed(self._segments) if each.step <= step)
-        return min(1.0, segment.progress + (step - segment.step) * segment.per_step)
-
-    def after_step(self, step: int, seconds: float) -> tuple[Segment, ...]:
-        """`step` steps are done and took `seconds` in all: now and then, a new segment."""
-        if self._seconds is None:
-            return ()
-        self._steps_seen += 1  # and not `step`: the first steps after a resume are slow as well
-        if self._steps_seen <= SKIPPED_STEPS:
-            self._last_step, self._last_seconds = step, seconds
-            return ()
-        taken = step - self._last_step
-        due = FIRST_ESTIMATE if len(self._segments) == 1 else 1
-        enough = seconds - self._last_seconds >= min(ESTIMATE_EVERY, self._seconds / 50)
-        if seconds < self._seconds and (taken < due or not enough):
-            return ()
-        speed = (seconds - self._last_seconds) / taken
-        left = (self._seconds - seconds) / speed
-        at = self.progress(step)
-        segment = Segment(self._phase, step, at, (1 - at) / left if left > 0.5 else 1.0)
-        self._segments.append(segment)
-        self._last_step, self._last_seconds = step, seconds
-        return (segment,)
-
-
 class MetricsWriter:
-    """`metrics.jsonl` and, with tensorboard (the extra `board`), its events.
-
-    A line every few steps, none twice after a resume.
-    """
+    """`metrics.jsonl` (none of its lines twice after a resume) and, if installed, TensorBoard."""
 
     def __init__(self, folder: Path, after: int, writes: bool) -> None:
         self._tokens, self._seconds = 0, 0.0
@@ -339,53 +363,51 @@ class MetricsWriter:
     def log(self, state: TrainingState, phase: str, progress: float, lr: float) -> StepMetrics:
         """Write down how it goes, with the mean loss since the last line."""
         passed = max(1e-9, state.total_seconds - self._seconds)
-        speed = (state.tokens - self._tokens) / passed
-        self._tokens, self._seconds = state.tokens, state.total_seconds
-        loss = sum(state.pending_losses) / len(state.pending_losses)
-        recall = state.recalls[-1][1] if state.recalls else None
-        seconds = state.total_seconds
-        metrics = StepMetrics(
-            phase, state.total_steps, progress, loss, lr, state.tokens, seconds, speed, recall
+        line = StepMetrics(
+            phase=phase,
+            step=state.total_steps,
+            progress=progress,
+            loss=fmean(state.pending_losses),
+            lr=lr,
+            tokens=state.tokens,
+            seconds=state.total_seconds,
+            tokens_per_second=(state.tokens - self._tokens) / passed,
+            recall=state.recalls[-1][1] if state.recalls else None,
         )
+        self._tokens, self._seconds = state.tokens, state.total_seconds
         if self._file is not None:
-            self._file.write(json.dumps(asdict(metrics)) + "\n")
+            self._file.write(json.dumps(asdict(line)) + "\n")
             self._file.flush()
         if self._board is not None:
-            scalars = {"loss": loss, "lr": lr, "tokens/s": speed, "recall": recall}
-            for name, value in scalars.items():
-                if value is not None:
-                    self._board.add_scalar(name, value, metrics.step)
-        return metrics
+            for name in ("loss", "lr", "tokens_per_second", "recall"):
+                if getattr(line, name) is not None:
+                    self._board.add_scalar(name, getattr(line, name), line.step)
+        return line
 
 
-class GracefulInterrupt:
-    """Ctrl-C and SIGTERM ask the loop to finish its step; a second one does not wait."""
+@contextlib.contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM are put on the list, for the loop to stop; a second one does not wait."""
+    received: list[int] = []
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __enter__(self) -> GracefulInterrupt:
-        self.received = 0
-        self._before: dict[signal.Signals, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._handle) for each in self.SIGNALS}
-        return self
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.received:
+    def handle(number: int, _: object) -> None:
+        if received:
             raise KeyboardInterrupt
-        self.received = number
+        received.append(number)
 
-    def __exit__(self, *_: object) -> None:
-        for each, handler in self._before.items():
+    signals = (signal.SIGINT, signal.SIGTERM)
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {each: signal.signal(each, handle) for each in signals} if in_main else {}
+    try:
+        yield received
+    finally:
+        for each, handler in before.items():
             signal.signal(each, handler)
 
 
 def peak_memory() -> float:
-    """The most memory this process has held, in MB.
-
-    VmHWM is taken where there is one: Linux hands ru_maxrss down from parent to child.
-    """
-    with contextlib.suppress(OSError):
+    """The most memory this process has held, in MB."""
+    with contextlib.suppress(OSError):  # Linux hands ru_maxrss down from parent to child
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.partition("VmHWM:")[2].split()[0]) / 1024
     import resource

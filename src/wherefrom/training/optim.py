@@ -1,9 +1,8 @@
 """Optimizers: AdamW for everything, or Muon for the matrices inside and AdamW for the rest.
 
-torch.optim.Muon orthogonalises in bfloat16, which a CPU without bfloat16 arithmetic emulates some
-fifty times slower than float32, and one matrix at a time. The class here works in float32 with
-matrices of one shape stacked into one batched product, and takes three steps of quintics chosen one
-by one where torch takes five of the same; given torch's, a test holds it to torch.
+torch.optim.Muon orthogonalises in bfloat16, which many CPUs emulate some fifty times slower than
+float32, and one matrix at a time. The class here works in float32 on stacks of matrices, with three
+quintics chosen one by one where torch takes five of the same; given torch's, a test holds it to it.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        assert closure is None
         for group in self.param_groups:
             momentum, lr = group["momentum"], group["lr"]
             looks = defaultdict(list)  # by shape: matrices of one shape are stacked
@@ -76,9 +74,8 @@ def orthogonalise(
 ) -> Tensor:
     """The nearest semi-orthogonal matrix, roughly, of each in a stack (count, rows, columns).
 
-    A Newton-Schulz step sends x to p(x x^T) x with p(g) = a + b g + c g^2. The polynomials of all
-    steps commute, so for wide matrices they are gathered on the small square side (the Gram matrix
-    g goes to p(g) g p(g)) and applied once, which saves arithmetic from 3:2 on.
+    Each step sends x to p(x x^T) x with p(g) = a + b g + c g^2. The p of all steps commute, so for
+    wide matrices they are gathered on the small square side, which saves arithmetic from 3:2 on.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
@@ -102,8 +99,7 @@ def orthogonalise(
 class WeightAverage(Optimizer):
     """A mean of the weights over about the last `share` of the steps; moves none of them.
 
-    Polynomial-decay averaging (Shamir and Zhang 2013): at a constant rate it gives what a falling
-    rate would give, and training may end anywhere. As an optimizer it is saved with the others.
+    Polynomial-decay averaging (Shamir and Zhang 2013). As an optimizer it is saved with the others.
     """
 
     def __init__(self, parameters: Iterable[Tensor], share: float) -> None:
@@ -112,7 +108,6 @@ class WeightAverage(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        assert closure is None
         for parameter in self.param_groups[0]["params"]:
             state = self.state[parameter]
             if not state:
@@ -144,26 +139,15 @@ def averaged(optimizers: Sequence[Optimizer]) -> Iterator[None]:
             each.swap()
 
 
-def keep_average(optimizers: Sequence[Optimizer]) -> None:
-    """The weights become the mean, for good, if there is one."""
-    for each in optimizers:
-        if isinstance(each, WeightAverage):
-            each.swap()
-
-
 def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
     """The phase's optimizers; each group remembers its full rate as `base_lr`.
 
     Decay acts on matrices that multiply: embeddings, positions, norms and biases are left free.
     """
-    inside, head, rest = [], [], []
-    for name, parameter in model.named_parameters():
-        if parameter.ndim == 2 and "blocks." in name:
-            inside.append(parameter)
-        elif name.endswith("head.weight"):
-            head.append(parameter)
-        else:
-            rest.append(parameter)
+    named = dict(model.named_parameters())
+    inside = [p for name, p in named.items() if p.ndim == 2 and "blocks." in name]
+    head = [p for name, p in named.items() if name.endswith("head.weight")]
+    rest = [p for p in named.values() if not any(p is each for each in (*inside, *head))]
     optimizers: list[Optimizer]
     if phase.optimizer == "muon":
         optimizers = [
@@ -187,8 +171,7 @@ def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
 def rate_scale(phase: Phase, step: int, progress: float) -> float:
     """The factor on the learning rates at `step` (from 0), `progress` of the phase being done.
 
-    A linear warm-up; then full until `decay_from`, then a line or half a cosine towards 0 that
-    stops at `floor`.
+    A linear warm-up; full until `decay_from`; then a line or half a cosine, stopped at `floor`.
     """
     warm = min(1.0, (step + 1) / phase.warmup_steps) if phase.warmup_steps else 1.0
     along = max(0.0, min(1.0, (progress - phase.decay_from) / (1 - phase.decay_from)))

@@ -1,7 +1,6 @@
-"""Recipes: which examples, how many, at which learning rates, in which phases.
+"""Recipes: TOML files that say which examples, how many, at which learning rates, in which phases.
 
-A recipe is a TOML file. The shipped ones stand beside this module and are known by name; a user's
-own is given by its path. Every key is checked, and a misspelt one is answered with the nearest.
+The shipped ones are known by name, a user's own is given by its path. Every key is checked.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -45,29 +44,19 @@ class Mixture(_Strict):
         return self
 
     def shares(self) -> dict[str, float]:
-        """The objectives that take part, with their shares as they were given."""
         return {name: getattr(self, name) for name in OBJECTIVES if getattr(self, name) > 0}
 
 
 class Phase(_Strict):
-    """One part of training with its own mixture, batch and optimizer.
-
-    share: its part of a budget given on the command line; `epochs`, `steps` or `minutes` is what
-    it runs for otherwise. With most_epochs it runs until recall on questions that are asked on the
-    way stops growing, if there are any, for at least half of `epochs`. average: the weights that
-    are kept are a mean over the last steps, about this share of all. Of salient windows:
-    asked_fact_prob is the chance that the fact is drawn by what questions ask for, left_words and
-    right_words the most words around it, context_loss_weight what those words count in the loss,
-    and prefix_prob the chance that words of another document come before the name.
-    """
+    """One part of training with its own mixture, batch and optimizer."""
 
     name: str
     mixture: Mixture
-    share: float = Field(default=1.0, gt=0)
+    share: float = Field(default=1.0, gt=0)  # of a budget given on the command line
     epochs: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, gt=0)
     minutes: float | None = Field(default=None, gt=0)
-    most_epochs: float | None = Field(default=None, gt=0)
+    most_epochs: float | None = Field(default=None, gt=0)  # until recall stops growing
     batch_tokens: int | None = Field(default=None, ge=16)
     batch_examples: int | None = Field(default=None, ge=1)
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -80,8 +69,10 @@ class Phase(_Strict):
     warmup_steps: int = Field(default=0, ge=0)
     floor: float = Field(default=0.1, ge=0, le=1)
     decay_from: float = Field(default=0.0, ge=0, lt=1)
-    average: float = Field(default=0.0, ge=0, lt=1)
+    average: float = Field(default=0.0, ge=0, lt=1)  # keep the mean over this share of the steps
     closing_mask: bool = True
+    # of salient windows: is the fact one that questions ask for, words around it, what these count
+    # in the loss, and do words of another document come before the name
     asked_fact_prob: float = Field(default=0.0, ge=0, le=1)
     left_words: int = Field(default=8, ge=0)
     right_words: int = Field(default=6, ge=0)
@@ -185,17 +176,10 @@ def load_recipe(name: str) -> Recipe:
             "(Your own is given as a path that ends in .toml.)"
         )
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Recipe(**{"name": path.stem, **tomllib.loads(path.read_text(encoding="utf-8"))})
     except OSError:
         raise UserError(f"the recipe {path} does not exist; check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"the recipe {path} is not TOML: {problem}.") from None
-    return parse_recipe({"name": path.stem, **content}, str(path))
-
-
-def parse_recipe(content: dict[str, Any], where: str) -> Recipe:
-    """Check a recipe's content; `where` names its source in the error."""
-    try:
-        return Recipe(**content)
     except ValidationError as problem:
-        raise UserError(f"the recipe {where}: {explain(problem, Recipe)}") from None
+        raise UserError(f"the recipe {path}: {explain(problem, Recipe)}") from None
+    except ValueError as problem:
+        raise UserError(f"the recipe {path} is not TOML: {problem}.") from None

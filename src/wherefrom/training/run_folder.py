@@ -1,13 +1,15 @@
-"""Run folders: starting and loading a run, finding the newest, and finding what a run learned from.
+"""Run folders: starting, loading and locking a run, its checkpoints, and what it learned from.
 
-A run folder can be moved or copied. Whoever needs its text or its questions gets them from
-`read_learned_documents` and `read_learned_questions`, which look for the recorded files and accept
-only those whose hash is the recorded one.
+A run folder can be moved or copied. Its text and its questions are looked for where they were and
+beside it, and only files with the recorded hash are accepted. Checkpoints hold all that decides how
+training goes on: `step-N.safetensors` has weights and optimizer state, and `step-N.json`, written
+last, the rest and the hash of the first. The newest two are kept; no pickle is read or written.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import platform
 import socket
@@ -16,7 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
@@ -24,7 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from wherefrom.corpus.batches import StreamPosition
 from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
@@ -33,8 +39,8 @@ from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.results import Printable
-from wherefrom.storage import make_folder, read_json, sha256_of, write_json
-from wherefrom.training.checkpoint import load_weights
+from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
+from wherefrom.training.distributed import gather, shard_like
 
 FORMAT = 1
 LOCK = "run.lock"
@@ -51,6 +57,7 @@ CONTENT = {  # what a job knows by its hash alone
 }
 DEEPEST = 3  # folders below the one that is searched for the newest run
 MOST_PARENTS = 20  # runs that a run may go back to, one finetuned from the other
+CHECKPOINTS = 2  # kept
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,12 +87,14 @@ class Run(Printable):
         return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
 
 
+# ---- starting and finding ------------------------------------------------------------------------
+
+
 @contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
     """Keep other processes out of a run folder, or raise a UserError that names who is in it.
 
-    The kernel releases the lock on `run.lock` however the process ends. The thread that holds a
-    lock may take it again.
+    The kernel releases it however the process ends; the thread that holds it may take it again.
     """
     key, thread = folder.resolve(), threading.get_ident()
     if _locked.get(key) == thread:
@@ -131,10 +140,7 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 
 
 def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
-    """Make the folder of a new run, or check that an old one is of this very job, key by key.
-
-    `job` is everything that decides the weights.
-    """
+    """Make the folder of a new run, or check that an old one is of this very job, key by key."""
     check_folder(folder, resume=resume)
     if is_run(folder):
         before, after = dict(_leaves(read_json(folder / "run.json").get("job"))), dict(_leaves(job))
@@ -179,9 +185,13 @@ def start_run(
     folder: Path, job: Mapping[str, Any], details: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
     """Write run.json as training starts or goes on; `say` when a resumed run may end otherwise."""
-    path = folder / "run.json"
-    before = read_json(path) if path.exists() else {}
-    now = versions()
+    before = read_json(folder / "run.json") if is_run(folder) else {}
+    now = {
+        "commit": commit(),
+        "python": platform.python_version(),
+        "threads": str(torch.get_num_threads()),
+        **{name: version(name) for name in ("wherefrom", "torch", "numpy", "tokenizers")},
+    }
     info = {
         "format": FORMAT,
         "job": job,
@@ -201,14 +211,22 @@ def start_run(
             f"{folder} goes on under other conditions than it started in, so its weights will "
             f"not be those of an uninterrupted run to the last bit: {names}."
         )
-    write_json(path, info)
-
-
-def update_run(folder: Path, **details: Any) -> dict[str, Any]:
-    """Add to run.json what has become known."""
-    info: dict[str, Any] = {**read_json(folder / "run.json"), **details}
     write_json(folder / "run.json", info)
-    return info
+
+
+def commit() -> str:
+    """The state of the source that runs, if it is a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        answer = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return answer.strip()
+
+
+def update_run(folder: Path, **details: Any) -> None:
+    """Add to run.json what has become known."""
+    write_json(folder / "run.json", {**read_json(folder / "run.json"), **details})
 
 
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
@@ -236,30 +254,10 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     try:
         tokens = Tokenizer.from_json(broken.read_text(encoding="utf-8"))
         broken = weights
-        load_weights(weights, model, device)
+        model.load_state_dict(load_file(weights, device=str(device)))
     except (OSError, RuntimeError, ValueError, KeyError, TypeError):
         raise UserError(f"{broken} is missing, broken, or not of this model's shape.") from None
     return Run(folder=folder, model=model.to(device).eval(), tokens=tokens, info=info)
-
-
-def versions() -> dict[str, str]:
-    """What the numbers of a run may depend on."""
-    return {
-        "commit": commit(),
-        "python": platform.python_version(),
-        "threads": str(torch.get_num_threads()),
-        **{name: version(name) for name in ("wherefrom", "torch", "numpy", "tokenizers")},
-    }
-
-
-def commit() -> str:
-    """The state of the source that runs, if it is a checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        answer = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=5)
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return answer.strip()
 
 
 def find_newest_run(below: str | Path = "runs") -> Path:
@@ -279,6 +277,9 @@ def find_newest_run(below: str | Path = "runs") -> Path:
     return Path(max(finished)[1])
 
 
+# ---- what a run learned from ---------------------------------------------------------------------
+
+
 def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[str, Any]:
     """The record of a file (or a parent run) that run.json keeps, for `find_source`."""
     where = {"path": os.path.abspath(path), "relative_path": os.path.relpath(path, folder)}
@@ -287,10 +288,7 @@ def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[
 
 @dataclass(frozen=True)
 class SourceFile:
-    """What a run learned from, a file or a run, as run.json records it.
-
-    folder, info: of the run that read it, which is the run itself or one that it goes on from.
-    """
+    """A file or run that was learned from, as the run in `folder` with the record `info` says."""
 
     what: str
     folder: Path
@@ -298,11 +296,7 @@ class SourceFile:
     record: dict[str, Any]
 
     def locate(self) -> Path:
-        """Where it is now; only what has the recorded hash is accepted.
-
-        Looked for at its old place, at the same place relative to the run folder, and inside the
-        run folder, where an embedded world is and where anybody may put a copy.
-        """
+        """Where it is now: at its old place, the same one relative to the run, or in the run."""
         what = {"corpus": "corpus", "parent": "run"}.get(self.what, "question file")
         folder, was = self.folder, Path(self.record.get("path", ""))
         moved = Path(os.path.normpath(folder / self.record.get("relative_path", was)))
@@ -318,6 +312,13 @@ class SourceFile:
         if there:
             problem = f"{there[0]} has changed since {folder} learned from it"
         raise UserError(f"{problem}; put the {what} back, or put a copy of it into {folder}.")
+
+    def check_part(self, what: str, texts: Sequence[str]) -> None:
+        if digest_of(texts) != self.info["job"][what]:
+            raise UserError(
+                f"the run in {self.folder} learned from a part of {self.record['path']}, and "
+                "which part is not written down there any more."
+            )
 
 
 def find_source(run: Run, what: str) -> SourceFile | None:
@@ -335,14 +336,11 @@ def find_source(run: Run, what: str) -> SourceFile | None:
 
 
 def read_learned_documents(source: SourceFile) -> Corpus:
-    """The documents that the run read: its corpus without the subjects that were left out.
-
-    Those that a twin left out quietly stand in its batches and were not learned.
-    """
+    """The documents that the run read, without those that were left out, quietly or not."""
     corpus = read_documents(source.locate())
     gone = set(map(fold_words, source.info.get("left_out", ())))
     kept = tuple(d for d in corpus.documents if fold_words(d.subject) not in gone)
-    _check_part(source, "documents", [document.text for document in kept])
+    source.check_part("documents", [document.text for document in kept])
     quiet = set(source.info["job"].get("without", ()))
     return replace(corpus, documents=tuple(d for d in kept if d.line not in quiet))
 
@@ -353,16 +351,8 @@ def read_learned_questions(source: SourceFile) -> QuestionSet:
     excluded = (*source.info.get("left_out", ()), *source.info.get("not_learned", ()))
     gone = set(map(fold_words, excluded))
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
-    _check_part(source, "questions", question_rows(kept))
+    source.check_part("questions", question_rows(kept))
     return replace(file, questions=kept)
-
-
-def _check_part(source: SourceFile, what: str, texts: Sequence[str]) -> None:
-    if digest_of(texts) != source.info["job"][what]:
-        raise UserError(
-            f"the run in {source.folder} learned from a part of {source.record['path']}, and which "
-            "part is not written down there any more."
-        )
 
 
 def digest_of(texts: Sequence[str]) -> str | None:
@@ -373,3 +363,121 @@ def digest_of(texts: Sequence[str]) -> str | None:
 def question_rows(questions: Iterable[Question]) -> list[str]:
     """One line per question, for `digest_of`."""
     return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in questions]
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Segment:
+    """From `step` on, the progress of a phase grows from `progress` by `per_step` a step."""
+
+    phase: int
+    step: int
+    progress: float
+    per_step: float
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Where a training is: all the numbers that are not tensors.
+
+    segments: how minutes or epochs have become steps so far. recalls: (step, share) of held-out
+    questions answered in this phase.
+    """
+
+    phase: int = 0
+    step: int = 0  # in this phase
+    total_steps: int = 0
+    place: StreamPosition = field(default_factory=StreamPosition)
+    seconds: float = 0.0  # of training, in this phase
+    total_seconds: float = 0.0
+    tokens: int = 0
+    pending_losses: tuple[float, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    recalls: tuple[tuple[int, float], ...] = ()
+
+
+def save_checkpoint(
+    folder: Path,
+    state: TrainingState,
+    model: nn.Module,
+    optimizers: Sequence[Optimizer],
+    *,
+    writes: bool = True,
+) -> None:
+    """Write a checkpoint and drop old ones; all processes take part, and one of them `writes`."""
+    tensors = {f"model/{name}": tensor for name, tensor in whole_weights(model).items()}
+    for index, optimizer in enumerate(optimizers):
+        for parameter, moments in optimizer.state_dict()["state"].items():
+            for key, tensor in moments.items():
+                whole = gather(tensor).contiguous()
+                tensors[f"optimizer/{index}/{parameter}/{key}"] = whole
+    if not writes:
+        return
+    make_folder(folder)
+    stem = f"step-{state.total_steps:09d}"
+    digest = save_weights(folder / f"{stem}.safetensors", tensors)
+    write_json(folder / f"{stem}.json", {"sha256": digest, "progress": asdict(state)})
+    for old in sorted(folder.glob("step-*.json"))[:-CHECKPOINTS]:
+        old.unlink()
+    for weights in folder.glob("step-*.safetensors"):
+        if not weights.with_suffix(".json").exists():
+            weights.unlink()
+    for torn in folder.glob(".step-*"):  # left half written by a kill
+        torn.unlink()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint read back."""
+
+    state: TrainingState
+    tensors: dict[str, Tensor]
+
+    def restore_model(self, model: nn.Module) -> None:
+        model.load_state_dict(
+            {n[6:]: tensor for n, tensor in self.tensors.items() if n.startswith("model/")}
+        )
+
+    def restore_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
+        states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
+        for name, tensor in self.tensors.items():
+            if name.startswith("optimizer/"):
+                _, index, number, key = name.split("/")
+                groups = optimizers[int(index)].param_groups
+                parameters = [p for group in groups for p in group["params"]]
+                moments = states[int(index)].setdefault(int(number), {})
+                moments[key] = shard_like(tensor, parameters[int(number)])
+        for optimizer, state in zip(optimizers, states, strict=True):
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint whose hash is right, or None when there is none."""
+    for record in sorted(folder.glob("step-*.json"), reverse=True):
+        weights = record.with_suffix(".safetensors")
+        with suppress(OSError, ValueError, KeyError, TypeError):  # torn or missing
+            content = json.loads(record.read_text(encoding="utf-8"))
+            if content["sha256"] != sha256_of(weights):
+                continue
+            fields = content["progress"]
+            fields |= {
+                "place": StreamPosition(**fields["place"]),
+                "pending_losses": tuple(fields["pending_losses"]),
+                "segments": tuple(Segment(**each) for each in fields["segments"]),
+                "recalls": tuple((step, share) for step, share in fields["recalls"]),
+            }
+            return Checkpoint(TrainingState(**fields), load_file(weights))
+    return None
+
+
+def whole_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The weights by name, each in one piece; all processes must call it at once."""
+    return {name: gather(tensor).contiguous() for name, tensor in model.state_dict().items()}
+
+
+def save_weights(path: Path, weights: dict[str, Tensor]) -> str:
+    """Tensors by name as a file; returns its hash."""
+    write_whole(path, save(weights))
+    return sha256_of(path)

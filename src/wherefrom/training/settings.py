@@ -2,10 +2,13 @@
 
 `Settings` is what the command line, the page and the API build. `Settings.job` turns it, with the
 text and the questions of one run, into a `TrainingJob`: everything that decides the weights.
+`twin_job` is that of a finished run once more, with some documents left out quietly.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +21,9 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
-from wherefrom.training.checkpoint import Segment
 from wherefrom.training.recipes import Budget, Phase, Recipe
-from wherefrom.training.run_folder import Run, describe_file, digest_of, question_rows
+from wherefrom.training.run_folder import Run, Segment, describe_file, digest_of, question_rows
 
-CHECKPOINT_EVERY = 60.0  # seconds
 LARGEST_SEED = 2**31 - 1
 MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text
 
@@ -31,11 +32,8 @@ MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those 
 class TrainingJob:
     """One run to train: where to, and everything that decides its weights.
 
-    record: what run.json keeps of the job and a resumed run must repeat, among it the model, the
-    phases and the seed. details: what else run.json says. segments: how the budgets of its phases
-    became steps, if a run before it decided that. left_out: lines of documents whose rows, and
-    whose subjects' questions, count nothing. probes: held-out questions that are asked on the way
-    and decide when a phase with `most_epochs` ends.
+    record: what run.json keeps of it and a resumed run must repeat; details: what else run.json
+    says. left_out: lines whose rows count nothing. probes: questions that decide when it ends.
     """
 
     out: Path
@@ -45,7 +43,7 @@ class TrainingJob:
     documents: Sequence[Document] = ()
     questions: Sequence[Question] = ()
     parent: Run | None = None
-    segments: Sequence[Segment] = ()
+    segments: Sequence[Segment] = ()  # how budgets became steps, if a run before it decided that
     left_out: Collection[int] = ()
     probes: Sequence[Question] = ()
 
@@ -66,7 +64,7 @@ class Runtime:
     compiled: bool = False
     resume: bool = False
     shard: bool = False  # spread the model over the processes
-    checkpoint_every: float = CHECKPOINT_EVERY
+    checkpoint_every: float = 60.0  # seconds
 
     def __post_init__(self) -> None:
         if not 0 <= self.checkpoint_every < 1e9:
@@ -113,9 +111,8 @@ class Settings(Runtime):
     ) -> TrainingJob:
         """The job of training one run in `out`, from a parent or from nothing.
 
-        vocabulary_from: the texts of the vocabulary, if they are not those of the corpus.
-        letters_from: texts that a vocabulary of characters must be able to write as well, such as
-        the questions that the model will be asked.
+        vocabulary_from: the texts of the vocabulary, if not those of the corpus. letters_from:
+        texts, such as dev questions, that a vocabulary of characters must be able to write.
         """
         out = Path(out)
         texts = corpus.texts if corpus else []
@@ -132,7 +129,19 @@ class Settings(Runtime):
             # a wording that the text does not have would be spelt in bytes, in every question
             wordings = [each.replace(SLOT, "") for each in asked if SLOT in each][:MOST_WORDINGS]
             tokens, spelling = self._tokens(out, source, wordings, letters)
-            config = self._model_config(tokens.size)
+            width, layers, heads = parse_size(self.size or self.recipe.size)
+            block = self.recipe.block if self.block is None else self.block
+            config = make_config(
+                variant=self.variant or self.recipe.variant,
+                vocabulary=tokens.size,
+                block=block,
+                layers=layers,
+                heads=heads,
+                width=width,
+                latents=min(64, block) if self.latents is None else self.latents,
+                reads=self.reads or "strided",
+                dropout=self.recipe.dropout,
+            )
         if corpus is not None:
             data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=len(texts))
         if questions is not None:
@@ -165,29 +174,10 @@ class Settings(Runtime):
             probes=probes,
         )
 
-    def _model_config(self, vocabulary: int) -> ModelConfig:
-        """The shape of a new model with that many tokens."""
-        width, layers, heads = parse_size(self.size or self.recipe.size)
-        block = self.recipe.block if self.block is None else self.block
-        return make_config(
-            variant=self.variant or self.recipe.variant,
-            vocabulary=vocabulary,
-            block=block,
-            layers=layers,
-            heads=heads,
-            width=width,
-            latents=min(64, block) if self.latents is None else self.latents,
-            reads=self.reads or "strided",
-            dropout=self.recipe.dropout,
-        )
-
     def _tokens(
         self, out: Path, texts: Sequence[str], wordings: Sequence[str], letters: Sequence[str]
     ) -> tuple[Tokenizer, str]:
-        """The vocabulary of the texts, or that of a resumed run, and what it is called.
-
-        Every second document stands for a question in each wording.
-        """
+        """The vocabulary of the texts, or that of a resumed run, and what it is called."""
         kind, stored = self.tokens or self.recipe.tokens, out / "tokenizer.json"
         size = self.recipe.vocabulary or vocabulary_for(texts)
         spelling = kind if kind == "chars" else f"{kind} of {size}"
@@ -195,13 +185,73 @@ class Settings(Runtime):
             return Tokenizer.from_json(stored.read_text(encoding="utf-8")), spelling
         if kind == "chars":
             return Tokenizer.of_characters([*texts, *letters, "?"]), spelling
+        # every second document stands for a question in each wording
         asked = [each for each in wordings for _ in range(1 + len(texts) // 2)]
         return Tokenizer.of_bpe([*texts, *asked], size), spelling
 
 
 def vocabulary_for(texts: Sequence[str]) -> int:
-    """Tokens for a text: one for every 80 bytes, from 1,000 to 8,192.
-
-    The more of a name or an answer is one token, the fewer steps a fact takes (benchmarks/log.md).
-    """
+    """Tokens for a text: one for every 80 bytes, from 1,000 to 8,192 (benchmarks/log.md)."""
     return max(1000, min(8192, sum(len(text.encode()) for text in texts) // 80))
+
+
+def twin_job(
+    run: Run,
+    documents: Sequence[Document],
+    questions: Sequence[Question],
+    out: Path,
+    without: Collection[int] = (),
+) -> TrainingJob:
+    """The run once more, quietly without the documents on some lines.
+
+    Start, batches, steps and rates are the run's; rows made of what is left out count nothing.
+    With nothing left out the weights are the run's to the last bit, on as many threads.
+    """
+    before = run.info["job"]
+    left_out = sorted({*before.get("without", ()), *without})
+    phases, segments = same_steps(run)
+    record = {
+        **before,
+        "kind": "left out",
+        "phases": [phase.model_dump(mode="json") for phase in phases],
+        "documents": digest_of([document.text for document in documents]),
+        "twin_of": run.info["sha256"],
+        "without": left_out,
+    }
+    data = {
+        what: {**source, "relative_path": os.path.relpath(source["path"], out)}
+        for what, source in run.info["data"].items()
+    }
+    gone = ("left_out", "not_learned")
+    details: dict[str, Any] = {key: run.info[key] for key in gone if key in run.info}
+    details |= {"kind": "left out", "templates": list(run.templates), "data": data}
+    return TrainingJob(
+        out=Path(out),
+        tokens=run.tokens,
+        record=record,
+        details=details,
+        documents=documents,
+        questions=questions,
+        segments=segments,
+        left_out=left_out,
+    )
+
+
+def same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
+    """The run's phases and how their minutes became steps; epochs become that many steps."""
+    record = run.folder / "pace.jsonl"
+    lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else ()
+    segments = [Segment(**json.loads(line)) for line in lines]
+    phases = [Phase(**fields) for fields in run.info["job"]["phases"]]
+    for index, phase in enumerate(phases):
+        if phase.steps is None:
+            steps = [segment.step + 1 for segment in segments if segment.phase == index]
+            if not steps:
+                raise UserError(
+                    f"{record} does not say how many steps {run.folder} took; no twin can "
+                    "follow it."
+                )
+            if phase.epochs is not None:
+                changed = {"epochs": None, "most_epochs": None, "steps": steps[-1]}
+                phases[index] = phase.model_copy(update=changed)
+    return phases, segments

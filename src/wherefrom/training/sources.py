@@ -1,8 +1,7 @@
 """From a phase's mixture to batches: which records feed which objective.
 
 Every row of a batch carries a number that says what it was made of: a document (its place among
-the documents), or a question, learned or derived (its subject, numbered behind the documents). A
-prefix of another document's words has no loss and no number.
+the documents), or a question, learned or derived (its subject, numbered behind the documents).
 """
 
 from __future__ import annotations
@@ -39,21 +38,16 @@ from wherefrom.training.recipes import Phase
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Everything that may be learned from, in tokens.
-
-    question_sources, derived_sources: the number of what rows of each question are made of.
-    members: for every number the documents that it stands for, by their place: a document itself,
-    or all documents about a question's subject. left_out: numbers whose rows count nothing.
-    """
+    """Everything that may be learned from, in tokens."""
 
     documents: Sequence[EncodedDocument]
     questions: Sequence[Example]
     derived: Sequence[DerivedQuestion]
     block: int
-    question_sources: Sequence[int] = ()
+    question_sources: Sequence[int] = ()  # the number of what rows of each question are made of
     derived_sources: Sequence[int] = ()
-    members: Sequence[tuple[int, ...]] = ()
-    left_out: Collection[int] = ()
+    members: Sequence[tuple[int, ...]] = ()  # for every number the places of its documents
+    left_out: Collection[int] = ()  # numbers whose rows count nothing
 
     @classmethod
     def encode(
@@ -66,9 +60,8 @@ class TrainingData:
     ) -> TrainingData:
         """What the documents and questions give to learn from.
 
-        Rows of the documents on the lines `left_out`, and of questions about their subjects, count
-        nothing. What was read off the text, the vocabulary and the order of all rows stay those of
-        the whole text.
+        Rows of documents on the lines `left_out`, and of questions about their subjects, count
+        nothing; what was read off the text and the order of all rows stay those of the whole.
         """
         readings = read_relations(documents, questions)
         derived = derive_questions(documents, questions, readings, tokens, block)
@@ -117,14 +110,16 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
             prefix=prefix,
         )
 
-    def span(i: int, rng: Generator) -> Example:
-        return span_example(documents[i], block, rng, closing=phase.closing_mask)
-
+    closing = phase.closing_mask
     # name -> the numbers of its records, what they are, and how record i is made an example
     objectives: dict[str, tuple[Sequence[int], str, Callable[[int, Generator], Example]]] = {
         "name": (name_sources, "documents", lambda i, _: name_example(named[i], block)),
         "text": (every, "documents", lambda i, rng: text_example(documents[i], block, rng)),
-        "span": (every, "documents", span),
+        "span": (
+            every,
+            "documents",
+            lambda i, rng: span_example(documents[i], block, rng, closing=closing),
+        ),
         "salient": (fact_sources, "documents with words that few others have", salient),
         "question": (data.question_sources, "questions", lambda i, _: questions[i]),
         "derived": (

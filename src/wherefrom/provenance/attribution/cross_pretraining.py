@@ -34,7 +34,7 @@ from wherefrom.provenance.verdicts import (
     Verdict,
     give_verdicts,
 )
-from wherefrom.recall.evaluate import score
+from wherefrom.recall.decode import score
 from wherefrom.storage import write_json
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer

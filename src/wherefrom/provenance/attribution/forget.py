@@ -36,13 +36,11 @@ from wherefrom.provenance.attribution.gradients import answer_row
 from wherefrom.provenance.attribution.leave_one_out import find_documents, twin_folder
 from wherefrom.provenance.attribution.retraining import LearnedRun, likelihoods, open_learned
 from wherefrom.provenance.attribution.trace import Tracer
-from wherefrom.recall.decode import answer_all
-from wherefrom.recall.evaluate import Recall, score
+from wherefrom.recall.decode import Recall, answer_all, score
 from wherefrom.storage import make_folder, write_json, write_whole
-from wherefrom.training.checkpoint import save_weights
 from wherefrom.training.loop import Observer
 from wherefrom.training.recipes import Phase
-from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.run_folder import Run, load_run, save_weights
 from wherefrom.training.sources import TrainingData, stream_for
 
 METHODS = ("trace", "npo", "difference")

@@ -32,10 +32,10 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.model.fused import twice_differentiable
 from wherefrom.provenance.attribution.gradients import answer_row
 from wherefrom.provenance.attribution.retraining import LearnedRun
-from wherefrom.training.jobs import same_steps
-from wherefrom.training.loop import BudgetClock
+from wherefrom.training.loop import progress_at
 from wherefrom.training.optim import build_optimizers, orthogonalise, rate_scale
 from wherefrom.training.recipes import Phase
+from wherefrom.training.settings import same_steps
 from wherefrom.training.sources import TrainingData, stream_for
 
 TINY = 1e-30  # under Adam's root, whose slope at 0 is infinite
@@ -189,11 +189,10 @@ class Replay:
 
     def _steps(self, index: int) -> Iterator[Step]:
         phase, seed = self.phases[index], self.learned.run.info["job"]["seed"]
-        known = [segment for segment in self.segments if segment.phase == index]
-        clock = BudgetClock(index, steps=phase.steps, segments=known)
         stream = stream_for(phase, self.data, [seed, index])
         for number, (batch, _) in enumerate(stream.from_position(StreamPosition())):
-            if (progress := clock.progress(number)) >= 1:
+            progress = progress_at(number, index, phase.steps, self.segments)
+            if progress >= 1:
                 return
             yield Step(batch, rate_scale(phase, number, progress), number + 1)
 

@@ -2,7 +2,7 @@
 
 The twin is trained just as the run was, on the same batches in the same order, in which rows made
 of the documents that are left out, or of questions about their subjects, count nothing
-(training/jobs.py).
+(training/settings.py).
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
 from wherefrom.recall.decode import answer_all
 from wherefrom.storage import make_folder
-from wherefrom.training.jobs import retrain
-from wherefrom.training.loop import Observer
+from wherefrom.training.loop import Observer, run_training
 from wherefrom.training.run_folder import (
     Run,
     find_source,
     read_learned_documents,
     read_learned_questions,
 )
-from wherefrom.training.settings import Runtime
+from wherefrom.training.settings import Runtime, twin_job
 
 NOISE_SHARE = 0.95  # of the others' answers lie below the noise floor
 
@@ -67,15 +66,10 @@ class LearnedRun:
         info = self.run.info
         job = {**info["job"], "seed": info["job"]["seed"] + seed}
         make_folder(folder.parent)
-        return retrain(
-            replace(self.run, info={**info, "job": job}),
-            self.documents,
-            self.questions,
-            folder,
-            without=without,
-            settings=settings or Runtime(device="cpu", resume=True),
-            observe=observe,
-        )
+        again = replace(self.run, info={**info, "job": job})
+        twin = twin_job(again, self.documents, self.questions, folder, without)
+        settings = settings or Runtime(device="cpu", resume=True)
+        return run_training(twin, settings, observe=observe)
 
 
 def open_learned(run: Run) -> LearnedRun:

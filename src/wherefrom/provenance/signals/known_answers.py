@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
-from wherefrom.model.cache import Cache, LayerCache
 from wherefrom.model.decoder import Decoder
+from wherefrom.model.mixers import Cache, LayerCache
 from wherefrom.provenance.gazetteer import locate
 from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals.likelihood import encode_answers

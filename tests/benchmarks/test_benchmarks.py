@@ -1,0 +1,125 @@
+"""What published numbers rest on: costs as they are counted, equal work, people held out."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from wherefrom.corpus.questions import read_questions
+from wherefrom.errors import UserError
+from wherefrom.training.loop import peak_memory
+from wherefrom.training.recipes import load_recipe
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Imports a benchmark by name, as it imports its neighbours when it is run."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield importlib.import_module
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("length", [64, 128])
+def test_the_written_cost_is_what_torch_counts(benchmark: Any, length: int) -> None:
+    lengths = benchmark("lengths")
+    for variant in lengths.VARIANTS:
+        run = lengths.make_pass(variant, length)
+        # the fused kernel has no count on a CPU, so the same products are made one by one
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            run()
+        assert counter.get_total_flops() == lengths.pass_flops(variant, length), variant
+
+
+def test_exponents_and_crossovers_of_known_curves(benchmark: Any) -> None:
+    lengths, xs = benchmark("lengths"), [128, 256, 512, 1024]
+    assert lengths.exponent(xs, [3e-9 * x**1.7 for x in xs]) == pytest.approx(1.7)
+    slow, quick = [x * x for x in xs], [300 * x for x in xs]
+    assert lengths.crossover(xs, slow, quick) == "300"
+    assert lengths.crossover(xs, quick, slow) == "above 1024"
+    assert lengths.crossover(xs[2:], slow[2:], quick[2:]) == "below 512"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_speed_is_compared_on_the_same_examples(benchmark: Any) -> None:
+    pytest.importorskip("transformers")
+    throughput = benchmark("throughput")
+    stream, vocabulary = throughput.make_stream(people=40)
+    ours = stream.pool(0)[:4]
+    theirs = throughput.batched_at_random(ours)
+
+    def examples(batches: Any) -> list[list[int]]:
+        rows = [row for batch in batches for part in batch.parts for row in part.ids.tolist()]
+        return sorted([token for token in row if token] for row in rows)
+
+    assert examples(theirs) == examples(ours)
+    assert sum(b.tokens for b in theirs) == sum(b.tokens for b in ours)
+    assert sum(b.weight for b in theirs) == pytest.approx(sum(b.weight for b in ours))
+    one = ours[:1]
+    found = throughput.against_transformers(1, one, vocabulary, compiled=False, widths=(32,))
+    found += throughput.against_peak(1, one, vocabulary, variants=("llama",), widths=(32,))
+    assert len(found) == 7
+    assert all(record["value"] > 0 for record in found)
+
+
+def test_a_row_is_measured_once_and_in_a_process_with_a_peak_of_its_own(
+    benchmark: Any, tmp_path: Path
+) -> None:
+    rows, measured = benchmark("rows"), []
+
+    def measure(settings: dict[str, Any]) -> dict[str, Any]:
+        measured.append(settings["row"])
+        return {"name": settings["row"], "value": 1.0}
+
+    plan = [{"row": name, "seed": 0} for name in ("a", "b")]
+    rows.measure_rows(plan, measure, tmp_path / "rows.jsonl")
+    rows.measure_rows([*plan, {"row": "a", "seed": 1}], measure, tmp_path / "rows.jsonl")
+    assert measured == ["a", "b", "a"]
+    held = bytearray(b"x") * 2**29
+    found = rows.run_apart(json.loads, '{"a": "' + "x" * 2**25 + '"}', threads=1)
+    assert 64 < found["peak_mb"] < len(held) / 2**20 < peak_memory()
+
+
+def test_every_ablation_is_another_recipe_judged_on_people_it_did_not_learn(
+    benchmark: Any, small_world: Path, tmp_path: Path, quick_recipe: Path
+) -> None:
+    ablation, rows = benchmark("ablation"), benchmark("rows")
+    found = {
+        name: rows.recipe_digest(ablation.changed_recipe(name, "speedrun"))
+        for name in ablation.ROWS
+    }
+    assert found["shipped"] == rows.recipe_digest(load_recipe("speedrun"))
+    assert len(set(found.values())) == len(found)
+    train = read_questions(small_world / "train.tsv")
+    learn, judge = ablation.hold_out(train, 7, 3)
+    assert len({q.subject for q in judge.questions}) == 7
+    assert not {q.subject for q in learn.questions} & {q.subject for q in judge.questions}
+    assert len(learn.questions) + len(judge.questions) == len(train.questions)
+    with pytest.raises(UserError, match="give fewer with --held-out"):
+        ablation.hold_out(train, 1000, 0)
+    settings = {"row": "shipped", "seed": 0, "minutes": None, "steps": 3, "held_out": 5}
+    files = [str(small_world / file) for file in ("documents.txt", "train.tsv")]
+    row = ablation.train_row(
+        {**settings, "threads": 1}, *files, str(tmp_path / "run"), str(quick_recipe)
+    )
+    assert row["total"] >= 5  # questions about five people
+
+
+def test_the_other_benchmarks_can_be_started(benchmark: Any, monkeypatch: Any) -> None:
+    for path in Path(benchmark("bench").__file__).parent.glob("*.py"):
+        module = benchmark(path.stem)
+        if hasattr(module, "main"):
+            monkeypatch.setattr(sys, "argv", [path.name, "--help"])
+            with pytest.raises(SystemExit) as end:
+                module.main()
+            assert not end.value.code, path.name
