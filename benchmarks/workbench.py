@@ -17,15 +17,14 @@ from functools import partial
 import numpy as np
 from records import keep, summarise
 
-from wherefrom.attention.designs import design_for_noise
-from wherefrom.attention.laws import HeadsLaw, NoisyKeys
+from wherefrom.attention.designs import law_of_design
+from wherefrom.attention.laws import HeadsLaw
 from wherefrom.attention.simulate import compare, simulate
 
 
 def law(name: str, *, n: int, alpha: float) -> HeadsLaw:
     """Everything that `wherefrom law` prints of the exact side."""
-    built = design_for_noise(name, n=n, beta=10.0)
-    found = HeadsLaw(NoisyKeys(n, n, alpha), built.queries, built.targets)
+    found = law_of_design(name, n=n, beta=10.0, alpha=alpha)[1]
     assert all(head.p_below_half is not None or head.sd < 0.1 for head in found.heads)
     assert found.spread is not None
     assert 0 < found.mean < 1

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from wherefrom.attention.designs import build_design, design_for_noise
-from wherefrom.attention.laws import HeadsLaw, NoisyKeys
+from wherefrom.attention.designs import build_design, law_of_design
+from wherefrom.attention.laws import HeadsLaw
 from wherefrom.attention.simulate import HeadsTrials, simulate
 from wherefrom.report import workbench_figures as figures
 from wherefrom.report.figures import COLOURS, themed
@@ -136,8 +136,7 @@ def against_length(rows: list[dict[str, Any]], key: str, factor: float, what: st
 
 
 def _both(name: str) -> tuple[HeadsLaw, HeadsTrials]:
-    built = design_for_noise(name, n=8, beta=10.0)
-    law = HeadsLaw(NoisyKeys(8, 8), built.queries, built.targets)
+    law = law_of_design(name, n=8, beta=10.0)[1]
     return law, simulate(law, count=100_000, rng=np.random.default_rng(0))
 
 

@@ -70,12 +70,9 @@ def law(
 
     `settings` are d, beta, tolerance, heads and repel (the option --t).
     """
-    from wherefrom.attention.designs import design_for_noise
-    from wherefrom.attention.laws import HeadsLaw, NoisyKeys
+    from wherefrom.attention.designs import law_of_design
 
-    built = design_for_noise(design, n=n, **settings)
-    keys = NoisyKeys(n, built.queries.shape[1], alpha, stretch)
-    return HeadsLaw(keys, built.queries, built.targets)
+    return law_of_design(design, n=n, alpha=alpha, stretch=stretch, **settings)[1]
 
 
 @name_arguments()

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from wherefrom.attention.designs import (
     CONSTRUCTIONS,
     NOISE_DESIGNS,
+    TEXTS,
     Design,
     beta_to_average,
     build_design,
     copyability,
-    design_for_noise,
+    law_of_design,
     second_weights,
     tv_distance,
 )
@@ -36,26 +37,22 @@ def holds(design: Design) -> bool:
 
 
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
-@pytest.mark.parametrize("n", [3, 4, 9])
+@pytest.mark.parametrize("n", [3, 9])
 def test_every_construction_holds_on_its_example_and_carries_its_proof(name: str, n: int) -> None:
     known = inspect.signature(CONSTRUCTIONS[name]).parameters
-    design = build_design(name, n=n if {"keys", "n"} & set(known) else None)
+    size = {"n": n} if {"keys", "n"} & set(known) else {}
+    design = build_design(name, **size)
     assert design.name == name
     assert design.checks
     assert holds(design)
-    assert "Proof" in inspect.getdoc(CONSTRUCTIONS[name])
+    assert "Proof" in TEXTS[name]["about"]
     if "beta" in known and design.beta > 1:  # and with less it does not, or not by as much
-        less = build_design(name, **({"n": n} if len(known) > 2 else {}), beta=0.9 * design.beta)
+        less = build_design(name, **size, beta=0.9 * design.beta)
         assert less.beta_needed == pytest.approx(design.beta_needed)
         assert less.checks[0].value > design.checks[0].value
 
 
 # ---- copying and averaging
-
-
-def test_check_values_of_the_required_beta() -> None:
-    assert beta_to_average(10, 2, 0.01) == pytest.approx(5.981, abs=5e-4)
-    assert beta_to_average(1000, 2, 0.001) == pytest.approx(13.119, abs=5e-4)
 
 
 @given(st.integers(2, 500), st.floats(1e-9, 0.4), st.floats(0, 5), st.data())
@@ -73,6 +70,8 @@ def test_a_margin_bounds_the_leftover(n: int, eps: float, more: float, data: st.
 @given(SEEDS, st.integers(3, 30), st.floats(1e-6, 0.2))
 @settings(max_examples=40, deadline=None)
 def test_the_average_and_its_exact_error(seed: int, n: int, eps: float) -> None:
+    assert beta_to_average(10, 2, 0.01) == pytest.approx(5.981, abs=5e-4)
+    assert beta_to_average(1000, 2, 0.001) == pytest.approx(13.119, abs=5e-4)
     keys, values = rotation(n + 2, seed)[:n], np.random.default_rng(seed).standard_normal((n, 3))
     design = build_design("average", keys=keys, tolerance=eps)
     found = attend(design.queries[0], keys, values)
@@ -81,16 +80,13 @@ def test_the_average_and_its_exact_error(seed: int, n: int, eps: float) -> None:
     expected = wanted + delta * (values[2:].mean(axis=0) - wanted)
     np.testing.assert_allclose(found.context, expected, rtol=1e-9, atol=1e-12)
     assert delta <= eps * (1 + 1e-9) or design.beta == 0
-    widest = np.linalg.norm(values[:, None] - values, axis=-1).max()
-    assert np.linalg.norm(found.context - wanted) <= eps * widest * (1 + 1e-9)
 
 
 def test_distinct_keys_of_equal_norm_can_always_be_copied() -> None:
     keys = np.random.default_rng(1).standard_normal((40, 3))  # far more keys than dimensions
     keys *= 2 / np.linalg.norm(keys, axis=1, keepdims=True)
     for first in (0, 17, 39):
-        design = build_design("copy", keys=np.roll(keys, first, axis=0), tolerance=1e-3)
-        assert holds(design)
+        assert holds(build_design("copy", keys=np.roll(keys, first, axis=0), tolerance=1e-3))
 
 
 def test_unequal_norms_break_the_sum_and_not_the_scaled_sum() -> None:
@@ -98,12 +94,11 @@ def test_unequal_norms_break_the_sum_and_not_the_scaled_sum() -> None:
     flawed = build_design("average", keys=keys, beta=20.0)
     a, b = flawed.matrices["weights"][0, :2]
     assert a / b == pytest.approx(math.exp(20 * 0.21), rel=1e-9)
-    assert a / b == pytest.approx(67, abs=0.5)
     assert [part.holds for part in flawed.assumptions] == [True, False]
     assert not flawed.checks[0].holds
     design = build_design("average-orthogonal", keys=keys)
     assert design.checks[0].value == pytest.approx(0.01, rel=1e-9)
-    assert all(part.holds for part in design.assumptions)
+    assert holds(design)
 
 
 def test_pseudo_inverse_averages_any_independent_keys() -> None:
@@ -183,11 +178,11 @@ def test_the_certificate_refutes_by_itself() -> None:
 
 
 @pytest.mark.parametrize("name", NOISE_DESIGNS)
-@pytest.mark.parametrize(("n", "eps"), [(3, 0.05), (5, 1e-4), (40, 1e-4)])
+@pytest.mark.parametrize(("n", "eps"), [(3, 0.05), (40, 1e-4)])
 def test_at_the_mean_length_the_average_is_within_the_tolerance(
     name: str, n: int, eps: float
 ) -> None:
-    design = design_for_noise(name, n=n, d=n + 2, tolerance=eps)
+    design = law_of_design(name, n=n, d=n + 2, tolerance=eps)[0]
     found = attend(design.queries, np.eye(n, n + 2), np.eye(n)).weights.mean(axis=0)
     assert tv_distance(found, (np.arange(n) < 2) / 2) <= eps * (1 + 1e-9)
     if name == "avoiding-head":  # it does not see the length of the noisy key
@@ -198,10 +193,10 @@ def test_at_the_mean_length_the_average_is_within_the_tolerance(
 
 
 def test_one_head_a_value_for_any_number_of_heads() -> None:
-    built = design_for_noise("two-heads", n=9, heads=5, tolerance=0.01)
+    built = law_of_design("two-heads", n=9, heads=5)[0]
     np.testing.assert_allclose(built.matrices["weights"].mean(axis=0)[:5], 0.2, atol=0.01)
     assert built.targets == (0, 1, 2, 3, 4)
-    assert design_for_noise("two-heads", n=9, heads=1).beta == built.beta
+    assert law_of_design("two-heads", n=9, heads=1)[0].beta == built.beta
 
 
 # ---- extraction
@@ -213,19 +208,19 @@ def test_oblique_and_similarity_are_the_same_map(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     rows, half = rng.standard_normal((n, 11)), n // 2
     oblique = build_design("extract-oblique", keys=rows).matrices
-    similar = build_design("extract-similarity", keys=rows).matrices
     M, rounding = oblique["M"], 1e-11 * float(oblique["noise gain"]) ** 2
     np.testing.assert_allclose(M @ rows[:half].T, rows[:half].T, atol=rounding)
     np.testing.assert_allclose(M @ rows[half:].T, 0, atol=rounding)
+    similar = build_design("extract-similarity", keys=rows).matrices
     np.testing.assert_allclose(similar["M"], M, atol=rounding)
     orthonormal = rotation(11, seed)[:n]
-    simple = build_design("extract", keys=orthonormal)
+    simple, oblique = (build_design(name, keys=orthonormal)
+                       for name in ("extract", "extract-oblique"))  # fmt: skip
     assert holds(simple)
-    oblique = build_design("extract-oblique", keys=orthonormal)
     np.testing.assert_allclose(oblique.matrices["M"], simple.matrices["M"], atol=1e-12)
 
 
-@pytest.mark.parametrize("angle", [1.0, 0.1, 1e-5])
+@pytest.mark.parametrize("angle", [1.0, 1e-5])
 def test_the_noise_gain_is_one_over_the_sine(angle: float) -> None:
     rows = [[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0], [0.0, 0.0, 1.0]]
     design = build_design("extract-oblique", keys=rows)
@@ -245,26 +240,20 @@ def test_extraction_says_when_its_assumptions_fail() -> None:
 # ---- the three words
 
 
-@pytest.mark.parametrize("beta", [0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("beta", [0.5, 2.0])
 def test_the_exact_errors_of_the_words(beta: float) -> None:
     small = math.exp(-(beta**2))
     a, total = small / (1 + 2 * small), 1 + small + small**2
     low, middle = small**2 / total, small / total
-    for name, errors in {
-        "words-identity": [math.sqrt(10) * beta * a],
-        "words": [math.sqrt(5) * beta * a, math.sqrt(2) * beta * a],
-        "words-rank-1": [beta * math.hypot(middle, low + middle), beta * math.hypot(middle, low)],
-    }.items():
-        found = [check.value for check in build_design(name, beta=beta).checks]
-        assert found == pytest.approx(errors, rel=1e-9)
-
-
-def test_check_values_and_ranks_of_the_words() -> None:
-    for name, errors, rank in (("words", (0.0790, 0.05), 2), ("words-rank-1", (0.0513, 0.036), 1)):
-        design = build_design(name, beta=2.0)
-        assert [check.value for check in design.checks] == pytest.approx(errors, abs=5e-5)
+    for name, rank, errors in (
+        ("words-identity", 4, [math.sqrt(10) * beta * a]),
+        ("words", 2, [math.sqrt(5) * beta * a, math.sqrt(2) * beta * a]),
+        ("words-rank-1", 1, [beta * math.hypot(middle, x + low) for x in (middle, 0)]),
+    ):  # fmt: skip
+        design = build_design(name, beta=beta)
+        assert [check.value for check in design.checks] == pytest.approx(errors, rel=1e-9)
         assert np.linalg.matrix_rank(design.matrices["Q"]) == rank
-        assert max(check.value for check in build_design(name, tolerance=1e-6).checks) > 0.999e-6
+        assert build_design(name, tolerance=1e-6).checks[0].value > 0.999e-6
         assert build_design(name, tolerance=100.0).beta == 1.0
     #                          x1   x2   x3
     expected = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
@@ -290,18 +279,12 @@ def test_adding_a_part_to_x2_cannot_make_c2_close_to_u_b(part: int) -> None:
 def test_a_head_as_wide_as_the_rank_draws_the_map(seed: int, rank: int) -> None:
     rng = np.random.default_rng(seed)
     wanted = softmax_over_keys(rng.standard_normal((7, rank)) @ rng.standard_normal((rank, 7)))
-    design = build_design("head-width", keys=wanted)
-    Q, K = design.matrices["Q"], design.matrices["K"]
-    assert Q.shape == K.shape
-    assert Q.shape[1] <= rank  # scores of rank r give a map that needs at most r
-    np.testing.assert_allclose(attend(Q, K, wanted).weights, wanted, atol=1e-8)
-
-
-def test_the_width_that_a_map_needs() -> None:
-    random = np.random.default_rng(0).dirichlet(np.ones(5), size=5)
-    sharp = softmax_over_keys(20 * np.eye(6))  # attention to oneself
-    for wanted, width in ((np.full((5, 5), 0.2), 0), (random, 4), (sharp, 5)):
-        assert build_design("head-width", keys=wanted).matrices["Q"].shape[1] == width
+    matrices = build_design("head-width", keys=wanted).matrices
+    assert matrices["Q"].shape[1] <= rank  # scores of rank r give a map that needs at most r
+    drawn = attend(matrices["Q"], matrices["K"], wanted).weights
+    np.testing.assert_allclose(drawn, wanted, atol=1e-8)
+    flat = np.full((5, 5), 0.2)
+    assert build_design("head-width", keys=flat).matrices["Q"].shape[1] == 0
 
 
 @given(SEEDS, st.integers(2, 9), st.integers(1, 6))
@@ -344,7 +327,6 @@ def test_values_that_repeat_leave_the_weights_free() -> None:
         ("copy", {"keys": [[1.0, 0.0], [3.0, 0.0]]}, "cannot copy"),
         ("average-orthogonal", {"keys": np.zeros((2, 2))}, "length zero"),
         ("extract-oblique", {"keys": np.ones((2, 3))}, "share a direction"),
-        ("extract-similarity", {"keys": np.eye(4)[[0, 1, 2, 0]]}, "share a direction"),
         ("words", {"n": 4}, "takes no n"),
         ("one-head", {"keys": np.eye(3)}, "takes no keys"),
         ("words", {"beta": 0.0}, "above 0"),
@@ -361,12 +343,17 @@ def test_a_design_that_cannot_be_built_says_why(name: str, settings: dict, sente
         build_design(name, **settings)
 
 
-def test_a_noise_design_that_cannot_be_built_says_why() -> None:
-    for name, change, sentence in (
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
         ("one-head", {"heads": 0}, "heads must be"),
         ("repelling-heads", {"repel": -1.0}, "must be 0 or more"),
         ("avoiding-head", {"n": 2}, "needs others"),
         ("two-heads", {"heads": 5}, "need 5 keys"),
-    ):
-        with pytest.raises(UserError, match=sentence):
-            design_for_noise(name, **{"n": 4, **change})
+    ],
+)
+def test_a_noise_design_that_cannot_be_built_says_why(
+    name: str, settings: dict, sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        law_of_design(name, **{"n": 4, **settings})

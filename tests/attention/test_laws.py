@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from wherefrom.attention import laws
-from wherefrom.attention.designs import design_for_noise
+from wherefrom.attention.designs import law_of_design
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import (
     A,
@@ -26,9 +26,8 @@ from wherefrom.attention.laws import (
 from wherefrom.errors import UserError
 
 
-def law_of(name: str, *, n: int, beta: float, alpha: float = 0.0, **more: object) -> HeadsLaw:
-    built = design_for_noise(name, n=n, beta=beta, **more)
-    return HeadsLaw(NoisyKeys(n, n, alpha), built.queries, built.targets)
+def law_of(name: str, **settings: object) -> HeadsLaw:
+    return law_of_design(name, **settings)[1]
 
 
 def one_head(n: int, beta: float, alpha: float = 0.0) -> WeightLaw:
@@ -274,7 +273,7 @@ def test_correlated_heads_are_left_to_trials_and_it_says_so() -> None:
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_curve_of_the_average_has_the_average_moments(sign: float) -> None:
-    queries = sign * design_for_noise("two-heads", n=10, beta=6.0).queries
+    queries = sign * law_of("two-heads", n=10, beta=6.0).queries
     two = HeadsLaw(NoisyKeys(10, 10), queries, (0, 1))
     x, p = two.average_curve(points=40_001)
     assert (np.diff(x) >= 0).all()

@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 
 from wherefrom.attention import simulate as module
-from wherefrom.attention.designs import design_for_noise
+from wherefrom.attention.designs import law_of_design
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys
 from wherefrom.attention.simulate import Estimate, HeadsTrials, compare, simulate
 
 
 def both(
-    name: str, *, n: int, beta: float, seed: int = 0, count: int = 20_000, d: int | None = None,
-    alpha: float = 0.0, stretch: float = 0.5, **more: object,
-) -> tuple[HeadsLaw, HeadsTrials]:  # fmt: skip
-    built = design_for_noise(name, n=n, d=d, beta=beta, **more)
-    law = HeadsLaw(NoisyKeys(n, d or n, alpha, stretch), built.queries, built.targets)
+    name: str, *, seed: int = 0, count: int = 20_000, **settings: object
+) -> tuple[HeadsLaw, HeadsTrials]:
+    law = law_of_design(name, **settings)[1]
     return law, simulate(law, count=count, rng=np.random.default_rng(seed))
 
 

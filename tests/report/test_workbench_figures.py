@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from wherefrom.attention.designs import design_for_noise
-from wherefrom.attention.laws import HeadsLaw, NoisyKeys
+from wherefrom.attention.designs import law_of_design
+from wherefrom.attention.laws import HeadsLaw
 from wherefrom.attention.simulate import HeadsTrials, simulate
 from wherefrom.report.render import render_figures
 from wherefrom.report.workbench_figures import (
@@ -20,15 +20,14 @@ from wherefrom.report.workbench_figures import (
 
 
 def both(name: str, alpha: float = 0.0) -> tuple[HeadsLaw, HeadsTrials]:
-    built = design_for_noise(name, n=8, beta=6.0)
-    law = HeadsLaw(NoisyKeys(8, 8, alpha), built.queries, built.targets)
+    law = law_of_design(name, n=8, beta=6.0, alpha=alpha)[1]
     return law, simulate(law, count=20_000, rng=np.random.default_rng(0))
 
 
 def test_every_figure_has_axis_titles_and_no_background_of_its_own() -> None:
     for figure in (
         weights_against_beta(np.eye(5), np.eye(5)[0] + np.eye(5)[1], labels=list("abcde")),
-        law_and_trials(*both("one-head")),
+        law_and_trials(("", "blue", *both("one-head"))),
         one_head_against_two(both("one-head"), both("two-heads")),
         noisy_key_picture(),
         failure_against_n_and_beta(ns=(2, 10)),
@@ -51,7 +50,7 @@ def test_equal_weights_are_one_curve() -> None:
 @pytest.mark.parametrize("name", ["one-head", "two-heads"])
 def test_bars_and_curve_have_the_same_area(name: str) -> None:
     law, trials = both(name)
-    bars, curve = law_and_trials(law, trials).data
+    bars, curve = law_and_trials(("", "blue", law, trials)).data
     assert float(np.sum(bars.y) * bars.width) == pytest.approx(1, abs=1e-12)
     inner = (np.asarray(curve.x) > 0.1) & (np.asarray(curve.x) < 0.4)
     inside = np.trapezoid(np.asarray(curve.y)[inner], np.asarray(curve.x)[inner])
@@ -60,7 +59,7 @@ def test_bars_and_curve_have_the_same_area(name: str) -> None:
 
 
 def test_no_curve_is_drawn_where_no_law_is_known() -> None:
-    figure = law_and_trials(*both("repelling-heads", alpha=1e-3))
+    figure = law_and_trials(("", "blue", *both("repelling-heads", alpha=1e-3)))
     assert [trace.type for trace in figure.data] == ["bar"]
 
 

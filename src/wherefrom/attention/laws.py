@@ -1,21 +1,16 @@
 """The exact law of attention weights when the keys are noisy, for one head and for several.
 
 The setting: key i is drawn from N(mu_i, Sigma_i), the means orthonormal, the draws independent.
-Every key has the isotropic part alpha I; key a also has stretch mu_a mu_a^T (1/2 in the
-homework), which keeps its direction and varies its length. A rotation takes any orthonormal means
-to the first n axes and changes no logit, so mu_i is the i-th unit vector; a is key 0, b is key 1.
+Every key has the isotropic part alpha I; key a also has stretch mu_a mu_a^T (1/2 in the homework).
+A rotation changes no logit, so mu_i is the i-th unit vector; a is key 0, b is key 1.
 
 One head has independent Gaussian logits. If no other logit is random (alpha = 0), or with two keys,
-logit(a_j) is Gaussian too: the weight is logit-normal. Otherwise the moments are integrals
-(`IndependentLogits`), and the distribution function comes from the characteristic function of
-logit(a_j) = s_j - ln(sum of the other exp(s_i)). Of several heads the next layer sees the average;
-its spread is known where one normal moves all heads (alpha = 0), and where any two heads are either
-independent or ask the same query. Where no exact number is known, the law has None and says why.
+logit(a_j) is Gaussian too: the weight is logit-normal. Otherwise moments are integrals, and the
+distribution function comes from the characteristic function of logit(a_j). Where no exact number is
+known, the law has None and says why.
 
 Every integrand is analytic in a strip around the real line and vanishes at both ends, so the plain
-trapezoid rule converges exponentially: its error is exp(-2 pi w / h) for a strip of half-width w
-and a step h, from which the steps below follow. (Adaptive `scipy.integrate.quad` stops at 1e-10 and
-takes a call for each number; here one array does all, to about 1e-15.)
+trapezoid rule errs by exp(-2 pi w / h) for a strip of half-width w and a step h: to about 1e-15.
 
 Shapes: h heads, n keys, g kinds of key (equal mean and deviation), v points on the axis.
 """
@@ -44,15 +39,15 @@ STRIP = math.pi * 6 / 7  # the pole is at i pi; its fourth power costs another e
 AXIS_STEP = 11 / 64  # error |Gamma(4 + iw)| at w = 2 pi / h: below 1e-16 up to the fourth moment
 MAX_NODES = 1_000_000  # on one side of one axis: limits time and memory
 MAX_SD = 1000.0  # of a logit among several random ones: a wider one takes seconds
-EULER_GAMMA = 0.57721566490153286061
 
 
 def normal_nodes(spread: float) -> tuple[Floats, Floats]:
     """Nodes z and weights p with sum(p f(spread * z)) = E f(spread * Z) for Z standard normal.
 
-    f is a power of the logistic function, or made of such. The strip's half-width is STRIP in x,
-    hence STRIP/spread in z, and the step that leaves exp(-36) = 2e-16 is 2 pi STRIP/(36 spread).
+    f is made of powers of the logistic function; the step leaves exp(-36) = 2e-16.
     """
+    if spread == 0:
+        return np.zeros(1), np.ones(1)
     step = min(0.25, 2 * math.pi * STRIP / (36 * max(abs(spread), 1.0)))
     count = math.ceil(REACH / step)
     if count > MAX_NODES:
@@ -61,7 +56,7 @@ def normal_nodes(spread: float) -> tuple[Floats, Floats]:
             f"a logit with a standard deviation of {abs(spread):.3g} is too wide for the "
             f"quadrature; the widest it takes is {widest:.0f}."
         )
-    z: Floats = np.arange(-count, count + 1, dtype=np.float64) * (REACH / count)
+    z = np.arange(-count, count + 1, dtype=np.float64) * (REACH / count)
     weights: Floats = np.exp(-z * z / 2)
     return z, weights / weights.sum()
 
@@ -103,15 +98,13 @@ class IndependentLogits:
     def _averages(self, mean: float, sd: float) -> Floats:
         """E[y^p exp(-y)] for p = 0..powers along the axis, (1 + powers, v)."""
         if sd <= 4 * self.step:  # a table of nodes at each point of the axis
-            z, p = normal_nodes(sd) if sd > 0 else (np.zeros(1), np.ones(1))
+            z, p = normal_nodes(sd)
             y = np.exp(np.minimum(mean + self.axis[:, None] + sd * z, 7.0))
             mass = np.exp(-y)
             return np.stack([np.einsum("vz,z->v", y**k * mass, p) for k in range(self.powers + 1)])
-        # A wide Gaussian can have its nodes on a grid of the axis's own step, x in [-40, 7], beyond
-        # which y^p exp(-y) vanishes; z depends on the distance of node and axis point alone, so
-        # the averages are correlations. Integrating by parts, E exp(-y) is the integral of
-        # y exp(-y) P(s + v < x) dx, which vanishes at both ends too. y^4 exp(-y) is below 80 for
-        # an imaginary part of x up to pi/3, so a step of 11/64 leaves 80 exp(-38).
+        # A wide Gaussian has its nodes on a grid of the axis's own step, x in [-40, 7]; z depends
+        # on the distance of node and axis point alone, so the averages are correlations. By parts,
+        # E exp(-y) is the integral of y exp(-y) P(s + v < x) dx, which vanishes at both ends too.
         first, last = math.ceil((-40.0 - mean) / self.step), math.ceil((7.0 - mean) / self.step)
         y = np.exp(mean + self.step * np.arange(first, last))
         gaps = np.arange(1 - len(self.axis), len(y)) + first - round(self.axis[0] / self.step)
@@ -124,25 +117,21 @@ class IndependentLogits:
     def moments(self, key: int) -> Floats:
         """E a_key^p for p = 1..powers, (powers,)."""
         gammas = np.array([1.0, 1.0, 2.0, 6.0])[: self.powers]
-        result: Floats = (self.ratios[self.kind_of[key]] @ self.product) / gammas
-        return result
+        return (self.ratios[self.kind_of[key]] @ self.product) / gammas
 
-    def log_sum_density(self) -> Floats:
-        """The density along the axis of G - ln W, with W the sum of exp(s_i) and G a Gumbel.
+    def log_sum_masses(self) -> Floats:
+        """The mass at each point of the axis of G - ln W, W the sum of exp(s_i), G a Gumbel.
 
-        If X is exponential then P(X > uW) = E exp(-uW); ln X is a Gumbel of the minimum. So the
-        Laplace transform of W, as a function of v = ln u, is a distribution function blurred by
-        a known law, from which the cumulants and the characteristic function of ln W follow.
+        If X is exponential then P(X > uW) = E exp(-uW), and ln X is a Gumbel of the minimum.
         """
-        density: Floats = self.product * (self.counts @ self.ratios[:, 0]) / self.step
-        return density
+        return self.product * (self.counts @ self.ratios[:, 0])
 
     def log_sum_moments(self) -> tuple[float, float]:
-        """Mean and variance of ln W: the blur's own cumulants are -gamma and pi^2/6."""
-        p = self.log_sum_density() * self.step
+        """Mean and variance of ln W: the Gumbel's own are -gamma and pi^2/6."""
+        p = self.log_sum_masses()
         centre = float(p @ self.axis)
         variance = float(p @ (self.axis - centre) ** 2) - math.pi**2 / 6
-        return -EULER_GAMMA - centre, max(variance, 0.0)
+        return -float(np.euler_gamma) - centre, max(variance, 0.0)
 
 
 @dataclass(frozen=True)
@@ -174,8 +163,7 @@ class NoisyKeys:
         isotropic = self.alpha * (queries**2).sum(axis=1, keepdims=True)
         variances = np.repeat(isotropic, self.n, axis=1)
         variances[:, A] += self.stretch * queries[:, A] ** 2
-        result: Floats = np.sqrt(variances)
-        return result
+        return np.sqrt(variances)
 
 
 @dataclass(frozen=True)
@@ -192,7 +180,8 @@ class WeightLaw:
     mean: float
     sd: float
     fourth: float  # the fourth central moment, for the standard error of a simulated variance
-    inversion: _Inversion | None = field(default=None, repr=False)
+    own: tuple[float, float] = (0.0, 0.0)  # mean and deviation of the key's own logit
+    rest: IndependentLogits | None = field(default=None, repr=False)  # the others, if random
     why_no_distribution: str = ""
 
     @property
@@ -205,43 +194,95 @@ class WeightLaw:
     def cdf(self, x: Floats) -> Floats:
         """P(weight <= x)."""
         logits = self._logit(x)
-        if self.inversion is not None:
-            return self.inversion.cdf(logits)
         if self.form == FIXED:
             return np.where(logits >= self.logit_mean, 1.0, 0.0)
-        result: Floats = ndtr((logits - self.logit_mean) / self.logit_sd)
-        return result
+        if self.rest is None:
+            return ndtr((logits - self.logit_mean) / self.logit_sd)
+        w, waves, inside = self._waves(logits)
+        values = np.clip(0.5 - (waves.imag / w).sum(axis=-1), 0.0, 1.0)
+        return np.where(inside, values, np.where(logits > self.logit_mean, 1.0, 0.0))
 
     def pdf(self, x: Floats) -> Floats:
         """The density at x, for x strictly between 0 and 1."""
         logits = self._logit(x)
         if self.form == FIXED:
             raise UserError("a weight that is not random has no density.")
-        if self.inversion is not None:
-            density = self.inversion.pdf(logits)
-        else:
+        if self.rest is None:
             z = (logits - self.logit_mean) / self.logit_sd
             density = np.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * self.logit_sd)
+        else:
+            _, waves, inside = self._waves(logits)
+            density = np.where(inside, np.maximum(waves.real.sum(axis=-1), 0.0), 0.0)
         return density / (x * (1 - x))
 
     def _logit(self, x: Floats) -> Floats:
         if self.why_no_distribution:
             raise UserError(self.why_no_distribution)
-        result: Floats = logit(np.asarray(x, dtype=np.float64))
-        return result
+        return logit(np.asarray(x, dtype=np.float64))
+
+    @cached_property
+    def _transform(self) -> tuple[Floats, NDArray[np.complex128], float]:
+        """w, E exp(iwR) for R = s_j - ln W, and the step in w.
+
+        G - ln W has its masses on an axis, and E exp(iwG) = Gamma(1 + iw) is divided out. 1/Gamma
+        grows like exp(pi w/2), which exp(-sd^2 w^2/2) has to pay for: hence MIN_SD.
+        """
+        assert self.rest is not None
+        mean, sd = self.own
+        # exp(pi w/2 - sd^2 w^2/2) is below exp(-37) from here on
+        last = (math.pi / 2 + math.sqrt(math.pi**2 / 4 + 74 * sd**2)) / sd**2
+        # half-integer nodes repeat the law every 2 pi/step: 40 deviations and more lie between
+        step = 2 * math.pi / (40 * self.logit_sd + 20)
+        w: Floats = (np.arange(math.ceil(last / step), dtype=np.float64) + 0.5) * step
+        waves = np.exp(1j * np.outer(w, self.rest.axis))
+        blurred = np.einsum("wv,v->w", waves, self.rest.log_sum_masses())
+        own = 1j * w * mean - (w * sd) ** 2 / 2
+        return w, blurred * np.exp(own - loggamma(1 + 1j * w)), step
+
+    def _waves(self, x: Floats) -> tuple[Floats, NDArray[np.complex128], NDArray[np.bool_]]:
+        """w, the terms of the sum over w at x, and which x are within reach.
+
+        P(R <= x) = 1/2 - (1/pi) integral of Im(exp(-iwx) E exp(iwR)) / w over w > 0.
+        """
+        w, transform, step = self._transform
+        inside = np.abs(x - self.logit_mean) < 18 * self.logit_sd + 9
+        at = np.where(inside, x, self.logit_mean)
+        return w, np.exp(-1j * np.multiply.outer(at, w)) * transform * (step / math.pi), inside
 
 
 def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
     """The law of softmax(s)[key] for independent logits s_i ~ N(means_i, sds_i^2)."""
-    n = len(means)
-    if not 0 <= key < n:
-        raise UserError(f"there is no key {key} among {n}.")
-    others = np.delete(np.arange(n), key)
-    if n == 2:
-        return _logit_normal(float(means[key] - means[1 - key]), float(np.hypot(*sds)))
-    if not sds[others].any():
-        return _logit_normal(float(means[key] - logsumexp(means[others])), float(sds[key]))
-    return _independent(means, sds, key)
+    if not 0 <= key < len(means):
+        raise UserError(f"there is no key {key} among {len(means)}.")
+    others = np.delete(np.arange(len(means)), key)
+    mean, sd = float(means[key]), float(sds[key])
+    if len(means) == 2 or not sds[others].any():
+        mean -= float(logsumexp(means[others]))
+        sd = float(np.hypot(*sds)) if len(means) == 2 else sd
+        z, p = normal_nodes(sd)
+        weight = expit(mean + sd * z)
+        central = weight - p @ weight
+        deviation, fourth = math.sqrt(float(p @ central**2)), float(p @ central**4)
+        form = LOGIT_NORMAL if sd > 0 else FIXED
+        return WeightLaw(form, mean, sd, float(p @ weight), deviation, fourth)
+    m1, m2, m3, m4 = map(float, IndependentLogits(means, sds).moments(key))
+    rest = IndependentLogits(means[others], sds[others], step=FINE_STEP, powers=1)
+    rest_mean, rest_variance = rest.log_sum_moments()
+    why_not = (
+        f"several logits are random and this key's own has a deviation of {sd:.3g}, below "
+        f"{MIN_SD}: its moments are exact, its distribution only trials can give."
+    )
+    return WeightLaw(
+        form=INDEPENDENT,
+        logit_mean=mean - rest_mean,
+        logit_sd=math.sqrt(sd**2 + rest_variance),
+        mean=m1,
+        sd=math.sqrt(max(m2 - m1 * m1, 0.0)),
+        fourth=max(m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4, 0.0),
+        own=(mean, sd),
+        rest=rest,
+        why_no_distribution="" if sd >= MIN_SD else why_not,
+    )
 
 
 def normalised_law(n: int, beta: float, stretch: float = 0.5) -> tuple[float, float]:
@@ -254,91 +295,6 @@ def normalised_law(n: int, beta: float, stretch: float = 0.5) -> tuple[float, fl
     rest = float(np.logaddexp(beta, math.log(n - 2))) if n > 2 else beta
     forward, backward = expit(beta - rest), expit(-beta - rest)
     return (1 - p) * forward + p * backward, math.sqrt(p * (1 - p)) * (forward - backward)
-
-
-def _logit_normal(mean: float, sd: float) -> WeightLaw:
-    z, p = normal_nodes(sd) if sd > 0 else (np.zeros(1), np.ones(1))
-    weight = expit(mean + sd * z)
-    central = weight - p @ weight
-    return WeightLaw(
-        form=LOGIT_NORMAL if sd > 0 else FIXED,
-        logit_mean=mean,
-        logit_sd=sd,
-        mean=float(p @ weight),
-        sd=math.sqrt(float(p @ central**2)),
-        fourth=float(p @ central**4),
-    )
-
-
-def _independent(means: Floats, sds: Floats, key: int) -> WeightLaw:
-    m1, m2, m3, m4 = map(float, IndependentLogits(means, sds).moments(key))
-    rest = IndependentLogits(np.delete(means, key), np.delete(sds, key), step=FINE_STEP, powers=1)
-    rest_mean, rest_variance = rest.log_sum_moments()
-    mean, sd = float(means[key]), float(sds[key])
-    logit_mean, logit_sd = mean - rest_mean, math.sqrt(sd**2 + rest_variance)
-    why_not = (
-        f"several logits are random and this key's own has a deviation of {sd:.3g}, below "
-        f"{MIN_SD}: its moments are exact, its distribution only trials can give."
-    )
-    known = sd >= MIN_SD
-    return WeightLaw(
-        form=INDEPENDENT,
-        logit_mean=logit_mean,
-        logit_sd=logit_sd,
-        mean=m1,
-        sd=math.sqrt(max(m2 - m1 * m1, 0.0)),
-        fourth=max(m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4, 0.0),
-        inversion=_Inversion(rest, mean, sd, logit_mean, logit_sd) if known else None,
-        why_no_distribution="" if known else why_not,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Inversion:
-    """The distribution of R = s_j - ln W from its characteristic function.
-
-    v = G - ln W has a density on an axis (see `IndependentLogits`) and G, a Gumbel, has
-    E exp(iwG) = Gamma(1 + iw); so
-    E exp(iwR) = exp(iw mean - w^2 sd^2/2) E exp(iwv) / Gamma(1 + iw), and
-    P(R <= x) = 1/2 - (1/pi) integral of Im(exp(-iwx) E exp(iwR)) / w over w > 0.
-
-    1/Gamma grows like exp(pi w/2), which exp(-sd^2 w^2/2) has to pay for: hence MIN_SD.
-    """
-
-    rest: IndependentLogits
-    mean: float
-    sd: float
-    centre: float
-    spread: float
-
-    @cached_property
-    def _transform(self) -> tuple[Floats, NDArray[np.complex128], float]:
-        """w, E exp(iwR) and the step in w."""
-        # exp(pi w/2 - sd^2 w^2/2) is below exp(-37) from here on
-        last = (math.pi / 2 + math.sqrt(math.pi**2 / 4 + 74 * self.sd**2)) / self.sd**2
-        # half-integer nodes repeat the law every 2 pi/step: 40 deviations and more lie between
-        step = 2 * math.pi / (40 * self.spread + 20)
-        w: Floats = (np.arange(math.ceil(last / step), dtype=np.float64) + 0.5) * step
-        mass = self.rest.log_sum_density() * self.rest.step
-        blurred = np.einsum("wv,v->w", np.exp(1j * np.outer(w, self.rest.axis)), mass)
-        own = 1j * w * self.mean - (w * self.sd) ** 2 / 2
-        return w, blurred * np.exp(own - loggamma(1 + 1j * w)), step
-
-    def _waves(self, x: Floats) -> tuple[Floats, NDArray[np.complex128], NDArray[np.bool_]]:
-        """w, the terms of the sum over w at x, and which x are within reach."""
-        w, transform, step = self._transform
-        inside = np.abs(x - self.centre) < 18 * self.spread + 9
-        at = np.where(inside, x, self.centre)
-        return w, np.exp(-1j * np.multiply.outer(at, w)) * transform * (step / math.pi), inside
-
-    def cdf(self, x: Floats) -> Floats:
-        w, waves, inside = self._waves(x)
-        values = np.clip(0.5 - (waves.imag / w).sum(axis=-1), 0.0, 1.0)
-        return np.where(inside, values, np.where(x > self.centre, 1.0, 0.0))
-
-    def pdf(self, x: Floats) -> Floats:
-        _, waves, inside = self._waves(x)
-        return np.where(inside, np.maximum(waves.real.sum(axis=-1), 0.0), 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -354,15 +310,15 @@ class HeadsLaw(Printable):
 
     def __post_init__(self) -> None:
         queries, d = np.atleast_2d(np.asarray(self.queries, dtype=np.float64)), self.keys.d
-        if queries.ndim != 2 or queries.shape[1] != d or queries.shape[0] == 0:
+        object.__setattr__(self, "queries", queries)
+        if queries.ndim != 2 or queries.shape[1] != d or not len(queries):
             shape = " x ".join(map(str, queries.shape))
             raise UserError(f"queries must be heads x {d}; they are {shape}.")
         if not np.isfinite(queries).all():
             raise UserError("a query must be made of finite numbers.")
-        object.__setattr__(self, "queries", queries)
-        if len(self.targets) != len(self.queries):
+        if len(self.targets) != len(queries):
             raise UserError(
-                f"each head needs one target key; there are {len(self.queries)} heads "
+                f"each head needs one target key; there are {len(queries)} heads "
                 f"and {len(self.targets)} targets."
             )
 
@@ -371,6 +327,11 @@ class HeadsLaw(Printable):
         rows = [("mean weight on a", f"{self.mean:.6g}{spread} ({len(self.queries)} heads)")]
         heads = [(f"head {i}", law) for i, law in enumerate(self.heads, start=1)]
         return rows + [(name, f"{h.mean:.6g}, deviation {h.sd:.6g}, {h.form}") for name, h in heads]
+
+    def weight_law(self, head: int, key: int) -> WeightLaw:
+        """The exact law of the weight that `head` puts on `key`."""
+        query = self.queries[[head]]
+        return law_of_logits(self.keys.logit_means(query)[0], self.keys.logit_sds(query)[0], key)
 
     @cached_property
     def heads(self) -> tuple[WeightLaw, ...]:
@@ -384,11 +345,6 @@ class HeadsLaw(Printable):
             self.heads[head] if target == A else self.weight_law(head, A)
             for head, target in enumerate(self.targets)
         )
-
-    def weight_law(self, head: int, key: int) -> WeightLaw:
-        """The exact law of the weight that `head` puts on `key`."""
-        query = self.queries[[head]]
-        return law_of_logits(self.keys.logit_means(query)[0], self.keys.logit_sds(query)[0], key)
 
     @property
     def p_negative(self) -> float:
@@ -407,8 +363,7 @@ class HeadsLaw(Printable):
         if self.why_no_spread:
             return None
         if self.keys.alpha == 0:
-            scale = max(law.logit_sd for law in self.on_a)
-            z, p = normal_nodes(scale) if scale > 0 else (np.zeros(1), np.ones(1))
+            z, p = normal_nodes(max(law.logit_sd for law in self.on_a))
             average = self._average_at(z)
             return math.sqrt(max(float(p @ (average - p @ average) ** 2), 0.0))
         variances = np.array([law.sd**2 for law in self.on_a])
@@ -416,7 +371,11 @@ class HeadsLaw(Printable):
 
     @cached_property
     def why_no_spread(self) -> str:
-        """Empty, or the sentence that says why only trials know the spread of the average."""
+        """Empty, or the sentence that says why only trials know the spread of the average.
+
+        It is known where one normal moves all heads (alpha = 0), and where any two heads are either
+        independent or ask the same query.
+        """
         if self.keys.alpha == 0:
             return ""
         # the covariance of two heads' logits on any key, and that which key a has on top
@@ -425,20 +384,17 @@ class HeadsLaw(Printable):
         lengths = np.linalg.norm(self.queries, axis=1)
         rounding = 1e-14 * self.keys.alpha * np.outer(lengths, lengths)
         apart = np.maximum(np.abs(shared), np.abs(stretched)) <= rounding
-        correlated = np.argwhere(np.tril(~(apart | self._same), -1))
-        if not len(correlated):
-            return ""
-        g, h = correlated[0]
-        return (
-            f"heads {h + 1} and {g + 1} see the same noise through different queries, so the "
-            "spread of their average is for trials alone; each head's own law is exact."
-        )
+        for g, h in np.argwhere(np.tril(~(apart | self._same), -1)):
+            return (
+                f"heads {h + 1} and {g + 1} see the same noise through different queries, so the "
+                "spread of their average is for trials alone; each head's own law is exact."
+            )
+        return ""
 
     def average_curve(self, points: int = 2001) -> tuple[Floats, Floats] | None:
         """(x, P(average weight on a <= x)) where one normal drives every head the same way.
 
-        Then the average is an increasing (or decreasing) function of that normal, and its
-        distribution function is the normal one, carried along. None in any other case.
+        Then the average is a monotone function of that normal. None in any other case.
         """
         slopes = self.queries[:, A]
         one_way = bool((slopes >= 0).all() or (slopes <= 0).all())
@@ -458,5 +414,4 @@ class HeadsLaw(Printable):
         """The average weight on a when the normal behind key a's length is z; alpha is 0."""
         slopes = np.sign(self.queries[:, A]) * [law.logit_sd for law in self.on_a]
         weights = [expit(law.logit_mean + b * z) for law, b in zip(self.on_a, slopes, strict=True)]
-        result: Floats = np.mean(weights, axis=0)
-        return result
+        return np.mean(weights, axis=0)

@@ -1,11 +1,9 @@
-"""Positions and costs as mathematics: when two angles meet, what a layer multiplies, rotations.
-
-The page and the checker call these; a test holds the counts to the models' own.
-"""
+"""Positions and costs as mathematics: when two angles meet, what a layer multiplies, rotations."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -59,40 +57,25 @@ class Wave:
 Cost = dict[tuple[int, int, int, int], int]  # powers of L, l, m, d -> how often
 
 
-def _block(queries: str, keys: str, copies: Cost) -> Cost:
-    """Multiplications of a block: projections, scores, context, output and feed-forward of 4 d."""
-    q, k = ({"l": (0, 1, 0, 0), "m": (0, 0, 1, 0)}[name] for name in (queries, keys))
-    once = {_sum(q, (0, 0, 0, 2)): 10}
-    for term, count in ((_sum(k, (0, 0, 0, 2)), 2), (_sum(q, k, (0, 0, 0, 1)), 2)):
-        once[term] = once.get(term, 0) + count
-    found: Cost = {}
-    for term, count in once.items():
-        for many, factor in copies.items():
-            whole = _sum(term, many)
-            found[whole] = found.get(whole, 0) + count * factor
-    return found
-
-
-def _sum(*powers: tuple[int, ...]) -> tuple[int, int, int, int]:
-    a, b, c, d = (sum(column) for column in zip(*powers, strict=True))
-    return a, b, c, d
-
-
 def model_cost(model: str) -> Cost:
     """The multiplications of all layers for one sequence, exactly, as a polynomial.
 
     L layers, l tokens, m latents, width d; the perceiver has one block down, L - 2 inside and one
     up. Masked products are counted, as the models compute them.
     """
-    once, layers, inside = {(0, 0, 0, 0): 1}, {(1, 0, 0, 0): 1}, {(1, 0, 0, 0): 1, (0, 0, 0, 0): -2}
-    parts = [_block("l", "l", layers)]
+    l, m = (0, 1, 0, 0), (0, 0, 1, 0)  # noqa: E741
+    once, layer = (0, 0, 0, 0), (1, 0, 0, 0)
+    blocks = [(l, l, layer, 1)]  # queries, keys, and how often, as a power and a factor
     if model == "perceiver":
-        parts = [_block("m", "l", once), _block("m", "m", inside), _block("l", "m", once)]
-    total: Cost = {}
-    for part in parts:
-        for term, count in part.items():
-            total[term] = total.get(term, 0) + count
-    return {term: count for term, count in total.items() if count}
+        blocks = [(m, l, once, 1), (m, m, layer, 1), (m, m, once, -2), (l, m, once, 1)]
+    total: Counter[tuple[int, ...]] = Counter()
+    for q, k, power, factor in blocks:
+        # projections, output and feed-forward of 4 d; keys and values; scores and context
+        terms = [((q, (0, 0, 0, 2)), 10), ((k, (0, 0, 0, 2)), 2), ((q, k, (0, 0, 0, 1)), 2)]
+        for parts, count in terms:
+            whole = tuple(sum(column) for column in zip(power, *parts, strict=True))
+            total[whole] += count * factor
+    return {(a, b, c, d): count for (a, b, c, d), count in total.items() if count}
 
 
 def cost_at(cost: Cost, L: float, l: float, m: float, d: float) -> float:  # noqa: E741

@@ -1,16 +1,12 @@
 """The laws again, by simulation, and the comparison of the two.
 
 `simulate` draws the keys, attends and counts; it uses nothing of the laws' mathematics, so the two
-can check each other. Draws come in antithetic pairs (a noise and its negative): the pair's average
-is the independent unit from which every standard error is computed. Work is done in chunks, so a
-million trials take no more memory than a thousand.
-
-Keys are drawn in full, n x d normals per trial, as long as that is cheap; beyond that only their
-components along the queries are drawn, which have the same joint law. The result says which.
+can check each other. Draws come in antithetic pairs (a noise and its negative), the independent
+unit from which every standard error is computed. Work is done in chunks, in bounded memory. Beyond
+WHOLE_KEYS only the components of the keys along the queries are drawn: the same joint law.
 
 `compare` measures the gap of law and trials in standard errors. Beyond 5 this tool is wrong and
-says so: with a handful of numbers per run, 3 would raise a false alarm every few dozen runs, 5
-about once in a hundred thousand.
+says so: 3 would raise a false alarm every few dozen runs, 5 about once in a hundred thousand.
 
 Shapes: t pairs in a chunk, h heads, n keys, d wide.
 """
@@ -18,14 +14,13 @@ Shapes: t pairs in a chunk, h heads, n keys, d wide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.attention.equation import log_sum_exp, softmax_over_keys
-from wherefrom.attention.laws import FIXED, A, HeadsLaw, NoisyKeys, WeightLaw
+from wherefrom.attention.laws import FIXED, A, HeadsLaw
 from wherefrom.errors import UserError
 
 Floats = NDArray[np.float64]
@@ -52,12 +47,12 @@ class Estimate:
 class WeightTrials:
     """What was seen of one weight over all trials."""
 
+    histogram: NDArray[np.int64]  # counts in BINS equal bins of [0, 1]
     logit_mean: Estimate
     logit_sd: Estimate
     mean: Estimate
     sd: Estimate
     p_below_half: Estimate
-    histogram: NDArray[np.int64]  # counts in BINS equal bins of [0, 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,87 +70,63 @@ def simulate(law: HeadsLaw, *, count: int, rng: np.random.Generator) -> HeadsTri
 
     Of the law it uses the setting alone: the keys, the queries and the targets.
     """
-    keys, queries = law.keys, law.queries
+    keys, queries, h, n = law.keys, law.queries, len(law.queries), law.keys.n
     if not MIN_TRIALS <= count <= MAX_TRIALS:
         raise UserError(
             f"trials must be between {MIN_TRIALS:,} and {MAX_TRIALS:,}; they are {count:,}."
         )
-    most = MAX_LOGITS // (keys.n * len(queries))
-    if count > most:
+    if count > (most := MAX_LOGITS // (n * h)):
         raise UserError(
-            f"{count:,} trials of {keys.n:,} keys and {len(queries)} heads would take too long; "
+            f"{count:,} trials of {n:,} keys and {h} heads would take too long; "
             f"with these keys at most {most:,} trials are run."
         )
-    draw, drawn, size = _logit_noise(keys, queries, rng)
-    means = keys.logit_means(queries)
+    whole = keys.alpha == 0 or n * keys.d <= WHOLE_KEYS
+    along = math.sqrt(keys.alpha) * queries
+    if not whole:  # along along^T = alpha queries queries^T
+        values, vectors = np.linalg.eigh(queries @ queries.T)
+        along = math.sqrt(keys.alpha) * vectors * np.sqrt(np.maximum(values, 0.0))
+    size = max(h * n, keys.d, n * along.shape[1] if keys.alpha > 0 else 0)  # numbers per trial
+    means, others = keys.logit_means(queries), np.arange(n)
     heads, average = [_Tally() for _ in queries], _Tally()
     left = (count + 1) // 2
     while left > 0:
         pairs = min(max(1, CHUNK // size), left)
         left -= pairs
-        noise = draw(pairs)  # (h, t, n)
+        noise = np.zeros((h, pairs, n))
+        if keys.alpha > 0:
+            # a thin product: the threads of a matrix library cost more here than they save
+            normals = rng.standard_normal((along.shape[1], pairs * n))
+            noise = np.einsum("hd,dm->hm", along, normals).reshape(h, pairs, n)
+        if keys.stretch > 0:
+            length = math.sqrt(keys.stretch) * rng.standard_normal(pairs)  # of key a, beyond 1
+            noise[:, :, A] += queries[:, [A]] * length
         mean_on_a = np.zeros((2, pairs))
         for head, target in enumerate(law.targets):
             scores = np.stack([means[head] + noise[head], means[head] - noise[head]])
             weights = softmax_over_keys(scores)
-            mean_on_a += weights[..., A] / len(queries)
-            heads[head].add(weights[..., target], _logit(scores, weights, target))
+            mean_on_a += weights[..., A] / h
+            # the leftover is the sum of the other weights; where it or the weight has left the
+            # range of floats, the scores are used again, in log space
+            on = weights[..., target]
+            off = np.einsum("...n,n->...", weights, (others != target).astype(np.float64))
+            if min(float(on.min()), float(off.min())) > 1e-290:
+                logits = np.log(on) - np.log(off)
+            else:
+                logits = scores[..., target] - log_sum_exp(np.delete(scores, target, axis=-1))
+            heads[head].add(on, logits)
         with np.errstate(divide="ignore"):
             logits = np.log(mean_on_a) - np.log1p(-mean_on_a)
         average.add(mean_on_a, np.clip(logits, -750, 40))
     reports = tuple(tally.report() for tally in heads)
+    drawn = "keys" if whole else "logits"
     return HeadsTrials(2 * ((count + 1) // 2), drawn, reports, average.report())
-
-
-def _logit(scores: Floats, weights: Floats, target: int) -> Floats:
-    """logit of the weight on the target, right also where the weight rounds to one.
-
-    The leftover is the sum of the other weights, never 1 - weight; only where one of the two has
-    left the range of floats are the scores used again, in log space.
-    """
-    others = (np.arange(scores.shape[-1]) != target).astype(np.float64)
-    inside, outside = weights[..., target], np.einsum("...n,n->...", weights, others)
-    if min(float(inside.min()), float(outside.min())) > 1e-290:
-        logit: Floats = np.log(inside) - np.log(outside)
-    else:
-        logit = scores[..., target] - log_sum_exp(np.delete(scores, target, axis=-1))
-    return logit
-
-
-def _logit_noise(
-    keys: NoisyKeys, queries: Floats, rng: np.random.Generator
-) -> tuple[Callable[[int], Floats], str, int]:
-    """How to draw the noise of the logits (h, t, n), what is drawn, and the numbers per trial."""
-    n, d, h = keys.n, keys.d, len(queries)
-    alpha = math.sqrt(keys.alpha)
-    whole = alpha == 0 or n * d <= WHOLE_KEYS
-    if whole:
-        along = alpha * queries
-    else:  # along along^T = alpha queries queries^T
-        values, vectors = np.linalg.eigh(queries @ queries.T)
-        along = alpha * vectors * np.sqrt(np.maximum(values, 0.0))
-    size = max(h * n, d, n * along.shape[1] if alpha > 0 else 0)
-
-    def draw(pairs: int) -> Floats:
-        logits = np.zeros((h, pairs, n))
-        if alpha > 0:
-            # a thin product: the threads of a matrix library cost more here than they save
-            normals = rng.standard_normal((along.shape[1], pairs * n))
-            logits = np.einsum("hd,dm->hm", along, normals).reshape(h, pairs, n)
-        if keys.stretch > 0:
-            length = math.sqrt(keys.stretch) * rng.standard_normal(pairs)  # of key a, beyond 1
-            logits[:, :, A] += queries[:, [A]] * length
-        return logits
-
-    return draw, "keys" if whole else "logits", size
 
 
 class _Tally:
     """Running sums over antithetic pairs, from which estimates and their errors follow.
 
     For x and its partner x' the unit is ((x + x')/2, (x^2 + x'^2)/2), about a pilot centre so
-    that squares do not cancel; mean and deviation are functions of the two averages, and the
-    delta method carries their covariance over.
+    that squares do not cancel; the delta method carries the units' covariance over.
     """
 
     def __init__(self) -> None:
@@ -183,33 +154,33 @@ class _Tally:
 
     def report(self) -> WeightTrials:
         """The estimates so far."""
+        found = []
+        for row in (1, 0):
+            averages = self.sums[row] / self.pairs
+            first, second = averages
+            covariance = self.squares[row] / self.pairs - np.outer(averages, averages)
+            sd = math.sqrt(max(float(second - first**2), 0.0))
+            slope = np.array([-2 * first, 1.0])
+            of_variance = math.sqrt(max(float(slope @ covariance @ slope), 0.0) / self.pairs)
+            of_mean = math.sqrt(max(float(covariance[0, 0]), 0.0) / self.pairs)
+            found.append(Estimate(float(self.centres[row] + first), of_mean))
+            found.append(Estimate(sd, of_variance / (2 * sd) if sd > 0 else 0.0))
         share = float(self.below[0] / self.pairs)
         between = max(float(self.below[1]) / self.pairs - share**2, 0.0)
         # an event that was not seen may still happen: two imagined odd pairs widen the error
-        below = Estimate(share, math.sqrt((between + 0.5 / self.pairs) / self.pairs))
-        return WeightTrials(*self._mean_and_sd(1), *self._mean_and_sd(0), below, self.histogram)
-
-    def _mean_and_sd(self, row: int) -> tuple[Estimate, Estimate]:
-        averages = self.sums[row] / self.pairs
-        first, second = averages
-        covariance = self.squares[row] / self.pairs - np.outer(averages, averages)
-        sd = math.sqrt(max(float(second - first**2), 0.0))
-        slope = np.array([-2 * first, 1.0])
-        of_variance = math.sqrt(max(float(slope @ covariance @ slope), 0.0) / self.pairs)
-        mean_error = math.sqrt(max(float(covariance[0, 0]), 0.0) / self.pairs)
-        mean = Estimate(float(self.centres[row] + first), mean_error)
-        return mean, Estimate(sd, of_variance / (2 * sd) if sd > 0 else 0.0)
+        found.append(Estimate(share, math.sqrt((between + 0.5 / self.pairs) / self.pairs)))
+        return WeightTrials(self.histogram, *found)
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many numbers were compared, and the one that is furthest off."""
+    """How many numbers were compared, and the one that is furthest off, in standard errors."""
 
     count: int
     quantity: str
     exact: float
     simulated: float
-    deviations: float  # in standard errors
+    deviations: float
 
     @property
     def agrees(self) -> bool:
@@ -232,58 +203,44 @@ class Agreement:
         )
 
 
-Gap = tuple[str, float, float, float]  # quantity, exact, simulated, deviations
-
-
 def compare(law: HeadsLaw, trials: HeadsTrials) -> Agreement:
     """Every number that both the law and the trials give.
 
-    A simulated standard error can be too small: if the law's spread is made by events rarer than
-    the trials can see, they see no spread and claim a precision that they do not have. Where the
-    law's kurtosis says so (`rare`), its own standard error is the least that counts.
+    Where the law's spread is made by events rarer than the trials can see (`rare`), they claim a
+    precision that they do not have, and the law's own standard error is the least that counts.
     """
-    gaps: list[Gap] = []
-    root = math.sqrt(trials.count)
-    # kurtosis above count/1000: fewer than about a thousand trials make the spread
-    rare = [head.fourth * 1000 > head.sd**4 * trials.count for head in law.heads]
-    for head, (exact, seen) in enumerate(zip(law.heads, trials.heads, strict=True)):
-        gaps += _weight_gaps(f"head {head + 1}'s", exact, seen, rare[head], root)
+    # quantity, law, trials, least standard error times root; deviations are compared squared,
+    # since a simulated variance has no bias
+    rows: list[tuple[str, float, Estimate, float]] = []
+    any_rare = False
+    for at, (exact, seen) in enumerate(zip(law.heads, trials.heads, strict=True), start=1):
+        # kurtosis above count/1000: fewer than about a thousand trials make the spread
+        rare = exact.fourth * 1000 > exact.sd**4 * trials.count
+        any_rare |= rare
+        whose, below = f"head {at}'s", exact.p_below_half
+        rows += [
+            (f"{whose} mean weight", exact.mean, seen.mean, exact.sd * (1 if rare else CANCELLED)),
+            (f"{whose} standard deviation", exact.sd, seen.sd, math.sqrt(exact.fourth) * rare),
+            (f"{whose} mean logit", exact.logit_mean, seen.logit_mean, CANCELLED * exact.logit_sd),
+            (f"{whose} logit deviation", exact.logit_sd, seen.logit_sd, 0.0),
+        ]
+        # a weight that is fixed at one half is below it or not by its last bit alone
+        if below is not None and exact.form != FIXED:
+            least = math.sqrt(below * (1 - below)) * rare
+            rows.append((f"{whose} probability below one half", below, seen.p_below_half, least))
     spread, average = law.spread, trials.average
-    least = (1.0 if any(rare) else CANCELLED) * (1.0 if spread is None else spread) / root
-    gaps.append(_gap("the average's mean weight on a", law.mean, average.mean, least))
+    least = (1.0 if any_rare else CANCELLED) * (1.0 if spread is None else spread)
+    rows.append(("the average's mean weight on a", law.mean, average.mean, least))
     if spread is not None:
         # (x - m)^4 <= (x - m)^2 for weights, so the fourth moment is at most the variance
-        least = spread / root if any(rare) else 0.0
-        name = "the average's standard deviation"
-        gaps.append(_gap(name, spread, average.sd, least, squared=True))
+        rows.append(("the average's standard deviation", spread, average.sd, spread * any_rare))
+    gaps = []
+    for quantity, exact_value, seen_value, least in rows:
+        value, error, aim = seen_value.value, seen_value.error, exact_value
+        if "deviation" in quantity:
+            value, error, aim = value**2, 2 * value * error, aim**2
+        error = max(error, least / math.sqrt(trials.count))
+        gap = max(abs(value - aim) - ROUNDING * max(1.0, abs(aim)), 0.0)
+        far = 0.0 if gap == 0 else gap / error if error else math.inf
+        gaps.append((quantity, exact_value, seen_value.value, far))
     return Agreement(len(gaps), *max(gaps, key=lambda gap: gap[-1]))
-
-
-def _weight_gaps(
-    whose: str, law: WeightLaw, seen: WeightTrials, rare: bool, root: float
-) -> Iterator[Gap]:
-    least = (1.0 if rare else CANCELLED) * law.sd / root
-    yield _gap(f"{whose} mean weight", law.mean, seen.mean, least)
-    least = math.sqrt(law.fourth) / root if rare else 0.0
-    yield _gap(f"{whose} standard deviation", law.sd, seen.sd, least, squared=True)
-    least = CANCELLED * law.logit_sd / root
-    yield _gap(f"{whose} mean logit", law.logit_mean, seen.logit_mean, least)
-    yield _gap(f"{whose} logit deviation", law.logit_sd, seen.logit_sd, 0.0, squared=True)
-    below = law.p_below_half
-    # a weight that is fixed at one half is below it or not by its last bit alone
-    if below is not None and law.form != FIXED:
-        least = math.sqrt(below * (1 - below)) / root if rare else 0.0
-        yield _gap(f"{whose} probability below one half", below, seen.p_below_half, least)
-
-
-def _gap(quantity: str, exact: float, seen: Estimate, least: float, squared: bool = False) -> Gap:
-    """`least` is the smallest standard error that counts.
-
-    Standard deviations are compared `squared`, since a simulated variance has no bias.
-    """
-    value, error, aim = seen.value, seen.error, exact
-    if squared:
-        value, error, aim = value**2, 2 * value * error, aim**2
-    error = max(error, least)
-    gap = max(abs(value - aim) - ROUNDING * max(1.0, abs(aim)), 0.0)
-    return quantity, exact, seen.value, 0.0 if gap == 0 else gap / error if error else math.inf

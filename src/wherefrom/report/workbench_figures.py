@@ -1,31 +1,54 @@
-"""Figures of attention, by hand and in trained models: functions that return a plotly figure.
+"""Figures of attention, by hand and in trained models, as plotly figures.
 
-The page, `wherefrom law --plot` and `wherefrom attention --plot` draw the same ones.
-Each takes results, never options: what is drawn can be printed as numbers.
+Those of a law are drawn by the page, `wherefrom law --plot` and the docs; `DRAWINGS` are what the
+chapters of the workbench show: positions of sliders in, a sentence and a figure out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from wherefrom.attention.designs import Design, design_for_noise
-from wherefrom.attention.equation import attend
-from wherefrom.attention.laws import A, HeadsLaw, NoisyKeys, WeightLaw
+from wherefrom.attention.checker.judge_claims import variances
+from wherefrom.attention.designs import Design, copyability, law_of_design
+from wherefrom.attention.equation import attend, softmax_over_keys
+from wherefrom.attention.laws import HeadsLaw
+from wherefrom.attention.positions import cost_at, model_cost, rotate, sinusoid_table
 from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView
-from wherefrom.report.figures import BLUE, COLOURS, GREY, ORANGE, SHADES, themed
+from wherefrom.report.figures import BLUE, COLOURS, GREEN, GREY, ORANGE, SHADES, themed
 from wherefrom.report.render import render_figures
 from wherefrom.storage import write_whole
 
 Floats = NDArray[np.float64]
+Drawing = tuple[str, go.Figure]
+
+
+def _axes(figure: go.Figure, titles: tuple[str, str], x: Any = None, y: Any = None) -> go.Figure:
+    """The shared look, with these titles; x and y are what else the axes are to have."""
+    themed(figure, x=titles[0], y=titles[1])
+    return figure.update_xaxes(x or {}).update_yaxes(y or {})
+
+
+def _line(figure: go.Figure, x: Any, y: Any, name: str, colour: str, **line: Any) -> None:
+    figure.add_scatter(x=x, y=y, name=name, line={"color": colour, **line})
+
+
+def _dots(figure: go.Figure, points: Floats, name: str, **marker: Any) -> None:
+    """Points (n, 2) as markers."""
+    x, y = points.T
+    figure.add_scatter(x=x, y=y, name=name, mode="markers", marker=marker)
+
+
+# ---- the law of one design under noisy keys
 
 
 def weights_against_beta(
@@ -34,108 +57,85 @@ def weights_against_beta(
     """How the weights of q = beta * direction part as beta grows; equal curves are drawn once."""
     beta = np.linspace(0.0, most, 121)
     weights = attend(beta[:, None] * direction, keys, keys).weights
-    groups: list[list[int]] = []  # keys with equal curves
-    for index in range(len(labels)):
-        for group in groups:
-            if np.allclose(weights[:, index], weights[:, group[0]], atol=1e-9):
-                group.append(index)
-                break
-        else:
-            groups.append([index])
+    curves, kinds = np.unique(weights[:, : len(labels)].round(9), axis=1, return_inverse=True)
     figure = go.Figure()
-    for at, group in enumerate(groups):
-        name = " and ".join(labels[index] for index in group)
-        if len(group) > 2:
-            name = f"{labels[group[0]]} and {len(group) - 1} more"
-        line = {"color": COLOURS[at % len(COLOURS)]}
-        figure.add_scatter(x=beta, y=weights[:, group[0]], name=name, line=line)
-    figure.update_yaxes(range=[-0.02, 1.02])
-    return themed(figure, x="factor β of the query", y="attention weight")
+    for at, kind in enumerate(dict.fromkeys(kinds.reshape(-1).tolist())):
+        alike = [label for label, other in zip(labels, kinds.reshape(-1), strict=True)
+                 if other == kind]  # fmt: skip
+        name = " and ".join(alike)
+        if len(alike) > 2:
+            name = f"{alike[0]} and {len(alike) - 1} more"
+        _line(figure, beta, curves[:, kind], name, COLOURS[at % len(COLOURS)])
+    titles = ("factor β of the query", "attention weight")
+    return _axes(figure, titles, y={"range": [-0.02, 1.02]})
 
 
-def law_and_trials(law: HeadsLaw, trials: HeadsTrials) -> go.Figure:
-    """The exact density of the weight on a in c over the histogram of its trials."""
+def law_and_trials(*parts: tuple[str, str, HeadsLaw, HeadsTrials]) -> go.Figure:
+    """The exact density of the weight on a in c over the histogram of its trials.
+
+    A part is a name, which is empty if there is one, a colour, the law and the trials.
+    """
     figure = go.Figure()
-    _add_law(figure, law, trials, colour=BLUE)
-    return _density_axes(figure)
+    for name, colour, law, trials in parts:
+        figure.add_bar(
+            x=(np.arange(BINS) + 0.5) / BINS, y=trials.average.histogram / trials.count * BINS,
+            width=1 / BINS, name=f"{name}trials", marker={"color": colour, "line": {"width": 0}},
+            opacity=0.4,
+        )  # fmt: skip
+        one, curve = law.on_a[0], law.average_curve(points=20_001)
+        if len(law.queries) == 1 and not one.why_no_distribution and one.sd >= 1e-6:
+            x = np.linspace(0.0025, 0.9975, 400)
+            _line(figure, x, one.pdf(x), f"{name}law", colour, width=2)
+        elif len(law.queries) > 1 and curve is not None and np.ptp(curve[0]) >= 1e-6:
+            # the slope of the distribution function over steps of equal width, interpolated
+            # where both are smooth: the normal quantile of p against x
+            edges = np.linspace(curve[0][0], curve[0][-1], 401)
+            at = np.interp(edges, curve[0], ndtri(np.clip(curve[1], 1e-300, 1 - 1e-16)))
+            density = np.diff(ndtr(at)) / np.diff(edges)
+            _line(figure, (edges[1:] + edges[:-1]) / 2, density, f"{name}law", colour, width=2)
+    # the density may run to infinity at the ends; what matters is visible below 8
+    tallest = max(float(np.max(trace.y)) for trace in figure.data)
+    titles, top = ("weight on a in c", "probability density"), min(8.0, 1.05 * tallest)
+    _axes(figure, titles, {"range": [0, 1]}, {"range": [0, top]})
+    return figure.update_layout(barmode="overlay", bargap=0)
 
 
 def one_head_against_two(
     one: tuple[HeadsLaw, HeadsTrials], two: tuple[HeadsLaw, HeadsTrials]
 ) -> go.Figure:
     """The weight on a in c: with one head it runs to 0 or 1, with two it stays near one half."""
-    figure = go.Figure()
-    _add_law(figure, *one, name="one head ", colour=ORANGE)
-    _add_law(figure, *two, name="two heads ", colour=BLUE)
-    return _density_axes(figure)
+    return law_and_trials(("one head ", ORANGE, *one), ("two heads ", BLUE, *two))
 
 
 def noisy_key_picture(*, stretch: float = 0.5) -> go.Figure:
     """Samples of the keys around mu_a and mu_b: one cloud is a streak, the other a dot."""
     rng, points, alpha = np.random.default_rng(0), 120, 0.002
     figure = go.Figure()
-    for index, (label, colour, along) in enumerate(
-        (("key a, stretched", ORANGE, stretch), ("key b", BLUE, 0.0))
-    ):
-        mean = np.eye(2)[index]
+    looks = (("key a, stretched", ORANGE, stretch, 0, 20), ("key b", BLUE, 0.0, 34, 0))
+    for mean, letter, (label, colour, along, right, up) in zip(np.eye(2), "ab", looks, strict=True):
         cloud = mean + math.sqrt(alpha) * rng.standard_normal((points, 2))
         cloud += math.sqrt(along) * rng.standard_normal((points, 1)) * mean
-        figure.add_scatter(
-            x=cloud[:, 0], y=cloud[:, 1], mode="markers", name=label,
-            marker={"color": colour, "size": 6, "opacity": 0.55},
-        )  # fmt: skip
-        figure.add_annotation(
-            x=mean[0], y=mean[1], ax=0, ay=0, axref="x", ayref="y", text="", showarrow=True,
-            arrowhead=3, arrowwidth=2, arrowcolor=colour,
-        )  # fmt: skip
-        figure.add_annotation(
-            x=mean[0], y=mean[1], text=f"μ<sub>{'ab'[index]}</sub>", showarrow=False,
-            xshift=0 if index == 0 else 34, yshift=20 if index == 0 else 0, font={"size": 15},
-        )  # fmt: skip
-    themed(figure, x="along μ<sub>a</sub> (mean lengths)", y="along μ<sub>b</sub> (mean lengths)")
-    figure.update_yaxes(range=[-0.4, 1.4])
-    figure.update_xaxes(range=[-1.3, 3.3])
-    return figure
+        _dots(figure, cloud, label, color=colour, size=6, opacity=0.55)
+        place = {"x": mean[0], "y": mean[1]}
+        arrow = {"showarrow": True, "arrowhead": 3, "arrowwidth": 2, "arrowcolor": colour}
+        figure.add_annotation(ax=0, ay=0, axref="x", ayref="y", text="", **place, **arrow)
+        name = {"text": f"μ<sub>{letter}</sub>", "showarrow": False, "font": {"size": 15}}
+        figure.add_annotation(xshift=right, yshift=up, **place, **name)
+    titles = ("along μ<sub>a</sub> (mean lengths)", "along μ<sub>b</sub> (mean lengths)")
+    return _axes(figure, titles, {"range": [-1.3, 3.3]}, {"range": [-0.4, 1.4]})
 
 
 def failure_against_n_and_beta(ns: Sequence[int] = (2, 10, 100, 1000)) -> go.Figure:
     """How often head 1 of two puts less than half its weight on a, with and without repelling."""
-    figure = go.Figure()
-    beta = np.linspace(2.0, 40.0, 96)
-    lines = [("two-heads", n, f"n = {n}", {"color": COLOURS[i]}) for i, n in enumerate(ns)]
-    dashed = {"color": GREY, "dash": "dash"}
+    figure, beta = go.Figure(), np.linspace(2.0, 40.0, 96)
+    lines = [("two-heads", n, f"n = {n}", {"colour": COLOURS[i]}) for i, n in enumerate(ns)]
+    dashed = {"colour": GREY, "dash": "dash"}
     lines.append(("repelling-heads", ns[-1], f"n = {ns[-1]}, repelling, t = 1", dashed))
-    for design, n, name, line in lines:
-        curve = [_failure(design, n, float(b)) for b in beta]
-        figure.add_scatter(x=beta, y=curve, name=name, line=line)
-    themed(figure, x="factor β of the query", y="probability that head 1 fails")
-    figure.update_yaxes(type="log", range=[-3, 0], dtick=1, tickformat=".3~g")
-    return figure
-
-
-def attention_map(weights: Floats, rows: Sequence[str], columns: Sequence[str]) -> go.Figure:
-    """Who looks at whom: a row a query, a column a key, the shade the weight."""
-    # positions, not labels, are the coordinates: two tokens may read the same
-    figure = go.Figure(
-        go.Heatmap(
-            z=weights, zmin=0, zmax=1, colorscale=SHADES, xgap=1, ygap=1,
-            customdata=np.array([[[row, column] for column in columns] for row in rows]),
-            hovertemplate="%{customdata[0]} looks at %{customdata[1]}: %{z:.3f}<extra></extra>",
-            colorbar={"title": {"text": "weight"}, "thickness": 10, "outlinewidth": 0},
-        )
-    )  # fmt: skip
-    themed(figure, x="key", y="query")
-    short = max(map(len, columns), default=0) <= 1
-    figure.update_xaxes(
-        tickvals=list(range(len(columns))), ticktext=list(columns), showgrid=False,
-        zeroline=False, tickangle=0 if short or len(columns) <= 12 else -90,
-    )  # fmt: skip
-    figure.update_yaxes(
-        tickvals=list(range(len(rows))), ticktext=list(rows), autorange="reversed",
-        showgrid=False, zeroline=False,
-    )  # fmt: skip
-    figure.update_layout(height=max(260, min(900, 110 + 22 * len(rows))))
-    return figure
+    for design, n, name, look in lines:
+        laws = [law_of_design(design, n=n, beta=float(b))[1] for b in beta]
+        _line(figure, beta, [law.weight_law(0, 0).p_below_half for law in laws], name, **look)
+    axis = {"type": "log", "range": [-3, 0], "dtick": 1, "tickformat": ".3~g"}
+    return _axes(figure, ("factor β of the query", "probability that head 1 fails"), y=axis)
 
 
 def law_page(design: Design, law: HeadsLaw, trials: HeadsTrials) -> str:
@@ -143,136 +143,212 @@ def law_page(design: Design, law: HeadsLaw, trials: HeadsTrials) -> str:
     keys, beta = law.keys, design.beta or 0.0
     pair = []
     for name in ("one-head", "two-heads"):
-        other = design_for_noise(name, n=keys.n, d=keys.d, beta=beta)
-        exact = HeadsLaw(keys, other.queries, other.targets)
-        pair.append((exact, simulate(exact, count=trials.count, rng=np.random.default_rng(1))))
+        other = law_of_design(name, beta=beta, **vars(keys))[1]
+        pair.append((other, simulate(other, count=trials.count, rng=np.random.default_rng(1))))
     labels = ["a", "b", *(f"key {i + 1}" for i in range(2, min(keys.n, 12)))]
     growing = weights_against_beta(
         np.eye(len(labels), keys.d), law.queries[0] / (beta or 1.0), labels=labels,
         most=max(15.0, beta),
     )  # fmt: skip
+    about = f"{design.formula}, n = {keys.n}, beta = {beta:.4g}. Bars are trials, the line is the "
+    about += "exact law where one is known."
+    twice = "The same keys, asked once for both values or once for each."
+    fails = "The probability of less than half its weight on a, exact."
+    samples = "Samples of key a and key b in the plane of their means."
+    drawn = law_and_trials(("", BLUE, law, trials))
     sections = [
-        (
-            f"The weight on a in c: {design.name}",
-            f"{design.formula}, n = {keys.n}, beta = {beta:.4g}. Bars are trials, the line is the "
-            "exact law where one is known.",
-            law_and_trials(law, trials),
-        ),
-        (
-            "One head against two",
-            "The same keys, asked once for both values or once for each.",
-            one_head_against_two(*pair),
-        ),
+        (f"The weight on a in c: {design.name}", about, drawn),
+        ("One head against two", twice, one_head_against_two(*pair)),
         ("Weights of head 1 against beta", f"Noise aside, with {len(labels)} keys.", growing),
-        (
-            "How often head 1 of two fails",
-            "The probability of less than half its weight on a, exact.",
-            failure_against_n_and_beta(),
-        ),
-        (
-            "The noisy key",
-            "Samples of key a and key b in the plane of their means.",
-            noisy_key_picture(stretch=keys.stretch),
-        ),
+        ("How often head 1 of two fails", fails, failure_against_n_and_beta()),
+        ("The noisy key", samples, noisy_key_picture(stretch=keys.stretch)),
     ]
     return render_figures(f"wherefrom law {design.name}", sections)
+
+
+# ---- inside a trained model
+
+
+def _heatmap(table: Floats, what: str, gap: int, hover: str, **more: Any) -> go.Figure:
+    bar = {"title": {"text": what}, "thickness": 10, "outlinewidth": 0}
+    look = {"zmin": 0, "zmax": 1, "colorscale": SHADES, "xgap": gap, "ygap": gap}
+    hover = f"{hover}: %{{z:.3f}}<extra></extra>"
+    return go.Figure(go.Heatmap(z=table, colorbar=bar, hovertemplate=hover, **look, **more))
+
+
+def attention_map(weights: Floats, rows: Sequence[str], columns: Sequence[str]) -> go.Figure:
+    """Who looks at whom: a row a query, a column a key, the shade the weight."""
+    # positions, not labels, are the coordinates: two tokens may read the same
+    named = np.array([[[row, column] for column in columns] for row in rows])
+    hover = "%{customdata[0]} looks at %{customdata[1]}"
+    figure = themed(_heatmap(weights, "weight", 1, hover, customdata=named), x="key", y="query")
+    plain = {"showgrid": False, "zeroline": False}
+    flat = max(map(len, columns), default=0) <= 1 or len(columns) <= 12
+    ticks: dict[str, Any] = {"ticktext": list(columns), "tickangle": 0 if flat else -90}
+    figure.update_xaxes(tickvals=list(range(len(columns))), **ticks, **plain)
+    ticks = {"ticktext": list(rows), "autorange": "reversed"}
+    figure.update_yaxes(tickvals=list(range(len(rows))), **ticks, **plain)
+    return figure.update_layout(height=max(260, min(900, 110 + 22 * len(rows))))
 
 
 def mass_figure(view: InsideView) -> go.Figure:
     """How much of each head's weight falls on the name, layer by layer."""
     layers = 1 + max(head.layer for head in view.heads)
-    heads = 1 + max(head.head for head in view.heads)
-    table = np.full((layers, heads), np.nan)
+    table = np.full((layers, 1 + max(head.head for head in view.heads)), np.nan)
     for head in view.heads:
         if head.mass_on_name is not None:
             table[head.layer, head.head] = head.mass_on_name
-    figure = go.Figure(
-        go.Heatmap(z=table, zmin=0, zmax=1, colorscale=SHADES, xgap=2, ygap=2,
-                   hovertemplate="layer %{y}, head %{x}: %{z:.3f}<extra></extra>",
-                   colorbar={"title": {"text": "mass"}, "thickness": 10, "outlinewidth": 0})
-    )  # fmt: skip
-    themed(figure, x="head", y="layer")
+    figure = themed(_heatmap(table, "mass", 2, "layer %{y}, head %{x}"), x="head", y="layer")
     figure.update_xaxes(dtick=1, showgrid=False, zeroline=False)
     figure.update_yaxes(dtick=1, autorange="reversed", showgrid=False, zeroline=False)
-    figure.update_layout(height=140 + 36 * layers)
-    return figure
+    return figure.update_layout(height=140 + 36 * layers)
 
 
 def write_inside_page(view: InsideView, answer: str, path: Path) -> None:
     """Write the page; heads of a layer are averaged in its map, and the summary names each."""
     sections = []
     if view.name:
-        sections.append(
-            (
-                "Weight on the name",
-                "At the position that answers. A large weight shows where a head looked, not that "
-                "the answer came from there.",
-                mass_figure(view),
-            )
-        )
+        about = "At the position that answers. A large weight shows where a head looked, not that "
+        about += "the answer came from there."
+        sections.append(("Weight on the name", about, mass_figure(view)))
     labels = ["MASK" if token == MASK_CHARACTER else token.strip() or "␣" for token in view.tokens]
     for layer, heads in enumerate(view.maps):
-        queries, keys = heads.shape[1:]
-        if not queries or not keys:
+        if 0 in heads.shape[1:]:
             continue
-        rows = labels if queries == len(labels) else [f"latent {i}" for i in range(queries)]
-        columns = labels if keys == len(labels) else [f"latent {i}" for i in range(keys)]
-        sections.append(
-            (
-                f"Layer {layer}",
-                f"The mean of its {len(heads)} heads: a row a query, a column a key.",
-                attention_map(heads.mean(axis=0), rows, columns),
-            )
+        rows, columns = (
+            labels if size == len(labels) else [f"latent {i}" for i in range(size)]
+            for size in heads.shape[1:]
         )
+        about = f"The mean of its {len(heads)} heads: a row a query, a column a key."
+        drawn = attention_map(heads.mean(axis=0), rows, columns)
+        sections.append((f"Layer {layer}", about, drawn))
     write_whole(path, render_figures(f"{view.question} {answer}", sections))
 
 
-def _failure(name: str, n: int, beta: float) -> float:
-    built = design_for_noise(name, n=n, beta=beta)
-    found = HeadsLaw(NoisyKeys(n, n), built.queries, built.targets).weight_law(0, A).p_below_half
-    assert found is not None  # only key a is noisy here, so the law is logit-normal
-    return found
+# ---- what is drawn beside a chapter
 
 
-def _add_law(
-    figure: go.Figure, law: HeadsLaw, trials: HeadsTrials, *, colour: str, name: str = ""
-) -> None:
-    figure.add_bar(
-        x=(np.arange(BINS) + 0.5) / BINS, y=trials.average.histogram / trials.count * BINS,
-        width=1 / BINS, name=f"{name}trials", marker={"color": colour, "line": {"width": 0}},
-        opacity=0.4,
-    )  # fmt: skip
-    curve = _density(law.on_a[0]) if len(law.queries) == 1 else _density_of_average(law)
-    if curve is not None:
-        x, y = curve
-        figure.add_scatter(x=x, y=y, name=f"{name}law", line={"color": colour, "width": 2})
+def _permutation(strength: float, shift: float) -> Drawing:
+    """One attention layer on four words, as they stand and shifted; put back, they should agree."""
+    rng = np.random.default_rng(4)
+    words, table = rng.normal(size=(4, 2)), rng.normal(size=(4, 2))
+    order = np.roll(np.arange(4), int(shift))
+
+    def layer(x: Floats) -> Floats:
+        x = x + strength * table
+        return np.asarray(attend(x, x, x).context)
+
+    straight, moved = layer(words)[order], layer(words[order])
+    figure = go.Figure()
+    ring = {"size": 22, "symbol": "circle-open", "line": {"width": 3}}
+    _dots(figure, straight, "P f(X)", color=BLUE, **ring)
+    names = [("Ada", "was", "born", "here")[i] for i in order]
+    figure.update_traces(mode="markers+text", text=names, textposition="top center")
+    dot = {"size": 10, "symbol": "circle", "line": {"width": 3}}
+    _dots(figure, moved, "f(P X)", color=ORANGE, **dot)
+    gap = float(np.linalg.norm(straight - moved, axis=1).max())
+    agree = "the two agree: the layer does not know the order" if gap < 1e-9 else "they differ"
+    sentence = f"The largest distance between P f(X) and f(P X) is {gap:.3g}: {agree}."
+    return sentence, _axes(figure, ("first entry of the output", "second entry"))
 
 
-def _density(law: WeightLaw) -> tuple[Floats, Floats] | None:
-    if law.why_no_distribution or law.sd < 1e-6:
-        return None
-    x = np.linspace(0.0025, 0.9975, 400)
-    return x, law.pdf(x)
+def _sinusoids(base: float, width: float) -> Drawing:
+    """How far position t is from position 0."""
+    table = sinusoid_table(201, 2 * int(width), 10**base)
+    distance = np.linalg.norm(table - table[0], axis=1)
+    nearest = int(distance[1:].argmin()) + 1
+    figure = go.Figure(go.Scatter(x=np.arange(201), y=distance, line={"color": BLUE}))
+    sentence = f"Of positions 1 to 200, {nearest} is nearest to position 0, at a distance of "
+    sentence += f"{distance[nearest]:.4f}: never 0."
+    return sentence, _axes(figure, ("position t", "distance of p(t) and p(0)"))
 
 
-def _density_of_average(law: HeadsLaw) -> tuple[Floats, Floats] | None:
-    """The slope of the exact distribution function, over steps of equal width."""
-    curve = law.average_curve(points=20_001)
-    if curve is None or np.ptp(curve[0]) < 1e-6:
-        return None
-    x, p = curve
-    edges = np.linspace(x[0], x[-1], 401)
-    # interpolate where both are smooth: the normal quantile of p against x
-    at = np.interp(edges, x, ndtri(np.clip(p, 1e-300, 1 - 1e-16)))
-    mass = np.diff(ndtr(at))
-    return (edges[1:] + edges[:-1]) / 2, mass / np.diff(edges)
+def _rotary(s: float, t: float, theta: float) -> Drawing:
+    """A query and a key, turned; their product depends on s - t."""
+    q, k = np.array([1.0, 0.0]), np.array([0.6, 0.8])
+    figure = go.Figure()
+    for name, x, at, colour in (("query", q, s, ORANGE), ("key", k, t, BLUE)):
+        turned = rotate(x, at, theta)
+        _line(figure, [0, x[0]], [0, x[1]], f"{name} as it is", colour, dash="dot", width=3)
+        label = f"{name} at {at:g}"
+        _line(figure, [0, turned[0]], [0, turned[1]], label, colour, dash="solid", width=3)
+    products = [rotate(q, s + by, theta) @ rotate(k, t + by, theta) for by in (0, 1)]
+    sentence = f"The product is {products[0]:.4f}; one position later for both it is "
+    sentence += f"{products[1]:.4f}. It depends on s - t = {s - t:g} alone."
+    square, titles = {"range": [-1.15, 1.15]}, ("first entry of the pair", "second entry")
+    return sentence, _axes(figure, titles, square, {**square, "scaleanchor": "x"})
 
 
-def _density_axes(figure: go.Figure) -> go.Figure:
-    themed(figure, x="weight on a in c", y="probability density")
-    figure.update_layout(barmode="overlay", bargap=0)
-    figure.update_xaxes(range=[0, 1])
-    # the density may run to infinity at the ends; what matters is visible below 8
-    tallest = max(float(np.max(trace.y)) for trace in figure.data)
-    figure.update_yaxes(range=[0, min(8.0, 1.05 * tallest)])
-    return figure
+def _perceiver_cost(tokens: float, latents: float, layers: float) -> Drawing:
+    """Multiplications against the number of tokens, at a width of 256."""
+    lengths, m, L = np.geomspace(16, 8192, 60), 2 ** int(latents), int(layers)
+    figure, now = go.Figure(), {}
+    for name, colour in (("vanilla", ORANGE), ("perceiver", BLUE)):
+        cost = model_cost(name)
+        _line(figure, lengths, [cost_at(cost, L, x, m, 256) for x in lengths], name, colour)
+        now[name] = cost_at(cost, L, 2**tokens, m, 256)
+    figure.add_vline(x=2**tokens, line={"color": GREY, "dash": "dot"})
+    ratio = now["vanilla"] / now["perceiver"]
+    sentence = f"With {2 ** int(tokens):,} tokens and {m} latents the vanilla model multiplies "
+    sentence += f"{now['vanilla'] / 1e6:,.1f} million times, {ratio:.2f} times as often as the "
+    sentence += "perceiver."
+    return sentence, _axes(figure, ("tokens", "multiplications"), {"type": "log"}, {"type": "log"})
+
+
+def _synthesizer(angle: float, beta: float) -> Drawing:
+    """The weights of word 1 as word 2 turns away from it, compared and read off."""
+    words = np.array([[1.0, 0.0], [math.cos(math.radians(angle)), math.sin(math.radians(angle))]])
+    compared = softmax_over_keys(beta * words @ words.T)[0]
+    rng = np.random.default_rng(1)
+    scores = np.maximum(words @ rng.normal(size=(2, 2)), 0) @ rng.normal(size=(2, 2))
+    read_off = softmax_over_keys(scores)[0]
+    figure, places = go.Figure(), ["word 1", "word 2"]
+    figure.add_bar(x=places, y=compared, name="keys and queries", marker={"color": BLUE})
+    figure.add_bar(x=places, y=read_off, name="synthesizer", marker={"color": ORANGE})
+    sentence = f"Word 2 gets {compared[1]:.3f} of word 1's weight where keys are compared, and "
+    sentence += f"{read_off[1]:.3f} in the synthesizer, whatever word 2 is."
+    return sentence, _axes(figure, ("what word 1 looks at", "weight"), y={"range": [0, 1]})
+
+
+def _variance(beta: float, keys: float) -> Drawing:
+    """The variances of the weight on a, exactly."""
+    found = variances(int(keys), beta)
+    names = {"var_one": "one head", "var_c1": "c<sub>1</sub>", "var_c2": "c<sub>2</sub>"}
+    names |= {"var_c": "two heads", "var_norm": "QK-norm"}
+    colours = {"color": [ORANGE, BLUE, BLUE, BLUE, GREEN]}
+    bars = go.Bar(x=list(names.values()), y=[found[x] for x in names], marker=colours)
+    ratio = found["var_one"] / found["var_c"] if found["var_c"] else math.inf
+    sentence = f"Two heads leave a variance of {found['var_c']:.4f}, one head {ratio:.1f} times as "
+    sentence += f"much; normalised keys leave {found['var_norm']:.4f} with one head."
+    axes = ({"tickangle": 0}, {"range": [0, 0.26]})
+    return sentence, _axes(go.Figure(bars), ("", "variance"), *axes)
+
+
+def _hull(x: float, y: float) -> Drawing:
+    """Key 1 among three others: outside their triangle it can be copied."""
+    keys = np.array([[x, y], [-1.0, -0.8], [1.0, -0.8], [0.0, 1.0]])
+    margin, mixture, most = copyability(keys, 0)
+    figure, corners = go.Figure(), keys[[1, 2, 3, 1]].T
+    _line(figure, corners[0], corners[1], "hull of the other keys", BLUE)
+    figure.update_traces(fill="toself", mode="lines+markers")
+    _dots(figure, keys[:1], "key 1", color=ORANGE, size=14)
+    if margin > 0:
+        nearest = mixture @ keys
+        label = "direction of the best query"
+        _line(figure, [nearest[0], x], [nearest[1], y], label, ORANGE, dash="dot")
+        sentence = f"Key 1 can be copied: the best query leads by {margin:.3f} per unit of length."
+    else:
+        sentence = f"Key 1 lies within the others: no query gives it more than {most:.4f}."
+    titles = ("first entry of a key", "second entry")
+    return sentence, _axes(figure, titles, {"range": [-1.6, 1.6]}, {"range": [-1.4, 1.6]})
+
+
+DRAWINGS: dict[str, Callable[..., Drawing]] = {
+    "permutation": _permutation,
+    "sinusoids": _sinusoids,
+    "rotary": _rotary,
+    "perceiver-cost": _perceiver_cost,
+    "synthesizer": _synthesizer,
+    "variance": _variance,
+    "hull": _hull,
+}

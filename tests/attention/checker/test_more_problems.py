@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.judge_claims import LIMITS, _not_dominated, variances
 from wherefrom.attention.checker.language import ExpressionError
-from wherefrom.attention.designs import design_for_noise
-from wherefrom.attention.laws import HeadsLaw, NoisyKeys, normalised_law
+from wherefrom.attention.designs import law_of_design
+from wherefrom.attention.laws import normalised_law
 from wherefrom.attention.positions import Wave, cost_at, model_cost
 from wherefrom.errors import UserError
 
@@ -210,8 +210,7 @@ def test_variances_are_those_of_the_laws_and_reach_their_limits() -> None:
     for n, beta in ((3, 2.0), (8, 10.0)):
         found = variances(n, beta)
         for name, design in (("var_one", "one-head"), ("var_c", "two-heads")):
-            built = design_for_noise(design, n=n, beta=beta)
-            law = HeadsLaw(NoisyKeys(n, n), built.queries, built.targets)
+            law = law_of_design(design, n=n, beta=beta)[1]
             assert law.spread is not None
             assert found[name] == pytest.approx(law.spread**2, rel=1e-9)
         e = 1 + math.sqrt(0.5) * np.random.default_rng(1).standard_normal(200_000)

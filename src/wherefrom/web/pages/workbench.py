@@ -18,9 +18,9 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from wherefrom.attention.checker.problems import PROBLEMS
-from wherefrom.attention.designs import Design, design_for_noise, tv_distance
+from wherefrom.attention.designs import Design, law_of_design, tv_distance
 from wherefrom.attention.equation import attend
-from wherefrom.attention.laws import A, B, HeadsLaw, NoisyKeys
+from wherefrom.attention.laws import A, B
 from wherefrom.attention.simulate import compare, simulate
 from wherefrom.errors import UserError
 from wherefrom.web.replies import html_and_json, site_of
@@ -36,7 +36,7 @@ DESIGNS = {
     "repelling-heads": "two heads that also repel",
 }
 # where the values are drawn: a and b at the ends of the base, all others at the top
-CORNERS = {"a": (0.0, 0.0), "b": (1.0, 0.0), "others": (0.5, 0.8)}
+CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, 0.8))
 
 
 class Setting(BaseModel):
@@ -63,10 +63,7 @@ class Setting(BaseModel):
 
 @dataclass(frozen=True)
 class Chapter:
-    """One of the checker's problems, told for somebody who meets it for the first time.
-
-    `answer` is shown when asked for; `sliders` are those of the chapter's own figure.
-    """
+    """One of the checker's problems, told for somebody who meets it for the first time."""
 
     problem: str
     part: str
@@ -76,11 +73,6 @@ class Chapter:
     formulas: list[str]
     bench: str = ""  # the settings of the workbench's sliders that show it, as a query string
     sliders: tuple[dict[str, Any], ...] = ()  # name, label, least, most, step, value
-
-    @property
-    def write(self) -> str:
-        forms = PROBLEMS[self.problem].forms
-        return " or ".join(" and ".join(form) for form in forms)
 
 
 _FILE = files("wherefrom.web").joinpath("chapters.toml")
@@ -103,21 +95,20 @@ async def workbench(request: Request, setting: Annotated[Setting, Query()]) -> R
 
 def work_out(setting: Setting) -> dict[str, Any]:
     """Everything that the page shows for one setting."""
-    from wherefrom.report.figures import as_record
+    from wherefrom.report.figures import BLUE, as_record
     from wherefrom.report.workbench_figures import law_and_trials
 
-    heads = None if setting.design == "repelling-heads" else setting.heads
-    built = design_for_noise(setting.design, n=setting.n, beta=setting.beta, heads=heads)
-    keys = NoisyKeys(setting.n, setting.n, setting.alpha, setting.stretch)
-    law = HeadsLaw(keys, built.queries, built.targets)
-    count = MOST_LOGITS // (setting.n * len(law.queries))
+    chosen = setting.model_dump(include={"n", "beta", "alpha", "stretch", "heads"})
+    built, law = law_of_design(setting.design, **chosen)
+    count = MOST_LOGITS // (setting.n * setting.heads)
     count = max(FEWEST, min(MOST, count - count % 2))
     trials = simulate(law, count=count, rng=np.random.default_rng(setting.seed))
     agreement = compare(law, trials)
+    figure = law_and_trials(("", BLUE, law, trials)).update_layout(height=340)
     return {
         "formula": built.formula,
         "claim": built.claim,
-        "heads": len(law.queries),
+        "heads": setting.heads,
         "now": weights_now(setting, built),
         "law": {
             "mean": law.mean,
@@ -134,7 +125,7 @@ def work_out(setting: Setting) -> dict[str, Any]:
         },
         "agrees": agreement.agrees,
         "agreement": agreement.sentence,
-        "figure": as_record(law_and_trials(law, trials).update_layout(height=340)),
+        "figure": as_record(figure),
     }
 
 
@@ -142,12 +133,12 @@ def weights_now(setting: Setting, built: Design) -> dict[str, Any]:
     """The weights and c for one length e of key a, blur aside."""
     keys = np.eye(setting.n)
     keys[A] *= setting.e
-    places = np.array([CORNERS["a"], CORNERS["b"], *([CORNERS["others"]] * (setting.n - 2))])
-    result = attend(built.queries, keys, places)
-    mean, scores = result.weights.mean(axis=0), result.scores
+    places = np.array([*CORNERS[:2], *[CORNERS[2]] * (setting.n - 2)])
+    context, weights, scores = attend(built.queries, keys, places)
+    mean = weights.mean(axis=0)
 
-    def split(weights: Any) -> dict[str, float]:
-        return {"a": float(weights[A]), "b": float(weights[B]), "others": float(weights[2:].sum())}
+    def split(row: Any) -> dict[str, float]:
+        return {"a": float(row[A]), "b": float(row[B]), "others": float(row[2:].sum())}
 
     # the queries in the plane of the two means, as arrows of length one
     plane = built.queries[:, [A, B]]
@@ -156,11 +147,11 @@ def weights_now(setting: Setting, built: Design) -> dict[str, Any]:
         "e": setting.e,
         "heads": [
             {**split(row), "logit_a": float(score[A]), "logit_b": float(score[B])}
-            for row, score in zip(result.weights, scores, strict=True)
+            for row, score in zip(weights, scores, strict=True)
         ],
         "weights": mean[:12].tolist(),
         **split(mean),
-        "c": result.context.mean(axis=0).tolist(),
+        "c": context.mean(axis=0).tolist(),
         "queries": (plane[lengths > 0] / lengths[lengths > 0, None]).tolist(),
         "misses": tv_distance(mean, (np.arange(setting.n) <= B) / 2),
     }
@@ -187,6 +178,7 @@ async def chapter(
         raise HTTPException(404)
     found, names = CHAPTERS[at], [None, *(each["name"] for each in CONTENTS), None]
     shown = {key: value for key, value in vars(found).items() if key not in ("problem", "sliders")}
+    write = " or ".join(" and ".join(form) for form in PROBLEMS[name].forms)
     verdict = drawing = None
     computing = site_of(request).computing
     if formulas is not None:
@@ -194,7 +186,7 @@ async def chapter(
     if found.sliders:
         drawing = await computing.run(_draw, found, dict(request.query_params))
     return {
-        "chapter": {"name": name, "write": found.write, **shown},
+        "chapter": {"name": name, "write": write, **shown},
         "problem": PROBLEMS[name].to_dict(),
         "written": formulas or "",
         "verdict": verdict,
@@ -207,8 +199,8 @@ async def chapter(
 
 def _draw(chapter: Chapter, given: dict[str, str]) -> Record:
     """The chapter's figure with its sliders where the address says, or where they start."""
-    from wherefrom.report.chapter_figures import DRAWINGS
     from wherefrom.report.figures import as_record
+    from wherefrom.report.workbench_figures import DRAWINGS
 
     sliders = []
     for slider in chapter.sliders:
