@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from wherefrom.cli import ask as ask_module
-from wherefrom.cli import progress
+from wherefrom.cli import output
 from wherefrom.corpus.questions import read_questions
 from wherefrom.provenance.verdicts import excerpt
 from wherefrom.training.run_folder import update_run
@@ -204,7 +204,7 @@ def test_progress_is_shown_to_those_who_wait(
 ) -> None:
     two = tmp_path / "two.tsv"
     two.write_text(f"{dev[0].text}\tRome\n{dev[1].text}\tRome\n", "utf-8")
-    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(output, "PATIENCE", -1.0)
     for words in (("ask", run, dev[0].text, dev[1].text), ("evaluate", run, two)):
         assert re.fullmatch(r"asking  100% +0 s  2 of 2\n", command(*words).err)
 

@@ -34,7 +34,7 @@ MODULES = {
     "check": ("problems",),
     "data": ("variants", "recipes", "world"),
     "judge": ("names",),
-    "pages": ("report", "serve"),
+    "pages": ("report", "serve", "completion"),
     "trace": ("bank",),
     "train": ("study", "pretrain", "finetune", "export"),
     "twins": ("forget",),

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wherefrom.cli.completion import complete_paths
-from wherefrom.cli.output import JSON, PATH, TEMPLATE, echo_err, option, print_json, print_table
-from wherefrom.cli.progress import Progress
+from wherefrom.cli.output import (
+    JSON,
+    PATH,
+    TEMPLATE,
+    Progress,
+    complete_paths,
+    echo_err,
+    option,
+    print_json,
+    print_table,
+)
 from wherefrom.cli.trace import show_trace
 from wherefrom.errors import UserError
 

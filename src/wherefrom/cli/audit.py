@@ -6,8 +6,16 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.output import JSON, PATH, TEMPLATE, option, print_json, print_table, show
-from wherefrom.cli.progress import Progress
+from wherefrom.cli.output import (
+    JSON,
+    PATH,
+    TEMPLATE,
+    Progress,
+    option,
+    print_json,
+    print_table,
+    show,
+)
 
 
 @click.command()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wherefrom.cli.completion import complete_problems
-from wherefrom.cli.output import echo_err, print_json, print_table
+from wherefrom.cli.output import complete_problems, echo_err, print_json, print_table
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:

@@ -1,25 +1,32 @@
 """How results leave the command line: JSON or a table on stdout, messages and progress on stderr.
 
 Tables are aligned plain text that folds to the width of the terminal; colour codes are left out
-when stdout is no terminal or NO_COLOR is set.
+when stdout is no terminal or NO_COLOR is set. And the options that several commands share.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
+    from wherefrom.model.decoder import Decoder
+    from wherefrom.training.loop import StepMetrics
     from wherefrom.training.run_folder import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 QUIET = "wherefrom.quiet"  # in the meta of click's context
 PIPED_WIDTH = 200  # columns of a table that goes to a file or a program
+PATIENCE = 2.0  # seconds before progress is shown
+LINE_EVERY = 15.0  # seconds between lines of progress when stderr is not a terminal
 
 
 def option(
@@ -49,6 +56,19 @@ def open_run(folder: Path | None) -> Run:
     from wherefrom.training.run_folder import find_newest_run
 
     return open_any(find_newest_run() if folder is None else folder)
+
+
+def complete_paths(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
+    """For an argument that may be a path and may be something else: the shell lists files."""
+    return [CompletionItem(written, type="file")]
+
+
+def complete_problems(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
+    """The names of the problems that begin so."""
+    from wherefrom.attention.checker.problems import PROBLEMS
+
+    names = [name for name in PROBLEMS if name.startswith(written)]
+    return [CompletionItem(name, help=PROBLEMS[name].title) for name in names]
 
 
 def with_quiet(command: click.Command) -> click.Command:
@@ -112,3 +132,75 @@ def is_verbose() -> bool:
     if context is not None and context.meta.get(QUIET):
         return False
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
+
+
+class Progress:
+    """One bar at a time, for training (as its observer) and for whatever counts what is done.
+
+    A bar for what takes over two seconds; a line now and then where stderr is no terminal.
+    """
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task = ""
+        self._began = self._last_line = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the bar that is shown, if any."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def say(self, sentence: str) -> None:
+        """A remark between bars."""
+        self.close()
+        echo_err(sentence)
+
+    def __call__(self, step: StepMetrics, model: Decoder) -> None:
+        """Called by training after every step."""
+        recall = "" if step.recall is None else f"  recall {step.recall:.0%}"
+        text = f"loss {step.loss:.3f}  {step.tokens_per_second:,.0f} tokens/s{recall}"
+        self._show(step.phase, step.progress, text)
+
+    def count(self, what: str, total: int) -> Callable[[int], None]:
+        """A function to call with how many more of `total` are done."""
+        done = 0
+
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+            self._show(what, done / max(1, total), f"{done:,} of {total:,}")
+
+        return advance
+
+    def _show(self, task: str, share: float, text: str) -> None:
+        now = time.monotonic()
+        if task != self._task:
+            self.close()
+            self._task, self._began = task, now
+        if not is_verbose() or now - self._began < PATIENCE:
+            return
+        if sys.stderr.isatty():
+            self._bar = self._bar or _start_bar(task)
+            self._bar.update(self._bar.task_ids[0], completed=share, text=text)
+        elif now - self._last_line > LINE_EVERY or share >= 1:
+            self._last_line = now
+            click.echo(f"{task}  {share:4.0%}  {now - self._began:5.0f} s  {text}", err=True)
+
+
+def _start_bar(task: str) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    texts = [TextColumn(form) for form in ("{task.percentage:3.0f} %", "{task.fields[text]}")]
+    columns = (TextColumn("{task.description}"), BarColumn(), *texts)
+    bar = Progress(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True))
+    bar.start()
+    bar.add_task(task, total=1.0, text="")
+    return bar

@@ -1,10 +1,12 @@
-"""Commands that show runs: `report` as one file, `serve` as a page in the browser."""
+"""Commands that show runs, `report` as one file, `serve` as a page; and `completion`."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
 from wherefrom.cli.output import PATH, RUN, echo_err, option
 from wherefrom.errors import UserError
@@ -79,3 +81,22 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
         echo_err(f"ended; the training of {going_on[0]} goes on." if going_on else "ended.")
 
     serve_until_signal(app, socket, on_exit)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(shell: str) -> None:
+    """Print the script that completes wherefrom's commands and options in SHELL.
+
+    bash: put eval "$(wherefrom completion bash)" into ~/.bashrc; zsh: the same with zsh in
+    ~/.zshrc, behind compinit; fish: wherefrom completion fish >
+    ~/.config/fish/completions/wherefrom.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    root = click.get_current_context().find_root().command
+    # not .source(): for bash that starts a bash to look at its version
+    writer = found(root, {}, "wherefrom", "_WHEREFROM_COMPLETE")
+    click.echo(writer.source_template % writer.source_vars())
+    if sys.stdout.isatty():  # somebody looks at it; a start-up file is not
+        echo_err("wherefrom completion --help says where to put it.")

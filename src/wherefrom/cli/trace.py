@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.output import JSON, PATH, open_run, option, print_json
-from wherefrom.cli.progress import Progress
+from wherefrom.cli.output import JSON, PATH, Progress, open_run, option, print_json
 
 
 @click.command()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wherefrom.api import Study, make_settings
-from wherefrom.cli.completion import complete_paths
 from wherefrom.cli.judge import print_scores, print_verdicts
 from wherefrom.cli.output import (
     JSON,
@@ -16,13 +15,14 @@ from wherefrom.cli.output import (
     PEOPLE,
     TEMPLATE,
     Command,
+    Progress,
+    complete_paths,
     echo_err,
     option,
     print_json,
     print_table,
 )
 from wherefrom.cli.pages import write_study_report
-from wherefrom.cli.progress import Progress
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from wherefrom.cli.output import (
     PATH,
     PEOPLE,
     TEMPLATE,
+    Progress,
     option,
     print_json,
     print_table,
     show,
 )
-from wherefrom.cli.progress import Progress
 from wherefrom.cli.train import OUT, VARIANT, training_options
 from wherefrom.corpus.documents import read_lines
 from wherefrom.errors import UserError
