@@ -20,7 +20,7 @@ from wherefrom.corpus.world import write_world as write_world
 from wherefrom.errors import UserError as UserError
 from wherefrom.provenance.ask import Asker as Asker
 from wherefrom.provenance.verdicts import Verdict as Verdict
-from wherefrom.recall.evaluate import Recall as Recall
+from wherefrom.recall.decode import Recall as Recall
 from wherefrom.results import Record as Record
 from wherefrom.study import StudyResult as StudyResult
 from wherefrom.training.run_folder import Run as Run
