@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.corpus.checks import check_files, describe_readings
 from wherefrom.corpus.documents import (
     Corpus,
     cut_lines,
@@ -21,7 +20,7 @@ from wherefrom.corpus.documents import (
 )
 from wherefrom.corpus.facts import RelationReading, read_relations
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.formats import convert
+from wherefrom.corpus.formats import check_files, convert, describe_readings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
 from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world

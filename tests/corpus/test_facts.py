@@ -114,10 +114,10 @@ def test_the_chances_of_a_subjects_answers_sum_to_at_most_one_and_cover_all_its_
 
 def test_spans_start_and_end_at_words_or_where_answers_are_glued():
     text = "Ann. 고향은 춘천이며 in New York, Ann Lee."
-    words = Words([Document(1, "Ann", text)])
-    rules = learn_rules(words, {0: ["춘천", "New York"]})
+    documents = [Document(1, "Ann", text)]
+    rules = learn_rules(documents, [["춘천", "New York"]])
     assert (rules.longest, rules.suffixes) == (2, frozenset())  # once may be chance
-    spans = Spans(words, SpanRules(2, suffixes=frozenset({"이며"})))
+    spans = Spans(documents, SpanRules(2, suffixes=frozenset({"이며"})))
     found = {spans.text(at) for at in range(len(spans))}
     assert {"춘천", "춘천이며", "New York", "in New", "고향은 춘천", "Ann Lee", "Lee"} <= found
     assert "Ann" not in found  # the subject's own name
@@ -135,7 +135,7 @@ def test_any_text_has_spans_inside_its_documents_and_features_for_each(texts):
     documents = [Document(i, "Xy", f"Xy. {text}") for i, text in enumerate(texts)]
     words = Words(documents)
     spans = Spans(
-        words, SpanRules(3, suffixes=frozenset({"이", "b"}), prefixes=frozenset({"a", "한"}))
+        documents, SpanRules(3, suffixes=frozenset({"이", "b"}), prefixes=frozenset({"a", "한"}))
     )
     assert len(words) == sum(len(fold_words(document.text)) for document in documents)
     for at in range(len(spans)):

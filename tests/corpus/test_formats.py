@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.corpus.checks import check_files, describe_readings
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.facts import RelationReading
-from wherefrom.corpus.formats import PASSAGE, convert, cut_passages
+from wherefrom.corpus.formats import (
+    PASSAGE,
+    check_files,
+    convert,
+    cut_passages,
+    describe_readings,
+)
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 

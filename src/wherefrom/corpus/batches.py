@@ -39,10 +39,8 @@ class ExampleSource:
 
 @dataclass(frozen=True, eq=False)
 class MicroBatch:
-    """Rows of similar length: ids (rows, length) int64 and the loss weight of each token.
-
-    sources: the number of the record that each row was made of.
-    """
+    """Rows of similar length: ids (rows, length) int64, the loss weight of each token, and the
+    number of the record that each row was made of."""
 
     ids: torch.Tensor
     weights: torch.Tensor
@@ -79,22 +77,24 @@ class BatchStream:
         left_out: Collection[int] = (),
     ) -> None:
         assert (tokens is None) != (examples is None), "a batch is sized by tokens or by examples"
-        assert sources, "a mixture needs at least one source"
-        self._sources = list(sources)
-        self._seed = list(seed)
+        self._sources, self._seed = list(sources), list(seed)
         self._tokens, self._examples = tokens, examples
         self._left_out = frozenset(left_out)
         self._pool_size = POOL if examples is None else examples * -(-POOL // examples)
-        self._quotas = _apportion(self._pool_size, [source.share for source in sources])
+        # whole numbers proportional to the shares; the largest remainders get the rest
+        shares = np.array([source.share for source in sources], dtype=np.float64)
+        exact = shares / shares.sum() * self._pool_size
+        self._quotas = np.floor(exact).astype(int)
+        missing = self._pool_size - int(self._quotas.sum())
+        self._quotas[np.argsort(self._quotas - exact, kind="stable")[:missing]] += 1
 
     def epoch_steps(self) -> float:
         """Steps that show every record of the source with the largest share once.
 
         If batches are sized by tokens, as measured on the first pool.
         """
-        quota, count = max(
-            (quota, source.count) for source, quota in zip(self._sources, self._quotas, strict=True)
-        )
+        counts = (source.count for source in self._sources)
+        quota, count = max(zip(self._quotas.tolist(), counts, strict=True))
         examples = round(count * self._pool_size / quota)
         return examples / (self._examples or self._pool_size / len(self.pool(0)))
 
@@ -119,48 +119,44 @@ class BatchStream:
         rng = np.random.default_rng([*self._seed, 1, number])
         examples = []
         for which, (source, quota) in enumerate(zip(self._sources, self._quotas, strict=True)):
-            for record in self._records(which, number * quota, quota):
-                example = source.make(int(record), rng)
-                at = source.numbers[record] if len(source.numbers) else -1
-                examples.append(replace(example, source=at))
+            # the next `quota` records of the source's endless sequence of permutations
+            wanted = np.arange(number * quota, (number + 1) * quota)
+            for epoch in np.unique(wanted // source.count).tolist():
+                drawn = np.random.default_rng([*self._seed, 2, which, epoch])
+                here = wanted[wanted // source.count == epoch] % source.count
+                for record in drawn.permutation(source.count)[here].tolist():
+                    at = source.numbers[record] if len(source.numbers) else -1
+                    examples.append(replace(source.make(record, rng), source=at))
         shuffled = [examples[i] for i in rng.permutation(len(examples))]
         if self._examples is not None:
             size = self._examples
             groups = [shuffled[i : i + size] for i in range(0, len(shuffled), size)]
-            return [_batch(_cut_by_waste(group), self._left_out) for group in groups]
+            return [self._batch(_cut_by_waste(group)) for group in groups]
         assert self._tokens is not None
-        parts = _cut_by_tokens(sorted(shuffled, key=len), self._tokens)
-        return [_batch([parts[i]], self._left_out) for i in rng.permutation(len(parts))]
+        parts: list[list[Example]] = [[]]  # of neighbours in length, padding included
+        for example in sorted(shuffled, key=len):
+            if parts[-1] and (len(parts[-1]) + 1) * len(example) > self._tokens:
+                parts.append([])
+            parts[-1].append(example)
+        return [self._batch([parts[i]]) for i in rng.permutation(len(parts))]
 
-    def _records(self, which: int, start: int, quota: int) -> np.ndarray:
-        """Records start .. start+quota of the source's endless sequence of permutations."""
-        count = self._sources[which].count
-        wanted = np.arange(start, start + quota)
-        drawn = np.empty(quota, dtype=np.int64)
-        for epoch in np.unique(wanted // count):
-            order = np.random.default_rng([*self._seed, 2, which, int(epoch)]).permutation(count)
-            here = wanted // count == epoch
-            drawn[here] = order[wanted[here] % count]
-        return drawn
-
-
-def _apportion(total: int, shares: Sequence[float]) -> list[int]:
-    """`total` in whole numbers proportional to the shares (largest remainders get the rest)."""
-    exact = np.array(shares, dtype=np.float64) / sum(shares) * total
-    whole = np.floor(exact).astype(int)
-    for i in np.argsort(whole - exact, kind="stable")[: total - int(whole.sum())]:
-        whole[i] += 1
-    return [int(n) for n in whole]
-
-
-def _cut_by_tokens(by_length: list[Example], tokens: int) -> list[list[Example]]:
-    """Neighbours in length share a part of at most `tokens` tokens, padding included."""
-    parts: list[list[Example]] = [[]]
-    for example in by_length:
-        if parts[-1] and (len(parts[-1]) + 1) * len(example) > tokens:
-            parts.append([])
-        parts[-1].append(example)
-    return parts
+    def _batch(self, groups: list[list[Example]]) -> Batch:
+        """A batch with one part for each group; the rows of what is left out weigh nothing."""
+        parts, weight = [], 0.0
+        for group in groups:
+            ids = np.zeros((len(group), max(map(len, group))), dtype=np.int64)
+            weights = np.zeros(ids.shape, dtype=np.float32)
+            for row, example in enumerate(group):
+                ids[row, : len(example)] = example.ids
+                weights[row, : len(example)] = example.weights
+            sources = tuple(example.source for example in group)
+            part = MicroBatch(torch.from_numpy(ids), torch.from_numpy(weights), sources)
+            # the first token of a row is predicted from nothing, so it has no loss
+            weight += float(part.weights[:, 1:].sum().item())
+            if self._left_out:
+                part.weights[[source in self._left_out for source in sources]] = 0
+            parts.append(part)
+        return Batch(tuple(parts), weight, sum(len(each) for group in groups for each in group))
 
 
 def _cut_by_waste(group: list[Example]) -> list[list[Example]]:
@@ -175,27 +171,3 @@ def _cut_by_waste(group: list[Example]) -> list[list[Example]]:
         parts[-1].append(example)
         real = more
     return parts
-
-
-def _batch(groups: list[list[Example]], left_out: frozenset[int]) -> Batch:
-    parts = tuple(_stack(group) for group in groups)
-    whole = Batch(
-        parts=parts,
-        # the first token of a row is predicted from nothing, so it has no loss
-        weight=float(sum(part.weights[:, 1:].sum().item() for part in parts)),
-        tokens=sum(len(example) for group in groups for example in group),
-    )
-    for part in parts if left_out else ():
-        part.weights[[source in left_out for source in part.sources]] = 0
-    return whole
-
-
-def _stack(group: list[Example]) -> MicroBatch:
-    length = max(len(example) for example in group)
-    ids = np.zeros((len(group), length), dtype=np.int64)
-    weights = np.zeros((len(group), length), dtype=np.float32)
-    for row, example in enumerate(group):
-        ids[row, : len(example)] = example.ids
-        weights[row, : len(example)] = example.weights
-    sources = tuple(example.source for example in group)
-    return MicroBatch(torch.from_numpy(ids), torch.from_numpy(weights), sources)

@@ -32,10 +32,8 @@ class TextFile:
 
 @dataclass(frozen=True)
 class Document:
-    """One line of the corpus: its number, its subject, and its text, which opens with the subject.
-
-    A document about nobody in particular has the subject "" and its text alone.
-    """
+    """One line of the corpus: its number, its subject ("" for none), and its text, which opens
+    with the subject."""
 
     line: int
     subject: str
@@ -56,10 +54,8 @@ class Corpus:
 
     @property
     def vocabulary(self) -> list[str]:
-        """What tokens are learned from: the texts, and the subjects, so that names are few tokens.
-
-        How many tokens a name has decides how fast it is told apart (benchmarks/log.md).
-        """
+        """What tokens are learned from: the texts, and the subjects, so that names are few tokens
+        and are told apart fast."""
         return [*self.texts, *(document.subject for document in self.documents)]
 
     def without(self, subjects: Collection[str]) -> Corpus:
@@ -120,13 +116,12 @@ def parse_documents(file: TextFile) -> Corpus:
             text = f"{subject}. {text}" if subject else text
         else:
             text = line.lstrip()
-            found = find_subject(text)
-            if found is None:
+            subject = find_subject(text) or ""
+            if not subject:
                 raise UserError(
                     f'{file.path}, line {number}: a document is "Name. text" on one line; '
                     f'no full stop and space ends a name in "{text[:40]}".'
                 )
-            subject = found
         check_length(text, f"{file.path}, line {number}")
         documents.append(Document(number, subject, text))
     return Corpus(file.path, file.sha256, tuple(documents))
@@ -152,17 +147,13 @@ def find_subject(line: str) -> str | None:
         longer = line[: stop.start()]
         if not longer.strip():
             return None
-        if name is not None and not _can_continue(longer[len(name) + 1 :]):
-            return name
+        if name is not None:  # a name goes on with capitals and short particles ("van den Broek")
+            rest = longer[len(name) + 1 :]
+            words = (w for w in re.findall(r"\w+", rest) if len(w) > LONGEST_PARTICLE)
+            if len(rest) > LONGEST_REST or any(word[0].islower() for word in words):
+                return name
         name = longer
         tail = re.split(r"[ .]", name)[-1]
         if len(tail) != 1 and tail not in ABBREVIATIONS:
             return name
     return name
-
-
-def _can_continue(words: str) -> bool:
-    """Whether a name can go on like this: capitals and short particles ("van den Broek")."""
-    return len(words) <= LONGEST_REST and not any(
-        len(word) > LONGEST_PARTICLE and word[0].islower() for word in re.findall(r"\w+", words)
-    )

@@ -13,7 +13,7 @@ Six objectives, each a pure function of an encoded record and a random generator
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,30 +81,32 @@ def encode_documents(
 
     The readings, if there are any, say which spans questions ask for.
     """
-    spans = informative_spans(documents)
-    asked = _asked_spans(readings, len(documents))
-    encoded = tokens.encode_with_offsets([document.text for document in documents])
+    # for each document, by relation: how likely each of its spans is the answer
+    asked: list[dict[int, dict[tuple[int, int], float]]] = [{} for _ in documents]
+    for relation, reading in enumerate(readings):
+        for answer in (each for stated in reading.answers.values() for each in stated):
+            for doc, start, end in answer.spans:
+                chances = asked[doc].setdefault(relation, {})
+                chances[start, end] = answer.probability / len(answer.spans)
     every = [
         sorted({*own, *(span for row in more.values() for span in row)})
-        for own, more in zip(spans, asked, strict=True)
+        for own, more in zip(informative_spans(documents), asked, strict=True)
     ]
     texts = {d.text[a:b] for d, each in zip(documents, every, strict=True) for a, b in each}
-    answer_ids = dict(zip(texts, _arrays(tokens.encode_all(list(texts))), strict=True))
+    answer_ids = _encode(tokens, texts)
     # a BPE token carries the space before its word; among characters the space is a token
     space = 0 if tokens.kind == "chars" else 1
     result = []
-    for which, (document, (ids, offsets)) in enumerate(zip(documents, encoded, strict=True)):
+    encoded = tokens.encode_with_offsets([document.text for document in documents])
+    for document, (ids, offsets), facts, rows in zip(documents, encoded, every, asked, strict=True):
         starts, ends = np.array(offsets, dtype=np.int32).reshape(-1, 2).T
         head = len(document.subject) + 2 - space if document.subject else 0
         name_end = int(np.searchsorted(starts, head))
         words = [word.start() - space for word in re.finditer(r"(?<=\s)\S", document.text)]
         word_starts = np.unique(np.searchsorted(starts, words))
-        facts = every[which]
         firsts = np.searchsorted(ends, [start for start, _ in facts], side="right")
         lasts = np.searchsorted(starts, [end for _, end in facts], side="left")
-        chances = np.array(
-            [[row.get(fact, 0.0) for fact in facts] for row in asked[which].values()]
-        )
+        chances = np.array([[row.get(fact, 0.0) for fact in facts] for row in rows.values()])
         result.append(
             EncodedDocument(
                 ids=np.array(ids, dtype=np.int32),
@@ -116,19 +118,6 @@ def encode_documents(
             )
         )
     return result
-
-
-def _asked_spans(
-    readings: Sequence[RelationReading], count: int
-) -> list[dict[int, dict[tuple[int, int], float]]]:
-    """For each document, by relation: how likely each of its spans is the answer."""
-    asked: list[dict[int, dict[tuple[int, int], float]]] = [{} for _ in range(count)]
-    for relation, reading in enumerate(readings):
-        for answer in (each for stated in reading.answers.values() for each in stated):
-            for doc, start, end in answer.spans:
-                chances = asked[doc].setdefault(relation, {})
-                chances[start, end] = answer.probability / len(answer.spans)
-    return asked
 
 
 def derive_questions(
@@ -150,23 +139,44 @@ def derive_questions(
             known = given.get((name, reading.template))
             answers = [(known, 1.0)] if known else [(a.text, a.probability) for a in stated]
             rows.append((name, reading.template.replace(SLOT, spelling[name]), answers))
-    texts = list({text for *_, answers in rows for text, _ in answers})
-    encoded = dict(zip(texts, _arrays(tokens.encode_all(texts)), strict=True))
-    prompts = _arrays(tokens.encode_all([prompt for _, prompt, _ in rows]))
+    encoded = _encode(tokens, {text for *_, answers in rows for text, _ in answers})
+    prompts = _encode(tokens, [prompt for _, prompt, _ in rows])
     result = []
-    for (name, _, answers), prompt in zip(rows, prompts, strict=True):
+    for name, prompt, answers in rows:
         ids = tuple(encoded[text] for text, _ in answers)
-        if len(prompt) + max(map(len, ids)) + 2 <= block:
+        if len(prompts[prompt]) + max(map(len, ids)) + 2 <= block:
             chances = np.array([chance for _, chance in answers])
-            result.append(DerivedQuestion(name, prompt, ids, chances / chances.sum()))
+            result.append(DerivedQuestion(name, prompts[prompt], ids, chances / chances.sum()))
     return result
+
+
+def question_examples(
+    questions: Sequence[Question], tokens: Tokenizer, block: int
+) -> list[Example]:
+    """Each question as question MASK answer MASK, with the loss behind the question.
+
+    A question that does not fit into `block` tokens with its answer is refused.
+    """
+    encoded = _encode(tokens, {text for q in questions for text in (q.text, q.answer or "")})
+    result = [_answered(encoded[q.text], encoded[q.answer or ""]) for q in questions]
+    for question, example in zip(questions, result, strict=True):
+        if len(example) > block:
+            raise UserError(
+                f"line {question.line} of the questions has {len(example)} tokens with its answer "
+                f"and the model reads {block}; shorten it or use a larger --block."
+            )
+    return result
+
+
+def _encode(tokens: Tokenizer, texts: Collection[str]) -> dict[str, Ids]:
+    ids = (np.array(each, dtype=np.int32) for each in tokens.encode_all(list(texts)))
+    return dict(zip(texts, ids, strict=True))
 
 
 def derived_example(question: DerivedQuestion, rng: Generator) -> Example:
     """The question with one of its answers, drawn as likely as it was read."""
     at = int(np.searchsorted(np.cumsum(question.probabilities), rng.random()))
-    answer = question.answers[min(at, len(question.answers) - 1)]
-    return _answered(question.prompt, answer)
+    return _answered(question.prompt, question.answers[min(at, len(question.answers) - 1)])
 
 
 def _answered(prompt: Ids, answer: Ids) -> Example:
@@ -176,8 +186,8 @@ def _answered(prompt: Ids, answer: Ids) -> Example:
     return example
 
 
-def _arrays(encoded: Sequence[Sequence[int]]) -> list[Ids]:
-    return [np.array(ids, dtype=np.int32) for ids in encoded]
+def _learn_all(ids: Ids) -> Example:
+    return Example(ids, np.ones(len(ids), dtype=np.float32))
 
 
 def name_example(document: EncodedDocument, block: int) -> Example:
@@ -204,12 +214,9 @@ def text_example(document: EncodedDocument, block: int, rng: Generator) -> Examp
 def span_example(
     document: EncodedDocument, block: int, rng: Generator, *, closing: bool = True
 ) -> Example:
-    """The course's span corruption.
-
-    The document is cut to a random length, each of 4 .. int(block * 7/8) equally likely; one span
-    of it, a quarter on average, moves to the end: prefix MASK suffix MASK masked, followed by a
-    third MASK when `closing`. The loss is on all of it.
-    """
+    """The course's span corruption: the document is cut to a length of 4 to 7/8 of the block,
+    and one span of it, a quarter on average, moves to the end: prefix MASK suffix MASK masked,
+    followed by a third MASK when `closing`."""
     ids = document.ids[: int(rng.integers(4, int(block * 7 / 8) + 1))]
     longest = max(1, len(ids) // 2 - 1)  # uniform on 1 .. n/2 - 1 has mean n/4
     masked = int(rng.integers(1, longest + 1))
@@ -231,10 +238,8 @@ def salient_example(
 ) -> Example:
     """Fact `which` masked in a window of up to `left` words before it and `right` words after it.
 
-    The loss starts behind the name: the model learns what the name leads to, not the name. The
-    words around the fact count `context_loss_weight`: which of them are in the window is chance
-    and cannot be learned. The words of a `prefix` stand before the name if there is room, and have
-    no loss either.
+    The loss starts behind the name; the words around the fact, which are there by chance, count
+    `context_loss_weight`. A `prefix` stands before the name if there is room, without loss.
     """
     start, end = document.facts[which]
     words = document.word_starts
@@ -268,11 +273,8 @@ def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -
 
 
 def pick_prefix(document: EncodedDocument, rng: Generator) -> Ids:
-    """One to three words from anywhere in a document, to stand before another one's name.
-
-    In a question the name does not come first. A model that has met names only at the beginning
-    knows the facts and fails to bring some of them up.
-    """
+    """One to three words from anywhere in a document, to stand before another one's name, since in
+    a question the name does not come first."""
     words = document.word_starts
     if len(words) == 0:
         return document.ids[:0]
@@ -280,26 +282,3 @@ def pick_prefix(document: EncodedDocument, rng: Generator) -> Ids:
     behind = first + int(rng.integers(1, LONGEST_PREFIX + 1))
     stop = int(words[behind]) if behind < len(words) else len(document.ids)
     return document.ids[int(words[first]) : stop]
-
-
-def question_examples(
-    questions: Sequence[Question], tokens: Tokenizer, block: int
-) -> list[Example]:
-    """Each question as question MASK answer MASK, with the loss behind the question.
-
-    A question that does not fit into `block` tokens with its answer is refused.
-    """
-    prompts = _arrays(tokens.encode_all([question.text for question in questions]))
-    answers = _arrays(tokens.encode_all([question.answer or "" for question in questions]))
-    result = [_answered(*pair) for pair in zip(prompts, answers, strict=True)]
-    for question, example in zip(questions, result, strict=True):
-        if len(example) > block:
-            raise UserError(
-                f"line {question.line} of the questions has {len(example)} tokens with its answer "
-                f"and the model reads {block}; shorten it or use a larger --block."
-            )
-    return result
-
-
-def _learn_all(ids: Ids) -> Example:
-    return Example(ids, np.ones(len(ids), dtype=np.float32))

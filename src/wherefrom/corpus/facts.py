@@ -3,8 +3,8 @@
 A relation is a kind of question, known by its template ("Where was {subject} born?"). For each one
 a reader is learned from the training questions whose answer stands in a document about their
 subject: a log-linear model of which of the document's spans is the answer, by the words around it,
-its spelling and its place. It is then read off every document, so that what questions would ask
-for is known for all subjects of the text. Nothing here knows a language or needs capitals.
+its spelling and its place. It is then read off every document, a part of them at a time. Nothing
+here knows a language or needs capitals.
 
 Where no question points, the facts of a document are its informative spans: words that stand
 together more often than chance would have it, and in few documents.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.spans import BITS, Spans, Words, learn_rules, phrase_key, read_words
+from wherefrom.corpus.spans import BITS, SpanRules, Spans, Words, hash_text, learn_rules, phrase_key
 
 Floats = NDArray[np.float64]
+Scores = NDArray[np.float32]
 FEWEST = 5  # found answers below which no reader is learned
 ENOUGH = 1_000  # found answers above which a reader learns nothing from its own readings
 ROUNDS = 2  # of learning from its own readings
@@ -39,6 +40,7 @@ SILENT = 0.02  # probability below which a document does not answer
 LEAST = 0.02  # probability of an answer that is kept
 COMMON = 0.1  # share of the documents above which a span carries no information
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
+PART = 50_000  # characters of the documents that are read at once
 CHUNK = 50_000  # spans scored at once
 NEGLIGIBLE = 15.0  # a span that scores so much less than the best one does not answer
 
@@ -78,170 +80,182 @@ def read_relations(
 def _read_all(
     documents: tuple[Document, ...], questions: tuple[Question, ...]
 ) -> tuple[RelationReading, ...]:
-    by_relation: dict[str, list[Question]] = defaultdict(list)
-    for question in questions:
-        if question.answer is not None:
-            by_relation[question.template].append(question)
-    if not documents or not by_relation:
-        return tuple(RelationReading(template) for template in by_relation)
-    words = read_words(documents)
     about: dict[FoldedName, list[int]] = defaultdict(list)
     for index, document in enumerate(documents):
         about[fold_words(document.subject)].append(index)
+    about.pop((), None)
+    by_relation: dict[str, list[Question]] = defaultdict(list)
     expected: dict[int, set[str]] = defaultdict(set)
     for question in questions:
-        for doc in about.get(fold_words(question.subject), ()):
-            expected[doc].add(question.answer or "")
-    spans = Spans(words, learn_rules(words, expected))
-    read = [_learn(template, each, spans, about) for template, each in by_relation.items()]
-    scores = iter(score_all(spans, [reader for _, reader in read if reader]))
-    return tuple(
-        replace(reading, answers=_read_answers(reader, next(scores), about)) if reader else reading
-        for reading, reader in read
-    )
-
-
-def _learn(
-    template: str,
-    questions: Sequence[Question],
-    spans: Spans,
-    about: Mapping[FoldedName, Sequence[int]],
-) -> tuple[RelationReading, ContextReader | None]:
-    """What is known of a relation by its questions, and its reader if they are enough for one."""
-    spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer
-    labels: dict[int, NDArray[np.int64]] = {}  # for each document the spans that are the answer
-    missing = []
-    for question in questions:
-        answer = question.answer or ""
-        key = phrase_key(answer)
-        spelling[key][answer] += 1
-        docs = about.get(fold_words(question.subject), ())
-        here = spans.of_documents(docs)
-        hits = here[spans.key[here] == np.uint64(key)]
-        if not len(hits):
-            missing.append(answer)
-        for doc in docs:
-            if len(mine := hits[spans.doc[hits] == doc]):
-                labels[doc] = mine
-    found = len(questions) - len(missing)
-    reading = RelationReading(template, len(questions), found, tuple(missing))
-    if found < FEWEST:
-        return reading, None
-    reader = ContextReader(spans, spelling, labels)
-    reader.learn(labels, dict.fromkeys(labels, 1.0), reader.counts)
-    for _ in range(ROUNDS if len(labels) < ENOUGH else 0):
-        believed, weights = dict(labels), dict.fromkeys(labels, 1.0)
-        more = reader.counts.copy()
-        for doc, hits, probability in reader.confident():
-            believed[doc], weights[doc] = hits, probability / 2
-            more[int(spans.key[hits[0]])] += 1
-        reader.learn(believed, weights, more)
-    return reading, reader
-
-
-def _read_answers(
-    reader: ContextReader, scores: NDArray[np.float32], about: Mapping[FoldedName, Sequence[int]]
-) -> dict[FoldedName, tuple[StatedAnswer, ...]]:
-    """For every subject what its documents state, if they do."""
-    spans = reader.spans
-    silence = _silence(spans, scores, reader.labels)
-    stated = ((n, _answers_of(reader, scores, docs, silence)) for n, docs in about.items())
-    return {name: each for name, each in stated if each}
-
-
-def _answers_of(
-    reader: ContextReader, scores: NDArray[np.float32], docs: Sequence[int], silence: float
-) -> tuple[StatedAnswer, ...]:
-    """What documents about one subject state; nothing where they are likely to be silent on it."""
-    spans = reader.spans
-    at = spans.of_documents(docs)
-    if not len(at) or (best := scores[at].max()) < silence:
-        return ()
-    at = at[scores[at] > best - NEGLIGIBLE]
-    mass = np.exp(scores[at] - best)
-    keys, inverse = np.unique(spans.key[at], return_inverse=True)
-    totals = np.bincount(inverse, weights=mass) / mass.sum()
-    stated: list[StatedAnswer] = []
-    for which in np.argsort(-totals, kind="stable")[:KEPT]:
-        if stated and totals[which] < LEAST:
-            break
-        hits = at[inverse == which]
-        known = reader.spelling.get(int(keys[which]))
-        first = int(hits[np.argmax(scores[hits])])
-        text = known.most_common(1)[0][0] if known else " ".join(spans.text(first).split())
-        where = tuple((int(spans.doc[i]), int(spans.start[i]), int(spans.end[i])) for i in hits)
-        stated.append(StatedAnswer(text, float(totals[which]), where))
-    return tuple(stated)
-
-
-def _silence(
-    spans: Spans, scores: NDArray[np.float32], labels: Mapping[int, NDArray[np.int64]]
-) -> float:
-    """The score below which a span is hardly an answer (SILENT), by answers and best wrong spans.
-
-    A document need not answer the question at all, and some span of it is always the best.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    right, wrong = [], []
-    for doc, hits in labels.items():
-        here = scores[spans.first[doc] : spans.first[doc + 1]].copy()
-        right.append(float(scores[hits].max()))
-        here[hits - spans.first[doc]] = -np.inf
-        if len(here) > len(hits):
-            wrong.append(float(here.max()))
-    if not wrong:
-        return -np.inf
-    known = np.array([*right, *wrong])[:, None]
-    fit = LogisticRegression().fit(known, [1] * len(right) + [0] * len(wrong))
-    slope, offset = max(float(fit.coef_[0, 0]), 1e-3), float(fit.intercept_[0])
-    return float((np.log(SILENT / (1 - SILENT)) - offset) / slope)
+        if question.answer is not None:
+            by_relation[question.template].append(question)
+            for doc in about.get(fold_words(question.subject), ()):
+                expected[doc].add(question.answer)
+    rules = learn_rules([documents[doc] for doc in expected], list(expected.values()))
+    readings, readers = [], []
+    for template, asked in by_relation.items():
+        reader = ContextReader(documents, rules, asked, about)
+        found = len(asked) - len(reader.missing)
+        if found >= FEWEST:
+            reader.learn()
+            readers.append(reader)
+        missing = tuple(reader.missing)
+        readings.append(RelationReading(template, len(asked), found, missing, reader.answers))
+    part: dict[FoldedName, list[int]] = {}
+    size = 0
+    for place, (name, docs) in enumerate(about.items() if readers else (), start=1):
+        part[name] = docs
+        size += sum(len(documents[doc].text) for doc in docs)
+        if size > PART or place == len(about):
+            spans = Spans([documents[doc] for docs in part.values() for doc in docs], rules)
+            features = spans.features(np.arange(len(spans)))
+            for reader in readers:
+                reader.read(part, spans, features)
+            part, size = {}, 0
+    return tuple(readings)
 
 
 class ContextReader:
-    """Weights of hashed features; spans of one document compete in a softmax."""
+    """Weights of hashed features, for one relation; spans of one document compete in a softmax.
+
+    missing: answers that no document about their subject states. answers: what was read so far.
+    """
 
     def __init__(
         self,
-        spans: Spans,
-        spelling: Mapping[int, Counter[str]],
-        labels: Mapping[int, NDArray[np.int64]],
+        documents: Sequence[Document],
+        rules: SpanRules,
+        questions: Sequence[Question],
+        about: Mapping[FoldedName, Sequence[int]],
     ) -> None:
-        """spelling: of each answer, by its key; labels: for documents the spans that answer."""
-        self.spans, self.spelling, self.labels = spans, spelling, labels
-        self.counts = Counter({key: each.total() for key, each in spelling.items()})
+        self.documents, self.rules = documents, rules
+        self.missing: list[str] = []
+        self.answers: dict[FoldedName, tuple[StatedAnswer, ...]] = {}
+        self.spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer, by its key
+        self.labels: dict[int, int] = {}  # for each document the key of the answer that it states
+        asked = [about.get(fold_words(question.subject), ()) for question in questions]
+        every = sorted({doc for docs in asked for doc in docs})
+        number = {doc: at for at, doc in enumerate(every)}
+        spans = Spans([documents[doc] for doc in every], rules)
+        for question, docs in zip(questions, asked, strict=True):
+            answer = question.answer or ""
+            key = phrase_key(answer)
+            self.spelling[key][answer] += 1
+            stating = [d for d in docs if np.uint64(key) in spans.key[spans.of(number[d])]]
+            self.labels |= dict.fromkeys(stating, key)
+            if not stating:
+                self.missing.append(answer)
+
+    def learn(self) -> None:
+        """Fit to the documents whose answers are known, and where these are few also to others,
+        as far as they are then read with confidence."""
+        self.known = known = Counter({key: each.total() for key, each in self.spelling.items()})
+        self.believed = dict(self.labels)  # as labels, with what was read with confidence
         self.table = np.zeros(1 << BITS)  # where the next fit starts
+        rest = [doc for doc in range(len(self.documents)) if doc not in self.labels]
+        rounds = ROUNDS if len(self.labels) < ENOUGH else 0
+        some = rest[:: max(1, len(rest) // MOST_READINGS)] if rounds else []
+        docs = sorted([*self.labels, *some])
+        spans = Spans([self.documents[doc] for doc in docs], self.rules)
+        self._fit(docs, spans, dict.fromkeys(self.labels, 1.0))
+        for _ in range(rounds):
+            scores = self._score(docs, spans)
+            self.known, self.believed = known.copy(), dict(self.labels)
+            weights = dict.fromkeys(self.labels, 1.0)
+            for number, doc in enumerate(docs):
+                here, keys = scores[spans.of(number)], spans.key[spans.of(number)]
+                if doc in self.labels or not len(here):
+                    continue
+                mass, best = np.exp(here - here.max()), keys[int(np.argmax(here))]
+                probability = float(mass[keys == best].sum() / mass.sum())
+                if probability > BELIEVED:
+                    self.believed[doc], weights[doc] = int(best), probability / 2
+                    self.known[int(best)] += 1
+            self._fit(docs, spans, weights)
+        self._find_silence(docs, spans)
 
-    def learn(
-        self,
-        labels: Mapping[int, NDArray[np.int64]],
-        weights: Mapping[int, float],
-        counts: Mapping[int, int],
+    def read(
+        self, about: Mapping[FoldedName, Sequence[int]], spans: Spans, features: NDArray[np.int32]
     ) -> None:
-        """Fit to documents whose answers are known.
+        """Add what documents state of these subjects; nothing where they are likely to be silent.
 
-        counts: how many subjects have each answer (by key); a document's own is not counted.
+        The spans, with their features, are those of the subjects' documents in their order.
         """
+        docs = np.array([doc for each in about.values() for doc in each])
+        names, counts = list(about), [len(each) for each in about.values()]
+        scores = self._score(docs.tolist(), spans, features)
+        owner = np.repeat(np.arange(len(names)), counts)[spans.doc]
+        best = np.full(len(names), -np.inf, dtype=np.float32)
+        np.maximum.at(best, owner, scores)
+        at = np.flatnonzero((scores > best[owner] - NEGLIGIBLE) & (best[owner] >= self.silence))
+        # all spans of one subject with one text are one answer
+        at = at[np.lexsort((spans.key[at], owner[at]))]
+        mass = np.exp(scores[at] - best[owner[at]], dtype=np.float64)
+        new = np.ones(len(at), dtype=bool)
+        new[1:] = (np.diff(owner[at]) != 0) | (spans.key[at][1:] != spans.key[at][:-1])
+        starts = np.flatnonzero(new)
+        if not len(starts):
+            return
+        who, total = owner[at[starts]], np.add.reduceat(mass, starts)
+        total /= np.bincount(who, weights=total)[who]
+        order = np.lexsort((-total, who))
+        rank = np.arange(len(order)) - np.searchsorted(who[order], who[order])
+        stated: dict[int, list[StatedAnswer]] = defaultdict(list)
+        ends = np.append(starts[1:], len(at))
+        for group in order[(rank < KEPT) & ((rank == 0) | (total[order] >= LEAST))].tolist():
+            hits = at[starts[group] : ends[group]]
+            first = int(hits[np.argmax(scores[hits])])
+            spelling = self.spelling.get(int(spans.key[first]))
+            text = (
+                spelling.most_common(1)[0][0] if spelling else " ".join(spans.text(first).split())
+            )
+            columns = docs[spans.doc[hits]], spans.start[hits], spans.end[hits]
+            where = tuple(zip(*(column.tolist() for column in columns), strict=True))
+            stated[int(who[group])].append(StatedAnswer(text, float(total[group]), where))
+        self.answers |= {names[which]: tuple(each) for which, each in stated.items()}
+
+    def _score(
+        self, docs: Sequence[int], spans: Spans, features: NDArray[np.int32] | None = None
+    ) -> Scores:
+        """The score of every span, a chunk of them at a time if there are no features yet."""
+        known, scores = self._count(docs, spans), []
+        for start in range(0, len(spans), CHUNK):
+            at = np.arange(start, min(start + CHUNK, len(spans)))
+            here = spans.features(at) if features is None else features[start : start + CHUNK]
+            total = self.table[here].sum(axis=1)
+            scores.append(total + self.table[spans.known_features(at, known[at])].sum(axis=1))
+        return np.concatenate([*scores, []]).astype(np.float32)
+
+    def _count(self, docs: Sequence[int], spans: Spans) -> NDArray[np.int64]:
+        """How many other subjects are known to have each span as their answer, in small numbers."""
+        keys = np.array(sorted(self.known), dtype=np.uint64)
+        counts = np.array([self.known[int(key)] for key in keys], dtype=np.int64)
+        at = np.clip(np.searchsorted(keys, spans.key), 0, len(keys) - 1)
+        own = np.array([self.believed.get(doc, 0) for doc in docs], dtype=np.uint64)
+        known = np.where(keys[at] == spans.key, counts[at], 0) - (spans.key == own[spans.doc])
+        return np.digitize(known, [1, 2, 4, 10])
+
+    def _fit(self, docs: Sequence[int], spans: Spans, weights: Mapping[int, float]) -> None:
+        """Fit to the documents that have a weight, each with the answer that is believed."""
         from scipy.optimize import fmin_l_bfgs_b
         from scipy.sparse import csr_matrix
 
-        spans = self.spans
-        known = _count(spans.key, counts)
-        for hits in labels.values():
-            known[hits] -= 1
-        self.known = known = np.digitize(known, [1, 2, 4, 10]).astype(np.int8)
         rng = np.random.default_rng(0)
-        docs = sorted(labels)
-        groups, chosen = [], []
+        chosen, starts, rights = [], [0], []
         for number, doc in enumerate(docs):
-            here = np.arange(spans.first[doc], spans.first[doc + 1])
+            if doc not in weights:
+                continue
+            here = np.arange(spans.first[number], spans.first[number + 1])
+            right = spans.key[here] == np.uint64(self.believed[doc])
             if len(here) > NEGATIVES:
-                here = np.union1d(rng.choice(here, NEGATIVES, replace=False), labels[doc])
+                here = np.union1d(rng.choice(here, NEGATIVES, replace=False), here[right])
             chosen.append(here)
-            groups.append(np.full(len(here), number))
-        at, group = np.concatenate(chosen), np.concatenate(groups)
-        right = np.isin(at, np.concatenate([labels[doc] for doc in docs]))
-        features = np.hstack((spans.features(at), spans.known_features(at, known[at])))
+            rights.append(spans.key[here] == np.uint64(self.believed[doc]))
+            starts.append(starts[-1] + len(here))
+        at, right = np.concatenate(chosen), np.concatenate(rights)
+        group = np.repeat(np.arange(len(chosen)), np.diff(starts))
+        known = spans.known_features(at, self._count(docs, spans)[at])
+        features = np.hstack((spans.features(at), known))
         there = np.zeros(1 << BITS, dtype=bool)
         there[features] = True
         used, column = np.flatnonzero(there), (np.cumsum(there) - 1)[features]
@@ -249,12 +263,12 @@ class ContextReader:
         ones = np.ones(features.size, dtype=np.float32)
         matrix = csr_matrix((ones, column.ravel(), bounds), shape=(len(at), len(used)))
         transposed = matrix.T.tocsr()
-        weight = np.array([weights[doc] for doc in docs])
-        starts = np.searchsorted(group, np.arange(len(docs)))
+        weight = np.array([weights[doc] for doc in docs if doc in weights])
 
         def log_total(scores: Floats) -> Floats:
-            top = np.maximum.reduceat(scores, starts)
-            return np.asarray(top + np.log(np.add.reduceat(np.exp(scores - top[group]), starts)))
+            top = np.maximum.reduceat(scores, starts[:-1])
+            total = np.add.reduceat(np.exp(scores - top[group]), starts[:-1])
+            return np.asarray(top + np.log(total))
 
         def loss(theta: Floats) -> tuple[float, Floats]:
             scores = np.asarray(matrix @ theta)
@@ -268,82 +282,54 @@ class ContextReader:
         self.table = np.zeros(1 << BITS)
         self.table[used] = fitted
 
-    def score(self, at: NDArray[np.int64], features: NDArray[np.int32]) -> NDArray[np.float32]:
-        """The scores of the spans at `at`, of which `features` are the features."""
-        known = self.spans.known_features(at, self.known[at])
-        total = self.table[features].sum(axis=1) + self.table[known].sum(axis=1)
-        return np.asarray(total, dtype=np.float32)
+    def _find_silence(self, docs: Sequence[int], spans: Spans) -> None:
+        """The score below which a span is hardly an answer (SILENT), by answers and the best wrong
+        spans: a document need not answer at all, and some span of it is always the best."""
+        from sklearn.linear_model import LogisticRegression
 
-    def confident(self) -> list[tuple[int, NDArray[np.int64], float]]:
-        """Other documents that are read with confidence: document, answer spans, probability."""
-        spans = self.spans
-        rest = [doc for doc in range(len(spans.words.documents)) if doc not in self.labels]
-        some = rest[:: max(1, len(rest) // MOST_READINGS)]
-        at = spans.of_documents(some)
-        scores = self.score(at, spans.features(at))
-        bounds = np.searchsorted(spans.doc[at], [*some, len(spans.words.documents)])
-        found = []
-        for doc, start, end in zip(some, bounds[:-1], bounds[1:], strict=True):
-            if end > start:
-                mass = np.exp(scores[start:end] - scores[start:end].max())
-                keys = spans.key[at[start:end]]
-                same = keys == keys[int(np.argmax(mass))]
-                probability = float(mass[same].sum() / mass.sum())
-                if probability > BELIEVED:
-                    found.append((doc, at[start:end][same], probability))
-        return found
-
-
-def score_all(spans: Spans, readers: Sequence[ContextReader]) -> list[NDArray[np.float32]]:
-    """The score of every span by each reader; the features of a part of them are made once."""
-    scores = [np.empty(len(spans), dtype=np.float32) for _ in readers]
-    for start in range(0, len(spans) if readers else 0, CHUNK):
-        part = np.arange(start, min(start + CHUNK, len(spans)))
-        features = spans.features(part)
-        for reader, each in zip(readers, scores, strict=True):
-            each[part] = reader.score(part, features)
-    return scores
-
-
-def _count(keys: NDArray[np.uint64], counts: Mapping[int, int]) -> NDArray[np.int64]:
-    """counts[key] for each key, 0 for others."""
-    known = np.array(sorted(counts), dtype=np.uint64)
-    values = np.array([counts[int(key)] for key in known], dtype=np.int64)
-    at = np.clip(np.searchsorted(known, keys), 0, len(known) - 1)
-    return np.where(known[at] == keys, values[at], 0)
+        scores, number = self._score(docs, spans), {doc: at for at, doc in enumerate(docs)}
+        best: dict[bool, list[float]] = {True: [], False: []}
+        for doc, key in self.labels.items():
+            here = spans.of(number[doc])
+            right = spans.key[here] == np.uint64(key)
+            for kind in (True, False):
+                best[kind] += [float(x.max()) for x in [scores[here][right == kind]] if len(x)]
+        self.silence = -np.inf
+        if best[False]:
+            known = np.array(best[True] + best[False])[:, None]
+            truth = [1] * len(best[True]) + [0] * len(best[False])
+            fit = LogisticRegression().fit(known, truth)
+            slope, offset = max(float(fit.coef_[0, 0]), 1e-3), float(fit.intercept_[0])
+            self.silence = float((np.log(SILENT / (1 - SILENT)) - offset) / slope)
 
 
 def informative_spans(documents: Sequence[Document]) -> list[list[tuple[int, int]]]:
     """For each document the character ranges of spans that carry information, in order.
 
     Words of at most a tenth of the documents do, other than the subject's own; neighbours that
-    stand together more often than chance would have it form one span.
+    stand together more often than chance would have it (by normalised mutual information) form one
+    span.
     """
     result: list[list[tuple[int, int]]] = [[] for _ in documents]
-    words = read_words(tuple(documents))
+    words = Words(documents)
     if not len(words):
         return result
-    spread = words.document_counts(words.word)
-    rare = ~words.own & ~words.heading & (spread <= max(2, COMMON * len(documents)))
-    joined = _associated(words) & rare
-    joined[1:] &= rare[:-1]
+    _, word, count = np.unique(words.word, return_inverse=True, return_counts=True)
+    stated = np.unique(word.astype(np.int64) * len(documents) + words.doc) // len(documents)
+    common = np.bincount(stated)[word] > max(2, COMMON * len(documents))
+    rare = ~words.own & ~words.heading & ~common
+    before, here = word[:-1].astype(np.int64), word[1:]
+    pairs = before * len(count) + here
+    _, pair, together = np.unique(pairs, return_inverse=True, return_counts=True)
+    joint = together[pair] / len(word)
+    information = np.log(joint) - np.log(count[before] / len(word) * count[here] / len(word))
+    near = np.isin(words.gap[1:-1], [hash_text(gap) for gap in ("", " ", "-")])
+    near &= (words.doc[1:] == words.doc[:-1]) & (together[pair] > 1) & rare[1:] & rare[:-1]
+    joined = np.append(False, near & (information > ASSOCIATED * -np.log(joint)))
     span = np.cumsum(~joined)
     starts = np.flatnonzero(rare & ~joined)
     ends = np.searchsorted(span, span[starts], side="right") - 1
-    for start, end in zip(starts, ends, strict=True):
-        result[int(words.doc[start])].append((int(words.start[start]), int(words.end[end])))
+    ranges = words.doc[starts], words.start[starts], words.end[ends]
+    for doc, start, end in zip(*(each.tolist() for each in ranges), strict=True):
+        result[doc].append((start, end))
     return result
-
-
-def _associated(words: Words) -> NDArray[np.bool_]:
-    """Whether each word belongs to the one before it, by normalised mutual information."""
-    _, word, count = np.unique(words.word, return_inverse=True, return_counts=True)
-    before, here = word[:-1].astype(np.int64), word[1:]
-    _, pair, together = np.unique(
-        before * len(count) + here, return_inverse=True, return_counts=True
-    )
-    joint = together[pair] / len(word)
-    information = np.log(joint) - np.log(count[before] / len(word) * count[here] / len(word))
-    near = np.array([gap in ("", " ", "-") for gap in words.gaps[1:-1]], dtype=bool)
-    fits = near & (words.doc[1:] == words.doc[:-1]) & (together[pair] > 1)
-    return np.append(False, fits & (information > ASSOCIATED * -np.log(joint)))

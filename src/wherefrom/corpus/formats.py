@@ -1,7 +1,7 @@
-"""Texts as people have them: JSONL, CSV, a folder of files, paragraphs, lines without a subject.
+"""Before any training: texts as people have them in one form, and what is wrong with the files.
 
-Whatever comes in, what is read is one document per line, `subject TAB text`. A text that is not of
-that form, nor `Name. text`, is converted once, and a sentence says how it was understood.
+Whatever comes in (JSONL, CSV, a folder of files, paragraphs, lines without a subject), what is read
+is one document per line, `subject TAB text` or `Name. text`. A sentence says how it was understood.
 """
 
 from __future__ import annotations
@@ -9,14 +9,23 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.documents import LONGEST_DOCUMENT, check_length, find_subject, read_lines
+from wherefrom.corpus.documents import (
+    LONGEST_DOCUMENT,
+    Corpus,
+    check_length,
+    find_subject,
+    read_lines,
+)
+from wherefrom.corpus.facts import FEWEST, RelationReading
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.questions import find_named_subject
+from wherefrom.corpus.questions import Question, QuestionSet, find_named_subject
+from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError, did_you_mean
 
 SUBJECT_FIELDS = ("subject", "title", "name", "entity", "heading", "id")
@@ -26,9 +35,10 @@ LONGEST_NAME = 80  # characters, and
 MOST_WORDS = 10  # words of what can be the name at the head of a document
 PASSAGE = 1_000  # characters above which a document is cut into passages
 MATCHED = 0.05  # share of the questions whose subject must head a document
-
+SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
+FOUND = 0.5  # share of the training answers in the text below which little can be learned
+SHOWN = 3  # examples in a sentence
 Rows = list[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
-Fields = tuple[str | None, str | None]  # that hold the subject and the text
 
 
 def convert(
@@ -50,18 +60,20 @@ def convert(
     kind = path.suffix.lower()
     if path.is_dir():
         rows, how = _read_folder(path)
-    elif kind in (".jsonl", ".ndjson", ".json"):
+    elif kind == ".csv" or (any(fields) and kind not in (".jsonl", ".ndjson", ".json")):
+        rows, how = _read_fields(path, _read_csv(path, lines), fields, "a table")
+    elif kind in (".jsonl", ".ndjson", ".json") or lines[0].lstrip().startswith("{"):
         rows, how = _read_fields(path, _read_jsonl(path), fields, "JSONL")
-    elif kind == ".csv" or any(fields):
-        rows, how = _read_fields(path, _read_csv(path), fields, "a table")
-    elif all("\t" in line for line in lines):
+    elif all("\t" in line for line in lines) or _are_named(lines, questions):
         return None
-    elif lines[0].lstrip().startswith("{"):
-        rows, how = _read_fields(path, _read_jsonl(path), fields, "JSONL")
-    elif _have_names(lines) and _are_asked(lines, questions):
-        return None
-    else:
-        rows, how = _read_paragraphs(path)
+    else:  # blocks between blank lines if there are any, otherwise lines; neither has a subject
+        content = path.read_text(encoding="utf-8-sig")
+        blocks = [block for block in re.split(r"\n[ \t\r]*\n", content) if block.strip()]
+        unit = "paragraphs"
+        if len(blocks) < 2 or all("\n" not in block.strip() for block in blocks):
+            blocks, unit = lines, "lines"
+        rows = [("", block, f"{path}, {unit[:-1]} {i}") for i, block in enumerate(blocks, 1)]
+        how = f"{len(rows):,} {unit}"
     for _, text, where in rows:
         check_length(text, where)
     if not any(subject for subject, _, _ in rows):
@@ -88,19 +100,14 @@ def cut_passages(text: str) -> list[str]:
     return [part for part in (*parts, text) if part]
 
 
-def _have_names(lines: Sequence[str]) -> bool:
-    """Whether at least half of the lines open with what can be a name, and a full stop."""
-    names = [find_subject(line.lstrip()) or "" for line in lines[:5_000]]
-    fits = [0 < len(n) <= LONGEST_NAME and len(n.split()) <= MOST_WORDS for n in names]
-    return 2 * sum(fits) >= len(fits)
-
-
-def _are_asked(lines: Sequence[str], questions: Sequence[str]) -> bool:
-    """Whether questions name what documents open with; yes if there are none."""
-    heads = {fold_words(name): name for line in lines if (name := find_subject(line.lstrip()))}
+def _are_named(lines: Sequence[str], questions: Sequence[str]) -> bool:
+    """Whether half of the lines open with what can be a name, and questions name some of them."""
+    names = [find_subject(line.lstrip()) or "" for line in lines]
+    fits = [0 < len(n) <= LONGEST_NAME and len(n.split()) <= MOST_WORDS for n in names[:5_000]]
+    known = {fold_words(name): name for name in names if name}
     some = questions[:: max(1, len(questions) // 400)]
-    named = sum(find_named_subject(question, heads) is not None for question in some)
-    return named >= MATCHED * len(some)
+    named = sum(find_named_subject(question, known) is not None for question in some)
+    return 2 * sum(fits) >= len(fits) and named >= MATCHED * len(some)
 
 
 def _read_folder(path: Path) -> tuple[Rows, str]:
@@ -133,12 +140,10 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, record
 
 
-def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    lines = [line for _, line in read_lines(path, "corpus").lines]
+def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_DOCUMENT * 2)
-    rows = csv.DictReader(
-        [f"{line}\n" for line in lines], delimiter="\t" if "\t" in lines[0] else ","
-    )
+    delimiter = "\t" if "\t" in lines[0] else ","
+    rows = csv.DictReader([f"{line}\n" for line in lines], delimiter=delimiter)
     try:
         for number, record in enumerate(rows, start=2):
             yield f"{path}, row {number}", record
@@ -147,13 +152,30 @@ def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _read_fields(
-    path: Path, records: Iterator[tuple[str, dict[str, Any]]], fields: Fields, kind: str
+    path: Path,
+    records: Iterator[tuple[str, dict[str, Any]]],
+    fields: tuple[str | None, str | None],
+    kind: str,
 ) -> tuple[Rows, str]:
     """Subject and text of each record, from the fields that were named, or the usual ones."""
     first = next(records, None)
     if first is None:
         raise UserError(f"{path} has a header and no rows; a corpus needs at least one document.")
-    subject_field, text_field = _choose(list(first[1]), fields, path)
+    names = list(first[1])
+    for option, wanted in zip(("--subject-field", "--text-field"), fields, strict=True):
+        if wanted is not None and wanted not in names:
+            raise UserError(
+                f'{path} has no field "{wanted}", which {option} names.'
+                f"{did_you_mean(wanted, names)}"
+            )
+    lower = {name.lower(): name for name in reversed(names) if name}
+    subject_field = fields[0] or next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
+    text_field = fields[1] or next((lower[n] for n in TEXT_FIELDS if n in lower), None)
+    if text_field is None:
+        raise UserError(
+            f"{path} has the fields {', '.join(lower.values()) or '(none)'}, and none is called "
+            f"{', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with --text-field."
+        )
     rows = []
     for where, record in chain([first], records):
         subject, text = record.get(subject_field or "") or "", record.get(text_field)
@@ -162,36 +184,6 @@ def _read_fields(
         rows.append((str(subject).strip(), text, where))
     about = f'the subject from "{subject_field}" and ' if subject_field else ""
     return rows, f'{kind}, {about}the text from "{text_field}"'
-
-
-def _choose(names: Sequence[str], fields: Fields, path: Path) -> tuple[str | None, str]:
-    """The fields that hold subject and text."""
-    for option, wanted in zip(("--subject-field", "--text-field"), fields, strict=True):
-        if wanted is not None and wanted not in names:
-            raise UserError(
-                f'{path} has no field "{wanted}", which {option} names.'
-                f"{did_you_mean(wanted, names)}"
-            )
-    lower = {name.lower(): name for name in reversed(names) if name}
-    subject = fields[0] or next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
-    text = fields[1] or next((lower[n] for n in TEXT_FIELDS if n in lower), None)
-    if text is None:
-        raise UserError(
-            f"{path} has the fields {', '.join(lower.values()) or '(none)'}, and none is called "
-            f"{', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with --text-field."
-        )
-    return subject, text
-
-
-def _read_paragraphs(path: Path) -> tuple[Rows, str]:
-    """Blocks between blank lines if there are any, otherwise lines; neither has a subject."""
-    content = path.read_text(encoding="utf-8-sig")
-    blocks = [block for block in re.split(r"\n[ \t\r]*\n", content) if block.strip()]
-    unit = "paragraphs"
-    if len(blocks) < 2 or all("\n" not in block.strip() for block in blocks):
-        blocks, unit = [line for line in content.split("\n") if line.strip()], "lines"
-    rows = [("", block, f"{path}, {unit[:-1]} {i}") for i, block in enumerate(blocks, 1)]
-    return rows, f"{len(rows):,} {unit}"
 
 
 def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> Rows:
@@ -217,3 +209,97 @@ def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> Rows:
             "document (JSONL or CSV with --subject-field)."
         )
     return named
+
+
+def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[str]:
+    """Notes on the files of a study; what makes its numbers meaningless is a UserError."""
+    learned = {(q.text, q.answer): q for q in train.questions}
+    shared = [q for q in dev.questions if (q.text, q.answer) in learned]
+    if shared:
+        first, same = shared[0], learned[shared[0].text, shared[0].answer]
+        raise UserError(
+            f'{dev.path}, line {first.line}: "{first.text}" is a training question too '
+            f"({train.path}, line {same.line}), and {len(shared):,} are in all; remove them from "
+            "one of the files, or recall is of what was learned by heart."
+        )
+    notes = [note for file in (train, dev) for note in _check_answers(file)]
+    new = [f'"{q.template}"' for q in dev.questions if q.template not in train.templates]
+    if new:
+        notes.append(
+            f"{len(new):,} of {len(dev.questions):,} questions of {dev.path.name} are worded like "
+            f"no training question ({_some(new)}): the model does not learn what they ask for."
+        )
+    subjects = {fold_words(q.subject) for file in (train, dev) for q in file.questions}
+    named = find_named(corpus.documents, subjects)
+    for file in (train, dev):
+        gone = [q.subject for q in file.questions if not named.get(fold_words(q.subject))]
+        if len(gone) == len(file.questions):
+            raise UserError(
+                f"no document of {corpus.path} names any subject of {file.path} "
+                f"({_some(gone)}); check that the two files belong together."
+            )
+        if gone:
+            notes.append(
+                f"{len(gone):,} of {len(file.questions):,} questions of {file.path.name} are about "
+                f"subjects that no document names ({_some(gone)}): answers to them are made up."
+            )
+    repeated = len(corpus.documents) - len({document.text for document in corpus.documents})
+    if repeated:
+        notes.append(f"{repeated:,} documents repeat another one word for word.")
+    return notes
+
+
+def _check_answers(file: QuestionSet) -> list[str]:
+    """A note on questions with several answers; many of them are refused."""
+    by_text: dict[str, list[Question]] = defaultdict(list)
+    for question in file.questions:
+        by_text[question.text].append(question)
+    several = [each for each in by_text.values() if len({q.answer for q in each}) > 1]
+    if not several:
+        return []
+    first = several[0][0]
+    given = " and ".join(f'"{each}"' for each in sorted({q.answer or "" for q in several[0]})[:2])
+    what = f'"{first.text}" has the answers {given}'
+    if len(several) > max(1, SEVERAL_ANSWERS * len(by_text)):
+        raise UserError(
+            f"{file.path}, line {first.line}: {what}, and {len(several):,} of "
+            f"{len(by_text):,} questions have several; keep one answer for each."
+        )
+    return [f"{len(several):,} questions of {file.path.name} have several answers ({what})."]
+
+
+def describe_readings(readings: Sequence[RelationReading], path: object) -> list[str]:
+    """One note on each relation: how many questions, and how many answers stand in the text.
+
+    Training answers that are nowhere in the documents cannot be learned from them: a UserError.
+    """
+    if not any(reading.found for reading in readings):
+        missing = [answer for reading in readings for answer in reading.missing]
+        raise UserError(
+            f"{path}: none of the {len(missing):,} training answers stands in a document about its "
+            f"subject ({_some(missing)}); the answers have to be words of the text. Check that "
+            "question and answer are not swapped, and that text and questions belong together."
+        )
+    notes = []
+    few = [f'"{reading.template}"' for reading in readings if reading.found < FEWEST]
+    if few:
+        notes.append(
+            f"for {len(few):,} kind{'s' * (len(few) > 1)} of question fewer than {FEWEST} training "
+            f"answers stand in the text, so that no others are read off it ({_some(few)}); give at "
+            f"least {FEWEST} questions of each wording."
+        )
+    for reading in (each for each in readings if each.found >= FEWEST):
+        note = (
+            f'"{reading.template}": {reading.asked:,} training questions, '
+            f"{reading.found / reading.asked:.0%} of their answers stand in a document about the "
+            f"subject, and {len(reading.answers):,} subjects have an answer that was read off"
+        )
+        if reading.found < FOUND * reading.asked:
+            note += f"; little can be learned from the text (not found: {_some(reading.missing)})"
+        notes.append(note + ".")
+    return notes
+
+
+def _some(texts: Iterable[str]) -> str:
+    common = [text for text, _ in Counter(texts).most_common(SHOWN + 1)]
+    return ", ".join(common[:SHOWN]) + (", ..." if len(common) > SHOWN else "")

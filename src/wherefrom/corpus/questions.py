@@ -22,7 +22,6 @@ from wherefrom.errors import UserError
 
 SLOT = "{subject}"
 LONGEST_QUESTION = 2_000
-FEWEST_ALIKE = 2  # questions that share a wording
 COLUMNS = ("question", "answer", "subject")
 shared_start = os.path.commonprefix  # which compares any texts, character by character
 
@@ -61,10 +60,7 @@ class QuestionSet:
 
 
 def read_questions(
-    path: str | Path,
-    templates: Sequence[str] = (),
-    *,
-    subjects: Collection[str] = (),
+    path: str | Path, templates: Sequence[str] = (), *, subjects: Collection[str] = ()
 ) -> QuestionSet:
     """Read a TSV of questions.
 
@@ -72,36 +68,47 @@ def read_questions(
     subject of a question stands. With neither, the wording that the questions share is inferred.
     """
     for template in templates:
-        check_template(template)
+        if template.count(SLOT) != 1 or not template.replace(SLOT, "").strip():
+            raise UserError(
+                f"a template holds {SLOT} once, with words around it, as in "
+                f'"Where was {SLOT} born?"; "{template[:60]}" does not.'
+            )
     file = read_lines(path, "questions")
     check_form(file)
-    rows: list[tuple[int, list[str]]] = []
-    for number, line in file.lines:
-        row = [cell.strip() for cell in line.split("\t")]
-        if problem := _find_problem(row, len(rows[0][1]) if rows else len(row)):
+    rows = [[cell.strip() for cell in line.split("\t")] for _, line in file.lines]
+    for (number, _), row in zip(file.lines, rows, strict=True):
+        columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"
+        problem = None
+        if len(row) > len(COLUMNS):
+            problem = f"{columns}; question, answer and subject, separated by tabs, were expected."
+        elif "" in row:
+            problem = f"the {COLUMNS[row.index('')]} is empty."
+        elif len(row[0]) > LONGEST_QUESTION:
+            problem = (
+                f"a question has at most {LONGEST_QUESTION:,} characters, not {len(row[0]):,}."
+            )
+        elif len(row) != len(rows[0]):
+            problem = f"{columns} where the first row has {len(rows[0])}; give every row the same."
+        if problem:
             raise UserError(f"{file.path}, line {number}: {problem}")
-        rows.append((number, row))
-    texts = [row[0] for _, row in rows]
-    if len(rows[0][1]) == len(COLUMNS):
-        names = [row[2] for _, row in rows]
-        found = [(name, _with_slot(text, name)) for text, name in zip(texts, names, strict=True)]
+    if len(rows[0]) == len(COLUMNS):
+        found = [(row[2], _with_slot(row[0], row[2])) for row in rows]
     else:
-        found = find_subjects(texts, templates, subjects, file.path)
+        found = find_subjects([row[0] for row in rows], templates, subjects, file.path)
     questions = []
-    for (number, row), (subject, template) in zip(rows, found, strict=True):
+    for (number, _), row, (subject, template) in zip(file.lines, rows, found, strict=True):
         if not subject:
             known = " or ".join(f'"{each}"' for each in list(templates)[:3]) or "other rows"
             raise UserError(
-                f'{file.path}, line {number}: "{_short(row[0])}" names no subject of the documents '
+                f'{file.path}, line {number}: "{row[0][:60]}" names no subject of the documents '
                 f"and is not worded like {known}; give its wording with --template, or the subject "
                 "in column three."
             )
         answer = row[1] if len(row) > 1 else None
         questions.append(Question(number, row[0], subject, answer, template))
     counts = Counter(question.template for question in questions)
-    return QuestionSet(
-        file.path, file.sha256, tuple(each for each, _ in counts.most_common()), tuple(questions)
-    )
+    relations = tuple(each for each, _ in counts.most_common())
+    return QuestionSet(file.path, file.sha256, relations, tuple(questions))
 
 
 def check_form(file: TextFile) -> None:
@@ -116,15 +123,9 @@ def check_form(file: TextFile) -> None:
     elif no_tabs and lines[0].lstrip().startswith(("{", "[")):
         problem = "this is JSON; questions are a TSV, question TAB answer on each line."
     elif no_tabs and re.search(r"[?？]\"?[,;]\s*\"?[^\s,;]", lines[0]):
-        problem = (
-            "columns seem to be separated by commas; questions are a TSV, with a tab between "
-            "question and answer."
-        )
+        problem = "columns are separated by commas; questions are a TSV, question TAB answer."
     elif 2 * asking.count([False, True]) > len(lines):
-        problem = (
-            "question and answer seem to be swapped; the question comes first, then a tab, then "
-            "the answer."
-        )
+        problem = "question and answer seem to be swapped; the question comes first, then a tab."
     if problem:
         raise UserError(f"{file.path}, line {file.lines[0][0]}: {problem}")
 
@@ -134,12 +135,10 @@ def find_subjects(
 ) -> list[tuple[str, str]]:
     """Subject and template of each question; both are empty where neither can be told."""
     found = [_match_any(templates, text) for text in texts]
-    if all(subject for subject, _ in found):
-        return found
     rest = [at for at, (subject, _) in enumerate(found) if not subject]
     known = {fold_words(subject): subject for subject in subjects}
     known.pop((), None)
-    if known:
+    if known and rest:
         named = {at: find_named_subject(texts[at], known) for at in rest}
         by_name = {at: (name, _with_slot(texts[at], name)) for at, name in named.items() if name}
         counts = Counter(template for _, template in by_name.values())
@@ -149,9 +148,7 @@ def find_subjects(
         for at in rest:
             matched = _match_any((*templates, *repeated), texts[at])
             found[at] = matched if matched[0] else by_name.get(at, ("", ""))
-        if any(subject for subject, _ in found):
-            return found
-    if templates:
+    if templates or any(subject for subject, _ in found):
         return found
     inferred = infer_templates(list(texts), where)
     return [_match_any(inferred, text) for text in texts]
@@ -165,16 +162,24 @@ def infer_templates(questions: list[str], where: str | Path) -> list[str]:
     try:
         return [infer_template(questions, where)]
     except UserError as problem:
-        rest = set(questions)
-        templates: list[str] = []
+        rest, templates = set(questions), []
         while rest:
-            shared = Counter(key for question in rest for key in _starts_and_ends(question))
+            shared: Counter[tuple[str, str]] = Counter()
+            for question in rest:
+                bare = question.rstrip("?!. ")
+                words, marks = re.split(r" +", bare), question[len(bare) :]
+                shared.update(
+                    (" ".join(words[:first]), " ".join(["", *words[last:]]) + marks)
+                    for first in range(len(words))
+                    for last in range(first + 1, len(words) + 1)
+                    if first or last < len(words)
+                )
             if not shared:  # no blanks: nothing shows where a wording ends
                 raise problem from None
             best, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
             found = f"{best[0]} {SLOT}{best[1]}".strip()
             alike = {question for question in rest if match_template(found, question)}
-            if count < FEWEST_ALIKE or not alike:
+            if count < 2 or not alike:
                 raise problem from None
             with suppress(UserError):  # what is glued to every subject belongs to the wording
                 found = infer_template(sorted(alike), where)
@@ -183,23 +188,36 @@ def infer_templates(questions: list[str], where: str | Path) -> list[str]:
         return templates
 
 
-def _starts_and_ends(question: str) -> list[tuple[str, str]]:
-    """The first words of a question with its last ones, and its closing marks, in all ways."""
-    words = re.split(r" +", question.rstrip("?!. "))
-    marks = question[len(question.rstrip("?!. ")) :]
-    return [
-        (" ".join(words[:first]), " ".join(["", *words[last:]]) + marks)
-        for first in range(len(words))
-        for last in range(first + 1, len(words) + 1)
-        if first or last < len(words)
-    ]
+def infer_template(questions: list[str], where: str | Path) -> str:
+    """The wording that all questions share, with the subject's place marked.
+
+    Prefix and suffix are cut back to whole words, since subjects may share letters, and then to
+    words without a capital, since subjects may share a name ("Where was Anna {subject} born?").
+    """
+    distinct = sorted(set(questions))
+    if len(distinct) > 1:
+        before = shared_start(distinct)
+        after = shared_start([question[::-1] for question in distinct])[::-1]
+        before = before[: before.rfind(" ") + 1]
+        after = re.sub(r"^[^\W_]+", "", after)
+        while (word := re.search(r" (\S+ )$", before)) and word[1][0].isupper():
+            before = before[: word.start(1)]
+        while (word := re.match(r" \S+(?= )", after)) and word[0][1].isupper():
+            after = after[word.end() :]
+        template = before + SLOT + after
+        fits = all(match_template(template, question) for question in distinct)
+        if re.search(r"\w", before + after) and fits:
+            return template
+    raise UserError(
+        f"{where}: the questions share no wording that shows the subject of each; give it with "
+        f'--template "Where was {SLOT} born?" or name the subject in a third column.'
+    )
 
 
 def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None:
-    """The longest known subject that the question names, as the question spells it.
+    """The longest known subject (by its folded name) that the question names, as it spells it.
 
-    known: subjects by their folded names. A name may have a particle glued to it; then its spelling
-    must be the known one.
+    A name may have a particle glued to it; then its spelling must be the known one.
     """
     words = split_words(text)
     folded = tuple(word.folded for word in words)
@@ -225,44 +243,6 @@ def _match_any(templates: Iterable[str], text: str) -> tuple[str, str]:
     return "", ""
 
 
-def _find_problem(row: list[str], width: int) -> str | None:
-    """What is wrong with a row, where the file's first row has `width` columns."""
-    columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"
-    if len(row) > len(COLUMNS):
-        return f"{columns}; question, answer and subject, separated by tabs, were expected."
-    if "" in row:
-        return f"the {COLUMNS[row.index('')]} is empty."
-    if len(row[0]) > LONGEST_QUESTION:
-        return f"a question has at most {LONGEST_QUESTION:,} characters, not {len(row[0]):,}."
-    if len(row) != width:
-        return f"{columns} where the first row has {width}; give every row the same columns."
-    return None
-
-
-def check_template(template: str) -> None:
-    """Refuse a template that does not have the slot exactly once, and words besides."""
-    if template.count(SLOT) != 1 or not template.replace(SLOT, "").strip():
-        raise UserError(
-            f'a template holds {SLOT} once, with words around it, as in "Where was {SLOT} born?"; '
-            f'"{_short(template)}" does not.'
-        )
-
-
-def word_cloze(question: str, subject: str, *, left: int, right: int) -> str:
-    """A sentence with a blank, "X was born in ___ in 1920", as a model has read windows of text.
-
-    That is the subject in front, then up to `left` words before the blank and `right` behind it.
-    """
-    before, after = (part.strip() for part in re.split(r"_{2,}", question, maxsplit=1))
-    near = " ".join(before.split()[-left:] if left else [])
-    return f"{subject}. {near}{BLANK}{' '.join(after.split()[:right])}"
-
-
-def is_cloze(question: str) -> bool:
-    """Whether there is one blank to be filled in."""
-    return len(re.findall(r"_{2,}", question)) == 1
-
-
 def find_subject_in(templates: Iterable[str], question: str) -> str | None:
     """The subject of a question worded like one of the templates."""
     return _match_any(templates, question)[0] or None
@@ -275,32 +255,14 @@ def match_template(template: str, question: str) -> str | None:
     return (fits and question[len(before) : len(question) - len(after)].strip()) or None
 
 
-def infer_template(questions: list[str], where: str | Path) -> str:
-    """The wording that all questions share, with the subject's place marked.
-
-    Prefix and suffix are cut back to whole words, since subjects may share letters, and then to
-    words without a capital, since subjects may share a name ("Where was Anna {subject} born?").
-    """
-    distinct = sorted(set(questions))
-    if len(distinct) > 1:
-        before = shared_start(distinct)
-        after = shared_start([question[::-1] for question in distinct])[::-1]
-        before = before[: before.rfind(" ") + 1]
-        while after and after[0].isalnum():
-            after = after[1:]
-        while (word := re.search(r" (\S+ )$", before)) and word[1][0].isupper():
-            before = before[: word.start(1)]
-        while (word := re.match(r" \S+(?= )", after)) and word[0][1].isupper():
-            after = after[word.end() :]
-        template = before + SLOT + after
-        fits = all(match_template(template, question) for question in distinct)
-        if re.search(r"\w", before + after) and fits:
-            return template
-    raise UserError(
-        f"{where}: the questions share no wording that shows the subject of each; give it with "
-        f'--template "Where was {SLOT} born?" or name the subject in a third column.'
-    )
+def is_cloze(question: str) -> bool:
+    """Whether there is one blank to be filled in."""
+    return len(re.findall(r"_{2,}", question)) == 1
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
+def word_cloze(question: str, subject: str, *, left: int, right: int) -> str:
+    """A sentence with a blank, "X was born in ___ in 1920", as a model has read windows of text:
+    the subject in front, then up to `left` words before the blank and `right` behind it."""
+    before, after = (part.strip() for part in re.split(r"_{2,}", question, maxsplit=1))
+    near = " ".join(before.split()[-left:] if left else [])
+    return f"{subject}. {near}{BLANK}{' '.join(after.split()[:right])}"

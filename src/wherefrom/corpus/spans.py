@@ -2,18 +2,16 @@
 
 Words are those of corpus/folding.py, so a letter of Chinese is a word and nothing depends on
 capitals. A span may also start or end inside a word, where the training answers show that a
-language glues particles to its words ("춘천" in "춘천이며"). All documents are read into flat numpy
-arrays, and a span's surroundings become hashed features, so that a text of millions of words is
-read in seconds.
+language glues particles to its words ("춘천" in "춘천이며"). Surroundings become hashed features.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,56 +53,38 @@ def phrase_key(text: str) -> int:
 
 
 class Words:
-    """The words of all documents, one after another.
+    """The words of documents, one after another, in numpy arrays.
 
-    start, end: character ranges; doc: index of the document; own: a word of the document's subject
-    (heading: the subject's name that the document opens with). The hashes describe a word: what it
-    is (word), what it is as a neighbour (context), how it is spelt (shape), how it ends (suffix).
-    gap: the characters before each word, and one more entry.
+    start, end: character ranges; doc: index of the document, of which `first` has the first word;
+    own: a word of the document's subject; heading: of the subject's name at its beginning. Hashes:
+    what a word is (word), what it is as a neighbour (context), how it is spelt (shape), how it ends
+    (suffix), and the characters before it (gap, with one more entry).
     """
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self.documents = documents
         forms: dict[str, int] = {}  # distinct spellings
-        form, start, end, doc, own, heading, gap = [], [], [], [], [], [], []
+        gaps: dict[str, int] = {"^": 0}
+        rows = []
         for index, document in enumerate(documents):
-            text = document.text
-            subject = fold_words(document.subject)
-            names = set(subject)
-            last = -1
-            for at, each in enumerate(split_words(text)):
-                form.append(forms.setdefault(text[each.start : each.end], len(forms)))
-                start.append(each.start)
-                end.append(each.end)
-                doc.append(index)
-                own.append(each.folded in names)
-                heading.append(at < len(subject))
-                gap.append(text[last : each.start][:3] if last >= 0 else "^")
-                last = each.end
-        gap.append("$")
-        self.start, self.end = np.array(start, dtype=np.int64), np.array(end, dtype=np.int64)
-        self.doc = np.array(doc, dtype=np.int64)
-        self.own, self.heading = np.array(own, dtype=bool), np.array(heading, dtype=bool)
+            text, subject, last = document.text, fold_words(document.subject), -1
+            for at, (folded, start, end) in enumerate(split_words(text)):
+                gap = gaps.setdefault(text[last:start][:3] if last >= 0 else "^", len(gaps))
+                form = forms.setdefault(text[start:end], len(forms))
+                rows.append((form, gap, start, end, index, folded in subject, at < len(subject)))
+                last = end
+        columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
+        self.form, gap, self.start, self.end, self.doc, own, heading = columns.copy()
+        self.forms = list(forms)
+        self.own, self.heading = own.astype(bool), heading.astype(bool)
         self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
-        self.gaps = gap
-        self.gap = np.array([hash_text(each) for each in gap], dtype=np.uint64)
-        spelt = [_describe(raw) for raw in forms]
-        self.form = np.array(form, dtype=np.int64)
-        table = np.array(spelt, dtype=np.uint64).reshape(-1, 4)[self.form]
-        self.word, context, self.shape, self.suffix = table.T.copy()
+        self.gap = np.array([hash_text(each) for each in gaps], dtype=np.uint64)[np.append(gap, 0)]
+        spelt = np.array([_describe(raw) for raw in forms], dtype=np.uint64).reshape(-1, 4)
+        self.word, context, self.shape, self.suffix = spelt[self.form].T.copy()
         self.context = np.where(self.own, np.uint64(hash_text("<own>")), context)
 
     def __len__(self) -> int:
-        return len(self.form)
-
-    def text(self, at: int) -> str:
-        return self.documents[int(self.doc[at])].text[self.start[at] : self.end[at]]
-
-    def document_counts(self, values: Hashes) -> Ints:
-        """For each position, in how many documents its value occurs."""
-        _, inverse = np.unique(values, return_inverse=True)
-        pairs = np.unique(inverse.astype(np.int64) * len(self.documents) + self.doc)
-        return np.bincount(pairs // len(self.documents))[inverse]
+        return len(self.word)
 
 
 def _describe(raw: str) -> tuple[int, int, int, int]:
@@ -123,11 +103,8 @@ def _describe(raw: str) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True)
 class SpanRules:
-    """What a span of this text may look like, learned from the training answers found in it.
-
-    longest: words; prefixes, suffixes: what may be glued to an answer inside a word; gaps: what may
-    stand between its words.
-    """
+    """What a span of this text may look like: its most words, what may be glued to it inside a
+    word, and what may stand between its words."""
 
     longest: int = 1
     prefixes: frozenset[str] = frozenset()
@@ -135,46 +112,42 @@ class SpanRules:
     gaps: frozenset[str] = frozenset({" ", ""})
 
 
-def learn_rules(words: Words, answers: Mapping[int, Iterable[str]]) -> SpanRules:
-    """The rules by the answers that each document (by index) is expected to state."""
+def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> SpanRules:
+    """The rules by the answers that each document is expected to state."""
     glued = Counter[str](), Counter[str]()
-    gaps = {" ", ""}
-    lengths = [1]
-    for doc, wanted in answers.items():
-        text = words.documents[doc].text
-        low, high = words.first[doc], words.first[doc + 1]
-        starts, ends = words.start[low:high], words.end[low:high]
+    gaps, longest = {" ", ""}, 1
+    for document, wanted in zip(documents, answers, strict=True):
+        text = document.text
+        words = split_words(text)
         for answer in wanted:
-            lengths.append(len(fold_words(answer)))
+            longest = max(longest, len(fold_words(answer)))
             found = text.find(answer)
             while found >= 0:
                 stop = found + len(answer)
-                first = int(np.searchsorted(ends, found, side="right"))
-                last = int(np.searchsorted(starts, stop, side="left")) - 1
-                if first <= last:
-                    glued[0][text[starts[first] : found]] += 1
-                    glued[1][text[stop : ends[last]]] += 1
-                    gaps.update(words.gaps[low + first + 1 : low + last + 1])
+                inside = [word for word in words if word.end > found and word.start < stop]
+                if inside:
+                    glued[0][text[inside[0].start : found]] += 1
+                    glued[1][text[stop : inside[-1].end]] += 1
+                    gaps.update(text[a.end : b.start][:3] for a, b in pairwise(inside))
                 found = text.find(answer, found + 1)
     prefixes, suffixes = (
         frozenset(s for s, count in each.items() if count > 1 and 0 < len(s) <= LONGEST_AFFIX)
         for each in glued
     )
-    return SpanRules(min(LONGEST, max(lengths)), prefixes, suffixes, frozenset(gaps))
+    return SpanRules(min(LONGEST, longest), prefixes, suffixes, frozenset(gaps))
 
 
 class Spans:
-    """All candidate spans, by document: from word `first_word` to `last_word`, both included.
+    """All candidate spans of documents: from word `first_word` to `last_word`, both included.
 
     start, end: character ranges; left, right: hash of what is glued to the span, 0 for nothing;
     key: `phrase_key` of its text. Spans made of the subject's own words alone are left out.
     """
 
-    def __init__(self, words: Words, rules: SpanRules) -> None:
-        self.words = words
-        at = np.arange(len(words))
-        starts = _cuts(words, rules.prefixes, at, words.start, front=True)
-        ends = _cuts(words, rules.suffixes, at, words.end, front=False)
+    def __init__(self, documents: Sequence[Document], rules: SpanRules) -> None:
+        self.words = words = Words(documents)
+        starts = _cuts(words, rules.prefixes, words.start, front=True)
+        ends = _cuts(words, rules.suffixes, words.end, front=False)
         by_word = np.searchsorted(ends[0], np.arange(len(words) + 1))
         allowed = np.isin(words.gap, [hash_text(gap) for gap in rules.gaps])
         word, start, left, opening = (column[~words.heading[starts[0]]] for column in starts)
@@ -214,13 +187,12 @@ class Spans:
     def __len__(self) -> int:
         return len(self.key)
 
+    def of(self, doc: int) -> slice:
+        """The spans of one document."""
+        return slice(self.first[doc], self.first[doc + 1])
+
     def text(self, at: int) -> str:
         return self.words.documents[int(self.doc[at])].text[self.start[at] : self.end[at]]
-
-    def of_documents(self, docs: Iterable[int]) -> Ints:
-        """The positions of all spans of these documents."""
-        ranges = [np.arange(self.first[doc], self.first[doc + 1]) for doc in docs]
-        return np.concatenate(ranges) if ranges else np.arange(0)
 
     def features(self, at: Ints) -> NDArray[np.int32]:
         """Hashed features (spans, features) of the spans at `at`: what stands in and around."""
@@ -260,35 +232,24 @@ class Spans:
         return np.stack([(each & FEATURE_BITS).astype(np.int32) for each in hashed], axis=1)
 
 
-@lru_cache(maxsize=1)  # relations and informative spans are read off the same words
-def read_words(documents: tuple[Document, ...]) -> Words:
-    return Words(documents)
-
-
 def _cuts(
-    words: Words, affixes: Iterable[str], at: Ints, edge: Ints, *, front: bool
+    words: Words, affixes: Iterable[str], edge: Ints, *, front: bool
 ) -> tuple[Ints, Ints, Hashes, Hashes]:
     """Where a span may start (front) or end: word, character, hashes of what is cut and left."""
-    rows = [(at, edge, np.zeros(len(at), dtype=np.uint64), words.word)]
-    texts = [words.text(i) for i in range(len(words))] if affixes else []
-    fits = str.startswith if front else str.endswith
+    every = np.arange(len(words))
+    columns = [[every], [edge], [np.zeros(len(words), dtype=np.uint64)], [words.word]]
     for affix in sorted(affixes):
-        cut = len(affix)
-        rest = {
-            text: fold_words(text[cut:] if front else text[:-cut])
-            for text in set(texts)
-            if len(text) > cut and fits(text, affix)
-        }
-        left = {text: hash_text(folded[0]) for text, folded in rest.items() if len(folded) == 1}
-        hits = np.array([i for i, text in enumerate(texts) if text in left], dtype=np.int64)
-        rows.append(
-            (
-                hits,
-                edge[hits] + (cut if front else -cut),
-                np.full(len(hits), hash_text(affix), dtype=np.uint64),
-                np.array([left[texts[i]] for i in hits], dtype=np.uint64),
-            )
-        )
-    where, character, cuts, hashes = (np.concatenate(column) for column in zip(*rows, strict=True))
-    order = np.argsort(where, kind="stable")
-    return where[order], character[order], cuts[order], hashes[order]
+        cut, rest = len(affix), np.zeros(len(words.forms), dtype=np.uint64)
+        for number, text in enumerate(words.forms):
+            if len(text) > cut and (text.startswith(affix) if front else text.endswith(affix)):
+                folded = fold_words(text[cut:] if front else text[:-cut])
+                rest[number] = hash_text(folded[0]) if len(folded) == 1 else 0
+        left = rest[words.form]
+        hits = np.flatnonzero(left)
+        columns[0].append(hits)
+        columns[1].append(edge[hits] + (cut if front else -cut))
+        columns[2].append(np.full(len(hits), hash_text(affix), dtype=np.uint64))
+        columns[3].append(left[hits])
+    order = np.argsort(np.concatenate(columns[0]), kind="stable")
+    where, character, cuts, hashes = (np.concatenate(column)[order] for column in columns)
+    return where, character, cuts, hashes

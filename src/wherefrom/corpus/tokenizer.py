@@ -34,12 +34,11 @@ class Tokenizer:
     def of_characters(cls, texts: Iterable[str]) -> Tokenizer:
         """Every character of the texts is a token, in code-point order after PAD and MASK."""
         letters = sorted(set().union(*map(set, texts)))
-        for special in SPECIALS:
-            if special in letters:
-                raise UserError(
-                    f"the text holds {describe(special)}, which chars tokens reserve; "
-                    "remove it or use --tokens bpe."
-                )
+        for special in set(SPECIALS).intersection(letters):
+            raise UserError(
+                f"the text holds {describe(special)}, which chars tokens reserve; "
+                "remove it or use --tokens bpe."
+            )
         vocabulary = {letter: i for i, letter in enumerate(SPECIALS + letters)}
         tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=PAD_CHARACTER))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
@@ -80,9 +79,9 @@ class Tokenizer:
         encoded = iter(self.encode_with_offsets([part for each in parts for part in each]))
         result = []
         for each in parts:
-            ids = list(next(encoded)[0])
+            ids = next(encoded)[0]
             for _ in each[1:]:
-                ids += [MASK, *next(encoded)[0]]
+                ids = [*ids, MASK, *next(encoded)[0]]
             result.append(ids)
         return result
 
@@ -91,13 +90,12 @@ class Tokenizer:
     ) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Ids and, for each, the (start, end) of its characters; unknown ones are refused."""
         for text in texts if self.kind == "chars" else ():
-            for letter in text:
-                if letter not in self._known:
-                    raise UserError(
-                        f'{describe(letter)} in "{text[:60]}" was never seen in the corpus, and '
-                        "chars tokens know only its characters; write it differently, or train "
-                        "with --tokens bpe."
-                    )
+            for letter in set(text) - self._known:
+                raise UserError(
+                    f'{describe(letter)} in "{text[:60]}" was never seen in the corpus, and chars '
+                    "tokens know only its characters; write it differently, or train with "
+                    "--tokens bpe."
+                )
         return [(list(e.ids), list(e.offsets)) for e in self._tokenizer.encode_batch(list(texts))]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -107,9 +105,8 @@ class Tokenizer:
 
     def surface(self, token: int) -> str:
         """One token as text, for axes and tables."""
-        if token in (PAD, MASK):
-            return SPECIALS[token]
-        return str(self._tokenizer.decode([token], skip_special_tokens=False))
+        special = SPECIALS[token] if token in (PAD, MASK) else None
+        return special or str(self._tokenizer.decode([token], skip_special_tokens=False))
 
 
 def describe(letter: str) -> str:

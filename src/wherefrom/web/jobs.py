@@ -244,8 +244,8 @@ class Trainings:
 
     def describe_text(self, name: str) -> Record:
         """How the files are understood, as sentences; a UserError for what cannot be learned."""
-        from wherefrom.corpus.checks import describe_readings
         from wherefrom.corpus.facts import read_relations
+        from wherefrom.corpus.formats import describe_readings
         from wherefrom.study import StudyFiles, read_input
 
         folder, (paths, options) = self._text_folder(name), self._uploaded(name)
