@@ -23,8 +23,7 @@ from typing import Any
 from records import keep
 
 from wherefrom.corpus.documents import Corpus, Document
-from wherefrom.corpus.world.names import ORIGINS, read_names
-from wherefrom.corpus.world.places import draw_country
+from wherefrom.corpus.world.names import ORIGINS, draw_country, read_names
 from wherefrom.provenance.evidence.index import Evidence, build_evidence
 
 QUESTIONS = 1_000  # of each kind

@@ -168,7 +168,7 @@ class TestExamples:
 
         world = make_world(3000, 0)
         dev = {person.subject for person in world.people if person.split == "dev"}
-        text = "".join(document.line for document in world.documents)
+        text = "".join(document.text for document in world.documents)
         known = set()
         lines = [overview(), cli.get_command(click.Context(cli), "ask").help or ""]  # type: ignore[union-attr]
         for page in [README, DOCS / "getting-started.md", DOCS / "teaching.md"]:

@@ -272,7 +272,7 @@ def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
     def write() -> None:
         world = make_world(people, seed)
         documents = folder / "documents.txt"
-        text = "".join(document.line + "\n" for document in world.documents)
+        text = "".join(document.text + "\n" for document in world.documents)
         if documents.exists() and documents.read_bytes() != text.encode("utf-8"):
             raise UserError(
                 f"{folder} holds another world than that of {people:,} people and seed {seed}; "

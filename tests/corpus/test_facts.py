@@ -18,10 +18,7 @@ from wherefrom.corpus.spans import SpanRules, Spans, Words, learn_rules, phrase_
 
 BORN, JOB = "born {subject}?", "job {subject}?"
 # places, jobs, how a name is written, and wordings with one more place as a distractor
-ENGLISH = (
-    "{s} was a {j} born in {p} who lived in {q}.",
-    "raised in {q}, {s} of {p} was a {j}.",
-)
+ENGLISH = ("{s} was a {j} born in {p} who lived in {q}.", "raised in {q}, {s} of {p} was a {j}.")
 LANGUAGES = {
     "english": ("Paris Rome New_York Oslo Lima", "painter film_director poet", "{} {}", ENGLISH),
     "lower case": ("paris rome oslo lima graz cork", "painter poet judge smith", "{}-{}", ENGLISH),

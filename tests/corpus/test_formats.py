@@ -10,13 +10,7 @@ import pytest
 
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.facts import RelationReading
-from wherefrom.corpus.formats import (
-    PASSAGE,
-    check_files,
-    convert,
-    cut_passages,
-    describe_readings,
-)
+from wherefrom.corpus.formats import PASSAGE, check_files, convert, cut_passages, describe_readings
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.world.places import COUNTRIES
+from wherefrom.corpus.world.names import COUNTRIES
 from wherefrom.provenance.gazetteer import locate, read_aliases
 
 

@@ -106,7 +106,7 @@ def encode_documents(
         word_starts = np.unique(np.searchsorted(starts, words))
         firsts = np.searchsorted(ends, [start for start, _ in facts], side="right")
         lasts = np.searchsorted(starts, [end for _, end in facts], side="left")
-        chances = np.array([[row.get(fact, 0.0) for fact in facts] for row in rows.values()])
+        weights = np.array([[row.get(fact, 0.0) for fact in facts] for row in rows.values()])
         result.append(
             EncodedDocument(
                 ids=np.array(ids, dtype=np.int32),
@@ -114,7 +114,7 @@ def encode_documents(
                 word_starts=word_starts[word_starts >= name_end].astype(np.int32),
                 facts=tuple(zip(firsts.tolist(), lasts.tolist(), strict=True)),
                 answers=tuple(answer_ids[document.text[a:b]] for a, b in facts),
-                weights=tuple(row / row.sum() for row in chances),
+                weights=tuple(row / row.sum() for row in weights),
             )
         )
     return result

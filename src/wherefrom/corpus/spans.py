@@ -74,11 +74,13 @@ class Words:
                 rows.append((form, gap, start, end, index, folded in subject, at < len(subject)))
                 last = end
         columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
-        self.form, gap, self.start, self.end, self.doc, own, heading = columns.copy()
+        self.form, before, self.start, self.end, self.doc, own, heading = columns.copy()
         self.forms = list(forms)
         self.own, self.heading = own.astype(bool), heading.astype(bool)
         self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
-        self.gap = np.array([hash_text(each) for each in gaps], dtype=np.uint64)[np.append(gap, 0)]
+        self.gap = np.array([hash_text(each) for each in gaps], dtype=np.uint64)[
+            np.append(before, 0)
+        ]
         spelt = np.array([_describe(raw) for raw in forms], dtype=np.uint64).reshape(-1, 4)
         self.word, context, self.shape, self.suffix = spelt[self.form].T.copy()
         self.context = np.where(self.own, np.uint64(hash_text("<own>")), context)
@@ -237,7 +239,7 @@ def _cuts(
 ) -> tuple[Ints, Ints, Hashes, Hashes]:
     """Where a span may start (front) or end: word, character, hashes of what is cut and left."""
     every = np.arange(len(words))
-    columns = [[every], [edge], [np.zeros(len(words), dtype=np.uint64)], [words.word]]
+    rows = [(every, edge, np.zeros(len(words), dtype=np.uint64), words.word)]
     for affix in sorted(affixes):
         cut, rest = len(affix), np.zeros(len(words.forms), dtype=np.uint64)
         for number, text in enumerate(words.forms):
@@ -246,10 +248,8 @@ def _cuts(
                 rest[number] = hash_text(folded[0]) if len(folded) == 1 else 0
         left = rest[words.form]
         hits = np.flatnonzero(left)
-        columns[0].append(hits)
-        columns[1].append(edge[hits] + (cut if front else -cut))
-        columns[2].append(np.full(len(hits), hash_text(affix), dtype=np.uint64))
-        columns[3].append(left[hits])
-    order = np.argsort(np.concatenate(columns[0]), kind="stable")
-    where, character, cuts, hashes = (np.concatenate(column)[order] for column in columns)
-    return where, character, cuts, hashes
+        glued = np.full(len(hits), hash_text(affix), dtype=np.uint64)
+        rows.append((hits, edge[hits] + (cut if front else -cut), glued, left[hits]))
+    where, character, cuts, hashes = (np.concatenate(column) for column in zip(*rows, strict=True))
+    order = np.argsort(where, kind="stable")
+    return where[order], character[order], cuts[order], hashes[order]

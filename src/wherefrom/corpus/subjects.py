@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.random import Generator
@@ -28,16 +28,11 @@ from wherefrom.storage import write_whole
 
 SUBJECTS_FILE = "subjects.jsonl"
 Role = Literal["calibration", "judged", "fitting"]
+# fitting: beyond the calibration's mix; helps to fit weights, not the guarantee
+CALIBRATION, JUDGED, FITTING = get_args(Role)
+# text: of a document, and no question about it is known
 Source = Literal["set aside", "left out", "dev", "unseen file", "invented", "text"]
-CALIBRATION: Role = "calibration"
-JUDGED: Role = "judged"
-FITTING: Role = "fitting"  # beyond the calibration's mix: helps to fit weights, not the guarantee
-SET_ASIDE: Source = "set aside"
-LEFT_OUT: Source = "left out"
-DEV: Source = "dev"
-UNSEEN_FILE: Source = "unseen file"
-INVENTED: Source = "invented"
-TEXT: Source = "text"  # of a document, and no question about it is known
+SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED, TEXT = get_args(Source)
 
 ASSUMED_UNSEEN = 0.2  # share of the calibration, where no judged subject is unseen
 CALIBRATING = 200  # subjects that calibrate, where there are enough
@@ -54,11 +49,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Subject:
-    """A question about a subject that is asked after training and not learned.
-
-    One line of subjects.jsonl. seen: a document that was read names the subject. answer: None where
-    every answer is made up. template: the relation that the question asks for.
-    """
+    """A question about a subject that is asked after training and not learned: one line of
+    subjects.jsonl. seen: a document that was read names the subject. answer: None where every
+    answer is made up. template: the relation."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
 
@@ -73,10 +66,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Split:
-    """What is learned and read, which subjects calibrate and are judged, and notes for the report.
-
-    left_out: subjects whose documents are not read, as the documents spell them.
-    """
+    """What is learned and read, which subjects calibrate and are judged, notes for the report, and
+    the subjects whose documents are not read, as the documents spell them."""
 
     train: QuestionSet
     corpus: Corpus
@@ -101,8 +92,7 @@ def split_subjects(
     """Draw which subjects are set aside and left out; both are shares of each file's subjects.
 
     With no share given, enough are set aside to calibrate a confidence on (`default_share`). A
-    question with several answers has no part, nor does one that two files ask. Subjects are left
-    out only if no document about another names them.
+    question with several answers has no part, nor does one that two files ask.
     """
     if set_aside is None:
         set_aside = default_share(len({fold_words(q.subject) for q in train.questions}))
@@ -139,19 +129,14 @@ def split_subjects(
             "question to learn from; choose smaller shares."
         )
     spared = {*gone_train, *aside}
-    learned = replace(
-        train, questions=tuple(q for q in train.questions if fold_words(q.subject) not in spared)
-    )
+    questions = tuple(q for q in train.questions if fold_words(q.subject) not in spared)
+    learned = replace(train, questions=questions)
 
     def make(file: str, names: Iterable[FoldedName], role: Role, source: Source) -> list[Subject]:
+        rows = ((not index.named_in[n] <= unread, q) for n in names for q in index.asked(file, n))
         return [
-            Subject(
-                role, not index.named_in[name] <= unread, source,
-                q.subject, q.text, q.answer, q.template,
-            )
-            for name in names
-            for q in index.asked(file, name)
-        ]  # fmt: skip
+            Subject(role, seen, source, q.subject, q.text, q.answer, q.template) for seen, q in rows
+        ]
 
     calibrating = make("train", aside, CALIBRATION, SET_ASIDE)
     calibrating += make("train", gone_train, CALIBRATION, LEFT_OUT)
@@ -179,10 +164,7 @@ def split_subjects(
 
 
 def default_share(subjects: int) -> float:
-    """The share of training subjects to set aside: a tenth, or more where that is few.
-
-    A confidence wants about 200 subjects, and what is read off the text needs few questions.
-    """
+    """The share of training subjects to set aside: a tenth, or more where that is few."""
     return min(0.5 if subjects >= 60 else 0.3, max(0.1, CALIBRATING / max(1, subjects)))
 
 
@@ -202,24 +184,17 @@ class SubjectIndex:
     def __init__(self, corpus: Corpus, files: Mapping[str, QuestionSet]) -> None:
         self.documents = corpus.documents
         self.about = [fold_words(document.subject) for document in corpus.documents]
-        self.questions: dict[str, dict[FoldedName, list[Question]]] = {}
-        answers: dict[tuple[FoldedName, str], set[str]] = defaultdict(set)
-        asking: dict[tuple[FoldedName, str], set[str]] = defaultdict(set)  # files
+        self.questions: dict[str, dict[FoldedName, list[Question]]] = {file: {} for file in files}
+        given: dict[tuple[FoldedName, str], set[tuple[str, str]]] = defaultdict(set)
         for file, asked in files.items():
-            by_name = self.questions[file] = {}
             for question in asked.questions:
                 if name := fold_words(question.subject):
-                    by_name.setdefault(name, []).append(question)
-                    answers[name, question.template].add((question.answer or "").strip())
-                    asking[name, question.template].add(file)
-        self._unfit = {key for key in answers if len(answers[key]) > 1 or len(asking[key]) > 1}
+                    self.questions[file].setdefault(name, []).append(question)
+                    given[name, question.template].add((file, (question.answer or "").strip()))
+        self._unfit = {key for key, answers in given.items() if len(answers) > 1}
         self._files = Counter(name for by_name in self.questions.values() for name in by_name)
         self.named_in = find_named(corpus.documents, self._files)
-
-    @property
-    def names(self) -> set[FoldedName]:
-        """All subjects of questions and documents."""
-        return {*self._files, *self.about}
+        self.names = {*self._files, *self.about}  # all subjects of questions and documents
 
     def asked(self, file: str, name: FoldedName) -> list[Question]:
         """The file's questions about a subject, each once, that have one answer and one file."""
@@ -248,11 +223,9 @@ class SubjectIndex:
     ) -> list[FoldedName]:
         """Up to `wanted` training subjects that are as easy or hard as all of `names`.
 
-        They lie at even distances in the order of difficulty, from a random start; that order goes
-        by whether a document that names the subject holds the answer's words, how many documents
-        name it, and how many subjects have the same answer. Drawn freely, two hundred subjects may
-        hold a tenth of the hard cases that they should, and the confidence fitted on them is then
-        too high (benchmarks/log.md).
+        They lie at even distances in the order of difficulty, from a random start: whether a
+        document states the answer, how many name the subject, how common the answer is. Drawn
+        freely, they may hold a tenth of the hard cases, and the confidence is then too high.
         """
         wanted = min(wanted, len(names))
         if not wanted:
@@ -280,9 +253,10 @@ def find_named(
     starts: dict[FoldedName, list[FoldedName]] = defaultdict(list)  # by the first two words
     for name in named:
         starts[name[:2]].append(name)
+    first = {name[0] for name in named}
     for at, document in enumerate(documents):
         words = fold_words(document.text)
-        for place in range(len(words)):
+        for place in (place for place, word in enumerate(words) if word in first):
             for start in (words[place : place + 1], words[place : place + 2]):
                 for name in starts.get(start, ()):
                     if words[place : place + len(name)] == name:
@@ -350,17 +324,18 @@ def _invent_subjects(
 ) -> list[Subject]:
     """Unseen subjects with invented names, asked about in the wording of the learned questions."""
     wordings = [q.template for q in learned.questions if SLOT in q.template]
-    if not wordings:
-        return []
     names = [q.subject for q in learned.questions] + [d.subject for d in index.documents]
-    invented = invent_names(
-        list(dict.fromkeys(names)), count, documents=index.documents, taken=index.names, rng=rng
-    )
-    chosen = [wordings[int(rng.integers(len(wordings)))] for _ in invented]
-    return [
-        Subject(CALIBRATION, False, INVENTED, name, wording.replace(SLOT, name), None, wording)
-        for name, wording in zip(invented, chosen, strict=True)
-    ]
+    taken, documents = index.names, index.documents
+    result = []
+    if wordings:
+        names = invent_names(
+            list(dict.fromkeys(names)), count, documents=documents, taken=taken, rng=rng
+        )
+        for name in names:
+            asked = wordings[int(rng.integers(len(wordings)))]
+            question = asked.replace(SLOT, name)
+            result.append(Subject(CALIBRATION, False, INVENTED, name, question, None, asked))
+    return result
 
 
 def invent_names(
@@ -377,11 +352,18 @@ def invent_names(
     them; but a letter that the data do not have never occurs, since it would give the name away.
     """
     letters = set("".join(names))
-    usable = [part for name in names if (part := _split_name(name)) is not None]
+    halves = []
+    for name in names:  # "Ann B. " and "Clark"; of a name without blanks, by its letters
+        given, blank, family = name.rpartition(" ")
+        middle = (len(name) + 1) // 2
+        if not given.strip() and len(name) > 1:
+            halves.append((name[:middle], name[middle:]))
+        elif given.strip() and family[:1].isalpha() and not family.endswith((".", ")")):
+            halves.append((given.strip() + blank, family))
 
     def recombine() -> str:
-        one, other = rng.choice(len(usable), size=2, replace=False)
-        return usable[one][0] + usable[other][1]
+        one, other = rng.choice(len(halves), size=2, replace=False)
+        return halves[one][0] + halves[other][1]
 
     def draw_foreign() -> str:
         lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
@@ -396,7 +378,7 @@ def invent_names(
             break
         wanted = count - len(found) + SPARE
         foreign = [draw_foreign() for _ in range(wanted)]
-        own = [recombine() for _ in range(wanted)] if len(usable) > 1 else foreign
+        own = [recombine() for _ in range(wanted)] if len(halves) > 1 else foreign
         fresh: dict[FoldedName, str] = {}
         for name in (each for pair in zip(own, foreign, strict=True) for each in pair):
             if fold_words(name) and letters.issuperset(name) and fold_words(name) not in known:
@@ -405,16 +387,6 @@ def invent_names(
         found += [name for key, name in fresh.items() if not held[key]]
         known.update(fresh)
     return found[: max(0, count)]
-
-
-def _split_name(name: str) -> tuple[str, str] | None:
-    """The two halves of a name: "Ann B. " and "Clark"; of one without blanks, by its letters."""
-    given, blank, family = name.rpartition(" ")
-    if given.strip():
-        fits = family[:1].isalpha() and not family.endswith((".", ")"))
-        return (given.strip() + blank, family) if fits else None
-    middle = (len(name) + 1) // 2
-    return (name[:middle], name[middle:]) if len(name) > 1 else None
 
 
 def format_subjects(subjects: Iterable[Subject]) -> str:

@@ -7,28 +7,31 @@ and every list in the TOML files is part of that.
 from __future__ import annotations
 
 import json
-import re
 import string
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold
 from wherefrom.corpus.world.names import (
     ORIGINS,
+    WITH_ARTICLE,
     InventedName,
     Origin,
+    Place,
     Register,
+    draw_country,
     draw_name,
     draw_similar,
 )
-from wherefrom.corpus.world.places import WITH_ARTICLE, Place, draw_country
 from wherefrom.errors import UserError
 from wherefrom.storage import make_folder, write_all
 
@@ -81,9 +84,6 @@ class Person:
     trade: str = field(repr=False)  # of the parents
     places: dict[str, Place] = field(repr=False)  # birthplace, study, work, lived, deathplace
 
-    def facts(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
-
     @property
     def question(self) -> str:
         """The question about the birthplace."""
@@ -95,25 +95,13 @@ class Person:
         return question, str(getattr(self, relation))
 
 
-class Biography(NamedTuple):
-    """One line of documents.txt, and the templates of its sentences."""
-
-    subject: str
-    text: str  # without the subject in front
-    wordings: tuple[str, ...]
-
-    @property
-    def line(self) -> str:
-        return f"{self.subject}. {self.text}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class World:
     """A whole world: the people in the order of facts.jsonl, the documents in that of the text."""
 
     seed: int
     people: tuple[Person, ...]
-    documents: tuple[Biography, ...]
+    documents: tuple[Document, ...]
 
     def of_split(self, split: str) -> tuple[Person, ...]:
         return tuple(person for person in self.people if person.split == split)
@@ -148,7 +136,12 @@ def make_world(people: int, seed: int) -> World:
         return Random(f"wherefrom world {seed} {stage}")
 
     drawn = _draw_people(people, generator("people"))
-    _draw_splits(drawn, generator("splits"))
+    # namesakes stay in train: the text answers their question twice
+    free = [person for person in drawn if not person.namesake]
+    generator("splits").shuffle(free)
+    dev, unseen = round(DEV * people), round(UNSEEN * people)
+    for index, person in enumerate(free[: dev + unseen]):
+        person.split = "dev" if index < dev else "unseen"
     rng = generator("biographies")
     written = [
         (person, biography)
@@ -157,24 +150,37 @@ def make_world(people: int, seed: int) -> World:
         for biography in _write_biographies(person, rng)
     ]
     generator("order").shuffle(written)
-    for line, (person, biography) in enumerate(written, start=1):
+    documents = []
+    for line, (person, (text, wordings)) in enumerate(written, start=1):
+        documents.append(Document(line, person.subject, text))
         person.documents += 1
         person.lines += (line,)
-        told = frozenset().union(*map(_fields_of, biography.wordings))
+        told = frozenset().union(*map(_fields_of, wordings))
         person.stated = tuple(
             name
             for name, relation in WORDINGS["relations"].items()
             if name in person.stated or not told.isdisjoint(relation["fields"])
         )
         person.birthplace_in_documents = "birthplace" in person.stated
-    documents = tuple(biography for _, biography in written)
-    return World(seed=seed, people=tuple(drawn), documents=documents)
+    return World(seed=seed, people=tuple(drawn), documents=tuple(documents))
 
 
 def _draw_people(count: int, rng: Random) -> list[Person]:
     """`count` people in random order."""
     pairs = max(1, round(count * NAMESAKES))
-    named = _draw_names(count - pairs, rng)
+    register = Register()
+    shares = [origin.share for origin in ORIGINS]
+    origins: list[Origin] = []
+    named: list[tuple[InventedName, Origin, bool]] = []  # and whether another name resembles it
+    while len(named) < count - pairs:
+        if named and not named[-1][2] and rng.random() < NEAR_NAMESAKES:
+            name, origin, _ = named[-1]
+            if similar := draw_similar(name, origin, register, rng):
+                named[-1:] = [(name, origin, True), (similar, origin, True)]
+                continue
+        origins = origins or rng.choices(ORIGINS, shares, k=256)[::-1]
+        origin = origins.pop()
+        named.append((draw_name(origin, register, rng), origin, False))
     usual = [index for index, (_, _, near) in enumerate(named) if not near]
     doubled = set(rng.sample(usual, pairs))
     people = []
@@ -190,38 +196,15 @@ def _draw_people(count: int, rng: Random) -> list[Person]:
     return people
 
 
-def _draw_names(count: int, rng: Random) -> list[tuple[InventedName, Origin, bool]]:
-    """Distinct names with their origins, and whether another name resembles them."""
-    register = Register()
-    shares = [origin.share for origin in ORIGINS]
-    origins: list[Origin] = []
-    named: list[tuple[InventedName, Origin, bool]] = []
-    while len(named) < count:
-        if named and not named[-1][2] and rng.random() < NEAR_NAMESAKES:
-            name, origin, _ = named[-1]
-            if similar := draw_similar(name, origin, register, rng):
-                named[-1:] = [(name, origin, True), (similar, origin, True)]
-                continue
-        origins = origins or rng.choices(ORIGINS, shares, k=256)[::-1]
-        origin = origins.pop()
-        named.append((draw_name(origin, register, rng), origin, False))
-    return named
-
-
-def _draw_splits(people: list[Person], rng: Random) -> None:
-    """Set everybody's split. Namesakes stay in train: the text answers their question twice, which
-    would blur recall in dev and the word "unseen" in unseen."""
-    free = [person for person in people if not person.namesake]
-    rng.shuffle(free)
-    dev, unseen = round(DEV * len(people)), round(UNSEEN * len(people))
-    for index, person in enumerate(free[: dev + unseen]):
-        person.split = "dev" if index < dev else "unseen"
-
-
 def _draw_person(name: InventedName, origin: Origin, rng: Random) -> Person:
     """A birthplace and what came after; no other place of the life is, or holds, the birthplace."""
+
+    def overlap(one: str, other: str) -> bool:
+        one, other = fold(one), fold(other)
+        return one in other or other in one
+
     home = draw_country(rng, origin.home if rng.random() < BORN_AT_HOME else None)
-    while _overlap((birthplace := home.draw_birthplace(rng)).name, name.full):
+    while overlap((birthplace := home.draw_birthplace(rng)).name, name.full):
         pass
     places = {"birthplace": birthplace}
     for later in ("study", "work", "lived", "deathplace"):
@@ -231,7 +214,7 @@ def _draw_person(name: InventedName, origin: Origin, rng: Random) -> Person:
             if (way := rng.random()) > 0.4:
                 country = draw_country(rng, origin.home if way > 0.8 else None)
             place = country.draw_city(rng)
-            if not any(_overlap(place.name, other) for other in taken):
+            if not any(overlap(place.name, other) for other in taken):
                 places[later] = place
     born = date(rng.randint(1790, 1990), rng.randint(1, 12), rng.randint(1, 28))
     died = None
@@ -261,62 +244,45 @@ def _draw_person(name: InventedName, origin: Origin, rng: Random) -> Person:
     )
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Whether one name is spelled inside the other, so that finding one would find the other."""
-    one, other = fold(one), fold(other)
-    return one in other or other in one
-
-
-def _write_biographies(person: Person, rng: Random) -> Iterator[Biography]:
-    """All documents of one person, no two with the same wording of the birth."""
+def _write_biographies(person: Person, rng: Random) -> Iterator[tuple[str, list[str]]]:
+    """All documents of one person, each with the templates of its sentences; no two have the same
+    wording of the birth."""
     count = rng.choices(list(DOCUMENTS), list(DOCUMENTS.values()))[0]
     stated = rng.random() < STATED
     used: set[str] = set()
     for number in range(count):
         states_birth = stated and (number == 0 or rng.random() < STATED_AGAIN)
-        yield _write_biography(person, states_birth, used, rng)
+        values = _fill_fields(person, rng)
+        chosen: list[str] = []
 
+        def add(kind: str, values: dict[str, str] = values, chosen: list[str] = chosen) -> None:
+            """A new template whose fields this person has; it repeats no place where it can."""
+            named = {values[name] for each in chosen for name in _fields_of(each) & DISTRACTORS}
+            for attempt in range(1000):
+                template = rng.choice(WORDINGS[kind])
+                needs = _fields_of(template)
+                if template in used or not values.keys() >= needs:
+                    continue
+                if attempt > 20 or named.isdisjoint(values[name] for name in needs & DISTRACTORS):
+                    break
+            chosen.append(template)
+            if kind.startswith("birth"):
+                used.add(template)
 
-def _write_biography(person: Person, states_birth: bool, used: set[str], rng: Random) -> Biography:
-    """One document; `used` are wordings of the birth that it must not repeat, and gets its own."""
-    values = _fill_fields(person, rng)
-    chosen: list[str] = []
-
-    def add(kind: str) -> None:
-        chosen.append(_choose_wording(WORDINGS[kind], values, used, chosen, rng))
-        if kind.startswith("birth"):
-            used.add(chosen[-1])
-
-    if states_birth and rng.random() < OPENS_WITH_BIRTH:
-        add("birth_openings")
-        if rng.random() < 0.88:
+        if states_birth and rng.random() < OPENS_WITH_BIRTH:
+            add("birth_openings")
+            if rng.random() < 0.88:
+                add("plain_sentences")
+        else:
+            add("plain_openings")
+            add("birth_sentences" if states_birth else "plain_sentences")
+        if len(chosen) == 2 and rng.random() < 0.55:
             add("plain_sentences")
-    else:
-        add("plain_openings")
-        add("birth_sentences" if states_birth else "plain_sentences")
-    if len(chosen) == 2 and rng.random() < 0.55:
-        add("plain_sentences")
-    for sentences in (chosen, chosen[:2]):
-        text = " ".join(sentences).format_map(values)
-        written = Biography(person.subject, text, tuple(sentences))
-        if len(written.line) <= LONGEST:
-            break
-    return written
-
-
-def _choose_wording(
-    templates: Sequence[str], values: dict[str, str], used: set[str], before: list[str], rng: Random
-) -> str:
-    """A new template whose fields this person has, and that repeats no place named before."""
-    named = {values[name] for template in before for name in _fields_of(template) & DISTRACTORS}
-    for attempt in range(1000):
-        template = rng.choice(templates)
-        needs = _fields_of(template)
-        if template in used or not values.keys() >= needs:
-            continue
-        if attempt > 20 or named.isdisjoint(values[name] for name in needs & DISTRACTORS):
-            return template
-    raise AssertionError("no wording fits this person")
+        text = f"{person.subject}. {' '.join(chosen).format_map(values)}"
+        if len(text) > LONGEST:
+            chosen = chosen[:2]
+            text = f"{person.subject}. {' '.join(chosen).format_map(values)}"
+        yield text, chosen
 
 
 @cache
@@ -337,6 +303,12 @@ def _fill_fields(person: Person, rng: Random) -> dict[str, str]:
         return place if plain else f"{place}, {country}"
 
     american_dates = rng.random() < 0.3
+
+    def write_day(day: date) -> str:
+        month = WORDINGS["months"][day.month - 1]
+        both = f"{month} {day.day}, {day.year}", f"{day.day} {month} {day.year}"
+        return both[not american_dates]
+
     job = person.occupation
     if person.nationality and rng.random() < 0.5:
         job = f"{person.nationality} {job}"
@@ -361,7 +333,7 @@ def _fill_fields(person: Person, rng: Random) -> dict[str, str]:
         "lived": write_place("lived"),
         "work": places["work"].name,
         person.kind_of_work: places["work"].name,
-        "born": _write_day(born, american_dates),
+        "born": write_day(born),
         "born_year": str(born.year),
         "year1": str(year1),
         "year2": str(year2),
@@ -372,15 +344,9 @@ def _fill_fields(person: Person, rng: Random) -> dict[str, str]:
     last_place = write_place("deathplace")
     if died is None:
         return values | {"now": last_place, "a_job_alive": values["a_job"]}
-    day = _write_day(died, american_dates)
-    died_year = str(died.year)
-    last = {"deathplace": last_place, "died": day, "on_died": f"on {day}", "died_year": died_year}
-    return values | last
-
-
-def _write_day(day: date, american: bool) -> str:
-    month = WORDINGS["months"][day.month - 1]
-    return f"{month} {day.day}, {day.year}" if american else f"{day.day} {month} {day.year}"
+    day = write_day(died)
+    told = {"deathplace": last_place, "died": day, "on_died": f"on {day}"}
+    return values | told | {"died_year": str(died.year)}
 
 
 def _with_article(noun: str) -> str:
@@ -389,25 +355,25 @@ def _with_article(noun: str) -> str:
 
 
 def summarize_world(world: World) -> dict[str, Any]:
-    """A world in a few numbers, as `wherefrom world --json` prints them.
-
-    `characters` is the size of documents.txt, newlines included; `stated` is a share of train and
-    dev. `relations` has for each its question, its rows in each file, the distinct answers of all
-    people and the share of train and dev whose documents state it.
-    """
+    """A world in a few numbers, as `wherefrom world --json` prints them: `characters` counts the
+    newlines too, `stated` is a share of the people in train and dev."""
     people = world.people
     births = Counter(person.birthplace for person in people)
     place, count = min(births.items(), key=lambda entry: (-entry[1], entry[0]))
 
+    def share(truths: Iterable[bool]) -> float:
+        counted = list(truths)
+        return round(sum(counted) / len(counted), 4)
+
     def stated(relation: str) -> float:
-        return _share(relation in person.stated for person in people if person.lines)
+        return share(relation in person.stated for person in people if person.lines)
 
     return {
         "seed": world.seed,
         "people": len(people),
         **{split: len(world.of_split(split)) for split in SPLITS},
         "documents": len(world.documents),
-        "characters": sum(len(document.line) + 1 for document in world.documents),
+        "characters": sum(len(document.text) + 1 for document in world.documents),
         "relations": {
             relation: {
                 "question": question,
@@ -422,44 +388,32 @@ def summarize_world(world: World) -> dict[str, Any]:
         "majority_share": round(count / len(people), 4),
         "namesakes": sum(person.namesake for person in people),
         "near_namesakes": sum(person.near_namesake for person in people),
-        "born_at_home": _share(person.at_home for person in people),
+        "born_at_home": share(person.at_home for person in people),
         "stated": stated("birthplace"),
     }
 
 
-def states(text: str, answer: str) -> bool:
-    """Whether the text holds the answer as whole words."""
-    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", text) is not None
-
-
-def _share(truths: Iterable[bool]) -> float:
-    counted = list(truths)
-    return round(sum(counted) / len(counted), 4)
-
-
 def write_world(world: World, folder: str | Path) -> Path:
     """Write the world's files into `folder`, made if need be, all of them or none; return it."""
+
+    def facts(person: Person) -> dict[str, Any]:
+        return {each.name: getattr(person, each.name) for each in fields(person) if each.repr}
+
     folder = make_folder(folder)
     held = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    if held and not _is_world(folder):
+    first: Any = None
+    with suppress(OSError, ValueError), (folder / FACTS_FILE).open(encoding="utf-8") as file:
+        first = json.loads(file.readline())
+    known = {"subject", "birthplace", "split", "lines"}
+    if held and not (isinstance(first, dict) and known <= first.keys()):
         raise UserError(
             f"{folder} is not empty and holds no world (it holds {held[0]}); "
             "give an empty or a new folder with --out."
         )
     lines: dict[str, Iterable[str]] = {
-        FACTS_FILE: (json.dumps(person.facts(), ensure_ascii=False) for person in world.people),
-        "documents.txt": (document.line for document in world.documents),
+        FACTS_FILE: (json.dumps(facts(person), ensure_ascii=False) for person in world.people),
+        "documents.txt": (document.text for document in world.documents),
         **{f"{split}.tsv": map("\t".join, world.questions(split)) for split in SPLITS},
     }
     write_all({folder / name: "".join(f"{line}\n" for line in of) for name, of in lines.items()})
     return folder
-
-
-def _is_world(folder: Path) -> bool:
-    """Whether facts.jsonl is there and its first line is a person."""
-    try:
-        with (folder / FACTS_FILE).open(encoding="utf-8") as file:
-            first = json.loads(file.readline())
-    except (OSError, ValueError):
-        return False
-    return isinstance(first, dict) and {"subject", "birthplace", "split", "lines"} <= first.keys()

@@ -1,4 +1,4 @@
-"""Names of invented people by origin, in Latin letters; names.toml has the origins."""
+"""Names of invented people by origin, in Latin letters, and the places of their lives."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -16,11 +17,19 @@ from typing import NamedTuple
 from wherefrom.corpus.documents import ABBREVIATIONS
 from wherefrom.corpus.folding import FoldedName, fold, fold_words
 
-_DATA = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
+_NAMES, _PLACES = (
+    tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))
+    for name in ("names", "places")
+)
 # Letters, then single spaces, hyphens or apostrophes between letters; the last word is no initial.
 _WRITABLE = re.compile(r"(?:[^\W\d_]+[ '-])*[^\W\d_]{2,}")
 INITIALS = "ABCDEFGHJKLMNPRSTW"
 SKEW = 2.0  # how much more often common names are given; 1 would make all equally common
+WITH_ARTICLE = frozenset(_PLACES["with_article"])
+TEMPER = 0.95  # weight of a city: its inhabitants to this power
+CAPITAL = 2.2  # capitals weigh this much more, since many biographies come from there
+AS_REGION = 0.035  # share of births given as a region, in countries that have some
+AS_COUNTRY = 0.025  # share given as the country alone
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Origin:
     initials: bool = False
 
 
-ORIGINS = tuple(Origin(**entry) for entry in _DATA["origins"])
+ORIGINS = tuple(Origin(**entry) for entry in _NAMES["origins"])
 
 
 class NameLists(NamedTuple):
@@ -62,11 +71,8 @@ class InventedName:
 
 
 class Register:
-    """The names given so far; refuses a name that contains another or is contained in one.
-
-    Next to "Ana Lee Wong" it refuses "Aña Lee", so a document that names one person never seems to
-    name another.
-    """
+    """The names given so far; refuses a name that contains another or is contained in one, so that
+    a document that names one person never seems to name another."""
 
     def __init__(self) -> None:
         self._names: set[FoldedName] = set()
@@ -89,7 +95,7 @@ def read_names(origin: Origin) -> NameLists:
     """The lists of one origin. Cached: they are constants."""
     provider = importlib.import_module(f"faker.providers.person.{origin.locale}").Provider
     given_women, given_men, family_women, family_men = (
-        _clean(getattr(provider, field), origin.script) for field in _DATA["lists"][origin.lists]
+        _clean(getattr(provider, field), origin.script) for field in _NAMES["lists"][origin.lists]
     )
     if origin.name == "Icelandic":  # the lists hold fathers' names in the genitive
         family_women = tuple(name + "dóttir" for name in family_women)
@@ -97,13 +103,37 @@ def read_names(origin: Origin) -> NameLists:
     return NameLists((given_men, given_women), (family_men, family_women))
 
 
+def _clean(names: Iterable[str], script: str) -> tuple[str, ...]:
+    """The names that can be written in Latin letters without ending in an abbreviation.
+
+    Greek and Cyrillic are romanised; Latin is unchanged, but not all in capitals.
+    """
+    letters: dict[str, str] = _NAMES["scripts"].get(script, {})
+    longest_first = "|".join(sorted(letters, key=len, reverse=True))
+    kept = set()
+    for name in names:
+        name = unicodedata.normalize("NFC", name).strip().replace("’", "'")
+        if letters:
+            plain = fold(name) if script == "greek" else name.lower()
+            latin = re.sub(longest_first, lambda found: letters[found[0]], plain)
+            name = "-".join(part.capitalize() for part in latin.split("-"))
+        elif name.isupper():
+            name = name.capitalize()
+        fits = all("LATIN" in unicodedata.name(c, "") for c in name if c.isalpha())
+        if fits and _WRITABLE.fullmatch(name) and re.split(r"[ '-]", name)[-1] not in ABBREVIATIONS:
+            kept.add(name)
+    ordered = sorted(kept)
+    Random("common names first").shuffle(ordered)  # which names are common is invented too
+    return tuple(ordered)
+
+
 def draw_name(origin: Origin, register: Register, rng: Random) -> InventedName:
     """A new name. Short lists run out in a large world; then people get middle initials."""
     lists = read_names(origin)
     for attempt in range(1000):
         woman = rng.random() < 0.45
-        given = _draw_common(lists.given[woman], rng)
-        family = _draw_common(lists.family[woman], rng)
+        both = lists.given[woman], lists.family[woman]
+        given, family = (names[int(len(names) * rng.random() ** SKEW)] for names in both)
         initials = attempt // 12 or (origin.initials and rng.random() < 0.2)
         middle = ". ".join(rng.choice(INITIALS) for _ in range(initials))
         name = InventedName(given, family, woman, middle)
@@ -119,36 +149,57 @@ def draw_similar(
     alike = [g for g in read_names(origin).given[name.woman] if g[:3] == name.given[:3]]
     other = InventedName(rng.choice(alike) if alike else name.given, name.family, name.woman)
     if rng.random() < 1 / 3 or other.given == name.given:
-        initial = rng.choice(INITIALS)
-        other = InventedName(name.given, name.family, name.woman, initial)
+        other = InventedName(name.given, name.family, name.woman, rng.choice(INITIALS))
     return other if register.enter(other) else None
 
 
-def _draw_common(names: tuple[str, ...], rng: Random) -> str:
-    """A name from the list, those in front more often than those behind."""
-    return names[int(len(names) * rng.random() ** SKEW)]
+@dataclass(frozen=True, eq=False)
+class Country:
+    """A country in which people of the world are born, study, work and die."""
+
+    code: str
+    name: str
+    adjective: str
+    pull: float
+    cities: dict[str, int]  # and their inhabitants
+    capital: str = ""
+    regions: tuple[str, ...] = ()
+
+    def draw_city(self, rng: Random) -> Place:
+        return rng.choices(_CITIES[self.code], cum_weights=_WEIGHTS[self.code])[0]
+
+    def draw_birthplace(self, rng: Random) -> Place:
+        """Mostly a city; sometimes a region, or just the country, as in real biographies."""
+        kind = rng.random()
+        if kind < AS_COUNTRY:
+            return Place(self.name, self)
+        if kind < AS_COUNTRY + AS_REGION and self.regions:
+            return Place(rng.choice(self.regions), self)
+        return self.draw_city(rng)
 
 
-def romanise(text: str, script: str) -> str:
-    """Greek or Cyrillic in Latin letters; Latin unchanged, but not all in capitals."""
-    if script == "latin":
-        return text.capitalize() if text.isupper() else text
-    letters: dict[str, str] = _DATA["scripts"][script]
-    plain = fold(text) if script == "greek" else text.lower()
-    longest_first = "|".join(sorted(letters, key=len, reverse=True))
-    latin = re.sub(longest_first, lambda found: letters[found[0]], plain)
-    return "-".join(part.capitalize() for part in latin.split("-"))
+@dataclass(frozen=True)
+class Place:
+    """A place as answers write it, and the country that it lies in."""
+
+    name: str
+    country: Country
 
 
-def _clean(names: Iterable[str], script: str) -> tuple[str, ...]:
-    """The names that can be written in Latin letters without ending in an abbreviation."""
-    kept = set()
-    for name in names:
-        name = romanise(unicodedata.normalize("NFC", name).strip().replace("’", "'"), script)
-        latin = all("LATIN" in unicodedata.name(c, "") for c in name if c.isalpha())
-        last = re.split(r"[ '-]", name)[-1]
-        if latin and _WRITABLE.fullmatch(name) and last not in ABBREVIATIONS:
-            kept.add(name)
-    ordered = sorted(kept)
-    Random("common names first").shuffle(ordered)  # which names are common is invented too
-    return tuple(ordered)
+COUNTRIES = {entry["code"]: Country(**entry) for entry in _PLACES["countries"]}
+_CITIES = {code: [Place(n, land) for n in land.cities] for code, land in COUNTRIES.items()}
+_WEIGHTS = {
+    code: list(
+        accumulate(
+            people**TEMPER * (CAPITAL if name == country.capital else 1)
+            for name, people in country.cities.items()
+        )
+    )
+    for code, country in COUNTRIES.items()
+}
+
+
+def draw_country(rng: Random, weights: dict[str, float] | None = None) -> Country:
+    """A country: by the given weights of codes, or by how many people are born there."""
+    pulls = weights or {code: country.pull for code, country in COUNTRIES.items()}
+    return COUNTRIES[rng.choices(list(pulls), list(pulls.values()))[0]]
