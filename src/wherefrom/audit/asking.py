@@ -82,6 +82,7 @@ class AskState:
     """What is fixed before the first question is asked, as calibration.json keeps it.
 
     By relation: examples, those of the second prompt, known answers, and names that nobody has.
+    alone: by question, the known answer that is known from it alone, and so not of use for it.
     mask: where a model of ours is asked. longest: tokens of an answer.
     """
 
@@ -90,6 +91,7 @@ class AskState:
     shots: Mapping[str, Shots]
     other_shots: Mapping[str, Shots]
     known: Mapping[str, tuple[str, ...]]
+    alone: Mapping[str, str]
     decoys: Mapping[str, tuple[str, ...]]
     longest: int
 
@@ -132,7 +134,8 @@ def read_block(
         at = text.rfind(subject) if subject else -1
         named = text[: at + len(subject)] if at >= 0 else text.removesuffix(model.mask or "\0")
         places.append([min(max(0, len(model.encode(named)) - 1), len(each) - 1)])
-    known = [model.continuation(texts[0], each) for each in state.known.get(relation, ())]
+    answers_known = state.known.get(relation, ())
+    known = [model.continuation(texts[0], each) for each in answers_known]
     samples = SAMPLES if rivals else 0
     replies = model.answer(ids, places=places, known=known, samples=samples, longest=state.longest)
     if answers is not None:
@@ -150,6 +153,8 @@ def read_block(
     for at, ((question, subject), reply) in enumerate(zip(rows, replies, strict=True)):
         own, rest = np.array(reply.log_probabilities), np.array(reply.other)
         (there, rival), (name, _) = other[at], likely[subject]
+        found = dict(zip(answers_known, reply.known, strict=True))
+        found.pop(state.alone.get(question, ""), None)
         packed = base64.b64encode(reply.states.tobytes()).decode()
         records.append(
             {
@@ -161,7 +166,7 @@ def read_block(
                 "first_log_probability": float(own[0]),
                 "margin": float((own - rest).min()),
                 "entropy": reply.entropy,
-                **spread(reply.known, state.known.get(relation, ()), reply.text, own.sum()),
+                **spread(found, reply.text, float(own.sum())),
                 "other_log_probability": float(there.sum()) if there.size else None,
                 "other_margin": float((there - rival).min()) if there.size else None,
                 "name_likelihood": float(name.mean()) if name.size else None,
@@ -173,21 +178,17 @@ def read_block(
     return records
 
 
-def spread(
-    found: Floats, known: Sequence[str], said: str, log_probability: float
-) -> dict[str, float]:
+def spread(known: Mapping[str, float], said: str, log_probability: float) -> dict[str, float]:
     """The distribution over the known answers, this answer if it is unknown, and anything else."""
-    match = [normalise(each) == normalise(said) for each in known]
-    shares = np.exp(found)
-    unknown = 0.0 if any(match) else float(np.exp(log_probability))
-    rest = max(0.0, 1 - shares.sum() - unknown)
-    whole = np.array([*shares, unknown, rest])
-    best, second = np.sort(np.maximum([LEAST, LEAST, *found], LEAST))[:-3:-1]
+    is_known = normalise(said) in map(normalise, known)
+    shares = np.exp([*known.values(), -np.inf if is_known else log_probability])
+    whole = np.array([*shares, max(0.0, 1 - shares.sum())])
+    second, best = np.sort(np.maximum([LEAST, LEAST, *known.values()], LEAST))[-2:]
     return {
-        "known_mass": float(shares.sum()),
+        "known_mass": float(shares[:-1].sum()),
         "known_entropy": float(-(whole * np.log(np.maximum(whole, 1e-12))).sum()),
         "known_gap": float(best - second),
-        "is_known": float(any(match)),
+        "is_known": float(is_known),
     }
 
 

@@ -206,11 +206,16 @@ def plan_audit(
             f"{file.path} leaves {left} questions to ask beside the examples, and an audit takes "
             f"at least {FEWEST}; give more questions, or fewer --shots."
         )
-    answers = {
-        relation: tuple(dict.fromkeys(accepted(one.answer)[0] for one in rows))
-        for relation, rows in groups.items()
-    }
-    state = AskState(prompt or asking.PROMPT, mask, examples, other, answers, decoys, LONGEST)
+    answers: dict[str, tuple[str, ...]] = {}
+    alone: dict[str, str] = {}
+    for relation, rows in groups.items():
+        counts = Counter(accepted(one.answer)[0] for one in rows)
+        answers[relation] = tuple(counts)
+        firsts = {one.question: accepted(one.answer)[0] for one in rows}
+        alone |= {question: each for question, each in firsts.items() if counts[each] == 1}
+    state = AskState(
+        prompt or asking.PROMPT, mask, examples, other, answers, alone, decoys, LONGEST
+    )
     return check_lengths(model, tuple(subjects.values()), state, file)
 
 
