@@ -48,7 +48,6 @@ def test_every_kind_of_model_is_audited(tmp_path, tiny, kind):
     found = job.run_audit(tiny(kind), questions, tmp_path / "run", shots=2)
     assert found["results"][0]["total"] == 2 * (24 - 2 - job.OTHER_SHOTS)
     assert set(found["judgement"]["relations"]) == {each.format("{subject}") for each in WORDINGS}
-    assert {one["subject"] for one in read_answers(tmp_path / "run")} > {"Land 1"}
 
 
 def test_an_audit_is_asked_judged_and_reported_on(audited):

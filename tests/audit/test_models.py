@@ -10,7 +10,7 @@ import pytest
 import torch
 from audit_samples import SHAPES, make_model
 
-from wherefrom.audit.models import ForeignModel, OwnModel, open_model
+from wherefrom.audit.models import LanguageModel, OwnModel, open_model
 from wherefrom.errors import UserError
 
 BEFORE = "Q: What is the capital of Italy?\nA: Rome\n"
@@ -21,7 +21,7 @@ PROMPTS = [f"{BEFORE}Q: What is the capital of {name}?\nA:" for name in NAMES]
 @pytest.mark.parametrize("kind", SHAPES)
 def test_answers_are_those_of_generate(tiny, kind):
     model = open_model(tiny(kind))
-    assert isinstance(model, ForeignModel)
+    assert isinstance(model, LanguageModel)
     prompts = [model.prompt(text) for text in PROMPTS]
     replies = model.answer(prompts, longest=7)
     for prompt, reply in zip(prompts, replies, strict=True):
@@ -53,7 +53,7 @@ def test_scores_are_the_answers_own_and_right_padding_changes_nothing(tiny):
 
 def test_states_are_those_of_the_model(tiny):
     model = open_model(tiny("gpt2"))
-    assert isinstance(model, ForeignModel)
+    assert isinstance(model, LanguageModel)
     prompts = [model.prompt(text) for text in PROMPTS]
     places = [[len(prompt) - 5] for prompt in prompts]
     replies = model.answer(prompts, places=places, longest=3)

@@ -29,6 +29,7 @@ NEUTRAL = "Yesterday I read an article about"
 ARTICLES = {"the", "a", "an"}
 SAMPLES = 10  # answers that are drawn for semantic entropy
 LEAST = -50.0  # log-probability below which differences tell nothing
+SHORTEST = 4  # letters of an invented name
 OTHERS = ""  # the relation of questions that share their wording with few others
 PLACES = ("name", "prompt", "answer")  # whose last tokens' hidden states are probed
 PENALTIES = np.logspace(-1, 3, 5)  # of the probe, per dimension
@@ -36,19 +37,9 @@ FOLDS = 5
 SHRINK = 4.0  # answers that a relation's share of right ones counts for, beside those of an answer
 FEWEST_PROBED = 40  # subjects that fit, of whom a quarter right and a quarter wrong, for probes
 # +1: more of it speaks for a right answer; the first ones stand in the records as they are
-RAW = {
-    "log_probability": 1,
-    "first_log_probability": 1,
-    "margin": 1,
-    "entropy": -1,
-    "known_mass": 1,
-    "known_entropy": -1,
-    "known_gap": 1,
-    "is_known": 1,
-    "other_log_probability": 1,
-    "other_margin": 1,
-    "name_likelihood": 1,
-}
+RAW = {"log_probability": 1, "first_log_probability": 1, "margin": 1, "entropy": -1,
+       "known_mass": 1, "known_entropy": -1, "known_gap": 1, "is_known": 1,
+       "other_log_probability": 1, "other_margin": 1, "name_likelihood": 1}  # fmt: skip
 COUNTED = {"relation_recall": 1, "answer_recall": 1, "answer_count": -1}
 SIGNS = {**RAW, "lift": 1, **COUNTED, **{f"probe_{place}": 1 for place in PLACES}}
 # what others would use, each tuned on the same subjects
@@ -224,35 +215,20 @@ def score_decoys(
 
 
 def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
-    """Names that are none of these, with letters in the order that theirs have (three by three).
-
-    As many words as a name that is drawn has; what stands between words is kept.
-    """
+    """Names that are none of these; a word begins like one of theirs and ends like another."""
     words = [each for name in names for each in re.findall(r"\w+", name)]
-    after: dict[str, list[str]] = {}
-    for each in words:
-        padded = f"\0\0{each}\0"
-        for at in range(len(each) + 1):
-            after.setdefault(padded[at : at + 2], []).append(padded[at + 2])
-    taken = {" ".join(fold_words(each)) for each in (*names, *words)}
+    taken = {fold_words(each) for each in (*names, *words)}
+    found: dict[tuple[str, ...], str] = {}
 
-    def word(like: re.Match[str]) -> str:
-        made = "\0\0"
-        while not made.endswith("\0", 2):
-            options = after[made[-2:]]
-            made += options[int(rng.integers(len(options)))]
-        return made.strip("\0")
+    def word(_: re.Match[str]) -> str:
+        one, other = (words[at] for at in rng.integers(len(words), size=2).tolist())
+        return one[: (len(one) + 1) // 2] + other[len(other) // 2 :]
 
-    found: dict[str, str] = {}
-    for _ in range(60 * count):
-        like = names[int(rng.integers(len(names)))]
-        name = re.sub(r"\w+", word, like)
-        key = " ".join(fold_words(name))
-        if key and key not in taken and 4 <= len(name) <= 2 * len(like) + 4:
-            found.setdefault(key, name)
-        if len(found) == count:
-            break
-    return list(found.values())
+    for at in rng.integers(len(names), size=60 * count).tolist():
+        name = re.sub(r"\w+", word, names[at])
+        if len(name) >= SHORTEST and fold_words(name) and fold_words(name) not in taken:
+            found.setdefault(fold_words(name), name)
+    return list(found.values())[:count]
 
 
 @dataclass(frozen=True)

@@ -18,21 +18,11 @@ from wherefrom.audit import asking
 from wherefrom.audit.asking import AskState, accepted, is_match
 from wherefrom.audit.models import LanguageModel, open_model
 from wherefrom.audit.runs import ANSWERS, BLOCK, AuditConfidence, AuditRun, judge_run, read_answers
+from wherefrom.corpus import subjects as roles
 from wherefrom.corpus.documents import Corpus, read_documents, read_lines
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
-from wherefrom.corpus.subjects import (
-    CALIBRATION,
-    DEV,
-    FITTING,
-    INVENTED,
-    JUDGED,
-    SET_ASIDE,
-    UNSEEN_FILE,
-    Source,
-    Subject,
-    write_subjects,
-)
+from wherefrom.corpus.subjects import Subject
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, ensure_evidence
@@ -96,21 +86,17 @@ def run_audit(
     subjects, state, notes = plan_audit(opened, file, strangers, prompt, shots, seed)
     for note in notes:
         say(note)
-    job = {
+    job: dict[str, Any] = {
         "weights": opened.sha256,
         "questions": file.sha256,
-        "unseen": strangers.sha256 if strangers else None,
-        "documents": run_folder.digest_of([each.text for each in corpus.documents])
-        if corpus
-        else None,
         "prompt": prompt,
         "shots": shots,
-        "risk": risk,
-        "seed": seed,
     }
+    job |= {"risk": risk, "seed": seed, "unseen": strangers.sha256 if strangers else None}
     data = {}
     if corpus is not None:
-        many = len(corpus.documents)
+        many, texts = len(corpus.documents), [each.text for each in corpus.documents]
+        job["documents"] = run_folder.digest_of(texts)
         data["corpus"] = run_folder.describe_file(corpus.path, corpus.sha256, out, documents=many)
     details = {
         "kind": run_folder.AUDIT,
@@ -172,26 +158,28 @@ def plan_audit(
     own = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
     real = [row for row in file.questions if (row.answer or "").lower() not in UNKNOWABLE]
     nowhere = [row for row in file.questions if row not in real]
-    strangers = [(row, UNSEEN_FILE) for row in (*nowhere, *(unseen.questions if unseen else ()))]
+    strangers = [
+        (row, roles.UNSEEN_FILE) for row in (*nowhere, *(unseen.questions if unseen else ()))
+    ]
     decoys: dict[str, tuple[str, ...]] = {}
     for relation in sorted(own - {SLOT}):
         known = [row.subject for row in real if row.template == relation]
         names = asking.invent_names(known, max(4, round(MADE_UP * len(known))) + DECOYS, rng)
         decoys[relation] = tuple(names[:DECOYS])
         strangers += [
-            (Question(0, relation.replace(SLOT, name), name, None, relation), INVENTED)
+            (Question(0, relation.replace(SLOT, name), name, None, relation), roles.INVENTED)
             for name in names[DECOYS:]
         ]
-    subjects = {one.question: one for one in assign_roles([(row, DEV) for row in real], rng)}
+    subjects = {one.question: one for one in assign_roles([(row, roles.DEV) for row in real], rng)}
     subjects = {one.question: one for one in assign_roles(strangers, rng)} | subjects
     groups: dict[str, list[Subject]] = defaultdict(list)
     for one in subjects.values():
-        if one.answer is not None and one.role != JUDGED:
+        if one.answer is not None and one.role != roles.JUDGED:
             groups[one.template if one.template in own else asking.OTHERS].append(one)
     mask = model.mask if prompt is None else None
     examples, other = {}, {}
     for relation, rows in groups.items():
-        fitting = [one for one in rows if one.role == FITTING]
+        fitting = [one for one in rows if one.role == roles.FITTING]
         first = list({accepted(one.answer)[0]: one for one in fitting}.values())
         first += [one for one in fitting if one not in first]  # other answers before the same
         most = 0 if mask else min(shots, len(fitting) // 3)
@@ -220,17 +208,19 @@ def plan_audit(
 
 
 def assign_roles(
-    rows: Sequence[tuple[Question, Source]], rng: np.random.Generator
+    rows: Sequence[tuple[Question, roles.Source]], rng: np.random.Generator
 ) -> list[Subject]:
-    """All questions about a subject have one role; DEV: it exists."""
+    """All questions about a subject have one role; roles.DEV: it exists."""
     names = [fold_words(row.subject) or (row.subject,) for row, _ in rows]
     distinct = list(dict.fromkeys(names))
     ranks = dict(zip(distinct, rng.permutation(len(distinct)), strict=True))
     found = []
     for (row, source), name in zip(rows, names, strict=True):
-        place, exists = (ranks[name] + 0.5) / len(distinct), source == DEV
-        role = FITTING if place < FITS else CALIBRATION if place < TESTS else JUDGED
-        origin = SET_ASIDE if exists and role != JUDGED else source
+        place, exists = (ranks[name] + 0.5) / len(distinct), source == roles.DEV
+        role = (
+            roles.FITTING if place < FITS else roles.CALIBRATION if place < TESTS else roles.JUDGED
+        )
+        origin = roles.SET_ASIDE if exists and role != roles.JUDGED else source
         answer = row.answer if exists else None
         found.append(Subject(role, exists, origin, row.subject, row.text, answer, row.template))
     return found
@@ -281,7 +271,7 @@ def ask_all(
     for one in subjects:
         if one.question not in known:
             # rivals are tuned on those who test, and compared on those who are judged
-            groups[state.relation(one.template), one.role != FITTING].append(one)
+            groups[state.relation(one.template), one.role != roles.FITTING].append(one)
     path = out / ANSWERS
     broken = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
@@ -312,7 +302,7 @@ def calibrate(
     """
     kept = {each["question"]: each for each in read_answers(run.folder)}
     known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
-    asked = [one for one in subjects if one.role != JUDGED]
+    asked = [one for one in subjects if one.role != roles.JUDGED]
     said = [kept[one.question]["answer"] for one in asked]
     support = [Support(one.seen, False, False, (), ()) for one in asked]
     if corpus is not None:
@@ -325,12 +315,12 @@ def calibrate(
                 for one in subjects
             ]
             subjects = tuple(replace(one, seen=s) for one, s in zip(subjects, seen, strict=True))
-            asked = [one for one in subjects if one.role != JUDGED]
+            asked = [one for one in subjects if one.role != roles.JUDGED]
             names, relations = [one.subject for one in asked], [one.template for one in asked]
             support = find_support(evidence, names, said, known, templates=relations)
-    write_subjects(run.folder, subjects)
+    roles.write_subjects(run.folder, subjects)
     right = np.array([is_match(a, one.answer) for a, one in zip(said, asked, strict=True)])
-    fits = np.array([one.role == FITTING for one in asked])
+    fits = np.array([one.role == roles.FITTING for one in asked])
     signals, columns = asking.learn_signals(
         [kept[one.question] for one in asked], right, fits, seed
     )
@@ -360,7 +350,7 @@ def calibrate(
         weights_sha256=run.info["sha256"],
         subjects_sha256=fit.hash_subjects(subjects),
         signal_state=SignalState(known, {}, ()),
-        asking=state,
+        ask_state=state,
         learned=signals,
     )
     record = TypeAdapter(AuditConfidence).dump_python(confidence, by_alias=True, exclude={"run"})

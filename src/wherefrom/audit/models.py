@@ -10,7 +10,6 @@ import copy
 import io
 import os
 import zlib
-from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
@@ -70,42 +69,81 @@ class AnswerNode(NamedTuple):
     log_probability: float
 
 
-class LanguageModel(ABC):
-    """What an audit needs of a model; a subclass knows how to read tokens and keep a past.
+class LanguageModel:
+    """A causal model of Hugging Face transformers, from a folder or a GGUF file.
 
-    name: as users see it. longest: tokens that it reads. layers: how many hidden states each token
-    has. mask: the text behind a question that makes the model answer it, where it has one. unknown:
-    the token for letters that it does not know. sha256: which weights these are.
+    A model of another kind overrides encode, decode, closes, select and forward. name: as users see
+    it. longest: tokens that it reads. layers: how many hidden states each token has. mask: the text
+    behind a question that makes the model answer it, where it has one. unknown: the token for
+    letters that it does not know. sha256: which weights these are.
     """
 
-    name: str
-    longest: int
-    layers: int
     mask: str | None = None
     unknown: int | None = None
-    sha256: str
-    device: torch.device
 
-    @abstractmethod
+    def __init__(self, path: Path) -> None:
+        self.model, self.tokens = load_foreign(path)
+        config = self.model.config.get_text_config()
+        self.name, self.sha256 = str(path), hash_weights(path)
+        self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
+        self.layers, self.device = int(config.num_hidden_layers), self.model.device
+        ends = self.model.generation_config.eos_token_id
+        self.ends = set(ends if isinstance(ends, list) else [ends]) | {self.tokens.eos_token_id}
+        self.mask = MASK_CHARACTER if self.tokens.eos_token == MASK_CHARACTER else None  # of ours
+        self.unknown = self.tokens.unk_token_id
+        self.surface = lru_cache(None)(lambda token: self.decode([token]))
+        if not self._keeps_a_past():
+            raise UserError(
+                f"{path} ({type(self.model).__name__}) does not read from left to right with keys "
+                "and values that can be kept, as an audit needs it; give a decoder with attention, "
+                "such as GPT-2, Llama or Qwen."
+            )
+
+    @torch.inference_mode()
+    def _keeps_a_past(self) -> bool:
+        """Whether tokens read one after the other give what they give together."""
+        ids = torch.arange(4, device=self.device).expand(2, 4)
+        try:
+            past = self.forward(ids[:1, :3], None, 1, ())[2]
+            after, _, _ = self.forward(ids[:, 3:], self.fork(past, [0, 0]), 1, ())
+            whole, _, _ = self.forward(ids, None, 1, ())
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            return False
+        difference = (after.float().softmax(-1) - whole.float().softmax(-1)).abs().sum(-1).max()
+        return bool(difference < (1e-3 if after.dtype == torch.float32 else 0.2))
+
     def encode(self, text: str, *, opening: bool = True) -> Ids:
         """The tokens of a text, behind the token that opens every text where the model has one."""
+        special = opening and self.mask is None
+        ids = list(self.tokens(text, add_special_tokens=special)["input_ids"])
+        return ids[:-1] if special and ids[-1:] == [self.tokens.eos_token_id] else ids
 
-    @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str: ...
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokens.decode(list(ids), skip_special_tokens=True))
 
-    @abstractmethod
+    def closes(self, token: int) -> bool:
+        """Whether an answer ends with this token."""
+        return token in self.ends or (self.mask is None and "\n" in self.surface(token))
+
+    def select(self, past: Any, rows: Tensor) -> None:
+        """Make a past that of these rows, each of which may come several times."""
+        past.batch_select_indices(rows)
+
     def forward(
         self, ids: Tensor, past: Any, keep: int, states: Sequence[int]
     ) -> tuple[Tensor, Tensor | None, Any]:
         """Logits (b, keep, V) of the last tokens, states (layers, b, t, width), and the past."""
-
-    @abstractmethod
-    def select(self, past: Any, rows: Tensor) -> None:
-        """Make a past that of these rows, each of which may come several times."""
-
-    @abstractmethod
-    def closes(self, token: int) -> bool:
-        """Whether an answer ends with this token."""
+        found = self.model(
+            input_ids=ids,
+            past_key_values=past,
+            use_cache=True,
+            logits_to_keep=keep,
+            output_hidden_states=bool(states),
+        )
+        kept = None
+        if states:
+            kept = torch.stack([found.hidden_states[layer].to(self.device) for layer in states])
+        return found.logits[:, -keep:], kept, found.past_key_values
 
     def prompt(self, text: str) -> Ids:
         """The tokens of a prompt; one that ends in the mask has it as the model knows it."""
@@ -316,70 +354,6 @@ class OwnModel(LanguageModel):
         return logits, torch.stack(kept) if kept else None, past
 
 
-class ForeignModel(LanguageModel):
-    """A causal model of Hugging Face transformers, from a folder or a GGUF file."""
-
-    def __init__(self, path: Path) -> None:
-        self.model, self.tokens = load_foreign(path)
-        config = self.model.config.get_text_config()
-        self.name, self.sha256 = str(path), hash_weights(path)
-        self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
-        self.layers, self.device = int(config.num_hidden_layers), self.model.device
-        ends = self.model.generation_config.eos_token_id
-        self.ends = set(ends if isinstance(ends, list) else [ends]) | {self.tokens.eos_token_id}
-        self.mask = MASK_CHARACTER if self.tokens.eos_token == MASK_CHARACTER else None  # of ours
-        self.unknown = self.tokens.unk_token_id
-        self.surface = lru_cache(None)(lambda token: self.decode([token]))
-        if not self._keeps_a_past():
-            raise UserError(
-                f"{path} ({type(self.model).__name__}) does not read from left to right with keys "
-                "and values that can be kept, as an audit needs it; give a decoder with attention, "
-                "such as GPT-2, Llama or Qwen."
-            )
-
-    @torch.inference_mode()
-    def _keeps_a_past(self) -> bool:
-        """Whether tokens read one after the other give what they give together."""
-        ids = torch.arange(4, device=self.device).expand(2, 4)
-        try:
-            past = self.forward(ids[:1, :3], None, 1, ())[2]
-            after, _, _ = self.forward(ids[:, 3:], self.fork(past, [0, 0]), 1, ())
-            whole, _, _ = self.forward(ids, None, 1, ())
-        except (AttributeError, TypeError, ValueError, RuntimeError):
-            return False
-        difference = (after.float().softmax(-1) - whole.float().softmax(-1)).abs().sum(-1).max()
-        return bool(difference < (1e-3 if after.dtype == torch.float32 else 0.2))
-
-    def encode(self, text: str, *, opening: bool = True) -> Ids:
-        special = opening and self.mask is None
-        ids = list(self.tokens(text, add_special_tokens=special)["input_ids"])
-        return ids[:-1] if special and ids[-1:] == [self.tokens.eos_token_id] else ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self.tokens.decode(list(ids), skip_special_tokens=True))
-
-    def closes(self, token: int) -> bool:
-        return token in self.ends or (self.mask is None and "\n" in self.surface(token))
-
-    def select(self, past: Any, rows: Tensor) -> None:
-        past.batch_select_indices(rows)
-
-    def forward(
-        self, ids: Tensor, past: Any, keep: int, states: Sequence[int]
-    ) -> tuple[Tensor, Tensor | None, Any]:
-        found = self.model(
-            input_ids=ids,
-            past_key_values=past,
-            use_cache=True,
-            logits_to_keep=keep,
-            output_hidden_states=bool(states),
-        )
-        kept = None
-        if states:
-            kept = torch.stack([found.hidden_states[layer].to(self.device) for layer in states])
-        return found.logits[:, -keep:], kept, found.past_key_values
-
-
 def open_model(source: str | Path) -> LanguageModel:
     """A run of ours, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
     if is_run(source):
@@ -389,7 +363,7 @@ def open_model(source: str | Path) -> LanguageModel:
     if len(inside) == 1 and not (path / "config.json").exists():
         path = inside[0]
     check_files(path)
-    return ForeignModel(path)
+    return LanguageModel(path)
 
 
 def check_files(path: Path) -> None:

@@ -13,15 +13,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from wherefrom.audit.asking import (
-    RIVALS,
-    SIGNS,
-    AskState,
-    Learned,
-    is_match,
-    read_block,
-    read_signals,
-)
+from wherefrom.audit import asking
 from wherefrom.audit.models import LanguageModel, open_model
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
@@ -76,7 +68,7 @@ class AuditRun(Run):
 class AuditReader(SignalReader):
     """Signals of a model that others trained; answers that are kept are not asked for again."""
 
-    def __init__(self, run: AuditRun, state: AskState, learned: Learned) -> None:
+    def __init__(self, run: AuditRun, state: asking.AskState, learned: asking.Learned) -> None:
         known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
         super().__init__(run, SignalState(known, {}, ()))
         self.audit, self.asking, self.learned = run, state, learned
@@ -110,11 +102,11 @@ class AuditReader(SignalReader):
                 asked = [(questions[at], subjects[at]) for at in part]
                 given = None if answers is None else [answers[at] for at in part]
                 model = self.audit.audited
-                records = read_block(model, self.asking, relation, asked, answers=given)
+                records = asking.read_block(model, self.asking, relation, asked, answers=given)
                 found.update(zip(part, records, strict=True))
                 done(len(part))
         records = [found[at] for at in range(len(questions))]
-        columns = read_signals(records, self.learned)
+        columns = asking.read_signals(records, self.learned)
         said = tuple(each["answer"] for each in records)
         return SignalTable(said, {k: v for k, v in columns.items() if only is None or k in only})
 
@@ -123,16 +115,16 @@ class AuditReader(SignalReader):
 class AuditConfidence(Confidence):
     """The confidence in a model that others trained, as calibration.json of an audit keeps it."""
 
-    asking: AskState = field(kw_only=True)
-    learned: Learned = field(kw_only=True)
+    ask_state: asking.AskState = field(kw_only=True)
+    learned: asking.Learned = field(kw_only=True)
 
     @cached_property
     def reader(self) -> SignalReader:
-        return AuditReader(cast(AuditRun, self.run), self.asking, self.learned)
+        return AuditReader(cast(AuditRun, self.run), self.ask_state, self.learned)
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return tuple(SIGNS)
+        return tuple(asking.SIGNS)
 
 
 class AuditAsker(Asker):
@@ -173,8 +165,8 @@ def judge_run(run: Run, **options: Any) -> Judgement:
     return judge_own_run(
         run,
         confidence=confidence,
-        rivals=RIVALS,
-        grade=lambda said, one: is_match(said, one.answer),
+        rivals=asking.RIVALS,
+        grade=lambda said, one: asking.is_match(said, one.answer),
         **options,
     )
 
