@@ -38,7 +38,7 @@ from scipy.stats import spearmanr
 from wherefrom.corpus.folding import fold_words
 from wherefrom.provenance.attribution import gradients
 from wherefrom.provenance.attribution.bank import Bank, ask_twin, read_bank
-from wherefrom.provenance.attribution.gradients import Preconditioner, answer_row, build_index
+from wherefrom.provenance.attribution.gradients import answer_row
 from wherefrom.provenance.attribution.replay import Replay
 from wherefrom.provenance.attribution.retraining import LearnedRun, likelihoods, open_learned
 from wherefrom.provenance.attribution.trace import Tracer
@@ -128,19 +128,11 @@ def by_gradient(material: Material) -> Floats:
     return np.array([index.scores(material.run.model, *row) for row in rows])
 
 
-def by_trak(material: Material) -> Floats:
-    """TRAK's estimator: the same rows without EK-FAC, and without the third power."""
-
-    def plain(model: Any, rows: Sequence[Any], total: int) -> Preconditioner:
-        names = gradients.row_factors(model, *rows[0])
-        bases: dict[str, Any] = dict.fromkeys(names, (None, None))
-        return Preconditioner(bases, {name: torch.ones(1) for name in names})
-
+def by_trackstar(material: Material) -> Floats:
+    """TrackStar's estimator: the same rows and projections, cosines without the third power."""
+    index = Tracer(material.run, say=say).index()
     rows = [answer_row(material.run, *row) for row in material.rows]
-    patched = {"fit_preconditioner": plain, "POWER": 1, "RIDGE": 0.01}
-    with mock.patch.multiple(gradients, **patched):
-        learned = material.learned
-        index = build_index(material.run, learned.documents, learned.questions)
+    with mock.patch.object(gradients, "POWER", 1):
         return np.array([index.scores(material.run.model, *row) for row in rows])
 
 
@@ -148,7 +140,7 @@ METHODS: dict[str, Callable[[Material], Floats]] = {
     "look-up by name": by_name,
     "BM25": by_words,
     "hidden states": by_hidden_state,
-    "TRAK": by_trak,
+    "TrackStar": by_trackstar,
     "gradient": by_gradient,
 }
 

@@ -15,7 +15,7 @@ from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution import leave_one_out
+from wherefrom.provenance.attribution import retraining
 from wherefrom.provenance.attribution.leave_one_out import (
     Plan,
     command_without,
@@ -162,7 +162,7 @@ class TestWithoutOneSubject:
         twin = load_run(run.folder)
         said = {run.model: "Rome", twin.model: other}
         answer = lambda model, tokens, asked: [SimpleNamespace(text=said[model]) for _ in asked]  # noqa: E731
-        monkeypatch.setattr(leave_one_out, "answer_all", answer)
+        monkeypatch.setattr(retraining, "answer_all", answer)
         document = Document(7, "Al Om", f"Al Om. Al Om was born in {stated}.")
         question = Question(0, "Where was Al Om born?", "Al Om", right)
         record = compare(run, twin, Plan(open_learned(run), (document,), question))
@@ -186,14 +186,6 @@ class TestWithoutOneSubject:
         gone = next(s for s in read_subjects(run.folder) if s.source == "left out")
         assert command("twins", run.folder, "--without", gone.subject).code == 2
         assert set((run.folder / "twins").iterdir()) == twins
-
-    @pytest.mark.parametrize("option", [("--minutes", 1), ("--seed", 3), ("--out", "x")])
-    def test_an_option_that_would_change_the_training_is_refused(
-        self, run: Run, command: Any, option: tuple[str, object]
-    ) -> None:
-        ended = command("twins", run.folder, "--without", "Ann", *option)
-        assert ended.code == 2
-        assert f"{option[0]} cannot be given with RUN" in ended.err
 
     def test_text_that_changed_or_is_gone_is_refused(self, run: Run) -> None:
         name, text = read_about(run).subject, run.folder / "world" / "documents.txt"

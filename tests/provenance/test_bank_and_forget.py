@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.questions import SLOT
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import bank as banks
 from wherefrom.provenance.attribution import forget as forgetting
+from wherefrom.provenance.attribution.gradients import answer_row, pad_rows
 from wherefrom.provenance.attribution.retraining import likelihoods, open_learned
 from wherefrom.training.run_folder import Run, load_run
 
@@ -82,22 +84,26 @@ def test_banks_and_lines_that_do_not_fit_are_refused(run: Run, tmp_path: Path) -
 def test_what_is_forgotten_is_as_unlikely_as_for_other_names(run: Run, method: str) -> None:
     """The tiny study knows nothing, so it is taught its answers first, and others for others."""
     name = next(s.subject for s in read_subjects(run.folder) if s.role == JUDGED and s.seen)
-    task = forgetting.plan_forgetting(run, [name], nearest=method == "trace")
-    assert task.subjects == (name,)
-    rows = [
-        forgetting.answer_row(run, q.text, a) for q, a in zip(task.asked, task.answers, strict=True)
+    rng = np.random.default_rng(0)
+    task = forgetting.plan_forgetting(run, [name])
+    others = rng.permutation([d.subject for d in task.learned.documents if d.subject != name])[:20]
+    rows = [answer_row(run, q.text, q.answer or "") for q in task.asked]
+    rows += [
+        answer_row(run, q.template.replace(SLOT, str(other)), "no")
+        for q in task.asked
+        for other in others
     ]
-    rows += [forgetting.answer_row(run, text, "no") for texts in task.swapped for text in texts]
     optimizer = torch.optim.AdamW(run.model.parameters(), lr=3e-3)
     for _ in range(80):
-        loss = -forgetting._log_likelihoods(run.model, *forgetting.pad_rows(rows)).mean()
+        loss = -forgetting.log_likelihoods(run.model, *pad_rows(rows)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    texts = [q.text for q in task.asked]
+    task = forgetting.plan_forgetting(run, [name], nearest=method == "trace")
+    assert task.subjects == (name,)
+    texts, target = [q.text for q in task.asked], task.target.mean()
     before = np.mean(likelihoods(run, texts, task.answers))
-    target = forgetting._other_names(run, task).mean()
-    model, about = forgetting.forget(run, task, method=method)
+    model, about = forgetting.forget(task, method=method)
     forgotten = Run(**{**vars(run), "model": model})
     after = np.mean(likelihoods(forgotten, texts, task.answers))
     assert before > target + 0.5

@@ -17,15 +17,12 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.cross_pretraining import (
     RIGHT_ANYWAY,
     WRONG,
-    count_table,
     cross_pretrain,
-    measure_agreement,
-    measure_test,
     summarise,
     true_origin,
 )
 from wherefrom.provenance.attribution.retraining import likelihoods
-from wherefrom.provenance.verdicts import GUESSED, MADE_UP, REMEMBERED
+from wherefrom.provenance.verdicts import DONT_KNOW, GUESSED, MADE_UP, REMEMBERED, STATED
 from wherefrom.storage import read_json
 from wherefrom.training.run_folder import load_run
 
@@ -93,9 +90,10 @@ def row(read: str, unread: str, score: float, x: float, y: float) -> dict[str, A
     """The right answer is Rome; x and y are the cheap scores of the two answers."""
     truth, without = true_origin(read, unread, "Rome")
     sides = {
-        side: {"scores": {"x": value}, "verdict": REMEMBERED if value > 0.5 else MADE_UP}
+        side: {"scores": {"x": value}, "verdict": STATED if value > 0.5 else MADE_UP,
+               "shown": DONT_KNOW, "shown_internal": False}
         for side, value in (("with", x), ("without", y))
-    }
+    }  # fmt: skip
     return {"truth": truth, "truth_without": without, "score": score, **sides}
 
 
@@ -114,7 +112,7 @@ def drawn_rows(count: int, *, telling: float) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("telling", [0.0, 1.0, 3.0])
 def test_numbers_are_those_of_scipy_and_sklearn(telling: float) -> None:
     rows = drawn_rows(150, telling=telling)
-    found = measure_agreement(rows, "x", np.random.default_rng(0))
+    found = summarise(rows, np.random.default_rng(0))["agreement"]["x"]
     read, unread = ([each[side]["scores"]["x"] for each in rows] for side in ("with", "without"))
     true = [each["truth"] == REMEMBERED for each in rows]
     expected = {
@@ -131,7 +129,7 @@ def test_a_subject_is_drawn_with_both_answers_and_what_is_undefined_says_why() -
     """Alone, each subject is told perfectly; together one pair of three or four is wrong."""
     rows = [row("Rome", "Oslo", 1.0, 1.0 + n, 0.5 + n) for n in range(2)]
     rng = np.random.default_rng(0)
-    found = measure_agreement(rows, "x", rng)
+    found = summarise(rows, rng)["agreement"]["x"]
     assert (found["all"]["value"], found["all"]["low"], found["all"]["high"]) == (0.75, 0.75, 1)
     assert found["readers"]["value"] is None
     assert "all answers are of one kind" in found["readers"]["reason"]
@@ -141,16 +139,16 @@ def test_a_subject_is_drawn_with_both_answers_and_what_is_undefined_says_why() -
 
 
 def test_a_cheap_verdict_is_counted_against_the_truth_and_tested() -> None:
-    rows, rng = drawn_rows(200, telling=2.0), np.random.default_rng(0)
-    table = count_table(rows, lambda said: said["verdict"])
+    rows = drawn_rows(200, telling=2.0)
+    record = summarise(rows, np.random.default_rng(0))
+    table, found = record["verdicts"], record["caught"]["verdict stated"]
     assert sum(sum(each.values()) for each in table.values()) == 400
     took = [r for r in rows if r["with"]["scores"]["x"] > 0.5 and r["truth"] == REMEMBERED]
-    assert table[REMEMBERED][REMEMBERED] == len(took)
-    found = measure_test(rows, lambda said: said["verdict"] == REMEMBERED, rng)
-    yes, remembered = table[REMEMBERED], sum(each[REMEMBERED] for each in table.values())
+    assert table[STATED][REMEMBERED] == len(took)
+    yes, remembered = table[STATED], sum(each[REMEMBERED] for each in table.values())
     assert found["precision"]["value"] == pytest.approx(yes[REMEMBERED] / sum(yes.values()))
     assert found["recall"]["value"] == pytest.approx(yes[REMEMBERED] / remembered)
     assert found["recall"]["low"] < found["recall"]["value"] < found["recall"]["high"]
-    none = measure_test(rows, lambda said: False, rng)
+    none = record["caught"]["shown without the text"]
     assert none["precision"]["value"] is None
     assert none["recall"]["value"] == 0.0

@@ -18,10 +18,12 @@ from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import gradients
 from wherefrom.provenance.attribution.gradients import (
-    Preconditioner,
     answer_row,
+    build_index,
     load_index,
-    row_factors,
+    pad_rows,
+    project_gradients,
+    random_directions,
 )
 from wherefrom.provenance.attribution.patching import map_line
 from wherefrom.provenance.attribution.retraining import likelihoods
@@ -49,30 +51,38 @@ def asked(run: Run) -> str:
     return str(subject.question)
 
 
-def test_row_gradients_are_those_of_the_log_odds(run: Run) -> None:
-    ids, weights = answer_row(run, asked(run), "Rome")
-    other = torch.roll(ids, 1)
-    factors = row_factors(run.model, torch.stack([ids, other]), torch.stack([weights] * 2))
-    logits = run.model(ids[None, :-1])[0]
-    loss = (F.cross_entropy(logits, ids[1:], reduction="none") * weights[1:]).sum()
-    log_odds = -loss - torch.log(1 - torch.exp(-loss))
-    names = [name for name in factors if name != "embed"]
+def test_projected_gradients_are_those_of_the_loss_of_each_row(run: Run) -> None:
+    """Also at the last layer, of which only the positions that count are computed."""
+    pairs = [answer_row(run, asked(run), answer) for answer in ("Rome", "a longer answer")]
+    found = project_gradients(run.model, *pad_rows(pairs))
     modules = dict(run.model.named_modules())
-    wanted = torch.autograd.grad(log_odds, [modules[name].weight for name in names])
-    for name, exact in zip(names, wanted, strict=True):
-        given, slope = factors[name]
-        torch.testing.assert_close(-(slope[0].T @ given[0]), exact, rtol=1e-3, atol=1e-6)
+    for row, (ids, weights) in enumerate(pairs):
+        logits = run.model(ids[None, :-1])[0]
+        loss = (F.cross_entropy(logits, ids[1:], reduction="none") * weights[1:]).sum()
+        wanted = torch.autograd.grad(loss, [modules[name].weight for name in found])
+        for name, exact in zip(found, wanted, strict=True):
+            sides = [random_directions(f"{name} {side}", size)
+                     for side, size in zip(("out", "in"), exact.shape, strict=True)]  # fmt: skip
+            projected = (sides[0].T @ exact @ sides[1]).flatten()
+            torch.testing.assert_close(found[name][row], projected, rtol=1e-3, atol=1e-6)
 
 
-def test_folding_keeps_inner_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(1)
-    factors = {"a": (torch.randn(2, 1, 300), torch.randn(2, 1, 200))}
-    monkeypatch.setattr(gradients, "SKETCH", 8192)
-    found = Preconditioner({"a": (None, None)}, {"a": torch.ones(200, 300)})
-    folded = found.sketch(factors, damping=0.0)
-    given, slope = factors["a"]
-    exact = (given @ given[:1].mT * (slope @ slope[:1].mT)).flatten()
-    assert torch.allclose(folded @ folded[0], exact, atol=0.05 * float(exact[0]))
+def test_a_document_has_the_sum_over_its_rows_and_a_row_counts_for_all_its_documents(
+    run: Run,
+) -> None:
+    tracer = Tracer(run)
+    index = build_index(run, tracer.documents, tracer.learned.questions)
+    assert torch.allclose(index.rows.float().norm(dim=1), torch.ones(len(index.rows)), atol=1e-2)
+    row = answer_row(run, asked(run), "Rome")
+    query = index.features(project_gradients(run.model, *(each[None] for each in row)))[0]
+    expected = np.zeros(len(tracer.documents))
+    for at, document in index.owners.T.tolist():
+        expected[document] += float(index.rows[at].float() @ query) ** 3
+    assert index.scores(run.model, *row) == pytest.approx(expected, abs=1e-5)
+    assert set(index.owners[1].tolist()) == set(range(len(tracer.documents)))
+    near = index.nearest([0, 1], 4)
+    assert len(near) == 4
+    assert not near & {0, 1}
 
 
 def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(run: Run, command: Any) -> None:

@@ -73,16 +73,7 @@ def bank(run: Path | None, out: Path, as_json: bool, **counts: int) -> None:
 
     with Progress() as progress:
         found = fill_bank(open_run(run), out, **counts, observe=progress, say=progress.say)
-    record = {
-        "folder": str(out),
-        "questions": len(found.questions),
-        "models": len(found.models),
-        "repeated": len(found.repeated),
-    }
-    if as_json:
-        print_json(record)
-    else:
-        click.echo(
-            f"{record['models']} models and {record['repeated']} repeated ones, asked "
-            f"{record['questions']} questions: {out}"
-        )
+    parts = ("questions", "models", "repeated")
+    record = {"folder": str(out), **{part: len(getattr(found, part)) for part in parts}}
+    say = "{models} models and {repeated} repeated ones, asked {questions} questions: {folder}"
+    print_json(record) if as_json else click.echo(say.format(**record))

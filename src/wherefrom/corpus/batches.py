@@ -77,7 +77,7 @@ class BatchStream:
         left_out: Collection[int] = (),
     ) -> None:
         assert (tokens is None) != (examples is None), "a batch is sized by tokens or by examples"
-        self._sources, self._seed = list(sources), list(seed)
+        self.sources, self._seed = list(sources), list(seed)
         self._tokens, self._examples = tokens, examples
         self._left_out = frozenset(left_out)
         self._pool_size = POOL if examples is None else examples * -(-POOL // examples)
@@ -93,7 +93,7 @@ class BatchStream:
 
         If batches are sized by tokens, as measured on the first pool.
         """
-        counts = (source.count for source in self._sources)
+        counts = (source.count for source in self.sources)
         quota, count = max(zip(self._quotas.tolist(), counts, strict=True))
         examples = round(count * self._pool_size / quota)
         return examples / (self._examples or self._pool_size / len(self.pool(0)))
@@ -118,7 +118,7 @@ class BatchStream:
         """All batches of one pool, a pure function of the seed and the number."""
         rng = np.random.default_rng([*self._seed, 1, number])
         examples = []
-        for which, (source, quota) in enumerate(zip(self._sources, self._quotas, strict=True)):
+        for which, (source, quota) in enumerate(zip(self.sources, self._quotas, strict=True)):
             # the next `quota` records of the source's endless sequence of permutations
             wanted = np.arange(number * quota, (number + 1) * quota)
             for epoch in np.unique(wanted // source.count).tolist():

@@ -1,30 +1,19 @@
 """Which documents pushed an answer, by the gradients of the finished model: an index, made once.
 
-The score of document i starts from the cosine of g_q and g_i, both divided by the root of F:
-
-    g_q^T (F + damping)^-1 g_i / lengths
-
-where g_i is the sum of the gradients of all rows made of it, g_q the gradient of the answer's row,
-and F the sum of the squared gradients of all rows (the empirical Fisher matrix), taken for each
-matrix of the model as diagonal in the Kronecker-factored eigenbasis (EK-FAC; George et al. 2018).
-Gradients are those of the log-odds of a row (TRAK; Park et al. 2023): a row that is known by heart
-has hardly any gradient of log p. What is left is folded into SKETCH numbers with random signs,
-which leaves inner products as they are on average; a document is SKETCH half-precision numbers.
-
-Then what documents share is counted once ((K + RIDGE)^-1 with K their own cosines, as TRAK does)
-and the third power is taken. Ridge, power and leaving out the embedding were chosen on one bank of
-retrained models and are judged on another (docs/trace.md).
-
-The rows are drawn as in the run's own batches. A row made of a question counts for all documents
-about its subject, in equal parts.
+Every row that training makes of a document, and the answer's row, has a gradient for each matrix:
+the sum over positions of (gradient at the output) (input)^T. Both sides are projected to random
+directions before they meet (LoGra; Choe et al. 2024). The result is divided by the root of its
+second moment over all rows (the projected Fisher matrix) and scaled to length 1. The score of a
+document is the sum, over its rows, of the third powers of the cosines with the answer's row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -34,7 +23,6 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.batches import MicroBatch
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK
@@ -46,147 +34,15 @@ from wherefrom.training.run_folder import Run
 from wherefrom.training.sources import TrainingData, stream_for
 
 INDEX = "gradients.safetensors"
-SKETCH = 16_384
-ROWS = 64  # whose gradients are held at once
-ROWS_OF_DOCUMENT = 2  # drawn for each document, on average, at least
-FISHER_ROWS = 768  # that the eigenbases and eigenvalues are estimated from
-SURE = 1e-3  # the least distance of a probability from 1
-DAMPING = 0.1  # as a share of the mean eigenvalue of a matrix
-RIDGE = 0.5  # added to the documents' cosines; as TRAK, what many documents share counts once
+SIDE = 16  # random directions of each side of a matrix
+TOKENS = 4096  # of the rows whose gradients are taken at once
+DAMPING = 0.1  # as a share of the mean eigenvalue of a matrix's second moment
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
-WIDEST_BASIS = 512  # sides of a matrix above that are not rotated
 
-Factors = dict[str, tuple[Tensor, Tensor]]  # by matrix: inputs (B, T, in), gradients (B, T, out)
-
-
-def row_factors(model: Decoder, ids: Tensor, weights: Tensor) -> Factors:
-    """What each row's gradient of its loss with respect to each matrix is made of.
-
-    The gradient of a row is the sum over positions of (gradient at the output) (input)^T. Matrices
-    that no module applies, norms, biases and the embedding are left out.
-    """
-    taken: Factors = {}
-    inputs: dict[str, Tensor] = {}
-    outputs: dict[str, Tensor] = {}
-
-    def keep(name: str) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
-        def hook(module: nn.Module, given: tuple[Tensor], out: Tensor) -> None:
-            inputs[name], outputs[name] = given[0].detach(), out
-
-        return hook
-
-    matrices = {
-        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
-    }
-    handles = [module.register_forward_hook(keep(name)) for name, module in matrices.items()]
-    try:
-        with torch.enable_grad():
-            logits = model(ids[:, :-1])
-            losses = F.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
-            totals = (losses * weights[:, 1:]).sum(1)
-            slopes = torch.autograd.grad(totals.sum(), list(outputs.values()))
-    finally:
-        for handle in handles:
-            handle.remove()
-    # of the log-odds, as TRAK does: a row that is known by heart has hardly any gradient of log p
-    odds = 1 / (1 - torch.exp(-totals.detach())).clamp(min=SURE)
-    for name, slope in zip(outputs, slopes, strict=True):
-        taken[name] = (inputs[name].expand(len(ids), -1, -1), slope * odds[:, None, None])
-    return taken
+Row = tuple[Tensor, Tensor]  # token ids and loss weights
 
 
-@lru_cache(maxsize=256)
-def folding(number: int, size: int) -> tuple[Tensor, Tensor]:
-    """The random order and signs in which matrix `number` is folded."""
-    random = torch.Generator().manual_seed(number)
-    order = torch.randperm(size, generator=random)
-    return order, (torch.randint(0, 2, (size,), generator=random) * 2 - 1).float()
-
-
-@dataclass(frozen=True, eq=False)
-class Preconditioner:
-    """By matrix: the eigenbasis of its inputs and output gradients, and F in that basis."""
-
-    bases: dict[str, tuple[Tensor | None, Tensor | None]]
-    fisher: dict[str, Tensor]  # (out, in)
-
-    def rotated(self, factors: Factors) -> Iterator[tuple[str, Tensor]]:
-        """Each matrix with the gradients of the rows (B, out, in) in its eigenbasis."""
-        for name, (given, slope) in factors.items():
-            into, out = self.bases[name]
-            given = given if into is None else given @ into
-            slope = slope if out is None else slope @ out
-            yield name, slope.transpose(1, 2) @ given
-
-    def sketch(self, factors: Factors, damping: float = DAMPING) -> Tensor:
-        """(B, SKETCH): the gradients divided by the root of F, folded with random signs."""
-        result: Tensor | None = None
-        for number, (name, gradients) in enumerate(self.rotated(factors)):
-            fisher = self.fisher[name]
-            scaled = (gradients / (fisher + damping * fisher.mean() + 1e-30).sqrt()).flatten(1)
-            size = scaled.shape[1]
-            order, signs = folding(number, size)
-            folded = F.pad(scaled[:, order] * signs, (0, -size % SKETCH))
-            part = folded.view(len(scaled), -1, SKETCH).sum(1)
-            result = part if result is None else result + part
-        assert result is not None
-        return result
-
-
-def fit_preconditioner(
-    model: Decoder, rows: Sequence[tuple[Tensor, Tensor]], total: int
-) -> Preconditioner:
-    """Eigenbases and eigenvalues from some rows (ids, weights), as if there were `total` rows."""
-    moments: dict[str, list[Tensor | None]] = {}
-    kept = []
-    for ids, weights in rows:
-        factors = row_factors(model, ids, weights)
-        kept.append(factors)
-        for name, sides in factors.items():
-            sums = moments.setdefault(name, [None, None])
-            for at, side in enumerate(sides):
-                if side.shape[2] <= WIDEST_BASIS:
-                    flat = side.flatten(0, 1)
-                    before = sums[at]
-                    sums[at] = flat.T @ flat if before is None else before + flat.T @ flat
-    bases = {}
-    for name, sums in moments.items():
-        into, out = (None if s is None else torch.linalg.eigh(s)[1] for s in sums)
-        bases[name] = (into, out)
-    found = Preconditioner(bases, {})
-    count = 0
-    for factors in kept:
-        for name, gradients in found.rotated(factors):
-            squares = (gradients**2).sum(0)
-            found.fisher[name] = found.fisher.get(name, torch.zeros(())) + squares
-        count += len(gradients)
-    for name, value in found.fisher.items():
-        found.fisher[name] = value * (total / count)
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class GradientIndex:
-    """The sketches of all documents of a run: (documents, SKETCH), each of length 1."""
-
-    preconditioner: Preconditioner
-    documents: Tensor
-
-    @cached_property
-    def _kernel(self) -> Tensor:
-        """Cholesky factor of the documents' own cosines with RIDGE added: (n, n)."""
-        cosines = self.documents.float() @ self.documents.float().T
-        return torch.linalg.cholesky(cosines + RIDGE * torch.eye(len(cosines)))
-
-    def scores(self, model: Decoder, ids: Tensor, weights: Tensor) -> NDArray[np.float64]:
-        """The score of every document for one row; 1 for a document of the row's own direction."""
-        query = self.preconditioner.sketch(row_factors(model, ids[None], weights[None]))[0]
-        cosines = self.documents.float() @ (query / query.norm().clamp(min=1e-30))
-        shared = torch.cholesky_solve(cosines[:, None], self._kernel)[:, 0] * (1 + RIDGE)
-        return (shared.numpy().astype(np.float64)) ** POWER
-
-
-def answer_row(run: Run, question: str, answer: str) -> tuple[Tensor, Tensor]:
+def answer_row(run: Run, question: str, answer: str) -> Row:
     """Token ids and weights of a question with its answer: the weights are 1 on the answer."""
     prompt, said = run.tokens.encode_all([question, answer])
     ids = [*prompt, MASK, *said, MASK]
@@ -200,6 +56,102 @@ def answer_row(run: Run, question: str, answer: str) -> tuple[Tensor, Tensor]:
     return torch.tensor(ids), weights
 
 
+def pad_rows(rows: Sequence[Row]) -> Row:
+    """Rows of different lengths as one batch; what is added counts nothing."""
+    longest = max(len(ids) for ids, _ in rows)
+    pads = [(F.pad(i, (0, longest - len(i))), F.pad(w, (0, longest - len(w)))) for i, w in rows]
+    return torch.stack([ids for ids, _ in pads]), torch.stack([weights for _, weights in pads])
+
+
+def project_gradients(model: Decoder, ids: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """By matrix (B, SIDE * SIDE): each row's gradient of its loss, both sides projected.
+
+    Left out: embedding and output, matrices that no module applies, norms and biases.
+    """
+    inputs: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
+
+    def keep(name: str, module: nn.Module, given: tuple[Tensor], out: Tensor) -> None:
+        inputs[name], outputs[name] = given[0].detach(), out
+
+    handles = [
+        module.register_forward_hook(partial(keep, name))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and module is not model.head
+    ]
+    counts = weights[:, 1:].flatten()
+    select = counts.nonzero().flatten()
+    try:
+        with torch.enable_grad():
+            logits = model(ids[:, :-1], select=select)
+            losses = F.cross_entropy(logits, ids[:, 1:].flatten()[select], reduction="none")
+            slopes = torch.autograd.grad((losses * counts[select]).sum(), list(outputs.values()))
+    finally:
+        for handle in handles:
+            handle.remove()
+    found = {}
+    for name, slope in zip(outputs, slopes, strict=True):
+        into, out = inputs[name], slope
+        given = into @ random_directions(f"{name} in", into.shape[-1])
+        onto = out @ random_directions(f"{name} out", out.shape[-1])
+        if onto.dim() == 3:
+            found[name] = (onto.mT @ given.expand(len(ids), -1, -1)).flatten(1)
+        else:  # of the selected positions alone
+            each = (onto[:, :, None] * given[:, None, :]).flatten(1)
+            row = select // (ids.shape[1] - 1)
+            found[name] = torch.zeros(len(ids), each.shape[1]).index_add(0, row, each)
+    return found
+
+
+@lru_cache(maxsize=512)
+def random_directions(name: str, size: int) -> Tensor:
+    """(size, SIDE): orthogonal columns, the same for the same name; all of a small space."""
+    random = torch.Generator().manual_seed(crc32(name.encode()))
+    drawn = torch.randn(size, min(SIDE, size), generator=random)
+    return torch.linalg.qr(drawn)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class GradientIndex:
+    """The gradients of all rows of a run's documents: (rows, features), each of length 1.
+
+    roots: by matrix, what its projected gradients are multiplied by. owners: pairs of a row and a
+    document that it was made of: (2, pairs).
+    """
+
+    roots: dict[str, Tensor]
+    rows: Tensor
+    owners: Tensor
+    documents: int
+
+    def features(self, found: dict[str, Tensor]) -> Tensor:
+        """(B, features): projected gradients divided by the root of their second moment."""
+        whole = torch.cat([found[name] @ self.roots[name] for name in sorted(self.roots)], dim=1)
+        return F.normalize(whole, dim=1, eps=1e-30)
+
+    def score_features(self, features: Tensor) -> NDArray[np.float64]:
+        """The score of every document for features of one row."""
+        cosines = torch.cat([part.float() @ features for part in self.rows.split(4096)])
+        scores = cosines.double().numpy() ** POWER
+        row, document = self.owners.numpy()
+        totals = np.zeros(self.documents)
+        np.add.at(totals, document, scores[row])
+        return totals
+
+    def scores(self, model: Decoder, ids: Tensor, weights: Tensor) -> NDArray[np.float64]:
+        """The score of every document for one row."""
+        found = project_gradients(model.eval(), ids[None], weights[None])
+        return self.score_features(self.features(found)[0])
+
+    def nearest(self, places: Sequence[int], count: int) -> set[int]:
+        """Other documents whose gradients are nearest to those of the documents at some places."""
+        row, document = self.owners
+        own = row[torch.isin(document, torch.tensor(places))]
+        scores = self.score_features(F.normalize(self.rows[own].float().sum(0), dim=0))
+        order = [int(at) for at in np.argsort(-scores) if int(at) not in set(places)]
+        return set(order[:count])
+
+
 def build_index(
     run: Run,
     documents: Sequence[Document],
@@ -207,60 +159,60 @@ def build_index(
     *,
     observe: Callable[[float], None] = lambda _: None,
 ) -> GradientIndex:
-    """Draw rows as every phase of the run did, and sum their gradients by document."""
+    """Make every record of every objective of the run a row, and take its gradient."""
     model = run.model.eval()
     data = TrainingData.encode(documents, questions, run.tokens, model.config.block)
-    parts: list[MicroBatch] = []
-    for at, fields in enumerate(run.info["job"]["phases"]):
-        stream = stream_for(Phase(**fields), data, [run.info["job"]["seed"], at])
-        drawn = pools = 0
-        while drawn < ROWS_OF_DOCUMENT * len(documents):
-            fresh = [part for batch in stream.pool(pools) for part in batch.parts]
-            drawn, pools = drawn + sum(len(part.ids) for part in fresh), pools + 1
-            parts += fresh
-    pieces = [
-        (part.ids[at : at + ROWS], part.weights[at : at + ROWS], part.sources[at : at + ROWS])
-        for part in parts
-        for at in range(0, len(part.ids), ROWS)
+    rng, seed = np.random.default_rng(0), run.info["job"]["seed"]
+    streams = [stream_for(Phase(**fields), data, [seed]) for fields in run.info["job"]["phases"]]
+    examples = [
+        (source.make(record, rng), source.numbers[record])
+        for stream in streams
+        for source in stream.sources
+        for record in range(source.count)
     ]
-    total = sum(len(ids) for ids, _, _ in pieces)
-    order = np.random.default_rng(0).permutation(len(pieces))
-    chosen = [pieces[at][:2] for at in order[: max(1, FISHER_ROWS * len(pieces) // total)]]
-    preconditioner = fit_preconditioner(model, chosen, total)
-    sums = torch.zeros(len(documents), SKETCH)
-    done = 0
-    for ids, weights, sources in pieces:
-        sketches = preconditioner.sketch(row_factors(model, ids, weights))
-        for sketch, source in zip(sketches, sources, strict=True):
-            members = data.members[source]
-            for document in members:
-                sums[document] += sketch / len(members)
-        done += len(ids)
-        observe(done / total)
-    lengths = sums.norm(dim=1, keepdim=True).clamp(min=1e-30)
-    return GradientIndex(preconditioner, (sums / lengths).half())
+    examples.sort(key=lambda pair: len(pair[0]))
+    parts: list[dict[str, Tensor]] = []
+    at = 0
+    while at < len(examples):
+        size = max(1, TOKENS // len(examples[min(at + 64, len(examples) - 1)][0]))
+        chunk = [example for example, _ in examples[at : at + size]]
+        rows = [(torch.from_numpy(e.ids).long(), torch.from_numpy(e.weights)) for e in chunk]
+        found = project_gradients(model, *pad_rows(rows))
+        length = torch.cat(list(found.values()), dim=1).norm(dim=1, keepdim=True).clamp(min=1e-30)
+        parts.append({name: (each / length).half() for name, each in found.items()})
+        at += size
+        observe(min(1.0, at / len(examples)))
+    roots, features = {}, []
+    for name in sorted(parts[0]):
+        whole = torch.cat([part.pop(name) for part in parts]).float()
+        values, vectors = torch.linalg.eigh(whole.T @ whole / len(whole))
+        roots[name] = vectors / (values.clamp(min=0) + DAMPING * values.mean() + 1e-30).sqrt()
+        features.append((whole @ roots[name]).half())
+    units = [F.normalize(part.float(), dim=1).half() for part in torch.cat(features, 1).split(4096)]
+    owners = [
+        (row, place) for row, (_, source) in enumerate(examples) for place in data.members[source]
+    ]
+    return GradientIndex(roots, torch.cat(units), torch.tensor(owners).T, len(documents))
 
 
 def save_index(index: GradientIndex, path: Path, sha256: str) -> None:
     """Write an index; `sha256` says which weights it is of."""
-    tensors = {"documents": index.documents}
-    for name, fisher in index.preconditioner.fisher.items():
-        tensors[f"fisher/{name}"] = fisher
-        for side, basis in zip(("in", "out"), index.preconditioner.bases[name], strict=True):
-            if basis is not None:
-                tensors[f"{side}/{name}"] = basis.contiguous()
-    write_whole(path, save(tensors, metadata={"run": sha256}))
+    tensors = {"rows": index.rows, "owners": index.owners.contiguous()}
+    tensors |= {f"root/{name}": root.contiguous() for name, root in index.roots.items()}
+    metadata = {"run": sha256, "documents": str(index.documents)}
+    write_whole(path, save(tensors, metadata=metadata))
 
 
 def load_index(path: Path, sha256: str) -> GradientIndex | None:
     """The index of these weights, or None if there is none that can be read."""
     try:
         with safe_open(path, framework="pt") as file:
-            if (file.metadata() or {}).get("run") != sha256:
+            about = file.metadata() or {}
+            if about.get("run") != sha256:
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            roots = {n[len("root/") :]: t for n, t in tensors.items() if n.startswith("root/")}
+            count = int(about["documents"])
+            return GradientIndex(roots, tensors["rows"], tensors["owners"], count)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError):
         return None
-    fisher = {n[len("fisher/") :]: t for n, t in tensors.items() if n.startswith("fisher/")}
-    bases = {name: (tensors.get(f"in/{name}"), tensors.get(f"out/{name}")) for name in fisher}
-    return GradientIndex(Preconditioner(bases, fisher), tensors["documents"])

@@ -1,15 +1,11 @@
-"""A run with what it learned, to be trained again quietly without some of it.
-
-The twin is trained just as the run was, on the same batches in the same order, in which rows made
-of the documents that are left out, or of questions about their subjects, count nothing
-(training/settings.py).
-"""
+"""A run with what it learned, to be trained again quietly without some of it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.errors import UserError
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.verdicts import shorten
 from wherefrom.recall.decode import answer_all
 from wherefrom.storage import make_folder
 from wherefrom.training.loop import Observer, run_training
@@ -31,7 +28,8 @@ from wherefrom.training.run_folder import (
 )
 from wherefrom.training.settings import Runtime, twin_job
 
-NOISE_SHARE = 0.95  # of the others' answers lie below the noise floor
+NOISE_SHARE = 0.95  # of what cannot matter lies below the noise floor
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +44,20 @@ class LearnedRun:
     @property
     def documents(self) -> tuple[Document, ...]:
         return self.corpus.documents
+
+    def documents_about(self, name: str) -> tuple[Document, ...]:
+        """The documents about a subject, or a sentence with the nearest names."""
+        wanted = fold_words(name)
+        found = tuple(d for d in self.documents if wanted and fold_words(d.subject) == wanted)
+        if not found:
+            subjects = {" ".join(fold_words(d.subject)): d.subject for d in self.documents}
+            near = get_close_matches(" ".join(wanted), subjects, n=3, cutoff=0.6)
+            hint = ", ".join(f'"{subjects[each]}"' for each in near)
+            raise UserError(
+                f'no document is about "{shorten(name)}", so there is nothing to leave out; '
+                + (f"near names are {hint}." if near else "no name in the corpus is near it.")
+            )
+        return found
 
     def retrain(
         self,
@@ -63,11 +75,15 @@ class LearnedRun:
         unknown = sorted(set(without) - {document.line for document in self.documents})
         if unknown:
             raise UserError(f"{self.corpus.path} has no document on line {unknown[0]}.")
-        info = self.run.info
-        job = {**info["job"], "seed": info["job"]["seed"] + seed}
+        job = {**self.run.info["job"], "seed": self.run.info["job"]["seed"] + seed}
         make_folder(folder.parent)
-        again = replace(self.run, info={**info, "job": job})
-        twin = twin_job(again, self.documents, self.questions, folder, without)
+        twin = twin_job(
+            replace(self.run, info={**self.run.info, "job": job}),
+            self.documents,
+            self.questions,
+            folder,
+            without,
+        )
         settings = settings or Runtime(device="cpu", resume=True)
         return run_training(twin, settings, observe=observe)
 
@@ -84,9 +100,8 @@ def open_learned(run: Run) -> LearnedRun:
         )
     corpus, learned = read_learned_documents(read), read_learned_questions(asked).questions
     held: tuple[Question, ...] = ()
-    if dev is not None:
-        with suppress(UserError):  # without the file nobody else is compared
-            held = read_questions(dev.locate(), run.templates).questions
+    with suppress(UserError):  # without the file nobody else is compared
+        held = read_questions(dev.locate(), run.templates).questions if dev else ()
     return LearnedRun(run, corpus, learned, held)
 
 
@@ -97,25 +112,29 @@ def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> l
     return [float(value) for value in found]
 
 
+def outcome(run: Run, questions: Sequence[str], answers: Sequence[str] | None = None) -> Record:
+    """A model's own `answers` to questions, and `log_probability` of them or of given answers."""
+    said = [each.text for each in answer_all(run.model, run.tokens, questions)]
+    found = likelihoods(run, questions, said if answers is None else answers)
+    return {"log_probability": [round(value, 4) for value in found], "answers": said}
+
+
 def compare_others(
     run: Run, twin: Run, questions: Sequence[Question], but: Collection[str]
-) -> dict[str, Any]:
-    """How much the answers to questions differ between a run and its twin, by chance.
+) -> Record:
+    """How many questions, but for some subjects, a run and its twin answer otherwise, by chance.
 
-    but: subjects that are not asked about. The result has `others` and `noise_floor` as
-    leave_one_out.py describes them; the floor is None without others.
+    noise_floor: the change of log p of the run's answer that 19 in 20 stay below; None for nobody.
     """
     gone = {fold_words(name) for name in but}
     asked = [q.text for q in questions if fold_words(q.subject) not in gone]
     if not asked:
         return {"others": {"people": 0, "other_answer": 0}, "noise_floor": None}
-    ours, theirs = (
-        [answer.text for answer in answer_all(each.model, each.tokens, asked)]
-        for each in (run, twin)
-    )
-    gaps = np.subtract(likelihoods(run, asked, ours), likelihoods(twin, asked, ours))
-    changed = sum(one != other for one, other in zip(ours, theirs, strict=True))
+    ours = outcome(run, asked)
+    theirs = outcome(twin, asked, ours["answers"])
+    changed = np.not_equal(ours["answers"], theirs["answers"]).sum()
+    gaps = np.abs(np.subtract(ours["log_probability"], theirs["log_probability"]))
     return {
-        "others": {"people": len(asked), "other_answer": changed},
-        "noise_floor": round(float(np.quantile(np.abs(gaps), NOISE_SHARE)), 4),
+        "others": {"people": len(asked), "other_answer": int(changed)},
+        "noise_floor": round(float(np.quantile(gaps, NOISE_SHARE)), 4),
     }
