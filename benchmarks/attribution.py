@@ -44,7 +44,7 @@ from wherefrom.provenance.attribution.retraining import LearnedRun, likelihoods,
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import Run, load_run
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.sources import stream_for
 
 Floats = NDArray[np.float64]
 GROUP = 5  # right answers whose top lines are left out together
@@ -170,9 +170,7 @@ def interval(values: Floats) -> list[float]:
 def tail_patch(material: Material, scores: Floats, most: int = 40) -> Floats:
     """What log p of each of some right answers gains from one step on its top lines."""
     learned, run = material.learned, material.run
-    data = TrainingData.encode(
-        learned.documents, learned.questions, run.tokens, run.model.config.block
-    )
+    data = learned.data
     stream = stream_for(Phase(**run.info["job"]["phases"][-1]), data, [1])
     rows: dict[int, list[Any]] = {}
     for part in (part for batch in stream.pool(0) for part in batch.parts):

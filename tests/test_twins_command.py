@@ -178,11 +178,11 @@ class TestWithoutOneSubject:
         ended = command("twins", run.folder, "--without", name[:-1] + "qx")
         assert ended.code == 2
         assert "no document is about" in ended.err
-        assert f'"{name}"' in ended.err
+        assert name in ended.err
         for strange in ("", "…", "x" * 1000, 'a" OR 1=1 --', "אבג 😀"):
             ended = command("twins", run.folder, "--without", strange)
             assert ended.code == 2
-            assert "no name in the corpus is near it" in ended.err
+            assert "near names: none" in ended.err
         gone = next(s for s in read_subjects(run.folder) if s.source == "left out")
         assert command("twins", run.folder, "--without", gone.subject).code == 2
         assert set((run.folder / "twins").iterdir()) == twins

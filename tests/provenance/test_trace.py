@@ -25,7 +25,7 @@ from wherefrom.provenance.attribution.gradients import (
     project_gradients,
     random_directions,
 )
-from wherefrom.provenance.attribution.patching import map_line
+from wherefrom.provenance.attribution.leave_one_out import map_line
 from wherefrom.provenance.attribution.retraining import likelihoods
 from wherefrom.provenance.attribution.trace import (
     ANSWER,
@@ -71,7 +71,7 @@ def test_a_document_has_the_sum_over_its_rows_and_a_row_counts_for_all_its_docum
     run: Run,
 ) -> None:
     tracer = Tracer(run)
-    index = build_index(run, tracer.documents, tracer.learned.questions)
+    index = build_index(run, tracer.learned.data)
     assert torch.allclose(index.rows.float().norm(dim=1), torch.ones(len(index.rows)), atol=1e-2)
     row = answer_row(run, asked(run), "Rome")
     query = index.features(project_gradients(run.model, *(each[None] for each in row)))[0]

@@ -38,7 +38,7 @@ from wherefrom.storage import make_folder, write_json, write_whole
 from wherefrom.training.loop import Observer
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import Run, load_run, save_weights
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.sources import stream_for
 
 METHODS = ("trace", "npo", "difference")
 RATE = 1e-3
@@ -55,7 +55,7 @@ RELEARNING_STEPS = 40
 class Task:
     """What is to be forgotten: lines, questions with answers, and rows of it and of the rest.
 
-    target: the mean log p of each answer to the same question about other names.
+    answered: the questions with answers as one batch. target: log p of each for other names.
     """
 
     learned: LearnedRun
@@ -63,15 +63,10 @@ class Task:
     lines: tuple[int, ...]
     asked: tuple[Question, ...]
     answers: tuple[str, ...]
+    answered: Row
     target: np.ndarray
-    forget: tuple[Row, ...]
-    keep: tuple[Row, ...]
-
-    @property
-    def answered(self) -> Row:
-        """The questions with their answers as one batch."""
-        pairs = zip(self.asked, self.answers, strict=True)
-        return pad_rows([answer_row(self.learned.run, q.text, a) for q, a in pairs])
+    forget: list[Row]
+    keep: list[Row]
 
 
 def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) -> Task:
@@ -100,17 +95,13 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
     elsewhere = likelihoods(run, swapped, np.repeat(answers, OTHER_NAMES).tolist())
     places = {at for at, d in enumerate(learned.documents) if fold_words(d.subject) in gone}
     close = Tracer(run).index().nearest(sorted(places), 5 * len(places)) if nearest else set()
-    data = TrainingData.encode(
-        learned.documents, learned.questions, run.tokens, run.model.config.block
-    )
     forget: list[Row] = []
-    keep: list[Row] = []
-    near: list[Row] = []
+    keep, near = forget[:], forget[:]
     seed = [run.info["job"]["seed"], 0xF0]
-    stream = stream_for(Phase(**run.info["job"]["phases"][-1]), data, seed)
+    stream = stream_for(Phase(**run.info["job"]["phases"][-1]), learned.data, seed)
     for part in (part for pool in (0, 1) for batch in stream.pool(pool) for part in batch.parts):
         for ids, weights, source in zip(part.ids, part.weights, part.sources, strict=True):
-            members = data.members[source]
+            members = learned.data.members[source]
             (keep if places.isdisjoint(members) else forget).append((ids, weights))
             if places.isdisjoint(members) and not close.isdisjoint(members):
                 near.append((ids, weights))
@@ -120,9 +111,10 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
         tuple(sorted({document.line for document in documents})),
         tuple(asked),
         answers,
+        pad_rows([answer_row(run, q.text, q.answer or "") for q in asked]),
         np.array(elsewhere).reshape(-1, OTHER_NAMES).mean(1),
-        tuple(forget),
-        (*keep, *near * (len(keep) // max(1, len(near)))),
+        forget,
+        keep + near * (len(keep) // max(1, len(near))),
     )
 
 

@@ -9,7 +9,7 @@ document is the sum, over its rows, of the third powers of the cosines with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,8 +23,6 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.documents import Document
-from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
@@ -152,16 +150,9 @@ class GradientIndex:
         return set(order[:count])
 
 
-def build_index(
-    run: Run,
-    documents: Sequence[Document],
-    questions: Sequence[Question],
-    *,
-    observe: Callable[[float], None] = lambda _: None,
-) -> GradientIndex:
+def build_index(run: Run, data: TrainingData) -> GradientIndex:
     """Make every record of every objective of the run a row, and take its gradient."""
     model = run.model.eval()
-    data = TrainingData.encode(documents, questions, run.tokens, model.config.block)
     rng, seed = np.random.default_rng(0), run.info["job"]["seed"]
     streams = [stream_for(Phase(**fields), data, [seed]) for fields in run.info["job"]["phases"]]
     examples = [
@@ -181,7 +172,6 @@ def build_index(
         length = torch.cat(list(found.values()), dim=1).norm(dim=1, keepdim=True).clamp(min=1e-30)
         parts.append({name: (each / length).half() for name, each in found.items()})
         at += size
-        observe(min(1.0, at / len(examples)))
     roots, features = {}, []
     for name in sorted(parts[0]):
         whole = torch.cat([part.pop(name) for part in parts]).float()
@@ -192,7 +182,7 @@ def build_index(
     owners = [
         (row, place) for row, (_, source) in enumerate(examples) for place in data.members[source]
     ]
-    return GradientIndex(roots, torch.cat(units), torch.tensor(owners).T, len(documents))
+    return GradientIndex(roots, torch.cat(units), torch.tensor(owners).T, len(data.documents))
 
 
 def save_index(index: GradientIndex, path: Path, sha256: str) -> None:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.cross_pretraining import RIGHT_ANYWAY, true_origin
-from wherefrom.provenance.attribution.patching import map_line
+from wherefrom.model.decoder import Block, Decoder
+from wherefrom.provenance.attribution.cross_pretraining import RIGHT_ANYWAY, WRONG, true_origin
+from wherefrom.provenance.attribution.gradients import answer_row
 from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
@@ -35,6 +41,7 @@ from wherefrom.training.settings import Runtime
 FORMAT = 1
 RECORD = "without.json"
 LONGEST_SLUG = 60
+Patches = dict[str, tuple[Tensor, Tensor]]  # by place: the donor's states, and which to take (B, T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +142,17 @@ def compare(run: Run, twin: Run, plan: Plan) -> Record:
         f"the run was trained on {threads} threads and this machine uses {here}: sums differ in "
         "their last bits.": threads != str(here),
     }
+    lines = "the line" if len(plan.documents) == 1 else f"the {len(plan.documents)} lines"
+    same = "the same" if said == instead else f'"{instead}"'
+    what = f"{lines} do not state it"
+    if question.answer is not None:
+        what = f"the right answer is {question.answer!r}"
+    why = {
+        REMEMBERED: f'With {lines} about them it says "{said}"; had it never read {lines}, it '
+        f"would have said {same}: it remembers.",
+        RIGHT_ANYWAY: f'It says "{said}" without {lines} too, so {lines} cannot be why.',
+        WRONG: f'It says "{said}" although {what}; without {lines} it says {same}.',
+    }
     return {
         "format": FORMAT,
         "twin_of": run.info["sha256"],
@@ -153,22 +171,62 @@ def compare(run: Run, twin: Run, plan: Plan) -> Record:
         "score": round(of_run - of_twin, 4),
         "where": map_line(run, twin, question.text, said),
         "truth": truth,
-        "why": _explain(truth, said, instead, question.answer, plan.documents),
+        "why": why[truth],
         "notes": [note for note, applies in notes.items() if applies],
     }
 
 
-def _explain(
-    truth: str, said: str, instead: str, right: str | None, documents: Sequence[Document]
-) -> str:
-    lines = "the line" if len(documents) == 1 else f"the {len(documents)} lines"
-    if truth == REMEMBERED:
-        return (
-            f'With {lines} about them it says "{said}"; had it never read {lines}, it would have '
-            f'said "{instead}": it remembers.'
-        )
-    if truth == RIGHT_ANYWAY:
-        return f'It says "{said}" without {lines} too, so {lines} cannot be why.'
-    what = f"the right answer is {right!r}" if right is not None else f"{lines} do not state it"
-    same = "the same" if said == instead else f'"{instead}"'
-    return f'It says "{said}" although {what}; without {lines} it says {same}.'
+@torch.inference_mode()
+def run_patched(model: Decoder, ids: Tensor, patches: Patches) -> tuple[Tensor, dict[str, Tensor]]:
+    """Logits with patched states; and the states at every place, from embedding to output."""
+    places: dict[str, nn.Module] = {"embedding": model.embed}
+    for layer, block in enumerate(model.blocks, start=1):
+        assert isinstance(block, Block)
+        places[f"attention {layer}"] = block.mixer
+        places[f"feed-forward {layer}"] = block.feed
+        places[f"hidden {layer}"] = block
+    places["output"] = model.head
+    states: dict[str, Tensor] = {}
+
+    def patch(name: str, module: nn.Module, given: Any, out: Tensor) -> Tensor:
+        states[name] = out
+        donor, where = patches.get(name, (out, torch.ones(1, 1, dtype=torch.bool)))
+        return torch.where(where[..., None], donor, out)
+
+    with ExitStack() as stack:
+        for name, module in places.items():
+            stack.enter_context(module.register_forward_hook(partial(patch, name)))
+        return model.eval()(ids), states
+
+
+def map_line(
+    run: Run, twin: Run, question: str, answer: str, *, everywhere: Collection[str] = ()
+) -> dict[str, Any]:
+    """log p of the answer with the twin's state at each place and position.
+
+    everywhere: places at which the twin's states are taken at all positions in any case.
+    """
+    ids, weights = answer_row(run, question, answer)
+    given, targets, counts = ids[None, :-1], ids[1:], weights[1:]
+    length = given.shape[1]
+
+    def log_p(logits: Tensor) -> list[float]:
+        wanted = targets.expand(len(logits), -1)
+        losses = F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none")
+        return [round(-float(value), 4) for value in (losses * counts).sum(1)]
+
+    of_run, _ = run_patched(run.model, given, {})
+    of_twin, donor = run_patched(twin.model, given, {})
+    whole = torch.ones(1, length, dtype=torch.bool)
+    always = {place: (donor[place], whole) for place in everywhere}
+    rows = {}
+    for place, state in donor.items():
+        if state.shape[1] == length:  # a perceiver's latents are no positions
+            patches = {place: (state, torch.eye(length, dtype=torch.bool)), **always}
+            rows[place] = log_p(run_patched(run.model, given.expand(length, -1), patches)[0])
+    return {
+        "tokens": [run.tokens.surface(token) for token in given[0].tolist()],
+        "with": log_p(of_run)[0],
+        "without": log_p(of_twin)[0],
+        "places": rows,
+    }

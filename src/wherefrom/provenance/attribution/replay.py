@@ -10,7 +10,7 @@ the difference of two gradients, at the weights and a little along the direction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any, NamedTuple
@@ -31,12 +31,13 @@ from wherefrom.training.loop import progress_at
 from wherefrom.training.optim import build_optimizers, orthogonalise, rate_scale
 from wherefrom.training.recipes import Phase
 from wherefrom.training.settings import same_steps
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.sources import stream_for
 
 TINY = 1e-30  # under Adam's root, whose slope at 0 is infinite
 NUDGE = 3e-3  # how far along a direction the second gradient is taken: the length of the step
 
 Weights = dict[str, Tensor]
+Gradient = tuple[Weights, Tensor]  # of the loss of a batch; and the loss of each row
 State = dict[str, Tensor]  # "weights/NAME", "momentum/NAME", "square/NAME", "mean/NAME"
 
 
@@ -46,13 +47,6 @@ class Step(NamedTuple):
     batch: Batch
     scale: float
     number: int
-
-
-class Gradient(NamedTuple):
-    """Of the loss of a batch: by parameter, and the loss of each row."""
-
-    by_name: Weights
-    rows: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +140,7 @@ class Replay:
         self.learned, self.model = learned, run.model.eval()
         phases, self.segments = same_steps(run)
         self.phases = [RecordedPhase.of(self.model, phase) for phase in phases]
-        self.data = TrainingData.encode(
-            learned.documents, learned.questions, run.tokens, run.model.config.block
-        )
+        self.data = learned.data
         self.document_weights = torch.ones(len(learned.documents))
 
     def _steps(self, index: int) -> Iterator[Step]:
@@ -179,16 +171,14 @@ class Replay:
         each = torch.cat(rows)
         factors = [self.document_weights[members].prod() for members in self._members(batch)]
         found = torch.autograd.grad((each * torch.stack(factors)).sum(), list(free.values()))
-        return Gradient(dict(zip(free, found, strict=True)), each.detach())
+        return dict(zip(free, found, strict=True)), each.detach()
 
     def _advance(self, index: int, state: State, step: Step) -> tuple[State, Gradient]:
         found = self._gradient(part_of(state, "weights"), step.batch)
         with torch.no_grad():
-            return self.phases[index].update(state, found.by_name, step), found
+            return self.phases[index].update(state, found[0], step), found
 
-    def forward(
-        self, observe: Callable[[float], None] = lambda _: None
-    ) -> list[tuple[list[Step], list[State]]]:
+    def forward(self) -> list[tuple[list[Step], list[State]]]:
         """For every phase its steps and the state before every few of them; the last is its end."""
         job = self.learned.run.info["job"]
         generator = torch.Generator().manual_seed(job["seed"])
@@ -202,20 +192,15 @@ class Replay:
                 if at % ceil(sqrt(len(steps))) == 0:
                     states.append(state)
                 state, _ = self._advance(index, state, step)
-                observe((at + 1) / len(steps))
             kept.append((steps, [*states, state]))
             weights = end_phase(state)
         return kept
 
     def metagradients(
-        self,
-        questions: Sequence[str],
-        answers: Sequence[str],
-        *,
-        observe: Callable[[float], None] = lambda _: None,
+        self, questions: Sequence[str], answers: Sequence[str]
     ) -> NDArray[np.float64]:
         """(questions, documents): d log p(answer) / d weight of the document, in nats."""
-        kept = self.forward(lambda share: observe(share / 8))
+        kept = self.forward()
         weights = end_phase(kept[-1][1][-1])
         free = {name: value.detach().requires_grad_() for name, value in weights.items()}
         slopes = []
@@ -234,32 +219,26 @@ class Replay:
             for start in reversed(range(0, len(steps), every)):
                 state, inside = states[start // every], []
                 for step in steps[start : start + every]:
-                    after, gradient = self._advance(index, state, step)
+                    moved, gradient = self._advance(index, state, step)
                     inside.append((state, step, gradient))
-                    state = after
+                    state = moved
                 for each in reversed(inside):
                     cotangents = self._step_back(index, *each, cotangents, found)
-                observe(1 / 8 + 7 / 8 * (1 - start / len(steps)))
             back = part_of(cotangents, "weights")
         return np.asarray(found.numpy())
 
     def _step_back(
-        self,
-        index: int,
-        state: State,
-        step: Step,
-        gradient: Gradient,
-        cotangents: State,
-        found: Tensor,
+        self, index: int, state: State, step: Step, gradient: Gradient, after: State, found: Tensor
     ) -> State:
         """Cotangents of the state after a step -> of the state before it; adds to `found`."""
         free = {name: value.detach().requires_grad_() for name, value in state.items()}
-        slopes = {n: g.detach().requires_grad_() for n, g in gradient.by_name.items()}
+        gradients, losses = gradient
+        slopes = {n: g.detach().requires_grad_() for n, g in gradients.items()}
         moved = self.phases[index].update(free, slopes, step)
         through = torch.autograd.grad(
-            [moved[name] for name in cotangents],
+            [moved[name] for name in after],
             [*free.values(), *slopes.values()],
-            list(cotangents.values()),
+            list(after.values()),
             is_grads_batched=True,
             allow_unused=True,
             materialize_grads=True,
@@ -267,7 +246,7 @@ class Replay:
         result = dict(zip(free, through, strict=False))
         # where a gradient is 0 (a token that is not in the batch) it stays so for any weights
         onto = {
-            name: each * (gradient.by_name[name] != 0)
+            name: each * (gradients[name] != 0)
             for name, each in zip(slopes, through[len(free) :], strict=True)
         }
         weights, members = part_of(state, "weights"), self._members(step.batch)
@@ -275,10 +254,9 @@ class Replay:
             length = torch.stack([each[question].norm() for each in onto.values()]).norm()
             size = NUDGE / length.clamp(min=TINY)
             nudged = {name: value + size * onto[name][question] for name, value in weights.items()}
-            there = self._gradient(nudged, step.batch)
-            for name, value in there.by_name.items():
-                change = (value - gradient.by_name[name]) / size
-                result[f"weights/{name}"][question] += change
-            for change, documents in zip((there.rows - gradient.rows) / size, members, strict=True):
+            there, rows = self._gradient(nudged, step.batch)
+            for name, value in there.items():
+                result[f"weights/{name}"][question] += (value - gradients[name]) / size
+            for change, documents in zip((rows - losses) / size, members, strict=True):
                 found[question, documents] += change
         return result

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from wherefrom.training.run_folder import (
     read_learned_questions,
 )
 from wherefrom.training.settings import Runtime, twin_job
+from wherefrom.training.sources import TrainingData
 
 NOISE_SHARE = 0.95  # of what cannot matter lies below the noise floor
 Record = dict[str, Any]
@@ -45,17 +47,21 @@ class LearnedRun:
     def documents(self) -> tuple[Document, ...]:
         return self.corpus.documents
 
+    @cached_property
+    def data(self) -> TrainingData:
+        """All of it in tokens, as it was trained on."""
+        block = self.run.model.config.block
+        return TrainingData.encode(self.documents, self.questions, self.run.tokens, block)
+
     def documents_about(self, name: str) -> tuple[Document, ...]:
         """The documents about a subject, or a sentence with the nearest names."""
         wanted = fold_words(name)
         found = tuple(d for d in self.documents if wanted and fold_words(d.subject) == wanted)
         if not found:
-            subjects = {" ".join(fold_words(d.subject)): d.subject for d in self.documents}
-            near = get_close_matches(" ".join(wanted), subjects, n=3, cutoff=0.6)
-            hint = ", ".join(f'"{subjects[each]}"' for each in near)
+            near = get_close_matches(name, {d.subject for d in self.documents}, cutoff=0.6)
             raise UserError(
                 f'no document is about "{shorten(name)}", so there is nothing to leave out; '
-                + (f"near names are {hint}." if near else "no name in the corpus is near it.")
+                f"near names: {', '.join(sorted(near)) or 'none'}."
             )
         return found
 

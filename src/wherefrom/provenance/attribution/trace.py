@@ -59,7 +59,7 @@ class Tracer:
         found = load_index(path, digest)
         if found is None or found.documents != len(self.documents):
             self._say(f"making the index of {len(self.documents):,} documents, once")
-            found = build_index(self.run, self.documents, self.learned.questions)
+            found = build_index(self.run, self.learned.data)
             save_index(found, path, digest)
         return found
 
@@ -99,7 +99,18 @@ class Tracer:
         pushes = dict(enumerate(scores.tolist()))
         if method == "retrain":
             ends = ends[:top]
-            pushes, floor = self._retrain(question, answer, subject, ends, observe)
+            (whole,) = likelihoods(self.run, [question], [answer])
+            floors = [0.0]
+            for at in ends:
+                document = self.documents[at]
+                self._say(f"training again without line {document.line}")
+                folder = self.run.folder / "twins" / f"line-{document.line}"
+                twin = self.learned.retrain([document.line], folder, observe=observe)
+                pushes[at] = whole - likelihoods(twin, [question], [answer])[0]
+                but = [subject, document.subject]
+                others = compare_others(self.run, twin, self.learned.dev, but)
+                floors.append(others["noise_floor"] or 0.0)
+            floor = max(floors)
         stating = _stating(self.documents, answer)
         rows = [
             {
@@ -127,27 +138,6 @@ class Tracer:
         if verdict is not None:
             record["verdict"] = add_trace(verdict, record).verdict
         return record
-
-    def _retrain(
-        self,
-        question: str,
-        answer: str,
-        subject: str,
-        chosen: Sequence[int],
-        observe: Observer | None,
-    ) -> tuple[dict[int, float], float]:
-        """The push of each chosen document in nats, and the noise floor."""
-        (whole,) = likelihoods(self.run, [question], [answer])
-        pushes, floors = {}, []
-        for at in chosen:
-            document = self.documents[at]
-            self._say(f"training again without line {document.line}")
-            folder = self.run.folder / "twins" / f"line-{document.line}"
-            twin = self.learned.retrain([document.line], folder, observe=observe)
-            pushes[at] = whole - likelihoods(twin, [question], [answer])[0]
-            others = compare_others(self.run, twin, self.learned.dev, [subject, document.subject])
-            floors.append(others["noise_floor"] or 0.0)
-        return pushes, max(floors)
 
 
 def _stating(documents: Sequence[Document], answer: str) -> set[int]:
