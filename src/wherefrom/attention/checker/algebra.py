@@ -1,29 +1,26 @@
-"""Exact numbers that depend on beta and n, and where they go as beta grows: what proofs use.
+"""Exact numbers: polynomials, their quotients in beta and n, and where those go as beta grows.
 
-A Scalar is a quotient of two polynomials with rational coefficients in beta (whose powers may be
-fractions, for sqrt(beta)), in n, and in atoms: positive constants and roots without a rational
-value, such as sqrt(2) or sqrt(n - 2). Sums and products are exact; sqrt(n - 2)**2 is n - 2. What
-does not fit raises NotExactError, and the caller falls back to floating point.
-
-Why not sympy's fields: they cost 0.3 s of import in a command that takes 0.5 s, they cancel
-(n-5)/(n-5) without a word, and no cap bounds the work of their greatest common divisors.
+A polynomial maps monomials, sorted pairs of a symbol and its power, to rational coefficients; i*i
+is -1. A Scalar is a quotient of two polynomials in beta (whose powers may be fractions), n and
+atoms: positive constants and roots such as sqrt(2) or sqrt(n - 2), whose squares are written out.
+What does not fit, or costs too much, raises NotExactError. Sympy's fields are not used: they cancel
+(n-5)/(n-5) without a word, and their import alone takes 0.3 s.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
-from typing import Literal
+from functools import lru_cache, reduce
+from typing import Any, Literal
 
 from wherefrom.attention.checker.language import UndefinedError
 
-Power = Fraction | int  # whole ones are ints, whose hashes are cheap
-Term = tuple[Power, int, tuple[str, ...]]  # power of beta, power of n, atoms with repetition
-Polynomial = dict[Term, Fraction]
+Power = Fraction | int  # whole ones are ints
+Monomial = tuple[tuple[str, Power], ...]
+Terms = dict[Monomial, Fraction]
 Kind = Literal["zero", "constant", "up", "down", "unclear"]
 
 MAX_STEPS = 30_000  # products of two terms in one formula: about a tenth of a second
@@ -31,12 +28,136 @@ MAX_TERMS = 60
 MAX_DEGREE = 64
 MAX_BITS = 400
 MAX_EXPONENT = 200  # exp of more is beyond the magnitudes that numbers may have
-NO_SYMBOL: Term = (0, 0, ())
-UNITY: Polynomial = {NO_SYMBOL: Fraction(1)}
+UNITY: Terms = {(): Fraction(1)}
+IMAGINARY: dict[str, Terms] = {"i": {(): Fraction(-1)}}
 
 
 class NotExactError(Exception):
     """The exact form does not reach this formula; numbers have to do."""
+
+
+def constant(value: Fraction | int) -> Terms:
+    return {(): Fraction(value)} if value else {}
+
+
+def symbol(name: str, power: Power = 1, factor: Fraction | int = 1) -> Terms:
+    return {((name, power),): Fraction(factor)}
+
+
+def plus(x: Terms, y: Terms, factor: int = 1) -> Terms:
+    total = dict(x)
+    for key, c in y.items():
+        total[key] = total.get(key, Fraction(0)) + factor * c
+    return {key: c for key, c in total.items() if c}
+
+
+def times(x: Terms, y: Terms, squares: Mapping[str, Terms] = IMAGINARY) -> Terms:
+    """The product, with the `squares` of symbols written out."""
+    product: Terms = {}
+    for key, c in x.items():
+        for key2, c2 in y.items():
+            whole = _join(key, key2)
+            part = {whole: c * c2}
+            for name, power in whole:
+                if name in squares and not 0 <= power <= 1:
+                    half, odd = divmod(power, 2)
+                    bare = _join(whole, ((name, odd - power),))
+                    square = [squares[name]] * abs(int(half))
+                    part = reduce(lambda a, b: times(a, b, squares), square, {bare: c * c2})
+                    break
+            for term, size in part.items():
+                product[term] = product.get(term, Fraction(0)) + size
+    return {term: c for term, c in product.items() if c}
+
+
+@lru_cache(maxsize=20_000)
+def _join(x: Monomial, y: Monomial) -> Monomial:
+    powers = dict(x)
+    for name, power in y:
+        powers[name] = powers.get(name, 0) + power
+    whole = ((s, p.numerator if p.denominator == 1 else p) for s, p in powers.items() if p)
+    return tuple(sorted(whole))
+
+
+def by_power(terms: Terms, name: str) -> dict[Power, Terms]:
+    """Power of a symbol -> what it is multiplied by."""
+    found: dict[Power, Terms] = {}
+    for key, c in terms.items():
+        power = dict(key).get(name, 0)
+        found.setdefault(power, {})[tuple(pair for pair in key if pair[0] != name)] = c
+    return found
+
+
+def value(terms: Terms, numbers: Mapping[str, complex]) -> complex:
+    """The value in floating point; i is the imaginary unit."""
+    total = 0j
+    for key, c in terms.items():
+        factors = ((1j if name == "i" else numbers[name]) ** power for name, power in key)
+        total += math.prod(factors, start=complex(c))
+    return total
+
+
+def show(terms: Terms) -> str:
+    """The polynomial as it could be written again."""
+    text = ""
+    for key, c in sorted(
+        terms.items(), key=lambda item: (-sum(max(p, -p) for _, p in item[0]), item)
+    ):
+        factors = [
+            s if p == 1 else f"{s}**{p}" if p.denominator == 1 and p > 0 else f"{s}**({p})"
+            for s, p in key
+        ]
+        if abs(c) != 1 or not factors:
+            whole = c.denominator == 1 or not factors
+            factors.insert(0, str(abs(c)) if whole else f"({abs(c)})")
+        sign = "-" if c < 0 else "+" if text else ""
+        text += (f" {sign} " if text else sign) + "*".join(factors)
+    return text or "0"
+
+
+class Polynomials:
+    """What the nodes of a formula mean; `values` are names that stand for something else.
+
+    Rows in brackets are lists, on which operations act entry by entry.
+    """
+
+    def __init__(self, values: Mapping[str, Terms] | None = None) -> None:
+        self.values = values or {}
+
+    def number(self, value: Fraction) -> Terms:
+        return constant(value)
+
+    def name(self, name: str) -> Terms:
+        return self.values[name] if name in self.values else symbol(name)
+
+    def power(self, base: Terms, exponent: int) -> Terms:
+        return reduce(lambda x, y: self.apply("*", (x, y)), [base] * exponent, UNITY)
+
+    def apply(self, op: str, arguments: Sequence[Any]) -> Any:
+        x, y = arguments[0], arguments[-1]
+        if op in ("hstack", "vstack"):
+            return list(arguments)
+        if op in ("+", "-", "*", "/") and (isinstance(x, list) or isinstance(y, list)):
+            size = len(x if isinstance(x, list) else y)
+            left, right = (z if isinstance(z, list) else [z] * size for z in (x, y))
+            return [self.apply(op, pair) for pair in zip(left, right, strict=True)]
+        match op:
+            case "+" | "-":
+                return plus(x, y, 1 if op == "+" else -1)
+            case "*":
+                if len(x) * len(y) > MAX_BITS:
+                    raise NotExactError
+                return times(x, y)
+            case "/":
+                if not y:
+                    raise UndefinedError("this divides by zero.")
+                if len(y) > 1:
+                    raise NotExactError
+                ((key, c),) = y.items()
+                return times(x, {tuple((s, -p) for s, p in key): 1 / c})
+            case "O":
+                return x
+        raise NotExactError
 
 
 @dataclass(frozen=True)
@@ -51,7 +172,7 @@ class Trend:
 class Scalar:
     """top / bottom, two polynomials; made and combined within a Field."""
 
-    def __init__(self, field: Field, top: Polynomial, bottom: Polynomial) -> None:
+    def __init__(self, field: Field, top: Terms, bottom: Terms) -> None:
         self.field, self.top, self.bottom = field, top, bottom
         self.at_n: dict[int, list[list[tuple[float, float]]]] = {}  # what `at` has computed
 
@@ -62,17 +183,17 @@ class Scalar:
     @property
     def moves(self) -> bool:
         """Does beta occur in it?"""
-        return any(b for b, _, _ in (*self.top, *self.bottom))
+        return any(name == "beta" for key in (*self.top, *self.bottom) for name, _ in key)
 
     def __add__(self, other: Scalar) -> Scalar:
         if self.bottom == other.bottom:
-            return self.field.quotient(_sum(self.top, other.top), self.bottom)
+            return self.field.quotient(plus(self.top, other.top), self.bottom)
         times = self.field.times
-        top = _sum(times(self.top, other.bottom), times(other.top, self.bottom))
+        top = plus(times(self.top, other.bottom), times(other.top, self.bottom))
         return self.field.quotient(top, times(self.bottom, other.bottom))
 
     def __neg__(self) -> Scalar:
-        return Scalar(self.field, {term: -c for term, c in self.top.items()}, self.bottom)
+        return Scalar(self.field, plus({}, self.top, -1), self.bottom)
 
     def __sub__(self, other: Scalar) -> Scalar:
         return self + -other
@@ -119,58 +240,47 @@ class Field:
     def __init__(self, least_n: int = 2) -> None:
         self.least_n = least_n
         self.steps = 0
-        self.atoms: dict[str, tuple[str, Polynomial]] = {}  # name -> function, its argument in n
+        self.atoms: dict[str, tuple[str, Terms]] = {}  # name -> function, its argument in n
+        self.squares: dict[str, Terms] = {}  # of the roots among them
         self.doubts: list[Scalar] = []  # divisors not shown to be non-zero for every n
         self.doubtful: dict[int, bool] = {}  # what `has_doubt` has found
-        self.beta = Scalar(self, {(1, 0, ()): Fraction(1)}, UNITY)
-        self.n = Scalar(self, {(0, 1, ()): Fraction(1)}, UNITY)
+        self.beta = Scalar(self, symbol("beta"), UNITY)
+        self.n = Scalar(self, symbol("n"), UNITY)
 
     def rational(self, value: Fraction | int) -> Scalar:
-        return Scalar(self, {NO_SYMBOL: Fraction(value)} if value else {}, UNITY)
+        return Scalar(self, constant(value), UNITY)
 
-    def times(self, x: Polynomial, y: Polynomial) -> Polynomial:
-        """The product, with the squares of roots written out."""
+    def times(self, x: Terms, y: Terms) -> Terms:
+        """The product, within the caps."""
         self.steps += len(x) * len(y)
         if self.steps > MAX_STEPS:
             raise NotExactError
-        product: Polynomial = {}
-        for (b, k, atoms), c in x.items():
-            for (b2, k2, atoms2), c2 in y.items():
-                for term, c3 in self._reduce(_whole(b + b2), k + k2, [*atoms, *atoms2]).items():
-                    product[term] = product.get(term, Fraction(0)) + c * c2 * c3
-        return _capped({term: c for term, c in product.items() if c})
+        product = times(x, y, self.squares)
+        bits = (c.numerator.bit_length() + c.denominator.bit_length() for c in product.values())
+        degrees = (sum(max(power, -power) for _, power in key) for key in product)
+        if len(product) > MAX_TERMS or max(degrees, default=0) > MAX_DEGREE:
+            raise NotExactError
+        if max(bits, default=0) > MAX_BITS:
+            raise NotExactError
+        return product
 
-    def _reduce(self, b: Power, k: int, atoms: list[str]) -> Polynomial:
-        if not atoms:
-            return {(b, k, ()): Fraction(1)}
-        for name, count in Counter(atoms).items():
-            function, argument = self.atoms[name]
-            if count > 1 and function == "sqrt":
-                atoms.remove(name)
-                atoms.remove(name)
-                return self.times(self._reduce(b, k, atoms), argument)
-        return {(b, k, tuple(sorted(atoms))): Fraction(1)}
-
-    def quotient(self, top: Polynomial, bottom: Polynomial) -> Scalar:
-        """top / bottom without common powers of n and atoms; a lone beta below goes up."""
+    def quotient(self, top: Terms, bottom: Terms) -> Scalar:
+        """top / bottom without common symbols; a lone beta below goes up."""
         if not top:
             return self.rational(0)
-        terms = [*top, *bottom]
-        k = min(term[1] for term in terms)
-        common = reduce(Counter.__and__, (Counter(term[2]) for term in terms))
-        shift: Power = 0
+        first, *rest = map(dict, (*top, *bottom))
+        common = {s: min(p, *(key[s] for key in rest)) for s, p in first.items()
+                  if all(s in key for key in rest)}  # fmt: skip
         content = _content(bottom)
         if len(bottom) == 1:
-            (((shift, _, _), content),) = bottom.items()
+            ((key, content),) = bottom.items()
+            common["beta"] = dict(key).get("beta", 0)
+        down = tuple((s, -p) for s, p in common.items() if p)
         top, bottom = (
-            {
-                (_whole(b - shift), j - k, _without(atoms, common)): c / content
-                for (b, j, atoms), c in polynomial.items()
-            }
-            for polynomial in (top, bottom)
+            {_join(key, down): c / content for key, c in part.items()} for part in (top, bottom)
         )
-        first, scale = next(iter(bottom.items()))
-        ratio = top.get(first, Fraction(0)) / scale
+        key, scale = next(iter(bottom.items()))
+        ratio = top.get(key, Fraction(0)) / scale
         if ratio and top == {term: c * ratio for term, c in bottom.items()}:
             return self.rational(ratio)
         return Scalar(self, top, bottom)
@@ -186,28 +296,28 @@ class Field:
             if sign == 0 or (x.moves and len(x.top) + len(x.bottom) > 2):
                 raise NotExactError  # the sign may change with n or with beta
             return x if sign > 0 else -x
-        value = x.top.get(NO_SYMBOL, Fraction(0))
-        constant = set(x.top) <= {NO_SYMBOL} and x.bottom == UNITY
-        known = value > 1 if name == "log" else abs(value) <= MAX_EXPONENT
-        is_log_n = name == "log" and x.top == self.n.top and x.bottom == UNITY
-        if is_log_n or (constant and known):
-            return self._atom(name, x.top)
+        size = x.top.get((), Fraction(0))
+        known = size > 1 if name == "log" else abs(size) <= MAX_EXPONENT
+        is_log_n = name == "log" and x.top == self.n.top
+        if x.bottom == UNITY and (is_log_n or (set(x.top) <= {()} and known)):
+            return Scalar(self, self._atom(name, x.top), UNITY)
         raise NotExactError
 
-    def _atom(self, function: str, argument: Polynomial) -> Scalar:
+    def _atom(self, function: str, argument: Terms) -> Terms:
         name = f"{function}({show(argument)})"
         self.atoms[name] = (function, argument)
-        return Scalar(self, {(0, 0, (name,)): Fraction(1)}, UNITY)
+        if function == "sqrt":
+            self.squares[name] = argument
+        return symbol(name)
 
-    def _root(self, polynomial: Polynomial) -> Polynomial:
+    def _root(self, terms: Terms) -> Terms:
         """The positive root: powers of beta and n, a rational number and an atom of each kind."""
-        content = _content(polynomial)
-        b = min(b for b, _, _ in polynomial)
-        k = min(k for _, k, _ in polynomial) // 2 * 2
-        inner = {
-            (_whole(c - b), j - k, atoms): v / content for (c, j, atoms), v in polynomial.items()
-        }
-        if any(c or atoms for c, _, atoms in inner) or self.sign(inner) != 1:
+        content = _content(terms)
+        beta, n = (min(by_power(terms, name)) for name in ("beta", "n"))
+        n -= n % 2
+        down = (("beta", -beta), ("n", -n))
+        inner = {_join(key, down): c / content for key, c in terms.items()}
+        if any(s != "n" for key in inner for s, _ in key) or self.sign(inner) != 1:
             raise NotExactError
         whole = content.numerator * content.denominator  # sqrt(p/q) = sqrt(p q)/q
         factor = math.isqrt(whole)
@@ -215,69 +325,65 @@ class Field:
             if whole > 10**12:
                 raise NotExactError
             factor = max(f for f in range(1, min(factor, 1000) + 1) if whole % f**2 == 0)
-        half = _whole(Fraction(b) / 2)
-        root: Polynomial = {(half, k // 2, ()): Fraction(factor, content.denominator)}
-        for part in ({NO_SYMBOL: Fraction(whole, factor**2)}, inner):
+        half = _join((), (("beta", Fraction(beta) / 2), ("n", Fraction(n) / 2)))
+        root = {half: Fraction(factor, content.denominator)}
+        for part in (constant(Fraction(whole, factor**2)), inner):
             if part != UNITY:
-                root = self.times(root, self._atom("sqrt", part).top)
+                root = self.times(root, self._atom("sqrt", part))
         return root
 
-    def value(self, polynomial: Polynomial, beta: float, n: int) -> float:
-        """In floating point; OverflowError beyond all floats."""
-        total = sum(c * beta**b for b, c in self.floats(polynomial, n))
-        if not math.isfinite(total):
-            raise OverflowError
-        return total
-
-    def floats(self, polynomial: Polynomial, n: int) -> list[tuple[float, float]]:
+    def floats(self, terms: Terms, n: int) -> list[tuple[float, float]]:
         """Powers of beta and their coefficients at this n; the part in n is summed exactly, so
         that nothing cancels there."""
-        return [
-            (float(b), math.prod((self._atom_value(atom, n) for atom in atoms), start=float(c)))
-            for (b, atoms), c in _at(polynomial, n).items()
-        ]
+        found = []
+        for beta, part in by_power(_at(terms, n), "beta").items():
+            for key, c in part.items():
+                atoms = (self._atom_value(name, n) ** int(power) for name, power in key)
+                found.append((float(beta), math.prod(atoms, start=float(c))))
+        return found
 
     def _atom_value(self, name: str, n: int) -> float:
         function, argument = self.atoms[name]
-        inner = sum(_at(argument, n).values(), Fraction(0))
+        inner = _at(argument, n).get((), Fraction(0))
         if function == "log":
             return math.log(inner.numerator) - math.log(inner.denominator)
         return math.sqrt(inner) if function == "sqrt" else math.exp(inner)
 
-    def sign(self, polynomial: Polynomial, n: int | None = None) -> int:
+    def sign(self, terms: Terms, n: int | None = None) -> int:
         """Of a polynomial without beta, at one n or for every n at once; 0 for zero or unclear.
 
         Atoms are positive, so the sign is certain where the polynomials in n before them agree.
         """
         if n is None:
-            signs = {sign for runs in self.runs(polynomial) for _, sign in runs}
-            if len(signs) == 1 or self.mentions_n(polynomial):
+            signs = {sign for runs in self.runs(terms) for _, sign in runs}
+            if len(signs) == 1 or self.mentions_n(terms):
                 return signs.pop() if len(signs) == 1 else 0
             n = 1
-        parts = _at(polynomial, n)
-        if not any(atoms for _, atoms in parts):
-            total = sum(parts.values(), Fraction(0))
+        parts = _at(terms, n)
+        if set(parts) <= {()}:
+            total = parts.get((), 0)
             return (total > 0) - (total < 0)
-        sizes = [self.value({(b, 0, atoms): c}, 1.0, n) for (b, atoms), c in parts.items()]
+        sizes = [c for _, c in self.floats(parts, n)]
         margin = 1e-10 * sum(map(abs, sizes))
         return (sum(sizes) > margin) - (sum(sizes) < -margin)
 
-    def runs(self, polynomial: Polynomial) -> list[list[tuple[int, int]]]:
+    def runs(self, terms: Terms) -> list[list[tuple[int, int]]]:
         """For each product of atoms the sign of the polynomial in n before it, on all integers
         from least_n on, as (first n, sign)."""
-        by_atoms: dict[tuple[str, ...], dict[int, Fraction]] = {}
-        for (_, k, atoms), c in polynomial.items():
-            by_atoms.setdefault(atoms, {})[k] = c
-        scale = math.lcm(*(c.denominator for c in polynomial.values()))
+        by_atoms: dict[Monomial, dict[int, Fraction]] = {}
+        for power, part in by_power(terms, "n").items():
+            for atoms, c in part.items():
+                by_atoms.setdefault(atoms, {})[int(power)] = c
+        scale = math.lcm(*(c.denominator for c in terms.values()))
         return [
             _sign_runs([int(part.get(k, 0) * scale) for k in range(max(part) + 1)], self.least_n)
             for part in by_atoms.values()
         ]
 
-    def mentions_n(self, polynomial: Polynomial) -> bool:
+    def mentions_n(self, terms: Terms) -> bool:
         """Does n occur, be it inside an atom?"""
-        inside = (self.atoms[atom][1] for term in polynomial for atom in term[2])
-        return any(k for part in (polynomial, *inside) for _, k, _ in part)
+        names = {name for key in terms for name, _ in key}
+        return "n" in names or any(self.mentions_n(self.atoms[x][1]) for x in names - {"beta"})
 
     def never_zero(self, x: Scalar) -> bool:
         """Is x certainly not zero, at any n, once beta is large?"""
@@ -296,12 +402,12 @@ class Field:
 
     def critical_n(self, x: Scalar) -> set[int]:
         """The n from which on a coefficient of x has another sign, where that is known."""
-        parts = [part for p in (x.top, x.bottom) for part in _by_beta(p).values()]
+        parts = [part for terms in (x.top, x.bottom) for part in by_power(terms, "beta").values()]
         return {n for part in parts for runs in self.runs(part) for n, _ in runs[1:]}
 
-    def lead(self, polynomial: Polynomial, n: int | None = None) -> tuple[Power, int, Polynomial]:
+    def lead(self, terms: Terms, n: int | None = None) -> tuple[Power, int, Terms]:
         """Power, sign and coefficient of the leading term in beta (at n: that is not zero)."""
-        coefficients = _by_beta(polynomial)
+        coefficients = by_power(terms, "beta")
         for order in sorted(coefficients, reverse=True):
             sign = self.sign(coefficients[order], n)
             if sign or n is None:
@@ -326,33 +432,9 @@ class Field:
                 return Trend("up" if sign * bottom_sign > 0 else "down", order)
             if n is None and (self.mentions_n(top) or self.mentions_n(bottom)):
                 return Trend("constant", order)
-            value = self.value(top, 1.0, n or 1) / self.value(bottom, 1.0, n or 1)
-            return Trend("constant", order, value)
+            return Trend("constant", order, Scalar(self, top, bottom).at(1.0, n or 1))
         except (OverflowError, ZeroDivisionError):  # beyond or below what a float can hold
             return Trend("unclear")
-
-
-def show(polynomial: Polynomial) -> str:
-    """The polynomial as it could be written again."""
-
-    def powers(term: Term) -> list[tuple[str, Power]]:
-        b, k, atoms = term
-        found: dict[str, Power] = {"beta": b, "n": k, **Counter(atoms)}
-        return sorted((symbol, e) for symbol, e in found.items() if e)
-
-    rows = [(powers(term), c) for term, c in polynomial.items()]
-    text = ""
-    for symbols, c in sorted(rows, key=lambda row: (-sum(max(e, -e) for _, e in row[0]), row[0])):
-        factors = [
-            s if e == 1 else f"{s}**{e}" if e.denominator == 1 and e > 0 else f"{s}**({e})"
-            for s, e in symbols
-        ]
-        size = abs(c)
-        if size != 1 or not factors:
-            factors.insert(0, str(size) if size.denominator == 1 or not factors else f"({size})")
-        sign = "-" if c < 0 else "+" if text else ""
-        text += (f" {sign} " if text else sign) + "*".join(factors)
-    return text or "0"
 
 
 def _sign_runs(p: Sequence[int], start: int) -> list[tuple[int, int]]:
@@ -388,49 +470,17 @@ def _sign_runs(p: Sequence[int], start: int) -> list[tuple[int, int]]:
     return runs
 
 
-def _whole(power: Power) -> Power:
-    return power.numerator if power.denominator == 1 else power
-
-
-def _without(atoms: tuple[str, ...], common: Counter[str]) -> tuple[str, ...]:
-    return tuple(sorted((Counter(atoms) - common).elements())) if common else atoms
-
-
-def _at(polynomial: Polynomial, n: int) -> dict[tuple[Power, tuple[str, ...]], Fraction]:
-    """Power of beta and atoms -> their coefficient at this n, where it is not zero."""
-    total: dict[tuple[Power, tuple[str, ...]], Fraction] = {}
-    for (b, k, atoms), c in polynomial.items():
-        total[b, atoms] = total.get((b, atoms), Fraction(0)) + c * n**k
+def _at(terms: Terms, n: int) -> Terms:
+    """The polynomial at this n."""
+    total: Terms = {}
+    for power, part in by_power(terms, "n").items():
+        for key, c in part.items():
+            total[key] = total.get(key, Fraction(0)) + c * n ** int(power)
     return {key: c for key, c in total.items() if c}
 
 
-def _by_beta(polynomial: Polynomial) -> dict[Power, Polynomial]:
-    """Power of beta -> its coefficient."""
-    found: dict[Power, Polynomial] = {}
-    for (b, k, atoms), c in polynomial.items():
-        found.setdefault(b, {})[0, k, atoms] = c
-    return found
-
-
-def _content(polynomial: Polynomial) -> Fraction:
+def _content(terms: Terms) -> Fraction:
     """The largest positive number of which all coefficients are whole multiples."""
-    coefficients = polynomial.values()
+    coefficients = terms.values()
     common = math.gcd(*(c.numerator for c in coefficients))
     return Fraction(common, math.lcm(*(c.denominator for c in coefficients)))
-
-
-def _sum(x: Polynomial, y: Polynomial) -> Polynomial:
-    total = dict(x)
-    for term, c in y.items():
-        total[term] = total.get(term, Fraction(0)) + c
-    return {term: c for term, c in total.items() if c}
-
-
-def _capped(polynomial: Polynomial) -> Polynomial:
-    bits = (c.numerator.bit_length() + c.denominator.bit_length() for c in polynomial.values())
-    degrees = (max(b, -b) + k + len(atoms) for b, k, atoms in polynomial)
-    if len(polynomial) > MAX_TERMS or max(degrees, default=0) > MAX_DEGREE:
-        raise NotExactError
-    if max(bits, default=0) > MAX_BITS:
-        raise NotExactError
-    return polynomial

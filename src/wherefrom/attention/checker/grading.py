@@ -8,9 +8,8 @@ A submission is TOML, one `[[answer]]` per question, or rows of a CSV file (stud
     q = "beta*(k_a+k_b)"        # or: answer = "$q = \beta(k_a + k_b)$"
 
 A course keeps problems, points and tolerances in a rubric of its own: the same file without
-formulas. There, `credit` gives part of the points by verdict, `reasons` by what the checker says,
-and `kind = "written"` passes prose on to a person, with the checker's figures beside it. A mistake
-in a submission costs that answer, or that submission, and is said in its result.
+formulas. A mistake in a submission costs that answer, or that submission, and is said in its
+result. docs/teaching.md has the fields.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from wherefrom.attention.checker.check import check
-from wherefrom.attention.checker.problems import CheckResult, find_problem
+from wherefrom.attention.checker.problems import find_problem
 from wherefrom.errors import UserError
 
 MAX_BYTES = 1_000_000
@@ -57,17 +56,16 @@ class Answer:
     points: Annotated[Number, Field(ge=0, le=1000)] = 1.0
     tolerance: Number | None = None
     student: str = ""
-    formulas: tuple[str, ...] = ()
     kind: Literal["formula", "written"] = "formula"
     credit: dict[str, Share] = Field(default_factory=dict)  # verdict -> share of the points
     reasons: tuple[Reason, ...] = ()
     comment: str = ""
     show: tuple[str, ...] = ()  # the construction whose figures stand beside prose
+    formulas: tuple[str, ...] = ()
     mistake: str = ""  # why the answer could not be read
 
 
-FIELDS = {"id", "problem", "points", "tolerance", "student"}
-FIELDS |= {"kind", "credit", "reasons", "comment", "show"}
+FIELDS = set(Answer.__annotations__) - {"formulas", "mistake"}
 
 
 @dataclass(frozen=True)
@@ -120,27 +118,19 @@ class Graded:
         return self.word in ("inconclusive", "not writable", "written")
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.answer.id,
-            "student": self.answer.student,
-            "problem": self.answer.problem,
-            "formulas": list(self.answer.formulas),
-            "verdict": self.word,
-            "sentence": self.sentence,
-            "score": self.score,
-            "max_score": self.answer.points,
-            "comment": self.comment,
-            "review": self.review,
-            "details": self.result.to_dict() if self.result is not None else None,
-        }
+        answer = self.answer
+        record = {name: getattr(answer, name) for name in ("id", "student", "problem")}
+        record |= {"formulas": list(answer.formulas), "verdict": self.word}
+        record |= {name: getattr(self, name) for name in ("sentence", "score", "comment", "review")}
+        details = self.result.to_dict() if self.result is not None else None
+        return record | {"max_score": answer.points, "details": details}
 
 
 def read_answers(text: str, *, source: str = "the file") -> list[Answer]:
     """The answers or the rubric of a TOML file, or one sentence about what is wrong with it."""
     found = _read_toml(text, "", {})
-    mistakes = [mistake for submission in found for mistake in submission.mistakes]
-    if mistakes:
-        raise UserError(f"{source}: {mistakes[0]}")
+    for mistake in (mistake for submission in found for mistake in submission.mistakes):
+        raise UserError(f"{source}: {mistake}")
     return [answer for submission in found for answer in submission.answers]
 
 
@@ -154,14 +144,15 @@ def read_submissions(
     """
     if not path.exists():
         raise UserError(f"{path} cannot be read: No such file or directory.")
+    asked = {answer.id: answer for answer in rubric}
     if not path.is_dir():
-        return _read_file(path, "", rubric)
+        return _read_file(path, "", asked)
     found: list[Submission] = []
     for file in sorted(p for p in path.rglob("*") if p.suffix in (".toml", ".csv", ".txt")):
         if of_one and file.suffix == ".txt" and b"[[answer]]" not in file.read_bytes()[:MAX_BYTES]:
             continue  # notes that came along
         student = file.stem if file.parent == path else file.relative_to(path).parts[0]
-        found.extend(_read_file(file, "" if of_one else student, rubric))
+        found.extend(_read_file(file, "" if of_one else student, asked))
     if of_one:
         answers, mistakes = list[Answer](), [m for each in found for m in each.mistakes]
         for answer in (replace(a, student="") for each in found for a in each.answers):
@@ -174,17 +165,15 @@ def read_submissions(
     return found
 
 
-def _read_file(path: Path, student: str, rubric: Sequence[Answer]) -> list[Submission]:
-    mistake = ""
+def _read_file(path: Path, student: str, asked: Mapping[str, Answer]) -> list[Submission]:
     try:
         if path.is_symlink():
             mistake = "the submission is a link to another file, which is not followed."
         elif path.stat().st_size > MAX_BYTES:
             mistake = "the submission is too long."
         else:
-            text = path.read_bytes().decode("utf-8-sig")
             read = _read_csv if path.suffix == ".csv" else _read_toml
-            return read(text, student, {answer.id: answer for answer in rubric})
+            return read(path.read_bytes().decode("utf-8-sig"), student, asked)
     except OSError as problem:
         mistake = f"it cannot be read: {problem.strerror}."
     except UnicodeDecodeError as problem:
@@ -192,7 +181,7 @@ def _read_file(path: Path, student: str, rubric: Sequence[Answer]) -> list[Submi
     return [Submission(student, mistakes=(mistake,))]
 
 
-def _read_toml(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Submission]:
+def _read_toml(text: str, student: str, asked: Mapping[str, Answer]) -> list[Submission]:
     """The answers of a file; one that cannot be read leaves the others as they are."""
     if len(text) > MAX_BYTES:
         return [Submission(student, mistakes=("it is too long for a file of answers.",))]
@@ -201,9 +190,8 @@ def _read_toml(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Su
     try:
         top = _toml(head, "the head of the file")
         student = str(top.get("student", student))
-        unknown = sorted(set(top) - {"title", "student", "answer"})
-        if unknown:
-            mistakes.append(f'it has "{unknown[0]}"; only title, student and [[answer]] are known.')
+        for name in sorted(set(top) - {"title", "student", "answer"})[:1]:
+            mistakes.append(f'it has "{name}"; only title, student and [[answer]] are known.')
     except UserError as mistake:
         mistakes.append(str(mistake))
     if not blocks:
@@ -213,15 +201,14 @@ def _read_toml(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Su
     for number, block in enumerate(blocks[:MAX_ANSWERS], start=1):
         where = f"answer {number}"
         try:
-            answer = _answer(_toml(block, where), where, rubric)
+            answer = _answer(_toml(block, where), where, asked)
             answer = replace(answer, student=answer.student or student)
             _add(found.setdefault(answer.student, []), answer, mistakes)
         except UserError as mistake:
             mistakes.append(str(mistake))
             named = re.search(r"""(?m)^\s*id\s*=\s*["']?([^"'\n]+)""", block)
-            asked = rubric.get(named[1].strip()) if named else None
-            if asked:
-                broken = replace(asked, student=student, mistake=str(mistake))
+            if named and named[1].strip() in asked:
+                broken = replace(asked[named[1].strip()], student=student, mistake=str(mistake))
                 _add(found.setdefault(student, []), broken, [])
     groups = found or {student: []}
     return [Submission(who, tuple(given), tuple(mistakes)) for who, given in groups.items()]
@@ -229,45 +216,37 @@ def _read_toml(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Su
 
 def _toml(text: str, source: str) -> dict[str, Any]:
     """A TOML file; a backslash in a quoted formula, as in "\\mu_a", is taken as it stands."""
-
-    def plain(found: re.Match[str]) -> str:
-        return '"' + re.sub(r"\\(?![\"\\])", r"\\\\", found[1]) + '"'
-
-    doubled = re.sub(r'"((?:[^"\\\n]|\\.)*)"', plain, text)
+    if '"""' not in text and "'''" not in text:
+        quoted = r'"(?:[^"\\\n]|\\.)*"'
+        text = re.sub(quoted, lambda found: re.sub(r"\\(?![\"\\])", r"\\\\", found[0]), text)
     try:
-        return tomllib.loads(text if '"""' in text or "'''" in text else doubled)
+        return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise UserError(f"{source} is not valid TOML: {problem}.") from None
 
 
-def _answer(row: dict[str, Any], where: str, rubric: Mapping[str, Answer]) -> Answer:
+def _answer(row: dict[str, Any], where: str, asked: Mapping[str, Answer]) -> Answer:
     row = {**row, **row.pop("answer")} if isinstance(row.get("answer"), dict) else row
-    formulas = {name: formula for name, formula in row.items() if name not in FIELDS}
-    for name, formula in formulas.items():
+    formulas = []
+    for name in row.keys() - FIELDS:
+        formula = row[name]
         if not isinstance(formula, str):
             raise UserError(f'{where}: {name} must be a formula in quotes, as in {name} = "...".')
-    named = tuple(_named(name, formula) for name, formula in formulas.items())
+        has_name = name == "answer" or re.match(rf"[\s$\\(\[]*{re.escape(name)}\s*(=|≈)", formula)
+        formulas.append(formula if has_name else f"{name}={formula}")
     try:
-        answer = Answer(**{k: v for k, v in row.items() if k in FIELDS}, formulas=named)
-    except (ValidationError, TypeError) as problem:
-        first = problem.errors()[0] if isinstance(problem, ValidationError) else None
-        loc, message = (first["loc"], first["msg"]) if first else (("id",), "Field required")
-        field = ".".join(map(str, loc))
-        raise UserError(
-            f"{where}: {field} is wrong ({message[:1].lower()}{message[1:]})."
-        ) from None
-    asked = rubric.get(answer.id)
-    if rubric:  # which decides; an id that it does not have is said by `apply_rubric`
-        return replace(answer, problem=asked.problem if asked else "")
+        fields = {name: value for name, value in row.items() if name in FIELDS}
+        answer = Answer(**fields, formulas=tuple(sorted(formulas)))
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        field, message = ".".join(map(str, first["loc"])), first["msg"]
+        said = f"{where}: {field} is wrong ({message[:1].lower()}{message[1:]})."
+        raise UserError(said) from None
+    if asked:  # the rubric decides; an id that it does not have is said by `apply_rubric`
+        return replace(answer, problem=asked[answer.id].problem if answer.id in asked else "")
     if not (answer.problem or answer.kind == "written"):
         raise UserError(f'{where} needs problem = "...".')
     return replace(answer, problem=answer.problem and find_problem(answer.problem).name)
-
-
-def _named(name: str, formula: str) -> str:
-    """The formula with its name, unless it has one; a whole answer names its formulas itself."""
-    has_name = name == "answer" or re.match(rf"[\s$\\(\[]*{re.escape(name)}\s*(=|≈)", formula)
-    return formula if has_name else f"{name}={formula}"
 
 
 def _add(given: list[Answer], answer: Answer, mistakes: list[str]) -> None:
@@ -277,7 +256,7 @@ def _add(given: list[Answer], answer: Answer, mistakes: list[str]) -> None:
         given.append(answer)
 
 
-def _read_csv(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Submission]:
+def _read_csv(text: str, student: str, asked: Mapping[str, Answer]) -> list[Submission]:
     """Rows of student, id, answer; or a row per student with a column per question."""
     found, mistakes = dict[str, list[Answer]](), dict[str, list[str]]()
     try:
@@ -288,11 +267,10 @@ def _read_csv(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Sub
         cells = {str(k).strip(): str(v or "").strip() for k, v in row.items() if k is not None}
         who = cells.pop("student", student)
         given, said = found.setdefault(who, []), mistakes.setdefault(who, [])
-        for id_, written in (
-            {cells["id"]: cells.get("answer", "")} if "id" in cells else cells
-        ).items():
-            problem = rubric[id_].problem if id_ in rubric else cells.get("problem", "")
-            if id_ not in rubric and (rubric or not problem):
+        one = {cells["id"]: cells.get("answer", "")} if "id" in cells else cells
+        for id_, written in one.items():
+            problem = asked[id_].problem if id_ in asked else cells.get("problem", "")
+            if id_ not in asked and (asked or not problem):
                 said.append(f'line {number}: there is no question "{id_[:40]}".')
             elif written:
                 _add(given, Answer(id_, problem, student=who, formulas=(written,)), said)
@@ -301,22 +279,17 @@ def _read_csv(text: str, student: str, rubric: Mapping[str, Answer]) -> list[Sub
 
 def apply_rubric(submission: Submission, rubric: Sequence[Answer]) -> Submission:
     """The rubric's questions with the student's formulas; nothing else of the student's counts."""
-    student, given = submission.student, {answer.id: answer for answer in submission.answers}
+    given = {answer.id: answer for answer in submission.answers}
     asked = {question.id for question in rubric}
     mistakes = list(submission.mistakes)
     mistakes += [f'the rubric does not ask for "{id_[:40]}".' for id_ in given if id_ not in asked]
     unread = mistakes[0] if mistakes and not asked & set(given) else ""
-    none = Answer("none")
-    answers = tuple(
-        replace(
-            question,
-            student=student,
-            formulas=given.get(question.id, none).formulas,
-            mistake=given.get(question.id, none).mistake or unread,
-        )
-        for question in rubric
-    )
-    return Submission(student, answers, tuple(mistakes))
+    answers = []
+    for question in rubric:
+        written = given.get(question.id, Answer("none"))
+        question = replace(question, student=submission.student, formulas=written.formulas)
+        answers.append(replace(question, mistake=written.mistake or unread))
+    return Submission(submission.student, tuple(answers), tuple(mistakes))
 
 
 def grade(
@@ -333,23 +306,17 @@ def grade(
             formulas, before = answer.show or tuple(example), "for a person to read. "
             sentence = before.strip()
         if formulas and not answer.mistake:
-            key = (answer.problem, formulas, answer.tolerance, seed)
+            key = (answer.problem, formulas, answer.tolerance)
             if key not in known:
-                known[key] = _judge(*key)
+                try:
+                    found = check(answer.problem, formulas, tolerance=answer.tolerance, seed=seed)
+                    known[key] = found, found.because
+                except UserError as mistake:
+                    known[key] = None, str(mistake)
             result, judged = known[key]
             sentence = before + judged
         graded.append(Graded(answer, result, sentence))
     return graded
-
-
-def _judge(
-    problem: str, formulas: Sequence[str], tolerance: float | None, seed: int
-) -> tuple[CheckResult | None, str]:
-    try:
-        result = check(problem, formulas, tolerance=tolerance, seed=seed)
-    except UserError as mistake:
-        return None, str(mistake)
-    return result, result.because
 
 
 def grade_class(
@@ -370,8 +337,7 @@ def grade_class(
 
 def gradescope(graded: Sequence[Graded], mistakes: Sequence[str] = ()) -> dict[str, Any]:
     """The record that Gradescope reads from results.json, of one student."""
-    total = sum(item.score for item in graded)
-    most = sum(item.answer.points for item in graded)
+    total, most = sum(item.score for item in graded), sum(item.answer.points for item in graded)
     unclear = [item.answer.id for item in graded if item.review]
     output = f"{total:g} of {most:g} points."
     if unclear:
@@ -379,22 +345,21 @@ def gradescope(graded: Sequence[Graded], mistakes: Sequence[str] = ()) -> dict[s
     output += "".join(f" In the submission: {mistake}" for mistake in mistakes)
     tests = []
     for item in graded:
-        who = f"{item.answer.student}: " if item.answer.student else ""
-        lines = [f"{item.word}: {item.sentence}", *item.answer.formulas]
-        if item.result is not None:
-            read = ", ".join(f"{name} = {text}" for name, text in item.result.read_as.items())
+        answer, result = item.answer, item.result
+        lines = [f"{item.word}: {item.sentence}", *answer.formulas]
+        if result is not None:
+            read = ", ".join(f"{name} = {text}" for name, text in result.read_as.items())
             lines.append(f"read as: {read}")
-            if item.result.counterexample is not None:
-                lines.append(f"counterexample: {item.result.counterexample.sentence}")
-        if item.comment:
-            lines.append(item.comment)
+            if result.counterexample is not None:
+                lines.append(f"counterexample: {result.counterexample.sentence}")
+        who = f"{answer.student}: " if answer.student else ""
         tests.append(
             {
-                "name": f"{who}{item.answer.id} ({item.answer.problem or item.answer.kind})",
+                "name": f"{who}{answer.id} ({answer.problem or answer.kind})",
                 "score": item.score,
-                "max_score": item.answer.points,
+                "max_score": answer.points,
                 "status": "passed" if item.passed else "failed",
-                "output": "\n".join(lines),
+                "output": "\n".join(filter(None, [*lines, item.comment])),
                 "output_format": "text",
                 "visibility": "visible",
                 "tags": ["review"] if item.review else [],
@@ -424,14 +389,10 @@ def table_of_totals(graded: Mapping[str, tuple[Sequence[Graded], Sequence[str]]]
 def otter_tests(rubric: Sequence[Answer]) -> dict[str, str]:
     """File name -> a test for otter-grader; students write answers["1b"] = "q = ..."."""
     found = {}
-    for question in rubric:
-        if question.kind != "formula":
-            continue
+    for question in (question for question in rubric if question.kind == "formula"):
         name = file_name(question.id)
-        code = (
-            ">>> import wherefrom\n"
-            f">>> wherefrom.check({question.problem!r}, answers[{question.id!r}]).passed\nTrue"
-        )
+        call = f"wherefrom.check({question.problem!r}, answers[{question.id!r}]).passed"
+        code = f">>> import wherefrom\n>>> {call}\nTrue"
         case = {"code": code, "hidden": False, "locked": False, "points": question.points}
         suite = {"cases": [case], "scored": True, "setup": "", "teardown": "", "type": "doctest"}
         test = {"name": name, "points": question.points, "suites": [suite]}

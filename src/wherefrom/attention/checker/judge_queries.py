@@ -38,8 +38,10 @@ from wherefrom.attention.checker.logits import (
     Queries,
     Reading,
     failure_probability,
+    probability_between,
 )
 from wherefrom.attention.checker.problems import (
+    FAULT,
     Assumption,
     BetaNeeded,
     CheckResult,
@@ -62,10 +64,26 @@ SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumpt
 DRAWS = 8
 
 
-def judge_queries(construction: Construction, draft: CheckResult) -> CheckResult:
-    """The verdict on a query or a pair of queries."""
+def judge_keys(construction: Construction, draft: CheckResult) -> CheckResult:
+    """The verdict on a query or a pair of queries, or on the range of e."""
+    if "low" in construction.expressions:
+        return _judge_range(construction, draft)
     model = Queries(construction)
-    draft = decide(model, replace(draft, derived=_derived(model), notes=_notes(model)))
+    derived, notes = list[str](), list[str]()
+    for name, head in zip(model.expressions, model.exact, strict=False):
+        for group, value in head.items():
+            text = str(value)
+            if group == "a" and model.stretched and not value.is_zero:
+                text = f"e*{text}" if text.isalnum() else f"e*({text})"
+            key, ending = ("i", " for every other i") if group == "others" else (group, "")
+            derived.append(f"k_{key}.{name} = {text}{ending}")
+    letters = sorted({expression.factor for expression in model.expressions.values()} - {""})
+    if len(letters) > 1:
+        notes.append(f"{' and '.join(letters)} are read as one large factor, beta.")
+    beta = model.first_usable(5) if len(model.expressions) > 1 else None
+    if beta is not None and any(head[0] > 0 for head in model.logits(beta, 5)):
+        notes.append("samples with k_a.q < 0 because the key points backwards are set aside.")
+    draft = decide(model, replace(draft, derived=tuple(derived), notes=tuple(notes)))
     if not draft.passed:
         shown = draft.counterexample is not None and draft.counterexample.sizes.get("n")
         spoilt = model.stretched and draft.verdict == "refuted" and shown
@@ -73,13 +91,13 @@ def judge_queries(construction: Construction, draft: CheckResult) -> CheckResult
     needed = _beta_needed(model, draft.tolerance)
     if needed is None:
         because = "as beta grows the weights should arrive, but no beta that a computer can hold "
-        return replace(draft, verdict="inconclusive", because=because + "brings them near enough.")
+        return draft.judged("inconclusive", because + "brings them near enough.")
     draft = replace(draft, beta=needed)
     if model.problem.noise != "none":
         draft = replace(draft, failure=_failure(model, needed.value, draft))
     fault = _contradiction(model, draft, needed)
     if fault:
-        return replace(draft, verdict="inconclusive", because=fault)
+        return draft.judged("inconclusive", fault)
     checked = f"drawn keys at every n from {model.problem.least_n} to {EVERY_N}, with beta from "
     checked += "1.1 to 1000 times what is needed, with the attention equation"
     return replace(draft, checked=checked, assumptions=tuple(_assumptions(model, draft)))
@@ -88,104 +106,91 @@ def judge_queries(construction: Construction, draft: CheckResult) -> CheckResult
 def decide(model: Queries, draft: CheckResult) -> CheckResult:
     """The draft with the verdict that algebra and numbers give, before drawn keys confirm it."""
     if model.proved():
-        return replace(draft, because=_why_proved(model))
+        because = "the logits of a and b agree and run away from all others as beta grows."
+        if model.stretched and all(head["a"].is_zero for head in model.exact):
+            because = "no query has a component along mu_a, so the length of k_a does not matter, "
+            because += "and every other key loses its weight as beta grows."
+        elif model.stretched:
+            because = "the weights tend to 1/2, 1/2, 0."
+            return draft.judged(
+                "proved", f"for every n and every length e not set aside, {because}"
+            )
+        elif model.named == 1:
+            because = "the logit of j runs away from all others as beta grows."
+        return draft.judged("proved", f"for every n: {because}")
     readings = model.readings(draft.tolerance)
     n, reading = next(iter(readings.items()))
-    if reading.ok is False:
+    if reading[0] is False:
         return _refuted(draft, model, n, reading)
     lead = model.largest_lead()
     if lead is not None:
         return _outnumbered(draft, model, lead)
-    if any(reading.ok is None for reading in readings.values()):
+    if any(ok is None for ok, _, _ in readings.values()):
         because = "the weights change too slowly with beta to see where they end, and the formula "
-        because += "is not one that the exact algebra can follow."
-        return replace(draft, verdict="inconclusive", because=because)
-    return replace(draft, verdict="holds", because=_why_only_holds(model, readings))
-
-
-def _derived(model: Queries) -> tuple[str, ...]:
-    """The exact logits as lines that a person can check."""
-    lines = []
-    for name, head in zip(model.expressions, model.exact, strict=False):
-        for group, value in head.items():
-            text = str(value)
-            if group == "a" and model.stretched and not value.is_zero:
-                text = f"e*{text}" if text.isalnum() else f"e*({text})"
-            key, ending = ("i", " for every other i") if group == "others" else (group, "")
-            lines.append(f"k_{key}.{name} = {text}{ending}")
-    return tuple(lines)
-
-
-def _notes(model: Queries) -> tuple[str, ...]:
-    notes = []
-    letters = sorted({expression.factor for expression in model.expressions.values()} - {""})
-    if len(letters) > 1:
-        notes.append(f"{' and '.join(letters)} are read as one large factor, beta.")
-    if len(model.expressions) > 1:
-        beta = model.first_usable(5)
-        if beta is not None and any(head[0] > 0 for head in model.logits(beta, 5)):
-            notes.append("samples with k_a.q < 0 because the key points backwards are set aside.")
-    return tuple(notes)
-
-
-def _why_proved(model: Queries) -> str:
-    if model.stretched and all(head["a"].is_zero for head in model.exact):
-        return (
-            "for every n: no query has a component along mu_a, so the length of k_a does not "
-            "matter, and every other key loses its weight as beta grows."
+        return draft.judged(
+            "inconclusive", because + "is not one that the exact algebra can follow."
         )
-    if model.stretched:
-        return "for every n and every length e not set aside, the weights tend to 1/2, 1/2, 0."
-    if model.named == 1:
-        return "for every n: the logit of j runs away from all others as beta grows."
-    return "for every n: the logits of a and b agree and run away from all others as beta grows."
-
-
-def _why_only_holds(model: Queries, readings: dict[int, Reading]) -> str:
-    worst, most = max(reading.size for reading in readings.values()), max(readings)
+    worst, most = max(size for _, size, _ in readings.values()), max(readings)
     sizes = f"n = {min(readings)} to "
     sizes += f"{most:,}" if most < 10**7 else f"10^{math.log10(most):.0f}"
     if not model.exact:
-        return (
-            f"computed in numbers for {sizes}. That is no proof: the exact algebra does not reach "
-            "this formula."
-        )
-    if worst == 0 and not model.stretched:
-        return f"the goal is reached at each n that was tried, {sizes}; no argument covers every n."
-    what = "the failure rate" if model.stretched else "the misplaced share"
-    because = f"within this tolerance for {sizes}, but not for every tolerance"
-    rest = f": {what} tends to {worst:.3g} at worst, which no beta removes" if worst else ""
-    return f"{because}{rest}."
+        because = f"computed in numbers for {sizes}. That is no proof: the exact algebra does not "
+        because += "reach this formula."
+    elif worst == 0 and not model.stretched:
+        because = f"the goal is reached at each n that was tried, {sizes}; "
+        because += "no argument covers every n."
+    else:
+        what = "the failure rate" if model.stretched else "the misplaced share"
+        rest = f": {what} tends to {worst:.3g} at worst, which no beta removes" if worst else ""
+        because = f"within this tolerance for {sizes}, but not for every tolerance{rest}."
+    return draft.judged("holds", because)
+
+
+def _judge_range(construction: Construction, draft: CheckResult) -> CheckResult:
+    """low <= e <= high for the length e of the noisy key: what share of samples is inside?"""
+    low, high = 0.0, 0.0
+    for name, expression in construction.expressions.items():
+        value = float(np.asarray(evaluate(expression, Numeric({}))).item())
+        if not -1e6 <= value <= 1e6:
+            raise ExpressionError(f"{name} must lie within a million of 0.", expression.source, 1)
+        low, high = (value, high) if name == "low" else (low, value)
+    inside = probability_between(low, high)
+    outside = 1 - inside
+    failure = Failure("e lies outside the range", 0, 0.0, outside, 0.0, outside)
+    derived = (f"P({low:g} <= e <= {high:g}) = {inside:.6f}",)
+    draft = replace(draft, derived=derived, failure=failure)
+    if outside <= draft.tolerance:
+        because = f"the length e ~ N(1, 1/2) lies between {low:g} and {high:g} in {inside:.4%} of "
+        return draft.judged("proved", because + "the samples.")
+    samples = (0.0, 2.0, 1.0, -1.0, 3.0, -2.0, 4.0, low - 1, high + 1)
+    e = next(e for e in samples if not low <= e <= high)
+    because = f"e ~ N(1, 1/2) has the standard deviation 0.707, so {outside:.1%} of the samples "
+    because += f"lie outside {low:g} to {high:g}."
+    sentence = f"e = {e:g} is as good a sample as any, and outside the range."
+    return draft.refuted(because, sentence, numbers={"e": e})
 
 
 def _refuted(draft: CheckResult, model: Queries, n: int, reading: Reading) -> CheckResult:
-    because = reading.sentence.removesuffix(".")
-    draft = replace(draft, verdict="refuted")
-    if math.isinf(reading.size):
-        example = Counterexample({"n": n, "d": n}, {}, reading.sentence)
-        return replace(draft, because=because + ".", counterexample=example)
+    _, size, because = reading
+    if math.isinf(size):
+        return draft.refuted(because.removesuffix(".") + ".", because, {"n": n, "d": n})
     along = model.exact[0].get("a") if len(model.exact) == 1 else None
+    beta = model.first_usable(5)
+    heads = [()] if beta is None else model.logits(beta, 5)
     if not model.uses_beta:
         because += "; nothing in the formula grows with beta"
-    elif _same_queries(model):
+    elif len(heads) > 1 and np.allclose(heads[0], heads, rtol=1e-12):
         because += "; the queries are the same, so this is one head written twice"
     elif model.stretched and along is not None and not along.is_zero:
         because += f"; q has the component {along} along the noisy direction mu_a"
     elif not model.stretched and along and model.trend("a", "b", n).kind in ("up", "down"):
         gap = model.gaps[0]["a", "b"]
         because += f"; k_a.q - k_b.q = {gap} grows with beta, so one of the two takes all"
-    for size in (n, 2 * n, 100 * n):  # at the smallest n it may take a larger beta than can be held
-        example = _counterexample(model, size, draft.tolerance)
+    for many in (n, 2 * n, 100 * n):  # at the smallest n it may take a larger beta than can be held
+        example = _counterexample(model, many, draft.tolerance)
         if example.numbers.get("misplaced", 1.0) > draft.tolerance:
             break
-    return replace(draft, because=because + ".", counterexample=example)
-
-
-def _same_queries(model: Queries) -> bool:
-    """Are there several queries, all the same?"""
-    beta = model.first_usable(5)
-    first, *rest = [()] if beta is None else model.logits(beta, 5)
-    return bool(rest) and all(np.allclose(first, head, rtol=1e-12) for head in rest)
+    return draft.judged("refuted", because + ".", counterexample=example)
 
 
 def _outnumbered(draft: CheckResult, model: Queries, lead: float) -> CheckResult:
@@ -196,8 +201,7 @@ def _outnumbered(draft: CheckResult, model: Queries, lead: float) -> CheckResult
     because += f"together outweigh them from n = 10^{digits:.5g} on"
     because += "." if model.uses_beta else "; nothing in the formula grows with beta."
     sentence = f"with 10^{digits:.5g} keys the others have at least half of the weight."
-    example = Counterexample({}, {"lead": lead, "log10_n": digits}, sentence)
-    return replace(draft, verdict="refuted", because=because, counterexample=example)
+    return draft.refuted(because, sentence, numbers={"lead": lead, "log10_n": digits})
 
 
 def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
@@ -219,13 +223,11 @@ def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
     at = [f"n = {n}", *(f"{x} = {numbers[x]:g}" for x in ("beta", "e") if x in numbers)]
     weights = numbers["weights_by_group"].items()
     told = ", ".join(f"{'the others' if g == 'others' else g} {w:.4g}" for g, w in weights)
-    amount = f"{error:.4g}" if error > 1.01 * tolerance else f"just over {tolerance:g}"
-    numbers["misplaced"] = round(error, 6) if error > 1.01 * tolerance else error
-    sentence = (
-        f"with {', '.join(at)} the weights are {told}: {amount} of the weight is misplaced, "
-        f"and {tolerance:g} is allowed."
-    )
-    return Counterexample({"n": n, "d": n}, numbers, sentence)
+    clear = error > 1.01 * tolerance
+    numbers["misplaced"] = round(error, 6) if clear else error
+    amount = f"{error:.4g}" if clear else f"just over {tolerance:g}"
+    sentence = f"with {', '.join(at)} the weights are {told}: {amount} of the weight is misplaced, "
+    return Counterexample({"n": n, "d": n}, numbers, f"{sentence}and {tolerance:g} is allowed.")
 
 
 def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
@@ -261,17 +263,31 @@ def _queries(model: Queries, keys: Floats, beta: float) -> Floats:
 
 
 def _beta_needed(model: Queries, tolerance: float) -> BetaNeeded | None:
+    """The beta that is needed at several n, and the condition in closed form where there is one."""
     by_n: dict[int, float] = {}
     for n in sorted({model.problem.least_n, *BETA_N}):
         least = _least_beta(model, n, tolerance)
         if least is None:
             return None
         by_n[n] = least
+    below = "eps" if model.named == 1 else f"{model.named}*eps"
+    level = f"ln((n-{model.named})*(1-eps)/({below}))"
     if not model.uses_beta:
         return BetaNeeded("none: the formula has no large factor", 0.0, REPORTED_N, by_n)
-    formula = f"P(misplaced > eps) <= {RISK:g} (from the exact law of e)"
-    if not model.stretched:
-        formula = _beta_formula(model)
+    if model.stretched:
+        formula = f"P(misplaced > eps) <= {RISK:g} (from the exact law of e)"
+    elif not model.exact:
+        formula = f"k_a.q - k_i.q >= {level}"
+    else:
+        gap = model.gaps[0][model.groups[0], "others"]
+        key, size = next(iter(gap.top.items()))
+        order = dict(key).get("beta", 0)
+        inner = level if size == 1 else f"{level}/{size if size.denominator == 1 else f'({size})'}"
+        formula = (
+            f"beta >= {inner}" if order == 1 else f"beta >= ({inner})**({1 / Fraction(order or 1)})"
+        )
+        if len(gap.top) + len(key) > 2 or order <= 0 or gap.bottom != UNITY:
+            formula = f"{gap} >= {level}"  # not one power of beta
     return BetaNeeded(formula, by_n[REPORTED_N], REPORTED_N, by_n)
 
 
@@ -299,21 +315,6 @@ def _least_beta(model: Queries, n: int, tolerance: float) -> float | None:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if good(middle) else (middle, high)
     return high
-
-
-def _beta_formula(model: Queries) -> str:
-    """The condition on beta for fixed keys, in closed form where the gap is one power of beta."""
-    below = "eps" if model.named == 1 else f"{model.named}*eps"
-    level = f"ln((n-{model.named})*(1-eps)/({below}))"
-    if not model.exact:
-        return f"k_a.q - k_i.q >= {level}"
-    gap = model.gaps[0][model.groups[0], "others"]
-    (order, *rest), size = next(iter(gap.top.items()))
-    if len(gap.top) > 1 or rest != [0, ()] or order <= 0 or gap.bottom != UNITY:
-        return f"{gap} >= {level}"
-    factor = str(size) if size.denominator == 1 else f"({size})"
-    inner = level if size == 1 else f"{level}/{factor}"
-    return f"beta >= {inner}" if order == 1 else f"beta >= ({inner})**({1 / Fraction(order)})"
 
 
 def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | None:
@@ -404,11 +405,11 @@ def _contradiction(model: Queries, draft: CheckResult, needed: BetaNeeded) -> st
     """What drawn keys say against the verdict, at every n up to 30 and several beta; or nothing."""
     failure = draft.failure
     if failure is not None and failure.simulated is not None and failure.standard_error is not None:
-        off = abs(failure.simulated - failure.probability)
-        if off > GATE * failure.standard_error:
+        exact, drawn = failure.probability, failure.simulated
+        if abs(drawn - exact) > GATE * failure.standard_error:
             return (
-                f"the exact failure rate {failure.probability:.4f} and the simulated one "
-                f"{failure.simulated:.4f} disagree: a fault of the checker."
+                f"the exact failure rate {exact:.4f} and the simulated one {drawn:.4f} disagree: a "
+                "fault of the checker."
             )
     rng = np.random.default_rng(draft.seed)
     for n in range(model.problem.least_n, EVERY_N + 1):
@@ -423,7 +424,7 @@ def _contradiction(model: Queries, draft: CheckResult, needed: BetaNeeded) -> st
                     break
                 return f"at n = {n}, beta = {beta:.4g} the formula has no value: {problem.sentence}"
             if missed:
-                return "drawn keys contradict what was found: a fault of the checker."
+                return FAULT.format(what="drawn keys")
     return ""
 
 
@@ -463,9 +464,8 @@ def _search(
             same = same and bool(np.allclose(again, logits, rtol=1e-8, atol=1e-8))
             weights = _missed_in_the_limit(model, keys, draft.tolerance)
             if weights is not None:
-                told = ", ".join(
-                    f"{g} {w:.3g}" for g, w in zip(model.groups[:-1], weights, strict=False)
-                )
+                pairs = zip(model.groups[:-1], weights, strict=False)
+                told = ", ".join(f"{g} {w:.3g}" for g, w in pairs)
                 others = weights[model.named :].sum()
                 evidence = f"{where}, the weights tend to {told}, the others {others:.3g}"
                 return Assumption(name, True, evidence)

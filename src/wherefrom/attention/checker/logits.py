@@ -14,28 +14,24 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar, Trend
-from wherefrom.attention.checker.instances import (
-    Exact,
-    Floats,
-    Numeric,
-    grouped_keys,
-    picked_groups,
-)
+from wherefrom.attention.checker.instances import Exact, Floats, Numeric, grouped_keys
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
 from wherefrom.attention.equation import softmax_over_keys
 
 Head = tuple[float, ...]  # logits of a (at e = 1), of b, of each other key
+# what happens at one n as beta grows: is the goal reached (None: unknown), the limit of what must
+# be small, and a sentence
+Reading = tuple[bool | None, float, str]
 
 # the ladder of factors on which "for large beta" is looked at in numbers
 RUNGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6)
 HIGH_RUNGS = (1e7, 1e8, 1e9, 1e10, 1e12, 1e14, 1e16, 1e18, 1e20, 1e25, 1e30, 1e45, 1e60, 1e90)
-FAR = (1e3, 1e6, 1e9)  # where the limit of a failure probability is read off
+FAR = [1e3, 1e6, 1e9]  # where the limit of a failure probability is read off
 LARGEST = 1e290  # logit that is computed with
 EVERY_N = 30  # every n up to here is looked at
 LADDER_N = (40, 60, 100, *(10**k for k in (3, 4, 5, 6, 9, 12, 20, 40, 80, 160, 240, 300)))
@@ -45,15 +41,6 @@ RISK = 0.05  # the share of samples that may miss the tolerance
 REACH = 9.0  # standard deviations beyond which nothing is counted: 1e-18
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How the goal is missed at one n as beta grows: ok, failed or unknown."""
-
-    ok: bool | None
-    size: float  # the limit of what must be small
-    sentence: str = ""
-
-
 class Queries:
     """The queries of one construction as logits of groups of keys."""
 
@@ -61,26 +48,22 @@ class Queries:
         self.expressions = construction.expressions
         self.problem = construction.problem
         self.groups = tuple(self.problem.target)
-        self.named = len(picked_groups(self.problem))
+        self.named = len(self.groups) - 1
         self.stretched = self.problem.noise == "stretched"
-        self.field = Field(self.problem.least_n)
+        self.field = field = Field(self.problem.least_n)
         self.exact: list[dict[str, Scalar]] = []  # the logits of each head, if they are known
         self.gaps: list[dict[tuple[str, str], Scalar]] = []  # and their differences
         with contextlib.suppress(NotExactError):
-            heads = [dict(zip(self.groups, head, strict=True)) for head in self._exact_logits()]
-            for head in heads:
-                self.gaps.append({(g, h): head[g] - head[h] for g in head for h in head})
+            root = field.function("sqrt", field.n - field.rational(self.named))
+            algebra = Exact(field, grouped_keys(self.problem, field.beta, field.n, root))
+            values = [evaluate(x, algebra).ravel() for x in self.expressions.values()]
+            rows = [[*q[: self.named], q[self.named] / root] for q in values]
+            heads = [dict(zip(self.groups, row, strict=True)) for row in rows]
+            self.gaps = [{(g, h): x[g] - x[h] for g in x for h in x} for x in heads]
             self.exact = heads
-        moving = [x for head in self.exact for x in head.values() if x.moves]
+        moving = any(x.moves for head in self.exact for x in head.values())
         named = any("beta" in expression.names for expression in self.expressions.values())
-        self.uses_beta = bool(moving) if self.exact else named
-
-    def _exact_logits(self) -> list[list[Scalar]]:
-        field = self.field
-        root = field.function("sqrt", field.n - field.rational(self.named))
-        algebra = Exact(field, grouped_keys(self.problem, field.beta, field.n, root))
-        heads = [evaluate(x, algebra).ravel() for x in self.expressions.values()]
-        return [[*head[: self.named], head[self.named] / root] for head in heads]
+        self.uses_beta = moving if self.exact else named
 
     def is_exact_at(self, n: int) -> bool:
         return bool(self.exact) and not self.field.has_doubt(n)
@@ -114,17 +97,6 @@ class Queries:
             if len(found) == most:
                 break
         return found
-
-    def undefined_from_some_beta_on(self, n: int) -> bool:
-        """Has a formula such as sqrt(33 - beta) no value on any of the last rungs?"""
-        for beta in RUNGS[-3:]:
-            try:
-                self.logits(beta, n)
-            except ExpressionError as problem:
-                if not problem.too_large:
-                    continue
-            return False
-        return True
 
     def first_usable(self, n: int, least: float = 10.0) -> float | None:
         """The first factor from `least` on at which there is a value, or the last below it."""
@@ -168,9 +140,8 @@ class Queries:
         """The limit of one head's weight on a, if it is the same for every length e that is not set
         aside and b has the rest; else None."""
         a, b, other = (self.field.trend(self.exact[i][g]) for g in ("a", "b", "others"))
-        along = [
-            self.field.trend(head["a"]) for head in self.exact
-        ]  # e < 0 is set aside if one > 0
+        along = [self.field.trend(head["a"]) for head in self.exact]
+        # e < 0 is set aside if one of several heads looks along mu_a
         positive = len(along) > 1 and any(t.kind == "up" or (t.value or 0) > 0 for t in along)
         if a.kind == b.kind == "zero" and other.kind == "down":
             return Fraction(1, 2)
@@ -180,22 +151,9 @@ class Queries:
             return Fraction(0)
         return None
 
-    def limit_weights(self, n: int) -> dict[str, float] | None:
-        """What the weights of the groups tend to for fixed keys at this n, if that is clear."""
-        if self.stretched or not self.is_exact_at(n):
-            return None
-        rivals = {g: {self.trend(h, g, n).kind for h in self.groups} for g in self.groups}
-        if any("unclear" in kinds for kinds in rivals.values()):
-            return None
-        best = [g for g, kinds in rivals.items() if "up" not in kinds]
-        return self.weights({g: self.trend(g, best[0], n).value or 0.0 for g in best}, n)
-
     def readings(self, eps: float) -> dict[int, Reading]:
-        """What happens for large beta at each n that is looked at; only the smallest n that fails,
-        if one does.
-
-        Looked at are all small n, a ladder, and every n at which a coefficient changes its sign.
-        """
+        """What happens for large beta at each n that is looked at: all small n, a ladder, and every
+        n at which a coefficient changes its sign; only the smallest n that fails, if one does."""
         exact = [*(gap for head in self.gaps for gap in head.values()), *self.field.doubts]
         turns = {m for x in exact for n in self.field.critical_n(x) for m in (n - 1, n)}
         found: dict[int, Reading] = {}
@@ -209,30 +167,43 @@ class Queries:
                 if n <= EVERY_N:
                     raise
                 break
-            if reading.ok is None and n > EVERY_N:
+            if reading[0] is None and n > EVERY_N:
                 break
-            if reading.ok is False:
+            if reading[0] is False:
                 good, bad = max(found, default=n), n
                 while bad - good > 1:
                     middle = (good + bad) // 2
-                    failed = self.reading_at(middle, eps).ok is False
+                    failed = self.reading_at(middle, eps)[0] is False
                     good, bad = (good, middle) if failed else (middle, bad)
                 return {bad: self.reading_at(bad, eps)}
             found[n] = reading
         return found
 
     def reading_at(self, n: int, eps: float) -> Reading:
+        """By the limit of the weights where it is clear, else by a ladder of numbers."""
         try:
-            weights = self.limit_weights(n)
-            if weights is None:
+            if self.stretched or not self.is_exact_at(n):
                 return self._ladder_reading(n, eps)
+            rivals = {g: {self.trend(h, g, n).kind for h in self.groups} for g in self.groups}
+            if any("unclear" in kinds for kinds in rivals.values()):
+                return self._ladder_reading(n, eps)
+            best = [g for g, kinds in rivals.items() if "up" not in kinds]
+            limits = {g: self.trend(g, best[0], n).value or 0.0 for g in best}
+            weights = self.weights(limits, n)
             size = self.distance(weights)
-            return Reading(size <= eps, size, self._tends(weights, n))
+            return size <= eps, size, self._tends(weights, n)
         except ExpressionError as problem:
             if problem.too_large:
                 raise
-            sentence = f"at n = {n} the formula has no value: {problem.sentence}"
-            return Reading(False, math.inf, sentence)
+            return False, math.inf, f"at n = {n} the formula has no value: {problem.sentence}"
+
+    def _undefined(self, beta: float, n: int) -> bool:
+        """Has the formula no value here, for another reason than its size?"""
+        try:
+            self.logits(beta, n)
+        except ExpressionError as problem:
+            return not problem.too_large
+        return False
 
     def _ladder_reading(self, n: int, eps: float) -> Reading:
         """Numbers only: the last rungs decide, if they agree and no further growth can help.
@@ -243,11 +214,11 @@ class Queries:
         """
         limit = RISK if self.stretched else eps
         exact = self.stretched and self.is_exact_at(n)
-        last = list(FAR) if exact else self.usable(RUNGS, n, most=3)
-        if len(last) < 3 or self.undefined_from_some_beta_on(n):
+        last = FAR if exact else self.usable(RUNGS, n, most=3)
+        if len(last) < 3 or all(self._undefined(beta, n) for beta in RUNGS[-3:]):
             if not last:
                 self.logits(RUNGS[0], n)  # says what is wrong, with its column
-            return Reading(None, math.nan)
+            return None, math.nan, ""
         high = self.usable(HIGH_RUNGS, n, most=1 if self.stretched else 3)
         first, second, heads = (np.array(self.logits(beta, n)) for beta in last)
         slower = math.log(last[2] / last[1]) / math.log(last[1] / last[0]) / 2
@@ -264,11 +235,9 @@ class Queries:
         ok = True if all(within) and followed else False if failed else None
         if self.stretched:
             sentence = f"at n = {n}, however large beta is, c misses the average by more than "
-            sentence += f"{eps:g} in {sizes[-1]:.1%} of the samples"
-        else:
-            logits = dict(zip(self.groups, heads[0].tolist(), strict=True))
-            sentence = self._tends(self.weights(logits, n), n)
-        return Reading(ok, sizes[-1], sentence)
+            return ok, sizes[-1], f"{sentence}{eps:g} in {sizes[-1]:.1%} of the samples"
+        logits = dict(zip(self.groups, heads[0].tolist(), strict=True))
+        return ok, sizes[-1], self._tends(self.weights(logits, n), n)
 
     def _tends(self, weights: Mapping[str, float], n: int) -> str:
         parts = ", ".join(
@@ -306,8 +275,10 @@ def _outgrows(a: Trend, rival: Trend, way: str, positive: bool) -> bool:
 
 def misplaced(heads: Sequence[Head], e: Floats, n: int) -> Floats:
     """Half the sum of |weight - wanted| of the averaged heads, for each e."""
-    wanted = np.array([0.5, 0.5, 0.0])
-    return np.asarray(0.5 * np.abs(_weights_at(heads, e, n) - wanted).sum(axis=-1))
+    a, b, other = np.array(heads, dtype=np.float64).T[:, :, None]
+    scores = np.stack([np.clip(a * e, -1e300, 1e300), b + 0 * e, other + math.log(n - 2) + 0 * e])
+    weights = softmax_over_keys(np.moveaxis(scores, 0, -1)).mean(axis=0)
+    return np.asarray(0.5 * np.abs(weights - np.array([0.5, 0.5, 0.0])).sum(axis=-1))
 
 
 def failure_probability(
@@ -332,14 +303,6 @@ def probability_between(low: float, high: float) -> float:
     if u > 0:
         u, v = -v, -u
     return max(0.0, 0.5 * (math.erfc(-v) - math.erfc(-u)))
-
-
-def _weights_at(heads: Sequence[Head], e: Floats, n: int) -> Floats:
-    """The averaged weights of a, b and all others together, (e, 3)."""
-    a, b, other = np.array(heads, dtype=np.float64).T[:, :, None]
-    scores = np.stack([np.clip(a * e, -1e300, 1e300), b + 0 * e, other + math.log(n - 2) + 0 * e])
-    weights: Floats = softmax_over_keys(np.moveaxis(scores, 0, -1)).mean(axis=0)
-    return weights
 
 
 def _good_intervals(heads: Sequence[Head], n: int, tolerance: float) -> list[tuple[float, float]]:

@@ -1,9 +1,5 @@
 """What is asked and what is answered: the problems of `problems.toml`, and the result of a check.
 
-A problem says what is given, what is to be written, the goal in words and in symbols, for whom
-it must hold (the quantifiers) and how near is near enough. It also knows which names may be
-written and, for the names people reach for in vain, why not. The verdicts on an answer:
-
 `proved`        for all n, by exact algebra over the givens, and confirmed in numbers
 `holds`         numerically, over many sizes and instances, but not by algebra
 `refuted`       with the smallest counterexample found
@@ -14,7 +10,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -24,9 +20,7 @@ from wherefrom.results import Printable
 
 Word = Literal["proved", "holds", "refuted", "inconclusive"]
 EXIT_CODES: dict[Word, int] = {"proved": 0, "holds": 0, "refuted": 1, "inconclusive": 3}
-
-
-ANY = Shape(("any",), ("1",))  # of a formula whose judge looks at the shape itself
+FAULT = "{what} contradict what was found: a fault of the checker."
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class Variable:
     """A name that may be written, or one that is to be given a formula."""
 
     name: str
-    shape: Shape
+    shape: Shape  # "any" if the judge looks at it itself
     meaning: str = ""
     aliases: tuple[str, ...] = ()
     second: Shape | None = None  # which it has where the first does not fit
@@ -43,7 +37,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem; see the module's docstring."""
+    """What is given, what is to be written, the goal, for whom it must hold, how near is enough."""
 
     name: str
     title: str
@@ -88,9 +82,9 @@ def find_problem(name: str) -> Problem:
 def _variable(record: dict[str, Any], **words: str) -> Variable:
     name, meaning, also = (record.get(k, "").format(**words) for k in ("name", "meaning", "also"))
     rows, _, columns = record["shape"].partition(" x ")
-    shape = ANY if rows == "any" else Shape(tuple(rows), tuple(columns or "1"))
-    second = tuple(record["second"].split(" x ")) if "second" in record else None
-    other = Shape((second[0],), (second[1],)) if second else None
+    shape = Shape(("any",) if rows == "any" else tuple(rows), tuple(columns or "1"))
+    second = Shape(*(tuple(side) for side in record.get("second", "").split(" x ")))
+    other = second if "second" in record else None
     return Variable(name, shape, meaning, tuple(also.split()), other, record.get("plain", False))
 
 
@@ -109,7 +103,7 @@ def _read() -> dict[str, Problem]:
         stated["wanted"] = [_variable(each) for each in stated["wanted"]]
         stated["refused"] = {
             name: each["why"].format(name=name, i=name[-1])
-            for each in record["refused"][names]
+            for each in record["refused"].get(names, [])
             for name in each["names"].split()
         }
         found[stated["name"]] = Problem(**stated)
@@ -133,8 +127,7 @@ class BetaNeeded:
 class Assumption:
     """One assumption of the problem, and whether this construction needs it.
 
-    `used` is true with a counterexample as evidence, false with an argument, and None where a
-    search found neither.
+    `used` is true with a counterexample, false with an argument, None where neither was found.
     """
 
     name: str
@@ -193,6 +186,19 @@ class CheckResult(Printable):
     @property
     def passed(self) -> bool:
         return self.exit_code == 0
+
+    def judged(self, verdict: Word, because: str, **rest: Any) -> CheckResult:
+        return replace(self, verdict=verdict, because=because, **rest)
+
+    def refuted(
+        self,
+        because: str,
+        sentence: str,
+        sizes: dict[str, int] | None = None,
+        numbers: dict[str, Any] | None = None,
+    ) -> CheckResult:
+        example = Counterexample(sizes or {}, numbers or {}, sentence)
+        return self.judged("refuted", because, counterexample=example)
 
     def summary(self) -> list[tuple[str, str]]:
         rows = [(self.verdict, self.because), *(("derived", line) for line in self.derived)]

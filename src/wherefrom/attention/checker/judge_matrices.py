@@ -1,0 +1,337 @@
+"""Judging matrices: M that takes v_a out of v_a + v_b, and K, Q, V for three words.
+
+Extraction: M (v_a + v_b) = v_a for all v_a in span(A), v_b in span(B) says M A = A and M B = 0. In
+the basis [A B C] every matrix that can be written is made of blocks; since m, p and r may be any
+sizes, a block between different parts is zero and one between equal parts a multiple of the
+identity. So m = p = r = 1 decides it exactly for all sizes, in a turned basis, in which D (written
+in the basis S) is not taken for A A^T.
+
+Words: x1 = u_d + u_b, x2 = u_a, x3 = u_c + u_b. Row i attends with the logits x_j^T K^T Q x_i to
+the values V x_j, polynomials in beta over orthogonal u of norm beta; the softmax tends to equal
+shares among the largest logits, and what those make of the values is compared with the goal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
+from wherefrom.attention.checker.instances import (
+    WORDS,
+    Exact,
+    Matrix,
+    Numeric,
+    Values,
+    oblique_angles,
+    orthonormal,
+    shown,
+    space_instance,
+    space_values,
+    unequal_norms,
+    word_instance,
+    word_values,
+)
+from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
+from wherefrom.attention.checker.problems import FAULT, Assumption, BetaNeeded, CheckResult
+from wherefrom.attention.equation import attend
+
+NO_PROOF = "That is no proof: the exact algebra does not reach this formula."
+# m, p, r from the smallest up; then pairwise different so that nothing fits by accident
+SMALLEST = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 3, 1))
+SIZES = ((1, 1, 0), (2, 3, 0), (3, 2, 5), (5, 7, 1), (11, 3, 2))
+DRAWS = 5
+TURNED = ((1, -8, 4), (4, 4, 7), (8, -1, -4))  # nine times an orthonormal basis, as columns
+RUNGS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, *(2.0**k for k in range(5, 11)))
+DIMENSIONS = (4, 5, 7, 11, 16)
+STILL_FALLING = 0.999  # an error that falls by more from rung to rung may yet arrive
+
+
+def judge_extract(construction: Construction, draft: CheckResult) -> CheckResult:
+    """The verdict on a matrix M of the right shape."""
+    exact, wrong = _multiples(construction), ""
+    if exact is None:
+        draft = draft.judged("holds", f"M s was v_a on every instance that was drawn. {NO_PROOF}")
+    else:
+        keeps, leaks = exact
+        derived = (f"M A = {_multiple(keeps, 'A')}", f"M B = {_multiple(leaks, 'B')}")
+        said = []
+        if str(keeps) != "1":
+            said.append(f"it returns {_multiple(keeps, 'v_a')} where v_a is wanted")
+        if str(keeps) == "2" and leaks.is_zero:
+            said.append("which is right for the average (v_a + v_b)/2 and not for the sum")
+        if not leaks.is_zero:
+            said.append(f"it lets {_multiple(leaks, 'v_b')} through")
+        wrong = ", ".join(said)
+        because = "M A = A and M B = 0 for all sizes, by A^T A = I, B^T B = I and A^T B = 0."
+        draft = draft.judged("proved", because, derived=derived)
+        if wrong and max(abs(keeps.at(1.0, 1) - 1), abs(leaks.at(1.0, 1))) > draft.tolerance:
+            return _refuted_extraction(draft, construction, wrong)
+        if wrong:
+            draft = draft.judged("holds", f"within this tolerance only: {wrong}.")
+    rng = np.random.default_rng(draft.seed)
+    drawn = [space_instance(*size, rng) for size in SIZES for _ in range(DRAWS)]
+    worst = max(_extraction_error(construction, values, rng) for values in drawn)
+    if worst > draft.tolerance:
+        if exact is not None and worst > 1e-6:
+            return draft.judged("inconclusive", FAULT.format(what="drawn matrices"))
+        return _refuted_extraction(draft, construction, "M (v_a + v_b) is not v_a")
+    checked = f"{len(drawn)} drawn instances over {len(SIZES)} sizes, largest error {worst:.1e}"
+    assumptions = tuple(_needed_of_bases(construction, draft.tolerance, rng))
+    return replace(draft, checked=checked, assumptions=assumptions)
+
+
+def _multiple(factor: Scalar, name: str) -> str:
+    return {"0": "0", "1": name}.get(str(factor), f"{factor} {name}")
+
+
+def _multiples(construction: Construction) -> tuple[Scalar, Scalar] | None:
+    """The factors by which M multiplies A and B, if it does no more than that."""
+    turned = np.array([[Fraction(x, 9) for x in row] for row in TURNED], dtype=object)
+    algebra = Exact(Field(), space_values(turned[:, :1], turned[:, 1:2], turned[:, 2:]))
+    try:
+        M = evaluate(construction.expressions["M"], algebra)
+        A, B = algebra.values["A"], algebra.values["B"]
+        keeps, leaks = (A.T @ M @ A).item(), (B.T @ M @ B).item()
+        rest = (M @ A - A * keeps, M @ B - B * leaks)
+    except NotExactError:
+        return None
+    exact = all(x.is_zero for part in rest for x in part.ravel())
+    return (keeps, leaks) if exact else None
+
+
+def _extraction_error(
+    construction: Construction, values: Values, rng: np.random.Generator
+) -> float:
+    """|M s - v_a| / (|v_a| + |v_b|) for vectors drawn from the two spans."""
+    v_a, v_b = (values[name] @ rng.standard_normal(values[name].shape[1]) for name in "AB")
+    try:
+        missed = evaluate(construction.expressions["M"], Numeric(values)) @ (v_a + v_b) - v_a
+    except ExpressionError:
+        return math.inf
+    return float(np.linalg.norm(missed) / (np.linalg.norm(v_a) + np.linalg.norm(v_b)))
+
+
+def _refuted_extraction(draft: CheckResult, construction: Construction, what: str) -> CheckResult:
+    """With the smallest standard or turned basis and the simplest v_a and v_b that M gets wrong."""
+    turned = space_values(*np.hsplit(np.array([[0.6, -0.8], [0.8, 0.6]]), [1, 2]))
+    for values in (*(space_instance(*size) for size in SMALLEST), turned):
+        try:
+            M = evaluate(construction.expressions["M"], Numeric(values))
+        except ExpressionError:
+            continue
+        one, other = values["A"].sum(axis=1), values["B"].sum(axis=1)
+        for v_a, v_b in ((one, 0 * one), (0 * one, other), (one, other)):
+            got = M @ (v_a + v_b)
+            if np.linalg.norm(got - v_a) > draft.tolerance:
+                named = values | {"M": M, "v_a": v_a, "v_b": v_b, "M s": got}
+                numbers = shown(named, ("A", "B", "M", "v_a", "v_b", "M s"))
+                sizes = {"d": len(M), "m": values["A"].shape[1], "p": values["B"].shape[1]}
+                told = f"v_a = {numbers['v_a']} and v_b = {numbers['v_b']}, M s = {numbers['M s']}."
+                return draft.refuted(what + ".", f"with d = {len(M)}, {told}", sizes, numbers)
+    return draft.judged("refuted", what + ".")
+
+
+def _needed_of_bases(
+    construction: Construction, tolerance: float, rng: np.random.Generator
+) -> Iterator[Assumption]:
+    """Each assumption given up on bases drawn at random, the smallest sizes first.
+
+    Both sides of M A = A and M B = 0 are analytic in the bases, so equations that hold at random
+    points hold everywhere; one that fails is a counterexample.
+    """
+    argument = f"M A = A and M B = 0 over bases of {len(SIZES)} sizes drawn without it, so over all"
+    for name in ("bases that are orthonormal", "spaces that are orthogonal"):
+        evidence = ""
+        for m, p, r in SIZES:
+            straight = space_instance(m, p, r, rng)
+            A, B, C = (straight[part] for part in "ABC")
+            if name.startswith("bases"):
+                A = A @ (np.eye(m) + 0.4 * rng.standard_normal((m, m)) / np.sqrt(m)) * 1.3
+                B = B @ (np.eye(p) + 0.4 * rng.standard_normal((p, p)) / np.sqrt(p)) * 0.8
+            else:
+                B = B + A @ rng.uniform(0.2, 0.5, size=(m, p)) / np.sqrt(m)
+                C = C + 0.3 * B @ rng.standard_normal((p, r))
+            values = space_values(A, B, C)
+            error = _extraction_error(construction, values, rng)
+            if error > max(tolerance, 1e-9):
+                bases = ", ".join(f"{x} = {y}" for x, y in shown(values, ("A", "B")).items())
+                evidence = f"with d = {m + p + r}, {bases}, M s misses v_a by {error:.2g}"
+                break
+        yield Assumption(name, bool(evidence), evidence or argument)
+
+
+def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
+    """The verdict on matrices for the words, or on what c2 is said to be."""
+    lines, reached, wrong = list[str](), "", ""
+    with contextlib.suppress(NotExactError):
+        lines, reached, wrong = _limits(construction)
+    draft = replace(draft, derived=tuple(lines))
+    found = [_word_error(construction, word_instance(4, beta), beta) for beta in RUNGS]
+    errors = [error for error in found if math.isfinite(error)]
+    if len(errors) < 4:
+        if not errors:
+            _rows(construction, word_instance(4, 1.0), 1.0)  # says what is wrong, and where
+        because = "the numbers become too large before beta is large enough to see a limit."
+        return draft.judged("inconclusive", because)
+    within = [error <= draft.tolerance for error in errors[-3:]]
+    settled = bool(wrong) or not errors[-1] < STILL_FALLING * errors[-2]
+    if not reached and not any(within) and settled:
+        return _refuted_words(construction, draft, wrong)
+    if not all(within):
+        because = "c1 and c2 change too slowly with beta to see where they end."
+        if reached:
+            because = "the limit is right, but no beta that a computer can hold shows it."
+        return draft.judged("inconclusive", because)
+    draft = draft.judged("proved", "for every d: " + reached)
+    if not reached:
+        because = (
+            f"{wrong}, but within this tolerance." if wrong else f"computed in numbers. {NO_PROOF}"
+        )
+        draft = draft.judged("holds", because)
+
+    def fails(beta: float) -> bool:
+        return draft.tolerance < _word_error(construction, word_instance(4, beta), beta) < math.inf
+
+    low = max((beta for beta in RUNGS if fails(beta)), default=0.0)
+    high = min(beta for beta in RUNGS if beta > low)
+    for _ in range(40 if low else 0):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fails(middle) else (low, middle)
+    rows = _rows(construction, word_instance(4, 2.0), 1.0)
+    told = ", ".join(f"|c{word} - goal| = {error:.4f}" for word, *_, error in rows)
+    needed = BetaNeeded(f"error(beta) <= eps*beta (at beta = 2: {told})", high, 3, {3: high})
+    rng = np.random.default_rng(draft.seed)
+    beta = 1.05 * high
+    drawn = [word_instance(d, beta, rng) for d in DIMENSIONS for _ in range(4)]
+    if max(_word_error(construction, values, beta) for values in drawn) > draft.tolerance:
+        return draft.judged("inconclusive", FAULT.format(what="drawn words"))
+    sizes = ", ".join(map(str, DIMENSIONS))
+    checked = f"{len(drawn)} drawn instances, d = {sizes}, with the attention equation"
+    assumptions = tuple(_needed_of_words(construction, draft.tolerance, rng))
+    return replace(draft, beta=needed, checked=checked, assumptions=assumptions)
+
+
+def _given(
+    construction: Construction, values: Values, algebra: Numeric
+) -> tuple[Matrix, Matrix, Matrix, dict[int, Matrix]]:
+    """The words as columns, the product K^T Q, the values as columns, and the goal of each row."""
+    written = dict(construction.expressions)
+    algebra.values = {name: algebra.matrix(value) for name, value in values.items()}
+    if "x2" in written:  # c2 may speak of the new x2
+        algebra.values["x2"] = evaluate(written.pop("x2"), algebra)
+        values["x2"] = algebra.values["x2"].ravel()
+    given = {name: evaluate(expression, algebra) for name, expression in written.items()}
+    words = np.hstack([algebra.values[x] for x in WORDS])
+    if "V" not in given:
+        return words, algebra.values["I"], words, {2: given["c2"]}
+    product = given["W"] if "W" in given else given["K"].T @ given["Q"]
+    u_b, u_c = algebra.values["u_b"], algebra.values["u_c"]
+    return words, product, given["V"] @ words, {1: u_b - u_c, 2: u_b}
+
+
+def _limits(construction: Construction) -> tuple[list[str], str, str]:
+    """The exact logits as lines; why every goal is reached, or what is wrong, if either is clear.
+
+    In the basis of the four u and one more vector.
+    """
+    field = Field()
+    algebra = Exact(field, {})
+    u = algebra.matrix(np.eye(4, 5, dtype=int)) * field.beta
+    words, product, values, goals = _given(construction, word_values(u, field.beta), algebra)
+    logits = {i: (words.T @ product @ words[:, [i - 1]]).ravel() for i in goals}
+    lines = [f"logits of word {i}: {', '.join(map(str, x))}" for i, x in logits.items()]
+    told = []
+    for i, row in logits.items():
+        rivals = [{field.trend(y - x).kind for y in row} for x in row]
+        best = [j for j, kinds in enumerate(rivals) if "up" not in kinds]
+        unequal = any("constant" in rivals[j] for j in best)
+        if field.doubts or unequal or any("unclear" in kinds for kinds in rivals):
+            return lines, "", ""
+        weights = [Fraction(int(j in best), len(best)) for j in range(len(row))]
+        told.append(f"the weights of word {i} tend to ({', '.join(map(str, weights))})")
+        got, goal = (
+            x.ravel() * (field.rational(1) / field.beta)
+            for x in (values @ algebra.matrix(weights), goals[i])
+        )
+        if not all(field.trend(x - y).kind == "zero" for x, y in zip(got, goal, strict=True)):
+            wrong = f"{told[-1]}, so c{i} tends to {_in_u(got)} and not to {_in_u(goal)}"
+            return lines, "", wrong
+    return lines, " and ".join(told) + ", whose values are the goal.", ""
+
+
+def _in_u(vector: Matrix) -> str:
+    """Coefficients of u_a..u_d as a sum that could be written again."""
+    coefficients = zip("abcd", map(str, vector), strict=False)
+    parts = [
+        {"1": "", "-1": "-"}.get(value, f"({value})*") + f"u_{name}"
+        for name, value in coefficients
+        if value != "0"
+    ]
+    return " + ".join(parts).replace("+ -", "- ") or "0"
+
+
+def _rows(
+    construction: Construction, values: Values, beta: float
+) -> list[tuple[int, Matrix, Matrix, Matrix, float]]:
+    """Of each word with a goal, by the attention equation: its number, weights, context, goal, and
+    the distance of the two in units of beta."""
+    words, product, contents, goals = _given(construction, values, Numeric({}))
+    result = attend((product @ words).T, words.T, contents.T)
+    found = []
+    for i, goal in goals.items():
+        context = result.context[i - 1]
+        error = float(np.linalg.norm(context - goal.ravel())) / beta
+        found.append((i, result.weights[i - 1], context, goal.ravel(), error))
+    return found
+
+
+def _word_error(construction: Construction, values: Values, beta: float) -> float:
+    """The largest distance of a row from its goal; infinite where there is no value."""
+    try:
+        return max(error for *_, error in _rows(construction, values, beta))
+    except ExpressionError:
+        return math.inf
+
+
+def _refuted_words(construction: Construction, draft: CheckResult, wrong: str) -> CheckResult:
+    """With d = 4 and u = beta times the standard basis, at the first round beta that shows it."""
+    for beta in (4.0, 8.0, 16.0, 32.0, 128.0, *RUNGS[-3:]):
+        values = word_instance(4, beta)
+        try:
+            rows = _rows(construction, values, beta)
+        except ExpressionError:
+            continue
+        word, weights, context, goal, error = max(rows, key=lambda row: row[-1])
+        if error > draft.tolerance:
+            got, wanted = np.round(context, 4).tolist(), np.round(goal, 4).tolist()
+            numbers: dict[str, Any] = shown(values, WORDS) | {"beta": beta}
+            numbers |= {"weights": np.round(weights, 6).tolist(), f"c{word}": got, "goal": wanted}
+            sentence = f"with d = 4, beta = {beta:g} and u_a..u_d along the axes, c{word} = {got} "
+            sentence += f"and the goal is {wanted}."
+            because = wrong or f"c{word} misses its goal however large beta is"
+            return draft.refuted(because + ".", sentence, {"d": 4}, numbers)
+    return draft.judged("refuted", wrong + ".")
+
+
+def _needed_of_words(
+    construction: Construction, tolerance: float, rng: np.random.Generator
+) -> Iterator[Assumption]:
+    """Look for u without an assumption on which a goal is missed however large beta is."""
+    searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
+    for name, variants in searches:
+        tried, found = 0, ""
+        for what, u in variants(orthonormal(4, 7, rng), 4, rng, 8):
+            tried += 1
+            errors = [_word_error(construction, word_values(b * u, b), b) for b in (24.0, 240.0)]
+            if errors[1] > tolerance and errors[1] >= STILL_FALLING * errors[0]:
+                found = f"with d = 7 and {what}, a goal is missed by {errors[1]:.2g} beta"
+                break
+        evidence = found or f"not refuted by {tried} sets of u, some chosen to break it"
+        yield Assumption(name, True if found else None, evidence)
