@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
@@ -30,12 +30,7 @@ def test_what_is_written_is_read_back_byte_for_byte(tmp_path, content):
 @pytest.mark.parametrize("older", [None, b"older"])
 @pytest.mark.parametrize(
     ("problem", "raised"),
-    [
-        (OSError(28, "No space left on device"), UserError),
-        (KeyboardInterrupt(), KeyboardInterrupt),
-        (MemoryError(), MemoryError),
-    ],
-    ids=["full-disk", "ctrl-c", "memory"],
+    [(OSError(28, "No space left on device"), UserError), (KeyboardInterrupt(), KeyboardInterrupt)],
 )
 def test_a_failure_at_any_step_leaves_what_was_there_and_nothing_else(
     tmp_path, monkeypatch, step, older, problem, raised
@@ -82,6 +77,7 @@ JSON = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.t
 
 
 @given(record=JSON)
+@settings(max_examples=30)
 def test_any_record_comes_back_and_what_is_no_json_is_not_written(tmp_path_factory, record):
     path = tmp_path_factory.mktemp("json") / "record.json"
     write_json(path, record)

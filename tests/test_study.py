@@ -1,4 +1,4 @@
-"""The main job from end to end, and what it refuses, on a world of a few people."""
+"""The main job from end to end, what it refuses, and how it goes on, on a world of a few people."""
 
 from __future__ import annotations
 
@@ -6,20 +6,34 @@ import inspect
 import json
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import wherefrom
+from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import split_subjects
+from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.storage import sha256_of
-from wherefrom.study import PROBES, StudyFiles, hold_out_probes, run_study, write_predictions
+from wherefrom.provenance import after_training
+from wherefrom.provenance.confidence.fit import load_confidence
+from wherefrom.provenance.evidence.index import Evidence
+from wherefrom.storage import read_json, sha256_of, write_json
+from wherefrom.study import (
+    PROBES,
+    StudyFiles,
+    StudyResult,
+    embedded_files,
+    hold_out_probes,
+    run_study,
+    write_predictions,
+)
 from wherefrom.training.optim import Muon
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import load_run
@@ -27,6 +41,8 @@ from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
 FILES = ("documents.txt", "train.tsv", "dev.tsv")
+AFTER = ("subjects.jsonl", "evidence.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
+PROGRESS = "wherefrom.cli.train.Progress.__call__"
 
 
 def lines_of(path: Path) -> list[str]:
@@ -35,18 +51,8 @@ def lines_of(path: Path) -> list[str]:
     return text.split("\n")[:-1]
 
 
-@pytest.fixture
-def repeat(
-    tiny_study: Path,
-    tmp_path: Path,
-    quick_recipe: Path,
-    tiny_study_options: tuple[object, ...],
-    command: Any,
-) -> Any:
-    """The command that made `tiny_study`, with more options, on a copy in tmp_path / "run"."""
-    out = shutil.copytree(tiny_study, tmp_path / "run")
-    words = ("study", *tiny_study_options, "--recipe", quick_recipe, "--out", out)
-    return lambda *more: command(*words, *more)
+def interrupt(*_: object, **__: object) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study: Path) -> None:
@@ -64,70 +70,64 @@ def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study: P
         "left-out people": (gone, False),
         "unseen people": (len(unseen), False),
     }
-    assert rows["majority"]["about"].startswith("always ")
     predictions = lines_of(tiny_study / "predictions" / "dev.txt")
     right = [line.split("\t")[1] for line in dev]
     correct = sum(a.strip() == b for a, b in zip(predictions, right, strict=True))
     assert correct == rows["pretrained"]["correct"] + rows["left-out people"]["correct"]
     twin = load_run(tiny_study / "twins" / "scratch")
-    assert twin.info["kind"] == "scratch"
     assert twin.tokens.to_json() == run.tokens.to_json()
     assert twin.model.config == run.model.config
+    assert twin.info["job"]["questions"] == run.info["job"]["questions"]
+    assert run.info["data"]["questions"]["questions"] < len(
+        lines_of(tiny_study / "world" / "train.tsv")
+    )
 
 
 def test_run_json_holds_all_that_the_numbers_depend_on(tiny_study: Path) -> None:
-    info = json.loads((tiny_study / "run.json").read_text("utf-8"))
+    info = read_json(tiny_study / "run.json")
     assert info["command"][:3] == ["wherefrom", "study", "--people"]
     assert info["job"]["seed"] == 2
-    assert sum(phase["steps"] for phase in info["job"]["phases"]) == 20
     hashed = (info["data"]["corpus"], info["data"]["questions"], info["dev"])
     assert [each["sha256"] for each in hashed] == [
         sha256_of(tiny_study / "world" / name) for name in FILES
     ]
     assert info["sha256"] == sha256_of(tiny_study / "model.safetensors")
     assert {"wherefrom", "commit", "python", "torch"} <= info["versions"].keys()
-    assert info["started"].startswith("20")
-    assert info["seconds"] > 0
     assert (info["status"], info["kind"], info["steps"]) == ("finished", "study", 20)
     assert info["templates"][0] == "Where was {subject} born?"
-    expected = {"config.json", "tokenizer.json", "model.safetensors", "run.json", "metrics.jsonl"}
-    assert expected <= {path.name for path in tiny_study.iterdir()}
 
 
-def test_resuming_a_finished_study_trains_nothing_and_prints_its_json(
-    repeat: Any, tiny_study: Path, tmp_path: Path
+def test_a_finished_study_is_resumed_as_it_is_and_another_one_is_refused(
+    tiny_study: Path,
+    tmp_path: Path,
+    quick_recipe: Path,
+    tiny_study_options: tuple[object, ...],
+    command: Any,
 ) -> None:
-    metrics = tmp_path / "run" / "metrics.jsonl"
-    before = metrics.stat().st_mtime_ns
-    ended = repeat("--resume", "--json")
-    result = json.loads(ended.out)
-    info = json.loads((tiny_study / "run.json").read_text("utf-8"))
-    assert (ended.code, result["run"]) == (0, str(tmp_path / "run"))
-    assert {key: result[key] for key in ("results", "notes", "judgement")} == {
-        key: info[key] for key in ("results", "notes", "judgement")
-    }
-    assert "training the model" in ended.err
-    assert metrics.stat().st_mtime_ns == before
+    out = shutil.copytree(tiny_study, tmp_path / "run")
+    words = ("study", *tiny_study_options, "--recipe", quick_recipe, "--out", out)
 
-
-def test_another_seed_or_size_of_the_world_is_refused_and_nothing_changes(
-    repeat: Any, tmp_path: Path
-) -> None:
     def contents() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     before = contents()
     for more, sentence in (
         ((), "already holds a run; add --resume"),
-        (("--seed", 1), "already holds a run; add --resume"),
         (("--seed", 1, "--resume"), "holds another world than that of"),
         (("--people", 50, "--resume"), "holds another world than that of"),
         (("--steps", 5, "--resume"), "cannot be resumed"),
     ):
-        ended = repeat(*more)
+        ended = command(*words, *more)
         assert ended.code == 2
         assert sentence in ended.err
     assert contents() == before
+    metrics = (out / "metrics.jsonl").stat().st_mtime_ns
+    ended = command(*words, "--resume", "--json")
+    result, info = json.loads(ended.out), read_json(tiny_study / "run.json")
+    assert (ended.code, result["run"]) == (0, str(out))
+    for key in ("results", "notes", "judgement"):
+        assert result[key] == info[key]
+    assert (out / "metrics.jsonl").stat().st_mtime_ns == metrics
 
 
 def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optimizers_step(
@@ -156,7 +156,6 @@ def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optim
     for name in ("majority", "by name", "no pretraining", "pretrained"):
         assert name in ended.out
     assert "in no document: guesses" not in ended.out  # that is known of the embedded world alone
-    assert "invented names stand in for unseen subjects" in ended.out
     assert ended.out.rstrip().endswith(f"run folder: {out}")
 
 
@@ -183,7 +182,7 @@ def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(
     files = StudyFiles(*(tmp_path / name for name in FILES))
     settings = Settings(recipe=load_recipe(str(quick_recipe)), budget=Budget(steps=2))
     result = run_study(files, settings, tmp_path / "run", leave_out=0.5)
-    left_out = set(json.loads((tmp_path / "run" / "run.json").read_text("utf-8"))["left_out"])
+    left_out = set(read_json(tmp_path / "run" / "run.json")["left_out"])
     assert len(left_out) == 13
     for run in (result.run, load_run(tmp_path / "run" / "twins" / "scratch")):
         vocabulary = json.loads(run.tokens.to_json())["model"]["vocab"]
@@ -213,10 +212,9 @@ def test_a_study_that_may_end_by_itself_asks_as_it_trains_and_is_resumed_as_it_w
     tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any
 ) -> None:
     recipe, out = tmp_path / "own.toml", tmp_path / "run"
-    more = "most_epochs = 3\nfloor = 1.0\naverage = 0.2\nbatch_examples = 5\n"
-    recipe.write_text(
-        quick_recipe.read_text("utf-8").replace("batch_examples = 5\n", more), "utf-8"
-    )
+    more = "most_epochs = 3\nfloor = 1.0\naverage = 0.2\nbatch_examples = 10\n"
+    text = quick_recipe.read_text("utf-8").replace("batch_examples = 5\n", more)
+    recipe.write_text(text, "utf-8")
     arguments = ("study", *(small_world / name for name in FILES), "--recipe", recipe, "--out", out)
     ended = command(*arguments)
     assert ended.code == 0
@@ -230,20 +228,8 @@ def test_a_study_that_may_end_by_itself_asks_as_it_trains_and_is_resumed_as_it_w
 
 
 def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:
-    said = ["a\nb", "c\u2028d", "", "e"]
-    write_predictions(tmp_path / "deep" / "out.txt", said)
+    write_predictions(tmp_path / "deep" / "out.txt", ["a\nb", "c\u2028d", "", "e"])
     assert lines_of(tmp_path / "deep" / "out.txt") == ["a b", "c d", "", "e"]
-
-
-def test_a_folder_of_other_things_is_refused_before_any_training(
-    tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any
-) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    for given in ((), [small_world / name for name in FILES]):
-        ended = command("study", *given, "--recipe", quick_recipe, "--out", tmp_path)
-        assert ended.code == 2
-        assert "exists and is not a run" in ended.err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 @pytest.mark.parametrize(
@@ -258,12 +244,8 @@ def test_a_changed_file_is_refused_while_only_the_twin_has_started(
 ) -> None:
     files = StudyFiles(*(Path(shutil.copy(small_world / name, tmp_path)) for name in FILES))
     settings = {"recipe": load_recipe(str(quick_recipe)), "budget": Budget(steps=12)}
-
-    def stop(*_: object) -> None:
-        signal.raise_signal(signal.SIGINT)
-
     with pytest.raises(KeyboardInterrupt):
-        run_study(files, Settings(**settings), tmp_path / "run", observe=stop)
+        run_study(files, Settings(**settings), tmp_path / "run", observe=interrupt)
     with (tmp_path / changed).open("a", encoding="utf-8") as file:
         file.write(more)
     with pytest.raises(UserError, match=sentence):
@@ -274,22 +256,141 @@ def test_a_changed_file_is_refused_while_only_the_twin_has_started(
 def test_every_variant_trains_resumes_decodes_and_is_judged_on_the_embedded_world(
     tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any, variant: str, monkeypatch
 ) -> None:
-    base, tuned = tmp_path / "base", tmp_path / "tuned"
+    base, tuned, out = (tmp_path / name for name in ("base", "tuned", "predictions.txt"))
     options = ("--recipe", quick_recipe, "--quiet")
     pretrain = ("pretrain", variant, small_world / "documents.txt", "--out", base, *options)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "wherefrom.cli.train.Progress.__call__",
-            lambda *_: signal.raise_signal(signal.SIGINT),
-        )
+        patch.setattr(PROGRESS, interrupt)
         assert command(*pretrain, "--steps", 14, "--tokens", "bpe").code == 130
     ended = command(*pretrain, "--steps", 14, "--tokens", "bpe", "--resume", "--json")
     assert json.loads(ended.out)["steps"] == 14
     finetune = ("finetune", base, small_world / "train.tsv", "--out", tuned, "--steps", 8)
     assert command(*finetune, *options).code == 0
-    out = tmp_path / "predictions.txt"
     ended = command("evaluate", tuned, small_world / "dev.tsv", "--out", out)
     assert ended.code == 0
     assert ended.out.startswith("Correct: ")
     assert len(lines_of(out)) == len(lines_of(small_world / "dev.tsv"))
     assert load_run(tuned).model.config.variant == variant
+
+
+def study(out: Path, recipe: Path, *, resume: bool = False, **options: Any) -> StudyResult:
+    files = embedded_files(out / "world", people=40, seed=2)
+    loaded = load_recipe(str(recipe))
+    settings = Settings(recipe=loaded, budget=Budget(steps=20), seed=2, resume=resume)
+    return run_study(files, settings, out, **options)
+
+
+@pytest.fixture(scope="module")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path
+) -> Iterator[tuple[Path, StudyResult]]:
+    """A finished study with a fifth of the people left out; tests take a copy of it."""
+    torch.set_num_threads(1)  # as in the tests, which come later than this
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "POOL", 64)
+        out = tmp_path_factory.mktemp("finished") / "run"
+        yield out, study(out, quick_recipe, leave_out=0.2)
+
+
+class TestAfterTraining:
+    """People, evidence, confidence and judgement: each kept if it is there, else made the same."""
+
+    @pytest.fixture
+    def run(self, finished: tuple[Path, StudyResult], tmp_path: Path) -> Path:
+        return shutil.copytree(finished[0], tmp_path / "run")
+
+    def go_on(self, out: Path, recipe: Path) -> StudyResult:
+        return study(out, recipe, resume=True, leave_out=0.2)
+
+    def go_on_to_the_same(self, out: Path, recipe: Path, finished: Any) -> None:
+        again = self.go_on(out, recipe)
+        assert again.to_dict() == {**finished[1].to_dict(), "run": str(out)}
+        for name in set(AFTER) - {"evidence.sqlite"}:
+            assert (out / name).read_bytes() == (finished[0] / name).read_bytes(), name
+
+    def test_the_folder_holds_all_that_verdicts_need(self, finished) -> None:
+        out, result = finished
+        people = read_subjects(out)
+        assert {person.role for person in people} == {CALIBRATION, JUDGED, FITTING}
+        info = read_json(out / "run.json")
+        lines = lines_of(out / "world" / "documents.txt")
+        kept = [line for line in lines if not line.startswith(tuple(info["left_out"]))]
+        with Evidence(out / "evidence.sqlite") as evidence:
+            assert evidence.documents == len(kept) == info["data"]["corpus"]["documents"]
+            for person in people:
+                assert (evidence.count(person.subject).naming > 0) == person.seen
+        confidence = load_confidence(result.run)
+        assert confidence.weights_sha256 == sha256_of(out / "model.safetensors")
+        judged = result.judgement["people"]
+        assert judged["judged"] == sum(person.role == JUDGED for person in people)
+        assert judged["unseen"] > 0
+        assert set(confidence.notes) < set(info["notes"])
+
+    @pytest.mark.parametrize("stage", ["write_subjects", "ensure_evidence", "judge_run"])
+    def test_what_a_stop_left_unmade_is_made_to_the_byte(
+        self, run: Path, quick_recipe: Path, finished, stage: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in AFTER:
+            (run / name).unlink()
+        info = read_json(run / "run.json")
+        info.pop("judgement")
+        write_json(run / "run.json", info)
+        with monkeypatch.context() as patch:
+            patch.setattr(after_training, stage, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                self.go_on(run, quick_recipe)
+        self.go_on_to_the_same(run, quick_recipe, finished)
+
+    @pytest.mark.parametrize("name", AFTER)
+    def test_a_broken_or_missing_file_is_made_anew_and_else_nothing(
+        self, run: Path, quick_recipe: Path, finished, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        content = (run / name).read_bytes()
+        if name in AFTER[:3]:
+            (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
+        else:
+            (run / name).unlink()
+        self.go_on_to_the_same(run, quick_recipe, finished)
+        for stage in ("write_subjects", "fit_confidence", "judge_run"):
+            monkeypatch.setattr(after_training, stage, interrupt)
+        self.go_on_to_the_same(run, quick_recipe, finished)
+
+    @pytest.mark.parametrize(("key", "value"), [("risk", 0.3), ("weights_sha256", "other")])
+    def test_a_judgement_of_another_risk_or_of_other_weights_is_made_again(
+        self, run: Path, quick_recipe: Path, finished, key: str, value: object
+    ) -> None:
+        info = read_json(run / "run.json")
+        info["judgement"][key] = value
+        write_json(run / "run.json", info)
+        self.go_on_to_the_same(run, quick_recipe, finished)
+
+    def test_a_confidence_of_other_people_is_fitted_again_and_takes_its_judgement_along(
+        self, run: Path, quick_recipe: Path, finished, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        calibration = read_json(run / "calibration.json")
+        write_json(run / "calibration.json", {**calibration, "subjects_sha256": "0" * 64})
+        with monkeypatch.context() as patch:
+            patch.setattr(after_training, "judge_run", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                self.go_on(run, quick_recipe)
+        assert read_json(run / "run.json")["judgement"] is None
+        self.go_on_to_the_same(run, quick_recipe, finished)
+
+    def test_other_unseen_people_are_judged_anew_and_other_shares_are_another_study(
+        self, run: Path, quick_recipe: Path, finished
+    ) -> None:
+        files = embedded_files(run / "world", people=40, seed=2)
+        assert files.unseen is not None
+        rows = files.unseen.read_text("utf-8").splitlines(keepends=True)
+        (run / "fewer.tsv").write_text("".join(rows[:1]), "utf-8")
+        recipe, fewer = load_recipe(str(quick_recipe)), run / "fewer.tsv"
+        settings = Settings(recipe=recipe, budget=Budget(steps=20), seed=2, resume=True)
+        again = StudyFiles(files.corpus, files.train, files.dev, fewer)
+        result = run_study(again, settings, run, leave_out=0.2)
+        # one question is read by the wording of the others
+        assert [(row["name"], row["total"]) for row in result.rows][-1] == ("unseen people", 1)
+        before = finished[1].judgement["people"]
+        assert result.judgement["people"]["judged"] < before["judged"]
+        for options in ({"leave_out": 0.2, "set_aside": 0.4}, {"leave_out": 0.4}, {}):
+            with pytest.raises(UserError, match=r"cannot be resumed: the .* changed since"):
+                study(run, quick_recipe, resume=True, **options)

@@ -124,46 +124,25 @@ def test_decoding_in_chunks_of_any_size_equals_one_pass(variant, reads, data):
 
 
 @EVERY
-def test_a_cache_may_drop_rows_on_the_way(variant):
-    model = model_of(variant)
-    ids = random_ids()
-    kept = torch.tensor([0, 3])
-    with torch.inference_mode():
-        cache = model.new_cache(LENGTH)
-        model(ids[:, :13], cache=cache)
-        cache.keep(kept)
-        rest = model(ids[kept, 13:], cache=cache)
-        torch.testing.assert_close(rest, model(ids)[kept, 13:], **CLOSE)
-
-
-@EVERY
 def test_selected_rows_and_their_gradients_are_those_of_all_the_logits(variant):
     model = model_of(variant)
     ids = random_ids()
     select = torch.tensor([4, 17, 3 * LENGTH + 2])
     fed: list[int] = []
-    hooks = [
-        block.feed.register_forward_hook(
-            lambda _, x, __: fed.append(x[0].numel() // (HEADS * HEAD))
-        )
-        for block in model.blocks
-    ]
+    hook = model.blocks[-1].feed.register_forward_hook(lambda _, x, __: fed.append(len(x[0])))
     ours = model(ids, select=select)
-    assert fed[-1] == 3  # the last block feeds these only
-    assert min(fed[:-1]) >= ROWS  # the others feed every position (of a perceiver: every latent)
-    for hook in hooks:
-        hook.remove()
+    assert fed == [3]  # the last block feeds these only
+    hook.remove()
     theirs = model(ids).flatten(0, 1)[select]
     torch.testing.assert_close(ours, theirs, **CLOSE)
     asked, wanted = (
         torch.autograd.grad(rows.square().sum(), model.parameters()) for rows in (ours, theirs)
     )
-    for (name, _), one, other in zip(model.named_parameters(), asked, wanted, strict=True):
-        torch.testing.assert_close(one, other, **CLOSE, msg=lambda text, name=name: name + text)
+    torch.testing.assert_close(asked, wanted, **CLOSE)
 
 
 @EVERY
-@pytest.mark.parametrize("length", [1, 3, 4, 5, LENGTH, BLOCK - 1])
+@pytest.mark.parametrize("length", [1, 4, BLOCK - 1])
 def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, length):
     model = model_of(variant)
     ids = random_ids(length=length)
@@ -194,18 +173,6 @@ def test_watching_shows_weights_that_sum_to_one_and_changes_nothing(variant, len
 
 
 @EVERY
-@pytest.mark.parametrize("length", [2, LENGTH])
-def test_gradients_are_finite_even_where_nothing_may_be_seen(variant, length):
-    model = Decoder(shape(variant, layers=3, dropout=0.1)).train()
-    model.initialise(torch.Generator().manual_seed(0))
-    model(random_ids(length=length)).logsumexp(dim=-1).mean().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is None or torch.isfinite(parameter.grad).all(), name
-    assert model.embed.weight.grad is not None
-    assert model.embed.weight.grad.any()
-
-
-@EVERY
 def test_dropout_acts_in_training_alone_and_more_than_the_block_is_refused(variant):
     model = shaken(Decoder(shape(variant, layers=3, dropout=0.3)))
     ids = random_ids(length=BLOCK - 1)
@@ -218,14 +185,17 @@ def test_dropout_acts_in_training_alone_and_more_than_the_block_is_refused(varia
 
 
 @EVERY
-def test_a_zero_start_says_every_token_alike_and_the_head_can_learn(variant):
-    model = Decoder(shape(variant)).initialise(torch.Generator().manual_seed(1), zero_init=True)
-    logits = model(random_ids())
+def test_a_zero_start_says_every_token_alike_and_learns_with_finite_gradients(variant):
+    model = Decoder(shape(variant, dropout=0.1)).train()
+    logits = model.initialise(torch.Generator().manual_seed(1), zero_init=True)(random_ids())
     assert not logits.any()
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), random_ids().flatten()).backward()
     assert model.head.weight.grad.any()
     loud = Decoder(shape(variant)).initialise(torch.Generator().manual_seed(1))
-    assert loud(random_ids()).any()
+    for length in (2, LENGTH):  # the first is before a perceiver's first latent is complete
+        loud(random_ids(length=length)).logsumexp(dim=-1).mean().backward()
+        assert loud.embed.weight.grad.any()
+        assert all(torch.isfinite(p.grad).all() for p in loud.parameters() if p.grad is not None)
 
 
 @EVERY_WAY

@@ -1,17 +1,26 @@
-"""Batched decoding says what asking one question at a time, without a cache, would say."""
+"""Batched decoding says what asking one at a time would say; recall is exact; baselines."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.recall import decode
-from wherefrom.recall.decode import LONGEST_ANSWER, Answer, answer_all
+from wherefrom.recall.decode import (
+    LONGEST_ANSWER,
+    Answer,
+    Recall,
+    answer_all,
+    guess_by_name,
+    majority_answer,
+    score,
+)
 
 QUESTIONS = [
     "Where?",
@@ -28,19 +37,11 @@ BLOCK = 61
 EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
 
 
-def model_of(variant: str, *, seed: int = 0, block: int = BLOCK, ends: float = 0.0) -> Decoder:
+def model_of(variant: str, *, ends: float = 0.0) -> Decoder:
     """A random model that rambles; `ends` is how much it likes to close an answer."""
-    config = make_config(
-        variant=variant,
-        vocabulary=TOKENS.size,
-        block=block,
-        layers=3,
-        heads=5,
-        width=70,
-        latents=7,
-        dropout=0.3,
-    )
-    generator = torch.Generator().manual_seed(seed)
+    shape = {"block": BLOCK, "layers": 3, "heads": 5, "width": 70, "latents": 7, "dropout": 0.3}
+    config = make_config(variant=variant, vocabulary=TOKENS.size, **shape)
+    generator = torch.Generator().manual_seed(0)
     model = Decoder(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -95,18 +96,12 @@ def test_an_answer_without_an_end_is_the_whole_tail_of_32():
     assert len(short.log_probabilities) == 7
 
 
-def passes_of(model, monkeypatch):
-    """A list to which every pass through the model adds the shape of what it reads."""
+def test_rows_that_closed_drop_out_and_each_later_pass_reads_one_token(monkeypatch):
+    model = model_of("vanilla", ends=1.0)
     passes, whole = [], model.forward
     monkeypatch.setattr(
         model, "forward", lambda ids, **rest: passes.append(tuple(ids.shape)) or whole(ids, **rest)
     )
-    return passes
-
-
-def test_rows_that_closed_drop_out_and_each_later_pass_reads_one_token(monkeypatch):
-    model = model_of("vanilla", ends=1.0)
-    passes = passes_of(model, monkeypatch)
     questions = [f"Where was {name} born?" for name in ("Ann", "Cyn", "Zoe", "Bob", "Wes", "Mia")]
     answers = answer_all(model, TOKENS, questions)
     lengths = [len(answer.log_probabilities) for answer in answers]
@@ -130,10 +125,7 @@ def test_a_question_may_fill_the_model_to_the_last_token_and_not_one_more(varian
     assert answer.text == TOKENS.decode(ids)
     with pytest.raises(UserError) as caught:
         answer_all(model, TOKENS, ["Why?", full + "W"])
-    message = str(caught.value)
-    assert f"{longest + 1} tokens" in message
-    assert f"reads {longest}" in message
-    assert "\n" not in message
+    assert f"{longest + 1} tokens and this model reads {longest};" in str(caught.value)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -148,3 +140,38 @@ def test_asking_leaves_the_model_in_the_mode_it_was_in_even_after_a_refusal(trai
     assert model.training is training
     assert answer_all(model, TOKENS, []) == []
     assert Answer("x", (-0.5, -0.25), True).log_probability == -0.75
+
+
+def test_recall_is_exact_blanks_at_the_ends_aside_and_printed_as_the_course_prints_it():
+    said = ["Oslo", " Oslo ", "oslo", "Oslo, Norway", "New  York", ""]
+    right = ["Oslo", "Oslo", "Oslo", "Oslo", "New York", "Oslo"]
+    assert score(said, right) == Recall(2, 6)
+    for recall, share in (
+        (Recall(72, 500), "14.4"),
+        (Recall(9, 9), "100"),
+        (Recall(1, 3), "33.33"),
+    ):
+        assert str(recall) == f"Correct: {recall.correct} out of {recall.total}: {share}%"
+    assert Recall(72, 500).to_dict() == {"correct": 72, "total": 500, "recall": 0.144}
+    assert score([], []).share == 0
+
+
+def asked(subject: str, answer: str | None) -> Question:
+    return Question(line=1, text=f"Where was {subject} born?", subject=subject, answer=answer)
+
+
+def test_the_majority_answer_is_the_commonest_and_of_equals_the_first():
+    answers = [asked("x", answer) for answer in ("Rome", "Oslo", "Bonn", "Oslo", "Rome", None)]
+    assert majority_answer(answers) == majority_answer(answers[::-1]) == "Oslo"
+    for baseline in (majority_answer, lambda train: guess_by_name(train, answers)):
+        with pytest.raises(UserError, match="answers"):
+            baseline([asked("Ann", None)])
+
+
+def test_a_name_tells_what_its_letters_tell_and_nothing_else_of_the_question_is_seen():
+    swedish = ["Erik Lindqvist", "Anna Bergqvist", "Nils Almqvist", "Sven Blomqvist"]
+    polish = ["Jan Kowalski", "Anna Nowakowska", "Piotr Wisniewski", "Adam Lewandowski"]
+    train = [asked(name, "Stockholm") for name in swedish] + [asked(n, "Warsaw") for n in polish]
+    misleading = Question(1, "Is Olga Malinowska from Warsaw?", "Tove Rosenqvist", "Warsaw")
+    guessed = guess_by_name(train, [asked("Olga Malinowska", None), misleading])
+    assert guessed == ["Warsaw", "Stockholm"]

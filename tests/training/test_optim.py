@@ -108,15 +108,11 @@ def test_every_parameter_has_its_rate_and_only_matrices_that_multiply_decay(
 def test_the_average_weighs_the_last_steps_and_is_swapped_in_and_out() -> None:
     weight = nn.Parameter(torch.zeros(2))
     average = WeightAverage([weight], 0.25)
-    seen = []
+    expected = 0.0
     for step in range(1, 41):
         weight.data.fill_(float(step))
         average.step()
-        seen.append(float(step))
-    chances = [1.0]  # of each step so far, by the recursion of Shamir and Zhang
-    for t in range(2, 41):
-        chances = [x * (1 - 4 / (t + 3)) for x in chances] + [4 / (t + 3)]
-    expected = sum(x * value for x, value in zip(chances, seen, strict=True))
+        expected += (step - expected) * 4 / (step + 3)  # the recursion of Shamir and Zhang
     with averaged([average]):
         assert weight[0].item() == pytest.approx(expected, rel=1e-5)
         assert 40 - 0.25 * 40 < weight[0].item() < 40

@@ -1,4 +1,4 @@
-"""Which run is the newest, and where the files are that a run learned from."""
+"""The newest run, the files that a run learned from, and checkpoints that come back whole."""
 
 from __future__ import annotations
 
@@ -6,23 +6,32 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from training_samples import make_model, make_phase, same_weights
 
+from wherefrom.corpus.batches import StreamPosition
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
+from wherefrom.model.decoder import Decoder
 from wherefrom.storage import read_json, write_json
+from wherefrom.training.optim import build_optimizers
 from wherefrom.training.run_folder import (
     Run,
+    Segment,
     SourceFile,
+    TrainingState,
     digest_of,
     find_newest_run,
     find_source,
     is_run,
+    load_checkpoint,
     load_run,
     question_rows,
     read_learned_documents,
     read_learned_questions,
+    save_checkpoint,
     update_run,
 )
 
@@ -126,3 +135,85 @@ class TestWhatARunLearnedFrom:
 
     def test_a_run_of_questions_alone_has_no_corpus(self, moved: Path) -> None:
         assert find_source(load_run(moved / "twins" / "scratch"), "corpus") is None
+
+
+NEWEST = "step-000000030"
+
+
+def learned(kind: str, steps: int) -> tuple[Decoder, list[torch.optim.Optimizer]]:
+    """A model and its optimizers after some steps on noise."""
+    model = make_model("vanilla")
+    optimizers = build_optimizers(model, make_phase(optimizer=kind))
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        for optimizer in optimizers:
+            optimizer.step()
+    return model, optimizers
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_weights_optimizers_and_state_come_back_and_the_next_step_is_the_same(
+    tmp_path: Path, kind: str
+) -> None:
+    model, optimizers = learned(kind, 3)
+    state = TrainingState(
+        phase=1,
+        total_steps=107,
+        place=StreamPosition(3, 5),
+        total_seconds=9.5,
+        pending_losses=(0.1, 0.7),
+        segments=(Segment(0, 1, 0.5, 0.25),),
+        recalls=((10, 0.5),),
+    )
+    save_checkpoint(tmp_path, state, model, optimizers)
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    assert found.state == state
+    other = make_model("vanilla")
+    found.restore_model(other)
+    assert same_weights(model, other)
+    fresh = build_optimizers(other, make_phase(optimizer=kind))
+    found.restore_optimizers(fresh)
+    for which, acting in ((model, optimizers), (other, fresh)):
+        for parameter in which.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        for optimizer in acting:
+            optimizer.step()
+    assert same_weights(model, other)
+
+
+@pytest.mark.parametrize(
+    ("ending", "damage"),
+    [
+        (".safetensors", lambda content: content[:-100]),
+        (".safetensors", lambda content: content[:-1] + bytes([content[-1] ^ 1])),  # still loads
+        (".safetensors", None),
+        (".json", None),
+        (".json", lambda content: content[:40]),
+        (".json", lambda content: b"[]\n"),
+    ],
+)
+def test_two_are_kept_and_a_broken_newest_one_falls_back_to_the_one_before(
+    tmp_path: Path, ending: str, damage
+) -> None:
+    assert load_checkpoint(tmp_path / "nowhere") is None
+    (tmp_path / ".step-000000005.safetensors.ab12").write_bytes(b"half")  # what a kill left
+    (tmp_path / "step-000000005.safetensors").write_bytes(b"no record")
+    for step in (10, 20, 30):
+        save_checkpoint(tmp_path, TrainingState(total_steps=step), *learned("adamw", step // 10))
+    names = sorted(path.name for path in tmp_path.iterdir())
+    stems = ("step-000000020", NEWEST)
+    assert names == [stem + end for stem in stems for end in (".json", ".safetensors")]
+    broken = tmp_path / (NEWEST + ending)
+    broken.unlink() if damage is None else broken.write_bytes(damage(broken.read_bytes()))
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    assert found.state.total_steps == 20
+    model = make_model("vanilla")
+    found.restore_model(model)
+    assert same_weights(model, learned("adamw", 2)[0])
+    for path in tmp_path.glob("step-000000020.*"):
+        path.write_bytes(b"{}")
+    assert load_checkpoint(tmp_path) is None
