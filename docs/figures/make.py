@@ -2,7 +2,7 @@
 
     python docs/figures/make.py [--check]
 
-Those of docs/attention.md are the figures of `wherefrom.report.workbench_figures`; the recall and
+Those of docs/attention.md are computed by the attention equation and the laws; the recall and
 the times show what benchmarks/results holds. Their lines, bars and points are written as plain SVG,
 which needs no browser and reads well in a diff. With --check nothing is
 written, and the command fails if a file is not what it would write.
@@ -23,10 +23,17 @@ import numpy as np
 import plotly.graph_objects as go
 
 from wherefrom.attention.designs import build_design, law_of_design
+from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import HeadsLaw
 from wherefrom.attention.simulate import HeadsTrials, simulate
-from wherefrom.report import workbench_figures as figures
-from wherefrom.report.figures import COLOURS, themed
+from wherefrom.report.figures import BLUE, COLOURS, ORANGE, themed
+from wherefrom.report.workbench_figures import (
+    add_dots,
+    add_line,
+    attention_map,
+    one_head_against_two,
+    set_axes,
+)
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
@@ -37,20 +44,57 @@ GREY = "#7c838d"
 
 def drawn() -> dict[str, Callable[[], go.Figure]]:
     """File name -> figure."""
-    keys = np.eye(10)
     words = build_design("words", beta=1.2).matrices["weights"]
     names = ["x1", "x2", "x3"]
     return {
-        "weights-against-beta": lambda: figures.weights_against_beta(
-            keys, keys[0] + keys[1], labels=["a", "b", *(f"key {i}" for i in range(3, 11))]
-        ),
-        "noisy-key": figures.noisy_key_picture,
-        "one-head-against-two": lambda: figures.one_head_against_two(
-            _both("one-head"), _both("two-heads")
-        ),
-        "failure": figures.failure_against_n_and_beta,
-        "three-words": lambda: figures.attention_map(words, names, names),
+        "weights-against-beta": weights_against_beta,
+        "noisy-key": noisy_key_picture,
+        "one-head-against-two": lambda: one_head_against_two(_both("one-head"), _both("two-heads")),
+        "failure": failure_against_n_and_beta,
+        "three-words": lambda: attention_map(words, names, names),
     }
+
+
+def weights_against_beta() -> go.Figure:
+    """How the weights of q = beta * (k_a + k_b) part as beta grows, with ten orthonormal keys."""
+    keys, beta, figure = np.eye(10), np.linspace(0.0, 15.0, 121), go.Figure()
+    weights = attend(beta[:, None] * (keys[0] + keys[1]), keys, keys).weights
+    add_line(figure, beta, weights[:, 0], "a and b", COLOURS[0])
+    add_line(figure, beta, weights[:, 2], "key 3 and 7 more", COLOURS[1])
+    return set_axes(
+        figure, ("factor β of the query", "attention weight"), y={"range": [-0.02, 1.02]}
+    )
+
+
+def noisy_key_picture() -> go.Figure:
+    """Samples of the keys around mu_a and mu_b: one cloud is a streak, the other a dot."""
+    rng, points, alpha, stretch = np.random.default_rng(0), 120, 0.002, 0.5
+    figure = go.Figure()
+    looks = (("key a, stretched", ORANGE, stretch, 0, 20), ("key b", BLUE, 0.0, 34, 0))
+    for mean, letter, (label, colour, along, right, up) in zip(np.eye(2), "ab", looks, strict=True):
+        cloud = mean + math.sqrt(alpha) * rng.standard_normal((points, 2))
+        cloud += math.sqrt(along) * rng.standard_normal((points, 1)) * mean
+        add_dots(figure, cloud, label, color=colour, size=6, opacity=0.55)
+        place = {"x": mean[0], "y": mean[1]}
+        arrow = {"showarrow": True, "arrowhead": 3, "arrowwidth": 2, "arrowcolor": colour}
+        figure.add_annotation(ax=0, ay=0, axref="x", ayref="y", text="", **place, **arrow)
+        name = {"text": f"μ<sub>{letter}</sub>", "showarrow": False, "font": {"size": 15}}
+        figure.add_annotation(xshift=right, yshift=up, **place, **name)
+    titles = ("along μ<sub>a</sub> (mean lengths)", "along μ<sub>b</sub> (mean lengths)")
+    return set_axes(figure, titles, {"range": [-1.3, 3.3]}, {"range": [-0.4, 1.4]})
+
+
+def failure_against_n_and_beta() -> go.Figure:
+    """How often head 1 of two puts less than half its weight on a, with and without repelling."""
+    figure, beta, ns = go.Figure(), np.linspace(2.0, 40.0, 96), (2, 10, 100, 1000)
+    lines = [("two-heads", n, f"n = {n}", {"colour": COLOURS[i]}) for i, n in enumerate(ns)]
+    dashed = {"colour": GREY, "dash": "dash"}
+    lines.append(("repelling-heads", ns[-1], f"n = {ns[-1]}, repelling, t = 1", dashed))
+    for design, n, name, look in lines:
+        laws = [law_of_design(design, n=n, beta=float(b))[1] for b in beta]
+        add_line(figure, beta, [law.weight_law(0, 0).p_below_half for law in laws], name, **look)
+    axis = {"type": "log", "range": [-3, 0], "dtick": 1, "tickformat": ".3~g"}
+    return set_axes(figure, ("factor β of the query", "probability that head 1 fails"), y=axis)
 
 
 def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:

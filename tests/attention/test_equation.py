@@ -150,10 +150,10 @@ def test_kept_and_leftover_sum_to_one_and_a_mask_leaves_keys_out(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"query": np.ones(3)}, "same width"),
-        ({"value": np.ones((5, 2))}, "each key needs one value"),
-        ({"key": np.ones(4)}, "expects key"),
-        ({"key": np.ones((0, 4)), "value": np.ones((0, 2))}, "at least one key"),
+        ({"query": np.ones(3)}, r"it got query \(3,\), key \(7, 4\)"),
+        ({"value": np.ones((5, 2))}, r"value \(5, 2\)"),
+        ({"key": np.ones(4)}, r"key \(4,\)"),
+        ({"key": np.ones((0, 4)), "value": np.ones((0, 2))}, "n at least 1"),
         ({"key": torch.ones(7, 4)}, "not some of each"),
         ({"mask": np.zeros(7)}, "True where"),
         ({"mask": torch.ones(7, dtype=torch.bool)}, "must be a numpy array"),

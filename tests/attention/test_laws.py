@@ -289,7 +289,7 @@ def test_wrong_input_gets_a_sentence() -> None:
     for queries, targets, sentence in (
         (np.ones(3), (0,), "heads x 4"),
         (np.full(4, np.inf), (0,), "finite"),
-        (np.ones(4), (0, 1), "one target key"),
+        (np.ones(4), (0, 1), "for 2 targets"),
         (np.ones(4), (4,), "no key 4"),
     ):
         with pytest.raises(UserError, match=sentence):

@@ -119,7 +119,7 @@ def test_the_plot_is_one_file_that_stands_alone(law: Any, tmp_path: Path) -> Non
     assert code == 0
     assert str(path) in err
     html = path.read_text(encoding="utf-8")
-    assert html.count('class="drawing"') == 5
+    assert html.count('class="drawing"') == 2
     assert 'src="http' not in html
     assert list(tmp_path.iterdir()) == [path]
     code, _, err = law("one-head", "--trials", "2000", "--plot", str(tmp_path / "no" / "x.html"))

@@ -20,9 +20,14 @@ import pytest
 
 from wherefrom.teaching import reference
 from wherefrom.teaching.assignment import make_assignment, make_skeleton, write_assignment
-from wherefrom.teaching.checks import Wrong
-from wherefrom.teaching.grading import find_submissions, grade_all, grade_submission
-from wherefrom.teaching.sandbox import Launcher, Sandbox, SandboxLimits
+from wherefrom.teaching.checks import Wrong, part_of
+from wherefrom.teaching.grading import (
+    Sandbox,
+    SandboxLimits,
+    find_submissions,
+    grade_all,
+    grade_submission,
+)
 
 SOLUTION = Path(reference.__file__).read_text("utf-8")
 ATTENTION = "    scores = query @ np.swapaxes(key, -1, -2) / np.sqrt(query.shape[-1])\n"
@@ -37,7 +42,7 @@ def small() -> dict[str, Any]:
     record["points"] = {part: record["points"][part] for part in kept}
     for group in ("handed out", "hidden"):
         cases = record[group].items()
-        record[group] = {title: case for title, case in cases if title.split(":")[0] in kept}
+        record[group] = {title: case for title, case in cases if part_of(title) in kept}
     return record
 
 
@@ -49,15 +54,24 @@ def hand_in(folder: Path, **files: str) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    with closing(Launcher()) as launcher:
-        yield launcher
+@contextlib.contextmanager
+def opened(
+    code: str, limits: SandboxLimits = PATIENT, modules: tuple[str, ...] = ()
+) -> Iterator[Sandbox]:
+    """A sandbox with these adapters."""
+    sandbox = Sandbox(modules, limits)
+    sandbox.load({"adapters.py": code.encode()})
+    try:
+        yield sandbox
+    finally:
+        sandbox.unload()
+        sandbox.close()
 
 
 @pytest.fixture(scope="module")
-def grade(small: dict[str, Any], launcher: Launcher) -> Any:
-    return lambda folder: grade_submission(folder, small, launcher, PATIENT)
+def grade(small: dict[str, Any]) -> Iterator[Any]:
+    with closing(Sandbox((), PATIENT)) as sandbox:
+        yield lambda folder: grade_submission(folder, small, sandbox)
 
 
 def outputs(record: dict[str, Any]) -> dict[str, str]:
@@ -109,11 +123,8 @@ def sandbox() -> Iterator[Sandbox]:
         text += f"\n\ndef {name}():\n    {body}\n"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET", "1")
-        launcher = Launcher()
-    limits = SandboxLimits(call=3, start=60, total=300)
-    sandbox = Sandbox({"adapters.py": text.encode()}, limits, launcher)
-    with closing(launcher), closing(sandbox):
-        yield sandbox
+        with opened(text, SandboxLimits(call=3, start=60, total=300)) as sandbox:
+            yield sandbox
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -144,17 +155,15 @@ def test_a_function_that_ended_its_process_is_not_called_again(sandbox: Sandbox)
 @pytest.mark.parametrize("namespaces", [True, False])
 def test_nothing_is_left_behind(namespaces: bool) -> None:
     """Children of a function that moved to a session of their own end with it, too."""
-    launcher = Launcher(["a_module_that_marks_it"])
-    files = {"adapters.py": f"def forks():\n    {HOSTILE['forks'][0]}\n".encode()}
-    sandbox = Sandbox(files, SandboxLimits(call=2), launcher)
-    with closing(launcher), closing(sandbox):
+    code = f"def forks():\n    {HOSTILE['forks'][0]}\n"
+    with opened(code, SandboxLimits(call=2), ("a_module_that_marks_it",)) as sandbox:
         sandbox.namespaces = namespaces
         with pytest.raises(Wrong):
             sandbox.call("forks", [[]])
         assert sandbox.isolated == namespaces
         commands = {p.parent.name: read(p) for p in Path("/proc").glob("[0-9]*/cmdline")}
         left = [number for number, text in commands.items() if b"a_module_that_marks" in text]
-        assert left == [str(launcher.process.pid)]
+        assert left == [str(sandbox.process.pid)]
 
 
 def read(path: Path) -> bytes:
@@ -232,9 +241,7 @@ def test_links_lead_nowhere_and_code_may_lie_deeper(grade: Any, tmp_path: Path) 
     assert record["extra_data"]["note"].startswith("this submission was not graded: there is none")
 
 
-def test_no_file_but_its_own_and_pythons_can_be_read_or_written(
-    launcher: Launcher, tmp_path: Path
-) -> None:
+def test_no_file_but_its_own_and_pythons_can_be_read_or_written(tmp_path: Path) -> None:
     """The hidden cases lie in a file of the teacher's, who may be the one that grades."""
     secret = tmp_path / "assignment.json"
     secret.write_text("{}")
@@ -259,8 +266,7 @@ def acts(what):
         "open('own', 'w').write('x') + len(open('own').read())": "2",
         "__import__('fractions').Fraction(1, 2)": "1/2",
     }
-    files = {"adapters.py": code.encode()}
-    with closing(Sandbox(files, PATIENT, launcher)) as sandbox:
+    with opened(code) as sandbox:
         found = sandbox.call("acts", [[act] for act in acts])
         if not sandbox.confined:
             pytest.skip("this kernel has no Landlock")

@@ -94,16 +94,10 @@ def beta_to_average(n: int, size: int, tolerance: float) -> float:
 
 
 def _query(
-    name: str,
-    units: Floats,
-    keys: Floats | None,
-    assumptions: tuple[Measured, ...],
-    beta: float | None,
-    tolerance: float,
-    wanted: tuple[int, ...] = (A, B),
-    targets: tuple[int, ...] = (A,),
-    margin: float = 1.0,
-) -> Design:
+    name: str, units: Floats, keys: Floats | None, assumptions: tuple[Measured, ...],
+    beta: float | None, tolerance: float, wanted: tuple[int, ...] = (A, B),
+    targets: tuple[int, ...] = (A,), margin: float = 1.0,
+) -> Design:  # fmt: skip
     """q_h = beta * units_h, (h, d): the mean weights over heads should be even on `wanted`.
 
     Keys of None are unit vectors. `margin` is by how much the wanted logits lead at beta = 1.
@@ -116,9 +110,8 @@ def _query(
     given = softmax_over_keys(beta * logits)
     even = np.isin(np.arange(logits.shape[1]), wanted) / len(wanted)
     missed = tv_distance(given.mean(axis=0), even)
-    check = Measured(
-        "distance of the weights and the wanted", missed, tolerance * (1 + 1e-9) + 1e-15
-    )
+    allowed = tolerance * (1 + 1e-9) + 1e-15
+    check = Measured("distance of the weights and the wanted", missed, allowed)
     matrices = {"queries": beta * units, "weights": given}
     text = (name, TEXTS[name]["formula"], TEXTS[name]["claim"])
     return Design(*text, matrices, assumptions, (check,), beta, needed, targets)
@@ -253,12 +246,8 @@ def _weights(name: str, keys: Floats, weights: Floats | None = None) -> Design:
     n = len(keys)
     default = np.arange(n, 0, -1) / (n * (n + 1) / 2)
     wanted = default if weights is None else np.asarray(weights, dtype=np.float64)
-    if wanted.shape != (n,):
-        raise UserError(f"{n} keys need {n} weights; there are {wanted.size}.")
-    if not (np.isfinite(wanted).all() and (wanted > 0).all()):
-        raise UserError("weights must be positive: softmax gives none that is zero.")
-    if abs(float(wanted.sum()) - 1) > 1e-9:
-        raise UserError(f"weights must sum to one; these sum to {wanted.sum():.9g}.")
+    if wanted.shape != (n,) or not (wanted > 0).all() or not abs(wanted.sum() - 1) <= 1e-9:
+        raise UserError(f"{n} keys need {n} positive weights that sum to one.")
     space, logs = np.hstack([keys, np.ones((n, 1))]), np.log(wanted)
     solution = np.linalg.lstsq(space, logs, rcond=None)[0]
     residual, query = logs - space @ solution, solution[:-1]
@@ -280,13 +269,9 @@ def _weights(name: str, keys: Floats, weights: Floats | None = None) -> Design:
 
 
 def _noise(
-    name: str,
-    n: int,
-    beta: float | None = None,
-    tolerance: float = 0.01,
-    heads: int | None = None,
-    repel: float = 1.0,
-) -> Design:
+    name: str, n: int, beta: float | None = None, tolerance: float = 0.01,
+    heads: int | None = None, repel: float = 1.0,
+) -> Design:  # fmt: skip
     heads = (1 if name in ("one-head", "avoiding-head") else 2) if heads is None else heads
     wanted: tuple[int, ...] = (A, B)
     targets: tuple[int, ...] = (A,) * heads
@@ -300,8 +285,7 @@ def _noise(
         units = np.eye(heads, n)
     elif name == "avoiding-head":
         if n < 3:
-            text = "the query that pushes away the other keys needs others: n of 3 or more."
-            raise UserError(text)
+            raise UserError("a query that pushes the other keys away needs others: n of 3 or more.")
         units = np.tile(on - 1, (heads, 1))
     else:
         if heads != 2:
@@ -409,10 +393,9 @@ def _words(name: str, beta: float | None = None, tolerance: float = 0.01) -> Des
 
 
 def _head_width(name: str, keys: Floats) -> Design:
-    if keys.shape[0] != keys.shape[1]:
-        raise UserError(f"a map is square, T x T; this one is {keys.shape[0]} x {keys.shape[1]}.")
-    if not (keys > 0).all() or float(np.abs(keys.sum(axis=1) - 1).max()) > 1e-9:
-        raise UserError("a map has positive entries and rows that sum to one.")
+    rows, columns = keys.shape
+    if rows != columns or not (keys > 0).all() or float(np.abs(keys.sum(axis=1) - 1).max()) > 1e-9:
+        raise UserError("a map is square, with positive entries and rows that sum to one.")
     logs = np.log(keys)
     left, sizes, right = np.linalg.svd(logs - logs.mean(axis=1, keepdims=True))
     width = int((sizes > 1e-9).sum())
@@ -484,15 +467,9 @@ def build_design(name: str, *, keys: Any = None, n: int | None = None, **setting
 
 
 def law_of_design(
-    name: str,
-    *,
-    n: int = 8,
-    d: int | None = None,
-    alpha: float = 0.0,
-    stretch: float = 0.5,
-    heads: int | None = None,
-    **settings: Any,
-) -> tuple[Design, HeadsLaw]:
+    name: str, *, n: int = 8, d: int | None = None, alpha: float = 0.0, stretch: float = 0.5,
+    heads: int | None = None, **settings: Any,
+) -> tuple[Design, HeadsLaw]:  # fmt: skip
     """A design for noisy keys by its name, and its exact law.
 
     `settings` are beta, tolerance and repel, which only repelling-heads has a use for.

@@ -49,7 +49,12 @@ def attend(
     if xp is np:
         arrays = [np.asarray(array) for array in (query, key, value)]
         query, key, value = (a if a.dtype.kind == "f" else a.astype(np.float64) for a in arrays)
-    _check_shapes(tuple(query.shape), tuple(key.shape), tuple(value.shape))
+    q, k, v = (tuple(array.shape) for array in (query, key, value))
+    if not (q and min(len(k), len(v)) >= 2 and q[-1] == k[-1] and k[-2] == v[-2] > 0):
+        raise UserError(
+            "attend takes a query (..., q, d) or (d,), a key (..., n, d) and a value (..., n, e), "
+            f"n at least 1; it got query {q}, key {k} and value {v}."
+        )
     mask = np.asarray(mask) if isinstance(mask, list | tuple) else mask
     if mask is not None and _namespace(mask) is not xp:
         kind = "numpy array" if xp is np else "torch tensor"
@@ -80,15 +85,9 @@ def softmax_over_keys(scores: Array, mask: Array | None = None) -> Array:
 
 
 def attend_fused(
-    query: Array,
-    key: Array,
-    value: Array,
-    *,
-    scale: float,
-    mask: Array | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-) -> Array:
+    query: Array, key: Array, value: Array, *, scale: float, mask: Array | None = None,
+    causal: bool = False, dropout: float = 0.0,
+) -> Array:  # fmt: skip
     """The context alone, by torch's fused kernel: the same equation where nobody looks inside.
 
     `causal` is the mask "key i <= query i" for equal lengths; with a mask besides, both must hold.
@@ -127,23 +126,3 @@ def log_sum_exp(scores: Array) -> Array:
 def _namespace(array: Array) -> ModuleType:
     torch = sys.modules.get("torch")
     return torch if torch is not None and isinstance(array, torch.Tensor) else np
-
-
-def _check_shapes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> None:
-    if len(key) < 2 or len(value) < 2 or not query:
-        raise UserError(
-            f"attend expects key (..., n, d) and value (..., n, e); it got key {key} and "
-            f"value {value}."
-        )
-    if query[-1] != key[-1]:
-        raise UserError(
-            f"a query and a key must have the same width; query {query} has {query[-1]} and "
-            f"key {key} has {key[-1]}."
-        )
-    if key[-2] == 0:
-        raise UserError("attention needs at least one key; there are none.")
-    if key[-2] != value[-2]:
-        raise UserError(
-            f"each key needs one value; key {key} holds {key[-2]} and value {value} holds "
-            f"{value[-2]}."
-        )

@@ -154,10 +154,6 @@ class NoisyKeys:
             if not (math.isfinite(size) and size >= 0):
                 raise UserError(f"{name} is a variance and must be 0 or more; it is {size}.")
 
-    def logit_means(self, queries: Floats) -> Floats:
-        """mu_i . q_h, (h, n)."""
-        return queries[:, : self.n]
-
     def logit_sds(self, queries: Floats) -> Floats:
         """The standard deviation of k_i . q_h, (h, n)."""
         isotropic = self.alpha * (queries**2).sum(axis=1, keepdims=True)
@@ -311,15 +307,11 @@ class HeadsLaw(Printable):
     def __post_init__(self) -> None:
         queries, d = np.atleast_2d(np.asarray(self.queries, dtype=np.float64)), self.keys.d
         object.__setattr__(self, "queries", queries)
-        if queries.ndim != 2 or queries.shape[1] != d or not len(queries):
-            shape = " x ".join(map(str, queries.shape))
-            raise UserError(f"queries must be heads x {d}; they are {shape}.")
-        if not np.isfinite(queries).all():
-            raise UserError("a query must be made of finite numbers.")
-        if len(self.targets) != len(queries):
+        shape = (len(self.targets), d)
+        if queries.shape != shape or not self.targets or not np.isfinite(queries).all():
             raise UserError(
-                f"each head needs one target key; there are {len(queries)} heads "
-                f"and {len(self.targets)} targets."
+                f"queries must be finite numbers, heads x {d}, with one target key for each head; "
+                f"they are {' x '.join(map(str, queries.shape))} for {shape[0]} targets."
             )
 
     def summary(self) -> list[tuple[str, str]]:
@@ -331,7 +323,7 @@ class HeadsLaw(Printable):
     def weight_law(self, head: int, key: int) -> WeightLaw:
         """The exact law of the weight that `head` puts on `key`."""
         query = self.queries[[head]]
-        return law_of_logits(self.keys.logit_means(query)[0], self.keys.logit_sds(query)[0], key)
+        return law_of_logits(query[0, : self.keys.n], self.keys.logit_sds(query)[0], key)
 
     @cached_property
     def heads(self) -> tuple[WeightLaw, ...]:

@@ -86,7 +86,7 @@ def simulate(law: HeadsLaw, *, count: int, rng: np.random.Generator) -> HeadsTri
         values, vectors = np.linalg.eigh(queries @ queries.T)
         along = math.sqrt(keys.alpha) * vectors * np.sqrt(np.maximum(values, 0.0))
     size = max(h * n, keys.d, n * along.shape[1] if keys.alpha > 0 else 0)  # numbers per trial
-    means, others = keys.logit_means(queries), np.arange(n)
+    means, others = queries[:, :n], np.arange(n)
     heads, average = [_Tally() for _ in queries], _Tally()
     left = (count + 1) // 2
     while left > 0:

@@ -10,74 +10,75 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wherefrom.cli.output import complete_problems, echo_err, print_json, print_table
+from wherefrom.cli.output import (
+    JSON,
+    PATH,
+    complete_problems,
+    echo_err,
+    option,
+    print_json,
+    print_table,
+)
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
     from wherefrom.attention.checker.grading import Answer
-    from wherefrom.attention.checker.problems import CheckResult, Failure, Problem
+    from wherefrom.attention.checker.problems import CheckResult
 
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_problems)
-@click.option("--no-solutions", is_flag=True, help="Leave the example answers out.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@option("--no-solutions", "Leave the example answers out.", is_flag=True)
+@JSON
 def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
     """List the problems that a construction can be checked against, or describe one."""
     from wherefrom.attention.checker.problems import PROBLEMS, find_problem
 
-    def record(problem: Problem) -> dict[str, object]:
-        hidden = {"example"} if no_solutions else set()
-        return {key: value for key, value in problem.to_dict().items() if key not in hidden}
-
-    if name is None:
-        if as_json:
-            print_json([record(problem) for problem in PROBLEMS.values()])
-        else:
-            rows = [(p.name, p.title, " ".join(p.example)) for p in PROBLEMS.values()]
-            columns = ("problem", "what is asked", "an answer")
-            shown = 2 if no_solutions else 3
-            print_table(columns[:shown], [row[:shown] for row in rows])
-            echo_err("wherefrom problems NAME describes one of them.")
-        return
-    problem = find_problem(name)
+    shown = list(PROBLEMS.values()) if name is None else [find_problem(name)]
     if as_json:
-        print_json(record(problem))
-    else:
-        _describe(problem, no_solutions)
+        hidden = {"example"} if no_solutions else set()
+        records = [{k: v for k, v in p.to_dict().items() if k not in hidden} for p in shown]
+        print_json(records if name is None else records[0])
+        return
+    if name is None:
+        rows = [(p.name, p.title, " ".join(p.example)) for p in shown]
+        columns = ("problem", "what is asked", "an answer")[: 2 if no_solutions else 3]
+        print_table(columns, [row[: len(columns)] for row in rows])
+        echo_err("wherefrom problems NAME describes one of them.")
+        return
+    [problem] = shown
+    lines = [
+        ("given", problem.given),
+        ("goal", problem.goal),
+        ("in symbols", problem.symbols),
+        ("for whom", problem.quantifiers),
+        ("tolerance", f"{problem.tolerance:g}: {problem.tolerance_means}"),
+        ("write", " or ".join(" ".join(f'"{n}=..."' for n in f) for f in problem.forms)),
+        ("for example", " ".join(f'"{text}"' for text in problem.example)),
+    ]
+    print_table(("problem", problem.name), lines[:-1] if no_solutions else lines)
+    names = [(g.name, str(g.shape), g.meaning, " ".join(g.aliases)) for g in problem.givens]
+    print_table(("name", "shape", "meaning", "also written"), names)
 
 
 @click.command()
 @click.argument("problem", required=False, shell_complete=complete_problems)
 @click.argument("formulas", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
-@click.option("--tolerance", type=float, help="How near is near enough.")
-@click.option("--seed", default=0, show_default=True, help="Decides the drawn instances.")
-@click.option(
-    "--grade",
-    "grade_file",
-    type=click.Path(path_type=Path),
-    help="Grade a file or folder.",
-)
-@click.option("--rubric", type=click.Path(path_type=Path), help="Problems and points for --grade.")
-@click.option(
-    "--format",
-    "form",
+@JSON
+@option("--tolerance", "How near is near enough.", type=float)
+@option("--seed", "Decides the drawn instances.", 0)
+@option("--grade grade_file", "Grade a file or folder.", type=PATH)
+@option("--rubric", "Problems and points for --grade.", type=PATH)
+@option(
+    "--format form",
+    "How --grade reports; table unless told.",
     type=click.Choice(["table", "json", "csv", "gradescope", "otter"]),
-    help="How --grade reports; table unless told.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Where grades are written.")
+@option("--out", "Where grades are written.", type=PATH)
 def check(
-    problem: str | None,
-    formulas: tuple[str, ...],
-    as_json: bool,
-    tolerance: float | None,
-    seed: int,
-    grade_file: Path | None,
-    rubric: Path | None,
-    form: str | None,
-    out: Path | None,
-) -> int:
+    problem: str | None, formulas: tuple[str, ...], as_json: bool, tolerance: float | None,
+    seed: int, grade_file: Path | None, rubric: Path | None, form: str | None, out: Path | None,
+) -> int:  # fmt: skip
     """Check a construction: wherefrom check average "q=beta*(k_a+k_b)"."""
     if grade_file is not None:
         if problem is not None or tolerance is not None:
@@ -101,100 +102,79 @@ def check(
     return verdict.exit_code
 
 
-def _describe(problem: Problem, no_solutions: bool) -> None:
-    lines = [
-        ("given", problem.given),
-        ("goal", problem.goal),
-        ("in symbols", problem.symbols),
-        ("for whom", problem.quantifiers),
-        ("tolerance", f"{problem.tolerance:g}: {problem.tolerance_means}"),
-        ("write", " or ".join(" ".join(f'"{n}=..."' for n in f) for f in problem.forms)),
-        ("for example", " ".join(f'"{text}"' for text in problem.example)),
-    ]
-    lines = lines[:-1] if no_solutions else lines
-    print_table(("problem", problem.name), lines)
-    rows = [(g.name, str(g.shape), g.meaning, " ".join(g.aliases)) for g in problem.givens]
-    print_table(("name", "shape", "meaning", "also written"), rows)
-
-
 def _tell(result: CheckResult) -> None:
     """The verdict for a person."""
     click.echo(f"{result.verdict}: {result.because}")
     rows = [("read as", f"{name} = {text}") for name, text in result.read_as.items()]
     rows += [("derived", line) for line in result.derived]
     if result.beta is not None:
-        rows.append(("beta needed", result.beta.formula))
         at = ", ".join(f"n = {n}: {beta:.4g}" for n, beta in result.beta.by_n.items())
+        rows.append(("beta needed", result.beta.formula))
         rows.append(("", f"tolerance {result.tolerance:g}, {at}"))
-    if result.failure is not None:
-        rows.extend(_failure_rows(result.failure))
+    if (failure := result.failure) is not None:
+        when = f" (n = {failure.n}, beta = {failure.beta:.4g})" if failure.n else ""
+        rows.append(("fails if", failure.meaning))
+        rows.append(("", f"exactly {failure.probability:.4%}{when}"))
+        if failure.set_aside:
+            aside = f"{failure.set_aside:.2%} set aside; {failure.in_all:.4%} fail in all samples"
+            rows.append(("", aside))
+        if failure.simulated is not None:
+            error = f"standard error {failure.standard_error:.4%}"
+            rows.append(("", f"simulated {failure.simulated:.4%}, {error}"))
+        if failure.alpha_allowed is not None:
+            rows.append(("", f"the blur alpha may be {failure.alpha_allowed:.2g} at this beta"))
     words = {True: "needs", False: "does not need", None: "may need"}
-    rows.extend((words[item.used], f"{item.name}: {item.evidence}") for item in result.assumptions)
-    example = result.counterexample
-    if example is not None:
+    rows += [(words[item.used], f"{item.name}: {item.evidence}") for item in result.assumptions]
+    if (example := result.counterexample) is not None:
         rows.append(("counterexample", example.sentence))
-        rows.extend((f"  {name}", str(value)) for name, value in example.numbers.items())
+        rows += [(f"  {name}", str(value)) for name, value in example.numbers.items()]
     if result.checked:
         rows.append(("tried on", result.checked))
-    rows.extend(("note", note) for note in result.notes)
+    rows += [("note", note) for note in result.notes]
     if rows:
         print_table(("check", result.problem), rows)
-
-
-def _failure_rows(failure: Failure) -> list[tuple[str, str]]:
-    at = f" (n = {failure.n}, beta = {failure.beta:.4g})" if failure.n else ""
-    rows = [("fails if", failure.meaning), ("", f"exactly {failure.probability:.4%}{at}")]
-    if failure.set_aside:
-        aside = f"{failure.set_aside:.2%} set aside; {failure.in_all:.4%} fail in all samples"
-        rows.append(("", aside))
-    if failure.simulated is not None:
-        error = f"standard error {failure.standard_error:.4%}"
-        rows.append(("", f"simulated {failure.simulated:.4%}, {error}"))
-    if failure.alpha_allowed is not None:
-        rows.append(("", f"the blur alpha may be {failure.alpha_allowed:.2g} at this beta"))
-    return rows
 
 
 def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
     from json import dumps
 
     from wherefrom.attention.checker import grading
-    from wherefrom.storage import write_whole
+    from wherefrom.storage import make_folder, write_whole
 
     asked = _read(rubric) if rubric is not None else []
+    texts = {}
     if form == "otter":
-        _write_folder(out, grading.otter_tests(asked or _read(path)))
+        texts = grading.otter_tests(asked or _read(path))
+    else:
+        if not asked and path.suffix == ".toml" and path.is_file():
+            _read(path)  # without a rubric the file is the teacher's own: a mistake is an error
+        of_one = form == "gradescope" and out is not None and out.suffix == ".json"
+        found = grading.read_submissions(path, asked, of_one=of_one)
+        graded = grading.grade_class(found, asked, seed=seed)
+        every = [item for items, _ in graded.values() for item in items]
+        records = {who: grading.gradescope(*found) for who, found in graded.items()}
+        if form == "gradescope" and len(records) > 1:
+            texts = {f"{grading.file_name(who)}.json": dumps(r) for who, r in records.items()}
+    if texts:
+        if out is None:
+            raise UserError("this writes one file each: name a folder with --out.")
+        make_folder(out)
+        for name, text in texts.items():
+            write_whole(out / name, text)
+        echo_err(f"{len(texts)} files written to {out}")
         return
-    if not asked and path.suffix == ".toml" and path.is_file():
-        _read(path)  # without a rubric the file is the teacher's own: a mistake is an error
-    of_one = form == "gradescope" and out is not None and out.suffix == ".json"
-    found = grading.read_submissions(path, asked, of_one=of_one)
-    graded = grading.grade_class(found, asked, seed=seed)
-    every = [item for items, _ in graded.values() for item in items]
-    records = {who: grading.gradescope(*found) for who, found in graded.items()}
-    if form == "gradescope" and len(records) > 1:
-        texts = {f"{grading.file_name(who)}.json": dumps(r) for who, r in records.items()}
-        _write_folder(out, texts)
-        return
-    columns = ("student", "id", "problem", "verdict", "points", "because")
-    rows = [
-        (
-            item.answer.student,
-            item.answer.id,
-            item.answer.problem,
-            item.word,
-            f"{item.score:g}/{item.answer.points:g}",
-            item.sentence.splitlines()[0],
-        )
-        for item in every
-    ]
     if form == "table":
         for who, record in records.items():
             echo_err(f"{who}: {record['output']}" if who else record["output"])
-    if form == "table" and out is None:
-        print_table(columns, rows)
-        return
-    if form == "table":
+        columns = ("student", "id", "problem", "verdict", "points", "because")
+        rows = [
+            (a.student, a.id, a.problem, item.word, f"{item.score:g}/{a.points:g}",
+             item.sentence.splitlines()[0])
+            for item in every for a in (item.answer,)
+        ]  # fmt: skip
+        if out is None:
+            print_table(columns, rows)
+            return
         text = "".join("\t".join(row) + "\n" for row in (columns, *rows))
     elif form == "csv":
         text = grading.table_of_totals(graded)
@@ -206,21 +186,6 @@ def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: i
     else:
         write_whole(out, text)
         echo_err(f"written to {out}")
-
-
-def _write_folder(out: Path | None, texts: dict[str, str]) -> None:
-    """One file each into the folder --out."""
-    from wherefrom.storage import write_whole
-
-    if out is None:
-        raise UserError("this writes one file each: name a folder with --out.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise UserError(f"{out} cannot be written: {problem.strerror}.") from None
-    for name, text in texts.items():
-        write_whole(out / name, text)
-    echo_err(f"{len(texts)} files written to {out}")
 
 
 def _read(path: Path) -> list[Answer]:

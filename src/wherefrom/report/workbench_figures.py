@@ -1,7 +1,7 @@
 """Figures of attention, by hand and in trained models, as plotly figures.
 
-Those of a law are drawn by the page, `wherefrom law --plot` and the docs; `DRAWINGS` are what the
-chapters of the workbench show: positions of sliders in, a sentence and a figure out.
+`DRAWINGS` are what the chapters of the workbench show: positions of sliders in, a sentence and a
+figure out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wherefrom.attention.positions import cost_at, model_cost, rotate, sinusoid_
 from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView
-from wherefrom.report.figures import BLUE, COLOURS, GREEN, GREY, ORANGE, SHADES, themed
+from wherefrom.report.figures import BLUE, GREEN, GREY, ORANGE, SHADES, themed
 from wherefrom.report.render import render_figures
 from wherefrom.storage import write_whole
 
@@ -32,42 +32,23 @@ Floats = NDArray[np.float64]
 Drawing = tuple[str, go.Figure]
 
 
-def _axes(figure: go.Figure, titles: tuple[str, str], x: Any = None, y: Any = None) -> go.Figure:
+def set_axes(figure: go.Figure, titles: tuple[str, str], x: Any = None, y: Any = None) -> go.Figure:
     """The shared look, with these titles; x and y are what else the axes are to have."""
     themed(figure, x=titles[0], y=titles[1])
     return figure.update_xaxes(x or {}).update_yaxes(y or {})
 
 
-def _line(figure: go.Figure, x: Any, y: Any, name: str, colour: str, **line: Any) -> None:
+def add_line(figure: go.Figure, x: Any, y: Any, name: str, colour: str, **line: Any) -> None:
     figure.add_scatter(x=x, y=y, name=name, line={"color": colour, **line})
 
 
-def _dots(figure: go.Figure, points: Floats, name: str, **marker: Any) -> None:
+def add_dots(figure: go.Figure, points: Floats, name: str, **marker: Any) -> None:
     """Points (n, 2) as markers."""
     x, y = points.T
     figure.add_scatter(x=x, y=y, name=name, mode="markers", marker=marker)
 
 
 # ---- the law of one design under noisy keys
-
-
-def weights_against_beta(
-    keys: Floats, direction: Floats, *, labels: Sequence[str], most: float = 15.0
-) -> go.Figure:
-    """How the weights of q = beta * direction part as beta grows; equal curves are drawn once."""
-    beta = np.linspace(0.0, most, 121)
-    weights = attend(beta[:, None] * direction, keys, keys).weights
-    curves, kinds = np.unique(weights[:, : len(labels)].round(9), axis=1, return_inverse=True)
-    figure = go.Figure()
-    for at, kind in enumerate(dict.fromkeys(kinds.reshape(-1).tolist())):
-        alike = [label for label, other in zip(labels, kinds.reshape(-1), strict=True)
-                 if other == kind]  # fmt: skip
-        name = " and ".join(alike)
-        if len(alike) > 2:
-            name = f"{alike[0]} and {len(alike) - 1} more"
-        _line(figure, beta, curves[:, kind], name, COLOURS[at % len(COLOURS)])
-    titles = ("factor β of the query", "attention weight")
-    return _axes(figure, titles, y={"range": [-0.02, 1.02]})
 
 
 def law_and_trials(*parts: tuple[str, str, HeadsLaw, HeadsTrials]) -> go.Figure:
@@ -85,18 +66,18 @@ def law_and_trials(*parts: tuple[str, str, HeadsLaw, HeadsTrials]) -> go.Figure:
         one, curve = law.on_a[0], law.average_curve(points=20_001)
         if len(law.queries) == 1 and not one.why_no_distribution and one.sd >= 1e-6:
             x = np.linspace(0.0025, 0.9975, 400)
-            _line(figure, x, one.pdf(x), f"{name}law", colour, width=2)
+            add_line(figure, x, one.pdf(x), f"{name}law", colour, width=2)
         elif len(law.queries) > 1 and curve is not None and np.ptp(curve[0]) >= 1e-6:
             # the slope of the distribution function over steps of equal width, interpolated
             # where both are smooth: the normal quantile of p against x
             edges = np.linspace(curve[0][0], curve[0][-1], 401)
             at = np.interp(edges, curve[0], ndtri(np.clip(curve[1], 1e-300, 1 - 1e-16)))
             density = np.diff(ndtr(at)) / np.diff(edges)
-            _line(figure, (edges[1:] + edges[:-1]) / 2, density, f"{name}law", colour, width=2)
+            add_line(figure, (edges[1:] + edges[:-1]) / 2, density, f"{name}law", colour, width=2)
     # the density may run to infinity at the ends; what matters is visible below 8
     tallest = max(float(np.max(trace.y)) for trace in figure.data)
     titles, top = ("weight on a in c", "probability density"), min(8.0, 1.05 * tallest)
-    _axes(figure, titles, {"range": [0, 1]}, {"range": [0, top]})
+    set_axes(figure, titles, {"range": [0, 1]}, {"range": [0, top]})
     return figure.update_layout(barmode="overlay", bargap=0)
 
 
@@ -107,61 +88,18 @@ def one_head_against_two(
     return law_and_trials(("one head ", ORANGE, *one), ("two heads ", BLUE, *two))
 
 
-def noisy_key_picture(*, stretch: float = 0.5) -> go.Figure:
-    """Samples of the keys around mu_a and mu_b: one cloud is a streak, the other a dot."""
-    rng, points, alpha = np.random.default_rng(0), 120, 0.002
-    figure = go.Figure()
-    looks = (("key a, stretched", ORANGE, stretch, 0, 20), ("key b", BLUE, 0.0, 34, 0))
-    for mean, letter, (label, colour, along, right, up) in zip(np.eye(2), "ab", looks, strict=True):
-        cloud = mean + math.sqrt(alpha) * rng.standard_normal((points, 2))
-        cloud += math.sqrt(along) * rng.standard_normal((points, 1)) * mean
-        _dots(figure, cloud, label, color=colour, size=6, opacity=0.55)
-        place = {"x": mean[0], "y": mean[1]}
-        arrow = {"showarrow": True, "arrowhead": 3, "arrowwidth": 2, "arrowcolor": colour}
-        figure.add_annotation(ax=0, ay=0, axref="x", ayref="y", text="", **place, **arrow)
-        name = {"text": f"μ<sub>{letter}</sub>", "showarrow": False, "font": {"size": 15}}
-        figure.add_annotation(xshift=right, yshift=up, **place, **name)
-    titles = ("along μ<sub>a</sub> (mean lengths)", "along μ<sub>b</sub> (mean lengths)")
-    return _axes(figure, titles, {"range": [-1.3, 3.3]}, {"range": [-0.4, 1.4]})
-
-
-def failure_against_n_and_beta(ns: Sequence[int] = (2, 10, 100, 1000)) -> go.Figure:
-    """How often head 1 of two puts less than half its weight on a, with and without repelling."""
-    figure, beta = go.Figure(), np.linspace(2.0, 40.0, 96)
-    lines = [("two-heads", n, f"n = {n}", {"colour": COLOURS[i]}) for i, n in enumerate(ns)]
-    dashed = {"colour": GREY, "dash": "dash"}
-    lines.append(("repelling-heads", ns[-1], f"n = {ns[-1]}, repelling, t = 1", dashed))
-    for design, n, name, look in lines:
-        laws = [law_of_design(design, n=n, beta=float(b))[1] for b in beta]
-        _line(figure, beta, [law.weight_law(0, 0).p_below_half for law in laws], name, **look)
-    axis = {"type": "log", "range": [-3, 0], "dtick": 1, "tickformat": ".3~g"}
-    return _axes(figure, ("factor β of the query", "probability that head 1 fails"), y=axis)
-
-
 def law_page(design: Design, law: HeadsLaw, trials: HeadsTrials) -> str:
-    """The file that `wherefrom law --plot` writes: every figure of one design under noisy keys."""
-    keys, beta = law.keys, design.beta or 0.0
+    """The file that `wherefrom law --plot` writes."""
+    about = f"{design.formula}, n = {law.keys.n}, beta = {design.beta:.4g}. Bars are trials, the "
+    about += "line is the exact law where one is known."
     pair = []
     for name in ("one-head", "two-heads"):
-        other = law_of_design(name, beta=beta, **vars(keys))[1]
+        other = law_of_design(name, beta=design.beta, **vars(law.keys))[1]
         pair.append((other, simulate(other, count=trials.count, rng=np.random.default_rng(1))))
-    labels = ["a", "b", *(f"key {i + 1}" for i in range(2, min(keys.n, 12)))]
-    growing = weights_against_beta(
-        np.eye(len(labels), keys.d), law.queries[0] / (beta or 1.0), labels=labels,
-        most=max(15.0, beta),
-    )  # fmt: skip
-    about = f"{design.formula}, n = {keys.n}, beta = {beta:.4g}. Bars are trials, the line is the "
-    about += "exact law where one is known."
     twice = "The same keys, asked once for both values or once for each."
-    fails = "The probability of less than half its weight on a, exact."
-    samples = "Samples of key a and key b in the plane of their means."
-    drawn = law_and_trials(("", BLUE, law, trials))
     sections = [
-        (f"The weight on a in c: {design.name}", about, drawn),
+        (f"The weight on a in c: {design.name}", about, law_and_trials(("", BLUE, law, trials))),
         ("One head against two", twice, one_head_against_two(*pair)),
-        ("Weights of head 1 against beta", f"Noise aside, with {len(labels)} keys.", growing),
-        ("How often head 1 of two fails", fails, failure_against_n_and_beta()),
-        ("The noisy key", samples, noisy_key_picture(stretch=keys.stretch)),
     ]
     return render_figures(f"wherefrom law {design.name}", sections)
 
@@ -241,15 +179,15 @@ def _permutation(strength: float, shift: float) -> Drawing:
     straight, moved = layer(words)[order], layer(words[order])
     figure = go.Figure()
     ring = {"size": 22, "symbol": "circle-open", "line": {"width": 3}}
-    _dots(figure, straight, "P f(X)", color=BLUE, **ring)
+    add_dots(figure, straight, "P f(X)", color=BLUE, **ring)
     names = [("Ada", "was", "born", "here")[i] for i in order]
     figure.update_traces(mode="markers+text", text=names, textposition="top center")
     dot = {"size": 10, "symbol": "circle", "line": {"width": 3}}
-    _dots(figure, moved, "f(P X)", color=ORANGE, **dot)
+    add_dots(figure, moved, "f(P X)", color=ORANGE, **dot)
     gap = float(np.linalg.norm(straight - moved, axis=1).max())
     agree = "the two agree: the layer does not know the order" if gap < 1e-9 else "they differ"
     sentence = f"The largest distance between P f(X) and f(P X) is {gap:.3g}: {agree}."
-    return sentence, _axes(figure, ("first entry of the output", "second entry"))
+    return sentence, set_axes(figure, ("first entry of the output", "second entry"))
 
 
 def _sinusoids(base: float, width: float) -> Drawing:
@@ -260,7 +198,7 @@ def _sinusoids(base: float, width: float) -> Drawing:
     figure = go.Figure(go.Scatter(x=np.arange(201), y=distance, line={"color": BLUE}))
     sentence = f"Of positions 1 to 200, {nearest} is nearest to position 0, at a distance of "
     sentence += f"{distance[nearest]:.4f}: never 0."
-    return sentence, _axes(figure, ("position t", "distance of p(t) and p(0)"))
+    return sentence, set_axes(figure, ("position t", "distance of p(t) and p(0)"))
 
 
 def _rotary(s: float, t: float, theta: float) -> Drawing:
@@ -269,14 +207,14 @@ def _rotary(s: float, t: float, theta: float) -> Drawing:
     figure = go.Figure()
     for name, x, at, colour in (("query", q, s, ORANGE), ("key", k, t, BLUE)):
         turned = rotate(x, at, theta)
-        _line(figure, [0, x[0]], [0, x[1]], f"{name} as it is", colour, dash="dot", width=3)
+        add_line(figure, [0, x[0]], [0, x[1]], f"{name} as it is", colour, dash="dot", width=3)
         label = f"{name} at {at:g}"
-        _line(figure, [0, turned[0]], [0, turned[1]], label, colour, dash="solid", width=3)
+        add_line(figure, [0, turned[0]], [0, turned[1]], label, colour, dash="solid", width=3)
     products = [rotate(q, s + by, theta) @ rotate(k, t + by, theta) for by in (0, 1)]
     sentence = f"The product is {products[0]:.4f}; one position later for both it is "
     sentence += f"{products[1]:.4f}. It depends on s - t = {s - t:g} alone."
     square, titles = {"range": [-1.15, 1.15]}, ("first entry of the pair", "second entry")
-    return sentence, _axes(figure, titles, square, {**square, "scaleanchor": "x"})
+    return sentence, set_axes(figure, titles, square, {**square, "scaleanchor": "x"})
 
 
 def _perceiver_cost(tokens: float, latents: float, layers: float) -> Drawing:
@@ -285,14 +223,16 @@ def _perceiver_cost(tokens: float, latents: float, layers: float) -> Drawing:
     figure, now = go.Figure(), {}
     for name, colour in (("vanilla", ORANGE), ("perceiver", BLUE)):
         cost = model_cost(name)
-        _line(figure, lengths, [cost_at(cost, L, x, m, 256) for x in lengths], name, colour)
+        add_line(figure, lengths, [cost_at(cost, L, x, m, 256) for x in lengths], name, colour)
         now[name] = cost_at(cost, L, 2**tokens, m, 256)
     figure.add_vline(x=2**tokens, line={"color": GREY, "dash": "dot"})
     ratio = now["vanilla"] / now["perceiver"]
     sentence = f"With {2 ** int(tokens):,} tokens and {m} latents the vanilla model multiplies "
     sentence += f"{now['vanilla'] / 1e6:,.1f} million times, {ratio:.2f} times as often as the "
     sentence += "perceiver."
-    return sentence, _axes(figure, ("tokens", "multiplications"), {"type": "log"}, {"type": "log"})
+    return sentence, set_axes(
+        figure, ("tokens", "multiplications"), {"type": "log"}, {"type": "log"}
+    )
 
 
 def _synthesizer(angle: float, beta: float) -> Drawing:
@@ -307,7 +247,7 @@ def _synthesizer(angle: float, beta: float) -> Drawing:
     figure.add_bar(x=places, y=read_off, name="synthesizer", marker={"color": ORANGE})
     sentence = f"Word 2 gets {compared[1]:.3f} of word 1's weight where keys are compared, and "
     sentence += f"{read_off[1]:.3f} in the synthesizer, whatever word 2 is."
-    return sentence, _axes(figure, ("what word 1 looks at", "weight"), y={"range": [0, 1]})
+    return sentence, set_axes(figure, ("what word 1 looks at", "weight"), y={"range": [0, 1]})
 
 
 def _variance(beta: float, keys: float) -> Drawing:
@@ -320,8 +260,8 @@ def _variance(beta: float, keys: float) -> Drawing:
     ratio = found["var_one"] / found["var_c"] if found["var_c"] else math.inf
     sentence = f"Two heads leave a variance of {found['var_c']:.4f}, one head {ratio:.1f} times as "
     sentence += f"much; normalised keys leave {found['var_norm']:.4f} with one head."
-    axes = ({"tickangle": 0}, {"range": [0, 0.26]})
-    return sentence, _axes(go.Figure(bars), ("", "variance"), *axes)
+    figure = go.Figure(bars)
+    return sentence, set_axes(figure, ("", "variance"), {"tickangle": 0}, {"range": [0, 0.26]})
 
 
 def _hull(x: float, y: float) -> Drawing:
@@ -329,18 +269,18 @@ def _hull(x: float, y: float) -> Drawing:
     keys = np.array([[x, y], [-1.0, -0.8], [1.0, -0.8], [0.0, 1.0]])
     margin, mixture, most = copyability(keys, 0)
     figure, corners = go.Figure(), keys[[1, 2, 3, 1]].T
-    _line(figure, corners[0], corners[1], "hull of the other keys", BLUE)
+    add_line(figure, corners[0], corners[1], "hull of the other keys", BLUE)
     figure.update_traces(fill="toself", mode="lines+markers")
-    _dots(figure, keys[:1], "key 1", color=ORANGE, size=14)
+    add_dots(figure, keys[:1], "key 1", color=ORANGE, size=14)
     if margin > 0:
         nearest = mixture @ keys
         label = "direction of the best query"
-        _line(figure, [nearest[0], x], [nearest[1], y], label, ORANGE, dash="dot")
+        add_line(figure, [nearest[0], x], [nearest[1], y], label, ORANGE, dash="dot")
         sentence = f"Key 1 can be copied: the best query leads by {margin:.3f} per unit of length."
     else:
         sentence = f"Key 1 lies within the others: no query gives it more than {most:.4f}."
     titles = ("first entry of a key", "second entry")
-    return sentence, _axes(figure, titles, {"range": [-1.6, 1.6]}, {"range": [-1.4, 1.6]})
+    return sentence, set_axes(figure, titles, {"range": [-1.6, 1.6]}, {"range": [-1.4, 1.6]})
 
 
 DRAWINGS: dict[str, Callable[..., Drawing]] = {

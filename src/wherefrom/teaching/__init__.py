@@ -1,5 +1,1 @@
-"""Programming assignments: what students get, what teachers keep, and how code is graded.
-
-The modules that grade (checks, sandbox, worker, grading) need numpy and nothing of this package
-but errors and storage, so that they run alone on Gradescope.
-"""
+"""Programming assignments; checks, worker and grading run alone on Gradescope, with numpy."""

@@ -1,45 +1,197 @@
-"""The folders of an assignment: one for the students, one for the teacher.
+"""An assignment: its cases, and its folders, one for the students and one for the teacher.
 
-What students fill in is the reference solution without the bodies of its functions.
+Cases are inputs, right results and those of well-known mistakes (mistakes.toml), drawn from a seed;
+the handed-out ones and the hidden ones differ by it. Every dimension of a case is a different
+number, so that no axis passes for another. What students fill in is the reference solution without
+the bodies of its functions.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.abc
 import io
 import json
 import secrets
+import string
+import tomllib
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from string import Template
+from types import ModuleType
 from typing import Any
+
+import numpy as np
+from numpy.random import Generator
 
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.storage import make_folder, write_whole
-from wherefrom.teaching.cases import make_cases
-from wherefrom.teaching.checks import PARTS, plain
+from wherefrom.teaching import reference
+from wherefrom.teaching.checks import COUNTS, PARTS, part_of, plain, revive
 
 HERE = Path(__file__).parent
+MISTAKES = tomllib.loads((HERE / "mistakes.toml").read_text("utf-8"))
 WHOLE = "transformer"  # the name of all parts together
 SOURCES = {"transformer.py": "reference.py", "model.py": "reference_model.py"}
-GRADER = ("checks", "worker", "sandbox", "grading")  # what runs on Gradescope
+GRADER = ("checks", "worker", "grading")  # what runs on Gradescope
+STOP = 1  # the id of MASK
+Cases = list[dict[str, Any]]
+Draw = Callable[[Generator], Cases]
 
 
-def parts_of(name: str) -> list[str]:
-    """The parts that an assignment consists of."""
-    if name != WHOLE and name not in PARTS:
-        raise UserError(f'there is no assignment "{name}".{did_you_mean(name, [WHOLE, *PARTS])}')
-    return list(PARTS) if name == WHOLE else [name]
+class MistakenReference(importlib.abc.InspectLoader):
+    """Loads the reference solution with a mistake in it."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self.old, self.new = old, new
+
+    def get_source(self, fullname: str) -> str:
+        return change((HERE / "reference.py").read_text("utf-8"), self.old, self.new)
+
+
+def change(source: str, old: str, new: str) -> str:
+    """The reference solution with a mistake in it."""
+    assert old in source, f"no reference solution holds {old!r}"
+    return source.replace(old, new)
+
+
+@cache
+def _mistaken(old: str, new: str) -> ModuleType:
+    module = ModuleType("mistaken")
+    MistakenReference(old, new).exec_module(module)
+    return module
+
+
+@np.errstate(all="ignore")
+def _run(module: ModuleType, function: str, arguments: list[Any]) -> Any:
+    return getattr(module, function)(*map(revive, arguments))
+
+
+def make_cases(parts: Iterable[str], seed: int) -> dict[str, Cases]:
+    """Cases for every check of these parts, with results where results are compared."""
+    rng, wanted = np.random.default_rng(seed), set(parts)
+    made = {}
+    for title, (function, draw) in CASES.items():
+        cases = draw(rng)  # of all parts: each keeps its numbers
+        if part_of(title) not in wanted:
+            continue
+        made[title] = cases
+        for case in cases if function else ():
+            case["expected"] = _run(reference, function, case["args"])
+            case["mistakes"] = [
+                (says, _run(_mistaken(old, new), function, case["args"]))
+                for says, old, new in MISTAKES.get(title, ())
+            ]
+    return made
+
+
+def _normal(*sizes: tuple[int, ...]) -> Draw:
+    # small enough that every key that may be seen has a weight that shows
+    return lambda rng: [{"args": [rng.normal(size=size) / 2 for size in sizes]}]
+
+
+def _mask(rng: Generator, *size: int) -> Any:
+    mask = rng.random(size) < 0.6
+    mask[:, 0], mask[:, 1] = True, False
+    return mask
+
+
+def _softmax(rng: Generator) -> Cases:
+    scores, mask = rng.normal(size=(5, 7)), _mask(rng, 5, 7)
+    blind = mask & (np.arange(5) != 3)[:, None]
+    *_, (overflow, *_), (nothing, *_) = MISTAKES["attention: weights"]
+    return [
+        {"args": [scores, mask]},
+        {"args": [1000 * scores, mask], "nan": overflow},
+        {"args": [scores, blind], "nan": nothing},
+    ]
+
+
+def _attention(rng: Generator) -> Cases:
+    sizes = [[(*lead, 5, 7), (*lead, 11, 7), (*lead, 11, 13)] for lead in ((), (2, 3))]
+    drawn = [[rng.normal(size=size) for size in group] for group in sizes]
+    return [{"args": [*arrays, _mask(rng, 5, 11)]} for arrays in drawn]
+
+
+def _span(block: int, length: int, draws: int) -> Draw:
+    def draw(rng: Generator) -> Cases:
+        letters = rng.choice(list(string.ascii_letters + " ."), size=length)
+        return [{"args": ["".join(letters), block, int(rng.integers(1 << 30)), draws]}]
+
+    return draw
+
+
+def _decode(rng: Generator) -> Cases:
+    """One answer that is closed, and one that is as long as allowed."""
+    cases: dict[bool, dict[str, Any]] = {}
+    while len(cases) < 2:
+        table, prompt = rng.normal(size=(97, 12)), [int(i) for i in rng.integers(2, 12, size=5)]
+        said = len(_run(reference, "greedy_decode", [{"toy": table}, prompt, 9, STOP]))
+        if said in (5, 9):
+            cases[said == 9] = {"args": [{"toy": table}, prompt, 8, STOP]}
+    return [cases[False], cases[True]]
+
+
+def _evaluate(rng: Generator) -> Cases:
+    places = rng.permutation(["Rome", "Oslo", "Lima", "Bergen", "Quito", "Paris"])[:3].tolist()
+    told = [{"q": f"Where was {a[0]} born?", "a": a, "l": a.lower()} for a in places]
+    cases = []
+    for *forms, right, mistake in MISTAKES["evaluate"]["cases"]:
+        texts = [[form.format(**who) for who in told] for form in forms]
+        cases.append({"args": texts, "expected": [3 * right, 3], "mistake": mistake})
+    return cases
+
+
+def _variant(rng: Generator) -> Cases:
+    """A row of ids, and it again with one id changed at each of two places."""
+    places, row = [23, 88], rng.integers(2, 256, size=97)
+    other = np.where(row == 255, 2, row + 1)
+    changed = [np.where(np.arange(97) == place, other, row).tolist() for place in places]
+    return [{"args": [[row.tolist(), *changed], *places]}]
+
+
+_SYNTHESIZER = _normal((5, 7), (7, 7), (7,), (7, 11), (11,), (7, 7))
+_PERCEIVER = _normal((11, 5), (3, 5), (5, 5), (5, 5), (5, 5))
+# title of a check -> the function whose results are compared, if so; and how to draw its cases
+CASES: dict[str, tuple[str, Draw]] = {
+    "attention: weights": ("softmax", _softmax),
+    "attention: context": ("attention", _attention),
+    "attention: masked": ("", lambda rng: [{"args": [rng.normal(size=(7, 4)), np.tri(7) > 0]}]),
+    "mask: triangle": ("", lambda rng: [{"args": [length]} for length in (1, 7)]),
+    "span: form": ("", _span(64, 200, 50)),
+    "span: lengths": ("", _span(32, 60, 400)),
+    "span: share": ("", _span(128, 200, 200)),
+    "rotary: angles": ("rotary", lambda rng: _normal((5, 6))(rng) + _normal((2, 3, 7, 4))(rng)),
+    "rotary: distance": (
+        "",
+        lambda rng: [{"args": [np.tile(rng.normal(size=6), (5, 1)) for _ in range(2)]}],
+    ),
+    "synthesizer: context": ("synthesizer", _SYNTHESIZER),
+    "synthesizer: causal": ("", _SYNTHESIZER),
+    "perceiver: masks": ("perceiver_masks", lambda rng: [{"args": [12, 4]}, {"args": [11, 3]}]),
+    "perceiver: down": ("perceiver_down", _PERCEIVER),
+    "perceiver: up": ("perceiver_up", _PERCEIVER),
+    "perceiver: reads all": ("", _PERCEIVER),
+    "decode: ids": ("greedy_decode", _decode),
+    "evaluate: exact match": ("", _evaluate),
+    **{f"variants: {name}": ("", _variant) for name in COUNTS},
+}
+
+
+# ---- folders
 
 
 def make_assignment(name: str, seed: int) -> dict[str, Any]:
     """What a grader needs to know: points, adapters, and cases of two seeds."""
-    parts = parts_of(name)
+    if name != WHOLE and name not in PARTS:
+        raise UserError(f'there is no assignment "{name}".{did_you_mean(name, [WHOLE, *PARTS])}')
+    parts = list(PARTS) if name == WHOLE else [name]
     return {
         "name": name,
-        "points": {part: PARTS[part].points for part in parts},
-        "adapters": write_adapters(parts),
+        "points": {part: PARTS[part][0] for part in parts},
+        "adapters": _write_adapters(parts),
         "handed out": make_cases(parts, 0),
         "hidden": make_cases(parts, seed),
     }
@@ -47,13 +199,17 @@ def make_assignment(name: str, seed: int) -> dict[str, Any]:
 
 def write_assignment(name: str, out: Path, seed: int | None = None) -> dict[str, Any]:
     """Write OUT/handout and OUT/teacher; the hidden cases are drawn from the seed, or by chance."""
+    record = make_assignment(name, secrets.randbelow(1 << 62) + 1 if seed is None else seed)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an empty folder; give --out a new one.")
-    record = make_assignment(name, secrets.randbelow(1 << 62) + 1 if seed is None else seed)
     known, checks = json.dumps(plain(record)), (HERE / "checks.py").read_text("utf-8")
     parts, points = list(record["points"]), sum(record["points"].values())
+    table = "| part | functions | about | points |\n|---|---|---|---|\n"
+    for part in parts:
+        worth, about, names = PARTS[part]
+        table += f"| {part} | `{'`, `'.join(names)}` | {about} | {worth} |\n"
     files: dict[str, bytes | str] = {
-        "handout/README.md": _fill("handout_readme", name=name, table=_table(parts)),
+        "handout/README.md": _fill("handout_readme", name=name, table=table),
         "handout/adapters.py": record["adapters"],
         "handout/cases.json": json.dumps(plain(record["handed out"])),
         "handout/checks.py": checks,
@@ -65,9 +221,17 @@ def write_assignment(name: str, out: Path, seed: int | None = None) -> dict[str,
         "teacher/otter/support/assignment.json": known,
         "teacher/otter/support/checks.py": checks,
         "teacher/solution/adapters.py": record["adapters"],
-        **{f"teacher/otter/tests/{part}.py": _otter(part, record) for part in parts},
     }
-    asked = {function for part in parts for function in PARTS[part].functions}
+    for part in parts:
+        text = _fill("otter_question", part=part)
+        for group, hidden in (("handed out", False), ("hidden", True)):
+            titles = [title for title in record[group] if part_of(title) == part]
+            worth = record["points"][part] / len(titles) / 2
+            for at, title in enumerate(titles, start=hidden * len(titles)):
+                told = {"title": title, "group": group, "number": at}
+                text += _fill("otter_case", points=worth, hidden=hidden, **told)
+        files[f"teacher/otter/tests/{part}.py"] = text
+    asked = {function for part in parts for function in PARTS[part][2]}
     for file, module in SOURCES.items():
         source = (HERE / module).read_text("utf-8")
         if asked & set(_functions(source)):
@@ -81,16 +245,14 @@ def write_assignment(name: str, out: Path, seed: int | None = None) -> dict[str,
 
 def make_skeleton(source: str, asked: Iterable[str]) -> str:
     """The source with the asked functions empty, and of the others those that these call."""
-    functions, wanted = _functions(source), set(asked)
+    functions, wanted, lines = _functions(source), set(asked), source.splitlines()
     needed = [name for name in functions if name in wanted]
     for name in needed:  # it grows
         used = {node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)}
         needed += [other for other in functions if other in used and other not in needed]
-    definitions = [
-        n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef | ast.ClassDef)
-    ]
-    lines = source.splitlines()
-    kept = lines[: definitions[0].lineno - 1]
+    kinds = ast.FunctionDef | ast.ClassDef
+    first = next(node.lineno for node in ast.parse(source).body if isinstance(node, kinds))
+    kept = lines[: first - 1]
     for name, node in functions.items():
         if name in wanted:
             kept += lines[node.lineno - 1 : node.body[0].end_lineno]  # with its docstring
@@ -100,11 +262,11 @@ def make_skeleton(source: str, asked: Iterable[str]) -> str:
     return "\n".join(kept).rstrip() + "\n"
 
 
-def write_adapters(parts: Iterable[str]) -> str:
+def _write_adapters(parts: Iterable[str]) -> str:
     """The text of adapters.py: each function hands over to the one of the skeleton."""
     functions = _functions((HERE / "reference.py").read_text("utf-8"))
     head, text = '"""Connects your code with the tests: change what is elsewhere."""\n', ""
-    for name in (function for part in parts for function in PARTS[part].functions):
+    for name in (function for part in parts for function in PARTS[part][2]):
         if name == "build_model":  # needs torch, so it is loaded only when it is asked for
             text += "\n\ndef model(variant, rows):\n    import checks\n    import model\n\n"
             text += "    return checks.run_model(model.build_model(variant), rows)\n"
@@ -121,25 +283,6 @@ def _functions(source: str) -> dict[str, ast.FunctionDef]:
 
 def _fill(template: str, **values: object) -> str:
     return Template((HERE / "templates" / f"{template}.txt").read_text("utf-8")).substitute(values)
-
-
-def _table(parts: Iterable[str]) -> str:
-    lines = ["| part | functions | about | points |", "|---|---|---|---|"]
-    for part in parts:
-        points, about, functions = PARTS[part]
-        lines.append(f"| {part} | `{'`, `'.join(functions)}` | {about} | {points} |")
-    return "\n".join(lines) + "\n"
-
-
-def _otter(part: str, record: Mapping[str, Any]) -> str:
-    text = _fill("otter_question", part=part)
-    for group, hidden in (("handed out", False), ("hidden", True)):
-        titles = [title for title in record[group] if title.split(":")[0] == part]
-        points = record["points"][part] / len(titles) / 2
-        for at, title in enumerate(titles):
-            told = {"title": title, "group": group, "number": at + hidden * len(titles)}
-            text += _fill("otter_case", points=points, hidden=hidden, **told)
-    return text
 
 
 def _zip_for_gradescope(known: str, *, torch: bool) -> bytes:

@@ -13,50 +13,43 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 Case = Mapping[str, Any]
 # call(function, rows of arguments): for each row what `plain` makes of the function's result
 Call = Callable[[str, Sequence[Sequence[Any]]], Any]
-Check = Callable[[Call, Case], None]
 PAD, MASK = "□", "⁇"
 LARGEST = 200_000  # numbers in a result
-COUNTS = {
-    "vanilla": 3_323_392,
-    "rotary": 3_290_624,
-    "synthesizer": 3_076_988,
-    "perceiver": 3_339_776,
-}
-
-
-class Part(NamedTuple):
-    """A part of the assignment: the functions to fill in, and what they are worth."""
-
-    points: int
-    about: str
-    functions: tuple[str, ...]
-
-
-PARTS = {
-    "attention": Part(4, "softmax(Q K^T / sqrt(d)) V", ("softmax", "attention")),
-    "mask": Part(2, "who may look at whom", ("causal_mask",)),
-    "span": Part(6, "span corruption, for pretraining", ("span_example",)),
-    "rotary": Part(4, "positions as angles", ("rotary",)),
-    "synthesizer": Part(4, "weights without comparing keys", ("synthesizer",)),
-    "perceiver": Part(
+# parameters of a model of the course's size
+COUNTS = {"vanilla": 3_323_392, "rotary": 3_290_624}
+COUNTS |= {"synthesizer": 3_076_988, "perceiver": 3_339_776}
+# a part of the assignment: what it is worth, what it is about, and the functions to fill in
+PARTS: dict[str, tuple[int, str, tuple[str, ...]]] = {
+    "attention": (4, "softmax(Q K^T / sqrt(d)) V", ("softmax", "attention")),
+    "mask": (2, "who may look at whom", ("causal_mask",)),
+    "span": (6, "span corruption, for pretraining", ("span_example",)),
+    "rotary": (4, "positions as angles", ("rotary",)),
+    "synthesizer": (4, "weights without comparing keys", ("synthesizer",)),
+    "perceiver": (
         8, "down to m latents and up again", ("perceiver_masks", "perceiver_down", "perceiver_up")
     ),
-    "decode": Part(3, "the most likely answer, id by id", ("greedy_decode",)),
-    "evaluate": Part(3, "exact match", ("evaluate",)),
-    "variants": Part(8, "the four models, in torch", ("build_model",)),
-}
+    "decode": (3, "the most likely answer, id by id", ("greedy_decode",)),
+    "evaluate": (3, "exact match", ("evaluate",)),
+    "variants": (8, "the four models, in torch", ("build_model",)),
+}  # fmt: skip
 
 
 class Wrong(Exception):  # noqa: N818 - it is no error of the program
     """What is wrong, as a sentence for the student."""
+
+
+def part_of(title: str) -> str:
+    """The part that a check belongs to."""
+    return title.split(":")[0]
 
 
 def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
@@ -123,15 +116,18 @@ def restore(value: Any) -> Any:
 
 
 def revive(argument: Any) -> Any:
-    """An argument as a function gets it: {"rng"} is a generator, {"toy"} a model, arrays copies."""
+    """An argument as a function gets it: {"rng"} is a generator, {"toy"} a model, arrays copies.
+
+    The logits of the toy model depend on all that it has read: a row of a table for each prefix.
+    """
+    if isinstance(argument, dict) and "rng" in argument:
+        return random.Random(argument["rng"])
     if isinstance(argument, dict):
-        return random.Random(argument["rng"]) if "rng" in argument else toy_model(argument["toy"])
+        table = argument["toy"]
+        return lambda ids: table[
+            np.cumsum([(t + 1) * int(i) for t, i in enumerate(ids)]) % len(table)
+        ]
     return argument.copy() if isinstance(argument, np.ndarray) else argument
-
-
-def toy_model(table: Any) -> Callable[[Sequence[int]], Any]:
-    """A model whose logits depend on all that it has read: a row of the table for each prefix."""
-    return lambda ids: table[np.cumsum([(t + 1) * int(i) for t, i in enumerate(ids)]) % len(table)]
 
 
 def run_model(model: Any, rows: Any) -> tuple[int, Any]:
@@ -148,7 +144,7 @@ def close(a: Any, b: Any) -> bool:
     return np.shape(a) == np.shape(b) and bool(np.allclose(a, b, rtol=1e-4, atol=1e-5))
 
 
-def array_of(value: Any, shape: tuple[int, ...]) -> Any:
+def array_of(value: Any, shape: Sequence[int]) -> Any:
     """The result as numbers of that shape, or a sentence."""
     found = restore(value)
     try:
@@ -160,24 +156,20 @@ def array_of(value: Any, shape: tuple[int, ...]) -> Any:
     return found
 
 
-def compare(name: str) -> Check:
-    """The check that a function returns what is expected, or which mistake it makes."""
-
-    def judge(call: Call, case: Case) -> None:
-        right = case["expected"]
-        got = array_of(call(name, [case["args"]])[0], right.shape)
-        if not np.isfinite(got).all():
-            raise Wrong(case.get("nan", f"{name} returns nan or infinity"))
-        if close(got, right):
-            return
-        for sentence, result in case["mistakes"]:
-            if close(got, result):
-                raise Wrong(sentence)
-        at = np.unravel_index(np.argmax(np.abs(got - right)), right.shape)
-        where = ", ".join(str(int(i)) for i in at)
-        raise Wrong(f"{name}(...)[{where}] is {got[at]:.6g}, and {right[at]:.6g} is right")
-
-    return judge
+def same_result(name: str, call: Call, case: Case) -> None:
+    """A function returns what is expected, or which mistake it makes."""
+    right = case["expected"]
+    got = array_of(call(name, [case["args"]])[0], right.shape)
+    if not np.isfinite(got).all():
+        raise Wrong(case.get("nan", f"{name} returns nan or infinity"))
+    if close(got, right):
+        return
+    for sentence, result in case["mistakes"]:
+        if close(got, result):
+            raise Wrong(sentence)
+    at = np.unravel_index(np.argmax(np.abs(got - right)), right.shape)
+    where = ", ".join(str(int(i)) for i in at)
+    raise Wrong(f"{name}(...)[{where}] is {got[at]:.6g}, and {right[at]:.6g} is right")
 
 
 def nudged(x: Any) -> list[Any]:
@@ -185,7 +177,7 @@ def nudged(x: Any) -> list[Any]:
     return [x, *(x + (np.arange(len(x)) == at)[:, None] for at in range(len(x)))]
 
 
-def moved(outputs: Sequence[Any], shape: tuple[int, ...]) -> Any:
+def moved(outputs: Sequence[Any], shape: Sequence[int]) -> Any:
     """(T, rows): which rows of the output change with which row of x, for the `nudged` x."""
     first, *others = (array_of(output, shape) for output in outputs)
     return np.abs(np.array(others) - first).max(axis=-1) > 1e-6
@@ -198,14 +190,10 @@ def look_ahead(seen: Any) -> None:
         raise Wrong(f"position {ahead[-1][1]} sees position {ahead[-1][0]}")
 
 
-def attention_masked(call: Call, case: Case) -> None:
-    x, mask = case["args"]
-    look_ahead(moved(call("attention", [[y, y, y, mask] for y in nudged(x)]), x.shape))
-
-
-def synthesizer_causal(call: Call, case: Case) -> None:
-    x, *weights = case["args"]
-    look_ahead(moved(call("synthesizer", [[y, *weights] for y in nudged(x)]), x.shape))
+def causal(name: str, call: Call, case: Case) -> None:
+    x, *more = case["args"]
+    times = 3 if name == "attention" else 1  # x is query, key and value
+    look_ahead(moved(call(name, [[*[y] * times, *more] for y in nudged(x)]), x.shape))
 
 
 def same_mask(found: Any, right: Any, who: str, whom: str) -> None:
@@ -290,37 +278,29 @@ def take_apart(pair: Any, document: str, block: int) -> tuple[str, str, str]:
     return prefix, span, suffix
 
 
-def examples(call: Call, case: Case) -> list[tuple[str, str, str]]:
-    """As many examples as the case asks for, taken apart."""
+def spans(what: str, call: Call, case: Case) -> None:
+    """As many examples as the case asks for, and their form, their lengths or the span's share."""
     document, block, seed, draws = case["args"]
     rows = [[document, block, {"rng": seed + draw}] for draw in range(draws)]
-    return [take_apart(pair, document, block) for pair in call("span_example", rows)]
-
-
-def span_form(call: Call, case: Case) -> None:
-    examples(call, case)
-
-
-def span_lengths(call: Call, case: Case) -> None:
-    kept = [len("".join(parts)) for parts in examples(call, case)]
-    block, longest = case["args"][1], int(case["args"][1] * 7 / 8)
-    for found, limit, which in ((min(kept), 4, "shortest"), (max(kept), longest, "longest")):
-        if found != limit:
-            how = "can be" if 4 <= found <= longest else "must be"
-            text = f"with block {block} a text of {found} characters is the {which}"
-            raise Wrong(f"{text} of {len(kept)}; that {how} {limit}")
-
-
-def span_share(call: Call, case: Case) -> None:
-    found = [parts for parts in examples(call, case) if len("".join(parts)) >= 12]
-    share = [len(parts[1]) / len("".join(parts)) for parts in found]
-    if not 0.17 <= np.mean(share) <= 0.33:
-        raise Wrong(f"the span is {np.mean(share):.0%} of the text on average; a quarter was asked")
-    if np.std(share) < 0.04:
-        raise Wrong(f"the span is always {np.mean(share):.0%} of the text; its length is random")
-    for at, where in ((0, "start"), (2, "end")):
-        if np.mean([not parts[at] for parts in found]) > 0.8:
-            raise Wrong(f"the span is always at the {where} of the text; its place is random")
+    made = [take_apart(pair, document, block) for pair in call("span_example", rows)]
+    if what == "lengths":
+        kept, longest = [len("".join(parts)) for parts in made], int(block * 7 / 8)
+        for found, limit, which in ((min(kept), 4, "shortest"), (max(kept), longest, "longest")):
+            if found != limit:
+                how = "can be" if 4 <= found <= longest else "must be"
+                text = f"with block {block} a text of {found} characters is the {which}"
+                raise Wrong(f"{text} of {len(kept)}; that {how} {limit}")
+    if what == "share":
+        long = [parts for parts in made if len("".join(parts)) >= 12]
+        share = [len(parts[1]) / len("".join(parts)) for parts in long]
+        text = f"{np.mean(share):.0%} of the text"
+        if not 0.17 <= np.mean(share) <= 0.33:
+            raise Wrong(f"the span is {text} on average; a quarter was asked")
+        if np.std(share) < 0.04:
+            raise Wrong(f"the span is always {text}; its length is random")
+        for at, where in ((0, "start"), (2, "end")):
+            if np.mean([not parts[at] for parts in long]) > 0.8:
+                raise Wrong(f"the span is always at the {where} of the text; its place is random")
 
 
 def decode_ids(call: Call, case: Case) -> None:
@@ -343,51 +323,45 @@ def evaluate_matches(call: Call, case: Case) -> None:
         raise Wrong(f"{case['mistake']}: {got}, and {case['expected']} is right"[:300])
 
 
-def whole_model(variant: str) -> Check:
-    """The check of a whole model: its parameters, and that it reads the past and only the past."""
-
-    def judge(call: Call, case: Case) -> None:
-        rows, *places = case["args"]  # the first row, and it again with one id changed at a place
-        [(count, logits)] = restore(call("model", [[variant, rows]]))
-        for name, known in COUNTS.items():
-            if count == known and name != variant:
-                raise Wrong(f"this is the {name} model: {count:,} parameters")
-        if count != COUNTS[variant]:
-            wanted = f"{variant} has {COUNTS[variant]:,}"
-            raise Wrong(f"this model has {count:,} parameters; the {wanted}")
-        moves = np.abs(array_of(logits[1:] - logits[:1], (2, len(rows[0]), 4))).max(-1) > 1e-6
-        for place, row in zip(places, moves, strict=True):
-            if row[:place].any():
-                raise Wrong(f"position {np.flatnonzero(row[:place])[-1]} sees position {place}")
-        unread = [at for at, row in zip(places, moves, strict=True) if not row[at + 1 :].any()]
-        if variant == "perceiver" and unread == [at for at in places if at >= 64]:
-            raise Wrong("the perceiver reads only the first 64 characters")
-        if unread:
-            raise Wrong(f"no later position notices what stands at position {unread[0]}")
-
-    return judge
+def whole_model(variant: str, call: Call, case: Case) -> None:
+    """A model's number of parameters, and that it reads the past and only the past."""
+    rows, *places = case["args"]  # the first row, and it again with one id changed at a place
+    [(count, logits)] = restore(call("model", [[variant, rows]]))
+    for name, known in COUNTS.items():
+        if count == known and name != variant:
+            raise Wrong(f"this is the {name} model: {count:,} parameters")
+    if count != COUNTS[variant]:
+        wanted = f"{variant} has {COUNTS[variant]:,}"
+        raise Wrong(f"this model has {count:,} parameters; the {wanted}")
+    moves = np.abs(array_of(logits[1:] - logits[:1], (2, len(rows[0]), 4))).max(-1) > 1e-6
+    for place, row in zip(places, moves, strict=True):
+        if row[:place].any():
+            raise Wrong(f"position {np.flatnonzero(row[:place])[-1]} sees position {place}")
+    unread = [at for at, row in zip(places, moves, strict=True) if not row[at + 1 :].any()]
+    if variant == "perceiver" and unread == [at for at in places if at >= 64]:
+        raise Wrong("the perceiver reads only the first 64 characters")
+    if unread:
+        raise Wrong(f"no later position notices what stands at position {unread[0]}")
 
 
 # "part: what is checked" -> the check, which raises Wrong
-CHECKS: dict[str, Check] = {
-    "attention: weights": compare("softmax"),
-    "attention: context": compare("attention"),
-    "attention: masked": attention_masked,
+CHECKS: dict[str, Callable[[Call, Case], None]] = {
+    "attention: weights": partial(same_result, "softmax"),
+    "attention: context": partial(same_result, "attention"),
+    "attention: masked": partial(causal, "attention"),
     "mask: triangle": mask_triangle,
-    "span: form": span_form,
-    "span: lengths": span_lengths,
-    "span: share": span_share,
-    "rotary: angles": compare("rotary"),
+    **{f"span: {what}": partial(spans, what) for what in ("form", "lengths", "share")},
+    "rotary: angles": partial(same_result, "rotary"),
     "rotary: distance": rotary_distance,
-    "synthesizer: context": compare("synthesizer"),
-    "synthesizer: causal": synthesizer_causal,
+    "synthesizer: context": partial(same_result, "synthesizer"),
+    "synthesizer: causal": partial(causal, "synthesizer"),
     "perceiver: masks": perceiver_masks,
-    "perceiver: down": compare("perceiver_down"),
-    "perceiver: up": compare("perceiver_up"),
+    "perceiver: down": partial(same_result, "perceiver_down"),
+    "perceiver: up": partial(same_result, "perceiver_up"),
     "perceiver: reads all": perceiver_reads,
     "decode: ids": decode_ids,
     "evaluate: exact match": evaluate_matches,
-    **{f"variants: {name}": whole_model(name) for name in COUNTS},
+    **{f"variants: {name}": partial(whole_model, name) for name in COUNTS},
 }
 
 

@@ -1,29 +1,229 @@
-"""Grades: one submission or a class of them, as Gradescope's results.json and as a table.
+"""Grading students' code: a sandbox in which it runs, and its points as a table and for Gradescope.
 
-Each check is worth the same within its part; half of that for the handed-out cases, half for the
-hidden ones. A submission that cannot be graded gets 0 and says why; the others go on.
+The sandbox is asked for results over a socket. What is right is known here and not there, so code
+that lies about its results has to lie with the right numbers. Each check is worth the same within
+its part; half of that for the handed-out cases, half for the hidden ones.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from wherefrom.errors import UserError
 from wherefrom.storage import make_folder, read_json, write_json, write_whole
-from wherefrom.teaching.checks import restore, verdict
-from wherefrom.teaching.sandbox import CODE, Launcher, Sandbox, SandboxLimits, read_submission
+from wherefrom.teaching.checks import Wrong, part_of, plain, restore, verdict
 
+PYTHON = os.path.abspath(sys.executable)  # another user may not read the way to it
+LARGEST_REPLY, LARGEST_FILE, LARGEST_SUBMISSION = 8 << 20, 16 << 20, 50 << 20
+CODE = ("adapters.py", "transformer.py", "model.py")
 GROUPS = {"handed out": "visible", "hidden": "after_published"}  # cases -> Gradescope's visibility
 Record = dict[str, Any]
+
+
+class SandboxLimits(NamedTuple):
+    """Seconds for a call, for loading the code and for all of a submission; memory in GB."""
+
+    call: float = 10
+    start: float = 30
+    total: float = 60
+    memory: float = 2
+
+
+class Sandbox:
+    """Runs submissions, one after the other, in processes that worker.py forks.
+
+    A hang, a crash or a forbidden act costs the function that was called; a new process goes on
+    with the others.
+    """
+
+    def __init__(self, modules: Sequence[str], limits: SandboxLimits) -> None:
+        if sys.platform == "win32":
+            raise UserError("students' code is run on Linux and macOS only.")
+        self.modules, self.limits = modules, limits
+        self.namespaces = self.isolated = self.confined = True  # wanted, and what there is
+        self.busy = self.running = False  # a process was forked; it can be asked
+        self._launch()
+
+    def _launch(self) -> None:
+        self.control, theirs = socket.socketpair()
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        worker = str(Path(__file__).with_name("worker.py"))
+        with theirs:
+            self.process = subprocess.Popen(
+                [PYTHON, "-IBu", worker, str(theirs.fileno()), *self.modules],
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **threads},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def load(self, files: Mapping[str, bytes]) -> None:
+        """Copy a submission to where it will run."""
+        self.deadline = time.monotonic() + self.limits.total
+        self.broken: dict[str, str] = {}  # function -> why it is not called again; "" is all
+        self.job = Path(tempfile.mkdtemp(prefix="wherefrom-grade-"))
+        self.job.chmod(0o755)
+        self.work = self.job / "work"
+        self.user = 50_000 + secrets.randbelow(10_000) if os.getuid() == 0 else 0
+        self.work.mkdir()
+        for name, content in files.items():
+            (self.work / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.work / name).write_bytes(content)
+        if self.user:
+            for path in (self.work, *self.work.rglob("*")):
+                os.chown(path, self.user, self.user)
+
+    def unload(self) -> None:
+        """End all that the submission has started, and remove what was copied."""
+        self._stop()
+        shutil.rmtree(self.job, ignore_errors=True)
+
+    def close(self) -> None:
+        self.process.kill()  # and with it all that it has started
+        self.process.wait()
+        self.control.close()
+
+    def call(self, name: str, rows: Sequence[Sequence[Any]]) -> Any:
+        """The function's results as JSON holds them; Wrong with a sentence if there are none."""
+        why = self.broken.get("") or self.broken.get(name)
+        if why is None and time.monotonic() > self.deadline:
+            why = self.broken[""] = f"the {self.limits.total:g} s for one submission are used up"
+        if why:
+            raise Wrong(why)
+        if fresh := not self.running:
+            self._start()
+        number = secrets.token_hex(8)
+        try:
+            request = {"id": number, "name": name, "rows": plain(rows)}
+            reply = self._exchange(name, self.limits.call, request)
+        except Wrong as wrong:
+            self.broken[name] = str(wrong)
+            self._stop()
+            raise
+        if reply.get("id") != number:
+            self._stop()
+            if not fresh:  # processes of an earlier call may have written it
+                return self.call(name, rows)
+            raise Wrong(f"{name} wrote something else where its result belongs")
+        if "wrong" in reply:
+            raise Wrong(str(reply["wrong"])[:600])
+        return reply["values"]
+
+    def printed(self) -> str:
+        """The end of what the code has printed."""
+        path = self.job / "printed"
+        text = path.read_bytes()[-1000:].decode("utf-8", "replace") if path.exists() else ""
+        return "".join(c for c in text if c.isprintable() or c == "\n")
+
+    def _start(self) -> None:
+        """Fork the process of this submission, with its limits."""
+        if self.process.poll() is not None:
+            self.close()
+            self._launch()
+        self.channel, theirs = socket.socketpair()
+        self.buffer, self.busy, self.running, self.inner = bytearray(), True, True, 0
+        limits = {
+            "RLIMIT_AS": int(self.limits.memory * (1 << 30)),
+            "RLIMIT_FSIZE": LARGEST_FILE,
+            "RLIMIT_CPU": int(self.limits.total) + 1,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_NOFILE": 256,
+            "RLIMIT_NPROC": 32,
+        }
+        told = {"folder": str(self.work), "namespaces": self.namespaces, "user": self.user}
+        message = json.dumps({**told, "limits": limits}).encode()
+        with open(self.job / "printed", "ab") as printed, theirs:
+            socket.send_fds(self.control, [message], [theirs.fileno(), printed.fileno()])
+        try:
+            first = self._exchange("loading the code", self.limits.start)
+            self.inner, self.isolated = first["pid"], first["isolated"]
+            self.confined = first["confined"]
+            ready = self._exchange("loading the code", self.limits.start)
+            if "wrong" in ready:
+                raise Wrong(str(ready["wrong"])[:600])
+        except Wrong as wrong:
+            self.broken[""] = str(wrong)
+            self._stop()
+            raise
+
+    def _exchange(self, name: str, seconds: float, request: Any = None) -> Record:
+        """Send a request, if there is one, and wait for a line."""
+        until = min(self.deadline, time.monotonic() + seconds)
+        try:
+            self.channel.settimeout(max(0.01, until - time.monotonic()))
+            if request is not None:
+                self.channel.sendall(json.dumps(request).encode() + b"\n")
+            while b"\n" not in self.buffer:
+                self.channel.settimeout(max(0.01, until - time.monotonic()))
+                received = self.channel.recv(1 << 16)
+                if not received:
+                    raise BrokenPipeError
+                self.buffer += received
+                if len(self.buffer) > LARGEST_REPLY:
+                    raise Wrong(f"{name} returned far too much")
+                if time.monotonic() > until:
+                    raise TimeoutError
+            line, _, self.buffer = self.buffer.partition(b"\n")
+            reply = json.loads(line)
+        except TimeoutError:
+            raise Wrong(f"{name} did not end within {seconds:g} s") from None
+        except OSError:
+            code = self._wait(1)
+            how = "it closed the channel" if code is None else f"exit status {code}"
+            with contextlib.suppress(ValueError):
+                name_of_signal = signal.Signals((code or 0) - 128).name
+                how = f"signal {name_of_signal}; is there an endless recursion or loop?"
+            raise Wrong(f"{name} ended the process ({how})") from None
+        except (ValueError, RecursionError):
+            reply = None
+        return reply if isinstance(reply, dict) else {}
+
+    def _wait(self, seconds: float) -> int | None:
+        """The exit status of the process that was forked, or None if it goes on."""
+        with contextlib.suppress(OSError, ValueError):
+            self.control.settimeout(seconds)
+            status = int(self.control.recv(16))
+            self.busy = False
+            return status
+        return None
+
+    def _stop(self) -> None:
+        """End the process, and with it all that it has started."""
+        if not self.running:
+            return
+        if self.busy:
+            with contextlib.suppress(OSError):
+                os.kill(self.inner or self.process.pid, signal.SIGKILL)
+            if self._wait(10) is None:
+                self.process.kill()  # the next start runs a new one
+                self.process.wait()
+        self.channel.close()
+        self.busy = self.running = False
+
+
+# ---- submissions
 
 
 def read_assignment(path: Path) -> Record:
@@ -34,20 +234,58 @@ def read_assignment(path: Path) -> Record:
     return record
 
 
-def start_launcher(assignment: Mapping[str, Any]) -> Launcher:
-    """A process in which the libraries that this assignment needs are loaded."""
-    return Launcher(["torch"] if "variants" in assignment["points"] else [])
+def find_submissions(folder: Path) -> dict[str, Path]:
+    """Student -> folder; a folder that holds code itself is one submission."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder of submissions.")
+    if any((folder / name).exists() for name in CODE):
+        return {folder.resolve().name: folder}
+    found = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
+    if not found:
+        raise UserError(f"{folder} holds no submissions: one folder per student was expected.")
+    return {path.name: path for path in found}
 
 
-def grade_submission(
-    folder: Path, assignment: Mapping[str, Any], launcher: Launcher, limits: SandboxLimits
-) -> Record:
-    """The record of one submission, as Gradescope reads it from results.json."""
+def read_submission(folder: Path, adapters: str = "") -> dict[str, bytes]:
+    """Name -> content of the regular files where the code lies, so that a link leads nowhere.
+
+    The assignment's own adapters.py is added where none was handed in.
+    """
+    inside = (path for depth in ("", "*/", "*/*/") for name in CODE
+              for path in sorted(folder.glob(depth + name))
+              if path.parent.resolve().is_relative_to(folder.resolve()))  # fmt: skip
+    code = next(inside, None)
+    if code is None:
+        raise UserError(f"there is none of {', '.join(CODE)}.")
+    found: dict[str, bytes] = {}
+    size = 0
+    for root, folders, files in os.walk(code.parent):
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
+        for path in (Path(root, name) for name in sorted(files)):
+            if stat.S_ISREG(path.lstat().st_mode):
+                size += path.lstat().st_size
+                if size > LARGEST_SUBMISSION:
+                    raise UserError(f"the submission is larger than {LARGEST_SUBMISSION >> 20} MB.")
+                found[str(path.relative_to(code.parent))] = path.read_bytes()
+    return {"adapters.py": adapters.encode(), **found}
+
+
+def start_sandbox(assignment: Mapping[str, Any], limits: SandboxLimits) -> Sandbox:
+    """A sandbox in which the libraries that this assignment needs are loaded."""
+    return Sandbox(["torch"] if "variants" in assignment["points"] else [], limits)
+
+
+def grade_submission(folder: Path, assignment: Mapping[str, Any], sandbox: Sandbox) -> Record:
+    """The record of one submission, as Gradescope reads it from results.json.
+
+    One that cannot be graded gets 0 and says why.
+    """
     printed, note, protected = "", "", True
     wrong: dict[tuple[str, str], str] = {}  # (cases, title of a check) -> what is wrong
     try:
-        files = read_submission(folder, assignment["adapters"])
-        with closing(Sandbox(files, limits, launcher)) as sandbox:
+        sandbox.load(read_submission(folder, assignment["adapters"]))
+        with contextlib.ExitStack() as ending:
+            ending.callback(sandbox.unload)
             for group in GROUPS:
                 for title in assignment[group]:
                     wrong[group, title] = verdict(title, sandbox.call, assignment[group])
@@ -59,8 +297,8 @@ def grade_submission(
         wrong = {(group, title): note for group in GROUPS for title in assignment[group]}
     tests = []
     for (group, title), sentence in wrong.items():
-        part = title.split(":")[0]
-        checks = [other for other in assignment[group] if other.split(":")[0] == part]
+        part = part_of(title)
+        checks = [other for other in assignment[group] if part_of(other) == part]
         most = assignment["points"][part] / len(checks) / len(GROUPS)
         tests.append(
             {
@@ -75,28 +313,16 @@ def grade_submission(
         )
     score = round(sum(test["score"] for test in tests), 2)
     output = f"{score:g} of {sum(assignment['points'].values()):g} points. {note}".strip()
+    if printed:
+        output += f"\n\nYour code printed (the end of it):\n{printed}"
     return {
         "score": score,
-        "output": output
-        + (f"\n\nYour code printed (the end of it):\n{printed}" if printed else ""),
+        "output": output,
         "output_format": "text",
         "stdout_visibility": "hidden",
         "tests": tests,
         "extra_data": {"note": note, "protected": protected},
     }
-
-
-def find_submissions(folder: Path) -> dict[str, Path]:
-    """Student -> folder; a folder that holds code itself is one submission."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder of submissions.")
-    if any((folder / name).exists() for name in CODE):
-        return {folder.resolve().name: folder}
-    found = {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
-    found = {name: path for name, path in found.items() if not name.startswith(".")}
-    if not found:
-        raise UserError(f"{folder} holds no submissions: one folder per student was expected.")
-    return found
 
 
 def grade_all(
@@ -115,24 +341,25 @@ def grade_all(
     records: dict[str, Record] = {}
     alike: dict[str, list[str]] = {}
     for student, folder in submissions.items():
-        alike.setdefault(_fingerprint(folder), []).append(student)
-    launchers: SimpleQueue[Launcher] = SimpleQueue()
+        try:
+            files = repr(sorted(read_submission(folder).items())).encode()
+            alike.setdefault(hashlib.sha256(files).hexdigest(), []).append(student)
+        except (UserError, OSError):
+            alike[str(folder)] = [student]
+    sandboxes: SimpleQueue[Sandbox] = SimpleQueue()
     for _ in range(jobs := min(jobs, len(alike))):
-        launchers.put(start_launcher(assignment))
+        sandboxes.put(start_sandbox(assignment, limits))
 
     def grade(folder: Path) -> Record:
-        launcher = launchers.get()
+        sandbox = sandboxes.get()
         try:
-            return grade_submission(folder, assignment, launcher, limits)
+            return grade_submission(folder, assignment, sandbox)
         finally:
-            launchers.put(launcher)
+            sandboxes.put(sandbox)
 
     try:
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            started = {
-                pool.submit(grade, submissions[students[0]]): students
-                for students in alike.values()
-            }
+            started = {pool.submit(grade, submissions[each[0]]): each for each in alike.values()}
             for done in as_completed(started):
                 for student in started[done]:
                     records[student] = done.result()
@@ -140,44 +367,27 @@ def grade_all(
                     report(student, records[student])
     finally:
         for _ in range(jobs):
-            launchers.get().close()
-    records = {student: records[student] for student in submissions}
-    write_whole(out / "grades.csv", _table(records, assignment["points"]))
-    return records
-
-
-def _fingerprint(folder: Path) -> str:
-    """The same for the same files; the folder's own name where they cannot be read."""
-    try:
-        known = hashlib.sha256()
-        for name, content in read_submission(folder).items():
-            known.update(f"{name!r} {len(content)}\n".encode() + content)
-    except (UserError, OSError):
-        return str(folder)
-    return known.hexdigest()
-
-
-def _table(records: Mapping[str, Record], points: Mapping[str, float]) -> str:
-    text = io.StringIO()
+            sandboxes.get().close()
+    points, text = assignment["points"], io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["student", "score", "out of", *points, "note"])
-    for student, record in records.items():
+    for student in submissions:
         of_part = dict.fromkeys(points, 0.0)
-        for test in record["tests"]:
-            of_part[test["name"].split(":")[0]] += test["score"]
-        row = [round(score, 2) for score in of_part.values()]
-        note = record["extra_data"]["note"]
-        writer.writerow([student, record["score"], sum(points.values()), *row, note])
-    return text.getvalue()
+        for test in records[student]["tests"]:
+            of_part[part_of(test["name"])] += test["score"]
+        row = [records[student]["score"], sum(points.values())]
+        row += [round(score, 2) for score in of_part.values()]
+        writer.writerow([student, *row, records[student]["extra_data"]["note"]])
+    write_whole(out / "grades.csv", text.getvalue())
+    return {student: records[student] for student in submissions}
 
 
 def main() -> None:
     """On Gradescope: the folder of a submission, and the file for the results."""
     submission, results = map(Path, sys.argv[1:3])
     assignment = read_assignment(Path("assignment.json"))
-    with closing(start_launcher(assignment)) as launcher:
-        record = grade_submission(submission, assignment, launcher, SandboxLimits())
-    write_json(results, record)
+    with closing(start_sandbox(assignment, SandboxLimits())) as sandbox:
+        write_json(results, grade_submission(submission, assignment, sandbox))
 
 
 if __name__ == "__main__":

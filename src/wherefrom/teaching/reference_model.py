@@ -13,50 +13,38 @@ from torch.nn import functional as F
 VOCABULARY, BLOCK, LAYERS, HEADS, WIDTH, LATENTS = 256, 128, 4, 8, 256, 64
 
 
-class Mixer(nn.Module):
-    """Multi-head attention of x to `source`, or a synthesizer."""
+class CourseBlock(nn.Module):
+    """x + mix(norm(x)), then x + feed(norm(x)); it mixes by attention, or as a synthesizer."""
 
     def __init__(self, variant: str) -> None:
         super().__init__()
         self.variant = variant
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.query, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
         if variant == "synthesizer":
             self.columns = nn.Parameter(torch.randn(WIDTH // HEADS, BLOCK - 1) * 0.02)
             self.column_bias = nn.Parameter(torch.zeros(BLOCK - 1))
         else:
             self.key = nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor, source: Tensor, mask: Tensor) -> Tensor:
         def heads(y: Tensor) -> Tensor:
             return y.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
-        query, value = heads(self.query(x)), heads(self.value(source))
+        normed = self.norm1(source)
+        query, value = heads(self.query(self.norm1(x))), heads(self.value(normed))
         if self.variant == "synthesizer":
             length = x.shape[1]
             scores = F.relu(query) @ self.columns[:, :length] + self.column_bias[:length]
             context = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1) @ value
         else:
-            key = heads(self.key(source))
+            key = heads(self.key(normed))
             if self.variant == "rotary":
                 query, key = turn(query), turn(key)
             context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self.out(context.transpose(1, 2).flatten(-2))
-
-
-class CourseBlock(nn.Module):
-    """x + mix(norm(x)), then x + feed(norm(x))."""
-
-    def __init__(self, variant: str) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.mixer = Mixer(variant)
-        self.feed = nn.Sequential(
-            nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
-        )
-
-    def forward(self, x: Tensor, source: Tensor, mask: Tensor) -> Tensor:
-        x = x + self.mixer(self.norm1(x), self.norm1(source), mask)
-        return x + self.feed(self.norm2(x))
+        x = x + self.out(context.transpose(1, 2).flatten(-2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
 class CourseModel(nn.Module):

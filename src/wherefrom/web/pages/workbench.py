@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -61,23 +60,14 @@ class Setting(BaseModel):
         return self.model_copy(update={"n": n, "heads": heads})
 
 
-@dataclass(frozen=True)
-class Chapter:
-    """One of the checker's problems, told for somebody who meets it for the first time."""
-
-    problem: str
-    part: str
-    title: str
-    question: list[str]
-    answer: list[str]
-    formulas: list[str]
-    bench: str = ""  # the settings of the workbench's sliders that show it, as a query string
-    sliders: tuple[dict[str, Any], ...] = ()  # name, label, least, most, step, value
-
-
+# each is one of the checker's problems; `bench` are settings of the sliders that show it, `sliders`
+# those of the chapter's own figure
 _FILE = files("wherefrom.web").joinpath("chapters.toml")
-CHAPTERS = tuple(Chapter(**c) for c in tomllib.loads(_FILE.read_text(encoding="utf-8"))["chapter"])
-CONTENTS = [{"name": each.problem, "part": each.part, "title": each.title} for each in CHAPTERS]
+CHAPTERS: dict[str, Record] = {
+    chapter["problem"]: {"bench": "", "sliders": [], **chapter}
+    for chapter in tomllib.loads(_FILE.read_text(encoding="utf-8"))["chapter"]
+}
+CONTENTS = [{"name": k, "part": c["part"], "title": c["title"]} for k, c in CHAPTERS.items()]
 
 
 @html_and_json(router, "/workbench", "workbench.html")
@@ -173,18 +163,18 @@ async def chapter(
     ] = None,
 ) -> Record:
     """A chapter of the homework; what is written into `formulas` is checked."""
-    at = next((at for at, each in enumerate(CONTENTS) if each["name"] == name), None)
-    if at is None:
+    if name not in CHAPTERS:
         raise HTTPException(404)
-    found, names = CHAPTERS[at], [None, *(each["name"] for each in CONTENTS), None]
-    shown = {key: value for key, value in vars(found).items() if key not in ("problem", "sliders")}
+    found, names = CHAPTERS[name], [None, *CHAPTERS, None]
+    at = names.index(name)
+    shown = {key: value for key, value in found.items() if key not in ("problem", "sliders")}
     write = " or ".join(" and ".join(form) for form in PROBLEMS[name].forms)
     verdict = drawing = None
     computing = site_of(request).computing
     if formulas is not None:
         verdict = await computing.run(_check, name, formulas)
-    if found.sliders:
-        drawing = await computing.run(_draw, found, dict(request.query_params))
+    if found["sliders"]:
+        drawing = await computing.run(_draw, name, dict(request.query_params))
     return {
         "chapter": {"name": name, "write": write, **shown},
         "problem": PROBLEMS[name].to_dict(),
@@ -192,18 +182,18 @@ async def chapter(
         "verdict": verdict,
         "drawing": drawing,
         "chapters": CONTENTS,
-        "before": names[at],
-        "after": names[at + 2],
+        "before": names[at - 1],
+        "after": names[at + 1],
     }
 
 
-def _draw(chapter: Chapter, given: dict[str, str]) -> Record:
+def _draw(name: str, given: dict[str, str]) -> Record:
     """The chapter's figure with its sliders where the address says, or where they start."""
     from wherefrom.report.figures import as_record
     from wherefrom.report.workbench_figures import DRAWINGS
 
     sliders = []
-    for slider in chapter.sliders:
+    for slider in CHAPTERS[name]["sliders"]:
         try:
             value = float(given.get(slider["name"], slider["value"]))
         except ValueError:
@@ -212,7 +202,7 @@ def _draw(chapter: Chapter, given: dict[str, str]) -> Record:
             between = f"between {slider['least']} and {slider['most']}"
             raise UserError(f"{slider['name']} must be a number {between}.")
         sliders.append({**slider, "value": value})
-    sentence, figure = DRAWINGS[chapter.problem](**{s["name"]: s["value"] for s in sliders})
+    sentence, figure = DRAWINGS[name](**{s["name"]: s["value"] for s in sliders})
     figure.update_layout(height=360)
     return {"sliders": sliders, "sentence": sentence, "figure": as_record(figure)}
 
