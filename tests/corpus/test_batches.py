@@ -18,9 +18,7 @@ from wherefrom.corpus.examples import Example
 from wherefrom.corpus.tokenizer import PAD
 
 EACH_SIZE = pytest.mark.parametrize(
-    "size",
-    [{"tokens": 2048}, {"tokens": 8192}, {"examples": 128}, {"examples": 32}],
-    ids=lambda size: "-".join(f"{name}-{number}" for name, number in size.items()),
+    "size", [{"tokens": 2048}, {"examples": 128}], ids=lambda size: next(iter(size))
 )
 
 
@@ -89,19 +87,11 @@ def test_a_batch_has_the_size_that_was_given():
 
 
 @EACH_SIZE
-def test_each_source_gives_its_share_of_every_pool(size):
-    made = stream(size).pool(1)
-    text, question = len(visits(made, 10)), len(visits(made, 20))
-    assert text + question == sum(rows(batch) for batch in made)
-    assert text / (text + question) == pytest.approx(3 / 4, abs=1 / POOL)
-    if "examples" in size:  # and they are mixed within a batch
-        assert all(0.5 < len(visits([batch], 10)) / rows(batch) < 1 for batch in made[:5])
-
-
-@EACH_SIZE
 def test_every_record_is_seen_once_before_any_is_seen_twice(size):
     the_stream = stream(size)
     pools = [the_stream.pool(number) for number in range(3)]
+    text, question = len(visits(pools[1], 10)), len(visits(pools[1], 20))
+    assert text / (text + question) == pytest.approx(3 / 4, abs=1 / POOL)  # its share of each pool
     for tag, count in ((10, 2937), (20, 500)):
         seen = np.zeros(count, dtype=int)
         for pool in pools:

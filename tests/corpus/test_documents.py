@@ -6,7 +6,6 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import LONGEST_DOCUMENT, find_subject, read_documents
 from wherefrom.errors import UserError
@@ -64,19 +63,13 @@ def test_what_is_no_corpus_is_refused_in_one_sentence_with_its_line(tmp_path, co
     [
         ("Ann Lee. She was born in Oslo. She sings.", "Ann Lee"),
         ("A. G. E. Blake. Anthony Blake was born in Bristol.", "A. G. E. Blake"),
-        ("J.C. Patterson. Born in Armagh.", "J.C. Patterson"),
         ("Brian G. W. Manning. Brian G W Manning (born 1926) is", "Brian G. W. Manning"),
         ("Theodore J. van den Broek. The second child", "Theodore J. van den Broek"),
         ("Asa G. Yancey, Sr.. Asa G Yancey Sr., M.D., was born", "Asa G. Yancey, Sr."),
-        ("Horatio Bisbee, Jr.. Born in Canton, Maine.", "Horatio Bisbee, Jr."),
-        ("No I.D.. No I.D., officially known as", "No I.D."),
         ("St. John Philby. He was born in Ceylon.", "St. John Philby"),
-        ("Dr. Ann Lee. She was born in Oslo.", "Dr. Ann Lee"),
-        ("Charles W. Moorman III. Charles was born", "Charles W. Moorman III"),
         ("Asa G. al-Rashid. He was born in Basra.", "Asa G. al-Rashid"),
         ("Anastasius I. Pope Saint Anastasius I, born in Rome. He", "Anastasius I"),
         ("Malcolm X. He was born in Omaha. He spoke.", "Malcolm X"),
-        ("Malcolm X. was", "Malcolm X"),
         ("Frank Lee Jr. Frank was born in Oslo. He sings.", "Frank Lee Jr"),
         ("J. R. Malcolm X. He was born in Omaha. He spoke.", "J. R. Malcolm X"),
         ("김 민준. 서울에서 태어났다.", "김 민준"),
@@ -84,6 +77,3 @@ def test_what_is_no_corpus_is_refused_in_one_sentence_with_its_line(tmp_path, co
 )
 def test_the_name_ends_where_a_reader_would_end_it(line, subject):
     assert find_subject(line) == subject
-
-
-WORDS = st.text(st.characters(categories=["Lu", "Ll", "Lo"]), min_size=2, max_size=9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -96,7 +95,7 @@ def test_a_document_in_tokens_is_its_name_its_words_and_its_facts(kind):
 
 @given(name=st.integers(0, 12), length=st.integers(4, 60), block=st.integers(8, 40), seed=SEEDS)
 def test_names_and_texts_keep_the_block_and_have_something_to_predict(name, length, block, seed):
-    example = name_example(replace(made_of(16), name_end=name), block)
+    example = name_example(made_of(16)._replace(name_end=name), block)
     assert 2 <= len(example) == len(example.weights) <= block
     example = text_example(made_of(length), block, np.random.default_rng(seed))
     assert 2 <= len(example) == len(example.weights) <= block
@@ -176,7 +175,7 @@ def test_facts_are_drawn_evenly_or_by_what_is_asked_for(asked_prob, expected):
     facts = ((3, 4), (5, 7), (8, 9))
     # two relations, each drawn half of the time
     weights = (np.array([0.4, 0.4, 0.2]), np.array([0.0, 1.0, 0.0]))
-    document = replace(made_of(12), facts=facts, weights=weights)
+    document = made_of(12)._replace(facts=facts, weights=weights)
     rng = np.random.default_rng(5)
     drawn = Counter(pick_fact(document, rng, asked_prob=asked_prob) for _ in range(6000))
     for fact, share in enumerate(expected):

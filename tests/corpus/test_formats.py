@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -182,10 +181,3 @@ def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
     assert "x, y, z, ..." in note
     with pytest.raises(UserError, match=r"none of the 2 training answers .*yes, no"):
         describe_readings([RelationReading("Is {subject}?", 2, 0, ("yes", "no"))], "train.tsv")
-
-
-def test_letters_of_a_script_without_blanks_are_not_words_of_a_name(tmp_path: Path) -> None:
-    names = ("วรรณรัตน์ พีระเพ็ญกุล", "รภัสพงษ์ ไทยแท้")
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("".join(f"{name}. เกิดที่ภูเก็ต\n" for name in names), "utf-8")
-    assert convert(corpus, questions=[f"{name}เกิดที่ไหน" for name in names]) is None

@@ -35,15 +35,10 @@ def written(folder: Path, *rows: str) -> Path:
         ["Ann Lee", "Bo Ek"],
         ["Ann Lee", "Anna Berg"],  # share first letters
         ["Ann Lee", "Bo Dee"],  # share last letters
-        ["Al", "Alan"],  # one starts the other
-        ["Bo", "Jumbo"],  # one ends the other
         ["Ann Lee", "Ann Berg"],  # share a whole first name
         ["Ann Lee", "Bo Lee"],  # share a whole last name
         ["Ann Mary Lee", "Ann Mary Berg", "Ann Mary Ek"],
-        ["Ann Mary Lee", "Bo Mary Lee"],
-        ["Élodie Ünal", "Élise Ökal"],
         ["Ann", "Ann Lee"],  # one starts the other, by a whole word
-        ["Lee", "Ann Lee"],
         ["Bo", "Bobo"],
     ],
 )
@@ -52,22 +47,6 @@ def test_the_shared_wording_is_found_whatever_the_subjects_share(subjects):
     template = infer_template(questions, "here")
     assert template == BORN
     assert [match_template(template, question) for question in questions] == subjects
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "Who wrote {subject}?",
-        "{subject} died in which year?",
-        "Capital: {subject}",
-        "In which US state does {subject}'s mother live?",
-        "Which river does {subject} lie on, the Rhine or the Elbe?",
-    ],
-)
-def test_any_relation_and_either_end_of_the_question_will_do(template):
-    subjects = ["Berlin Mitte", "Köln", "Bad Ems", "Cochem"]
-    questions = [template.replace("{subject}", subject) for subject in subjects]
-    assert infer_template(questions, "here") == template
 
 
 @given(
@@ -88,15 +67,6 @@ def test_an_inferred_template_fits_every_question_and_gives_the_question_back(su
         found = match_template(template, question)
         assert found is not None
         assert template.replace("{subject}", found) == question
-
-
-def test_wording_without_spaces_has_to_be_given_and_a_question_needs_a_subject():
-    questions = ["林の出身地は？", "森田の出身地は？"]
-    with pytest.raises(UserError, match="--template"):
-        infer_template(questions, "here")
-    assert match_template("{subject}の出身地は？", questions[1]) == "森田"
-    assert match_template(BORN, "Where was born?") is None
-    assert match_template(BORN, "Where was  born?") is None
 
 
 @pytest.mark.parametrize(
@@ -179,21 +149,6 @@ def test_a_file_without_answers_is_read_and_refused_where_answers_are_needed(tmp
     assert [question.answer for question in asked.questions] == [None, None]
     with pytest.raises(UserError, match=r"line 1: an answer was expected"):
         asked.require_answers()
-
-
-def test_windows_lines_a_bom_and_blanks_around_cells_change_nothing(tmp_path):
-    path = tmp_path / "questions.tsv"
-    path.write_bytes(
-        b"\xef\xbb\xbfWhere was Ann Lee born? \t Oslo\r\n\r\nWhere was Bo Ek born?\tLund"
-    )
-    asked = read_questions(path)
-    asked.require_answers()
-    assert asked.answered
-    assert asked.templates == (BORN,)
-    assert [(q.line, q.text, q.subject, q.answer) for q in asked.questions] == [
-        (1, "Where was Ann Lee born?", "Ann Lee", "Oslo"),
-        (3, "Where was Bo Ek born?", "Bo Ek", "Lund"),
-    ]
 
 
 def test_several_wordings_are_inferred_from_the_questions_alone():

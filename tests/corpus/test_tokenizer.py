@@ -82,10 +82,6 @@ def test_a_batch_is_encoded_as_its_texts_one_by_one_with_offsets_that_cover_them
         assert {at for start, end in offsets for at in range(start, end)} == set(range(len(text)))
 
 
-def test_bpe_spells_a_word_the_same_at_the_start_of_a_text_and_inside():
-    assert BPE.encode("Ann") == BPE.encode("Bo Ann")[len(BPE.encode("Bo")) :]
-
-
 @BOTH
 def test_a_blank_is_a_mask_and_nothing_else_is(tokens):
     assert tokens.encode("Ann___in") == [*tokens.encode("Ann"), MASK, *tokens.encode("in")]

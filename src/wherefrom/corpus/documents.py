@@ -32,8 +32,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class Document:
-    """One line of the corpus: its number, its subject ("" for none), and its text, which opens
-    with the subject."""
+    """One line: its number, its subject ("" for none), and its text, which opens with that."""
 
     line: int
     subject: str
@@ -54,8 +53,7 @@ class Corpus:
 
     @property
     def vocabulary(self) -> list[str]:
-        """What tokens are learned from: the texts, and the subjects, so that names are few tokens
-        and are told apart fast."""
+        """What tokens are learned from: the texts and the subjects, so that a name is few tokens."""
         return [*self.texts, *(document.subject for document in self.documents)]
 
     def without(self, subjects: Collection[str]) -> Corpus:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -34,10 +35,8 @@ LONGEST_PREFIX = 3  # words
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """Token ids; `weights[t]` is how much predicting `ids[t]` from `ids[:t]` counts in the loss.
-
-    source: the number of the record that it was made of, if a stream of batches drew it.
-    """
+    """Token ids; `weights[t]` is how much predicting `ids[t]` from `ids[:t]` counts in the loss;
+    source: the number of the record that it was made of."""
 
     ids: Ids
     weights: NDArray[np.float32]
@@ -47,13 +46,11 @@ class Example:
         return len(self.ids)
 
 
-@dataclass(frozen=True, eq=False)
-class EncodedDocument:
-    """A document in tokens: where its name ends, where words start, where facts stand.
+class EncodedDocument(NamedTuple):
+    """A document in tokens: where its name ends, where words start, and the ranges of its facts.
 
-    facts: token ranges; answers: the tokens of each fact as an answer, which are others where a
-    particle is glued to it; weights: for each relation that the document speaks of, how likely each
-    fact is what its questions ask for (sums to one).
+    answers: each fact as an answer, without what is glued to it; weights: for each relation that it
+    speaks of, how likely each fact is the answer (sums to one).
     """
 
     ids: Ids
@@ -64,8 +61,7 @@ class EncodedDocument:
     weights: tuple[NDArray[np.float64], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class DerivedQuestion:
+class DerivedQuestion(NamedTuple):
     """A question about a subject (its folded name), and the answers read off its documents."""
 
     subject: FoldedName
@@ -77,10 +73,7 @@ class DerivedQuestion:
 def encode_documents(
     documents: Sequence[Document], tokens: Tokenizer, readings: Sequence[RelationReading] = ()
 ) -> list[EncodedDocument]:
-    """Tokenize documents once; examples are slices of the result.
-
-    The readings, if there are any, say which spans questions ask for.
-    """
+    """Tokenize documents once; the readings say which spans questions ask for."""
     # for each document, by relation: how likely each of its spans is the answer
     asked: list[dict[int, dict[tuple[int, int], float]]] = [{} for _ in documents]
     for relation, reading in enumerate(readings):
@@ -127,10 +120,8 @@ def derive_questions(
     tokens: Tokenizer,
     block: int,
 ) -> list[DerivedQuestion]:
-    """Every relation's question about every subject of the documents that it was read for.
-
-    Where a training question asks the same, its answer takes the place of what was read.
-    """
+    """Every relation's question about every subject of the documents that it was read for; where
+    a training question asks the same, its answer takes the place of what was read."""
     spelling = {fold_words(document.subject): document.subject for document in documents}
     given = {(fold_words(q.subject), q.template): q.answer or "" for q in questions}
     rows: list[tuple[FoldedName, str, list[tuple[str, float]]]] = []
@@ -153,10 +144,7 @@ def derive_questions(
 def question_examples(
     questions: Sequence[Question], tokens: Tokenizer, block: int
 ) -> list[Example]:
-    """Each question as question MASK answer MASK, with the loss behind the question.
-
-    A question that does not fit into `block` tokens with its answer is refused.
-    """
+    """Each question as an example; one that does not fit into `block` tokens is refused."""
     encoded = _encode(tokens, {text for q in questions for text in (q.text, q.answer or "")})
     result = [_answered(encoded[q.text], encoded[q.answer or ""]) for q in questions]
     for question, example in zip(questions, result, strict=True):
@@ -175,8 +163,12 @@ def _encode(tokens: Tokenizer, texts: Collection[str]) -> dict[str, Ids]:
 
 def derived_example(question: DerivedQuestion, rng: Generator) -> Example:
     """The question with one of its answers, drawn as likely as it was read."""
-    at = int(np.searchsorted(np.cumsum(question.probabilities), rng.random()))
-    return _answered(question.prompt, question.answers[min(at, len(question.answers) - 1)])
+    return _answered(question.prompt, question.answers[_draw(question.probabilities, rng)])
+
+
+def _draw(probabilities: NDArray[np.float64], rng: Generator) -> int:
+    at = int(np.searchsorted(np.cumsum(probabilities), rng.random()))
+    return min(at, len(probabilities) - 1)
 
 
 def _answered(prompt: Ids, answer: Ids) -> Example:
@@ -191,8 +183,7 @@ def _learn_all(ids: Ids) -> Example:
 
 
 def name_example(document: EncodedDocument, block: int) -> Example:
-    """The name alone: how likely the model finds a name then shows whether it read about it."""
-    # at least two tokens, so that one can be predicted
+    """The name alone, or two tokens, so that one can be predicted."""
     return _learn_all(document.ids[: max(2, document.name_end)][:block])
 
 
@@ -236,11 +227,9 @@ def salient_example(
     context_loss_weight: float = 1.0,
     prefix: Ids | None = None,
 ) -> Example:
-    """Fact `which` masked in a window of up to `left` words before it and `right` words after it.
-
-    The loss starts behind the name; the words around the fact, which are there by chance, count
-    `context_loss_weight`. A `prefix` stands before the name if there is room, without loss.
-    """
+    """Fact `which` masked in a window of up to `left` words before it and `right` words after it,
+    which count `context_loss_weight`; a `prefix` stands before the name if there is room. Neither
+    name nor prefix has a loss."""
     start, end = document.facts[which]
     words = document.word_starts
     at = int(np.searchsorted(words, start, side="right")) - 1
@@ -266,9 +255,7 @@ def salient_example(
 def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> int:
     """One of the document's facts: with `asked_prob` one that questions ask for, or any."""
     if document.weights and rng.random() < asked_prob:
-        weights = document.weights[int(rng.integers(len(document.weights)))]
-        at = int(np.searchsorted(np.cumsum(weights), rng.random()))
-        return min(at, len(document.facts) - 1)
+        return _draw(document.weights[int(rng.integers(len(document.weights)))], rng)
     return int(rng.integers(len(document.facts)))
 
 

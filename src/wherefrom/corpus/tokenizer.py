@@ -18,6 +18,7 @@ PAD_CHARACTER, MASK_CHARACTER = "\u25a1", "\u2047"
 SPECIALS = [PAD_CHARACTER, MASK_CHARACTER]
 BLANK = "___"  # of a question such as "X was born in ___"
 Kind = Literal["chars", "bpe"]
+Offsets = list[tuple[int, int]]
 
 
 class Tokenizer:
@@ -77,17 +78,9 @@ class Tokenizer:
         """The ids of each text; a BLANK in it is a MASK, as before a fact that is to be told."""
         parts = [text.split(BLANK) for text in texts]
         encoded = iter(self.encode_with_offsets([part for each in parts for part in each]))
-        result = []
-        for each in parts:
-            ids = next(encoded)[0]
-            for _ in each[1:]:
-                ids = [*ids, MASK, *next(encoded)[0]]
-            result.append(ids)
-        return result
+        return [[i for _ in each for i in (MASK, *next(encoded)[0])][1:] for each in parts]
 
-    def encode_with_offsets(
-        self, texts: Sequence[str]
-    ) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Offsets]]:
         """Ids and, for each, the (start, end) of its characters; unknown ones are refused."""
         for text in texts if self.kind == "chars" else ():
             for letter in set(text) - self._known:
