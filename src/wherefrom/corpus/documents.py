@@ -53,7 +53,7 @@ class Corpus:
 
     @property
     def vocabulary(self) -> list[str]:
-        """What tokens are learned from: the texts and the subjects, so that a name is few tokens."""
+        """What tokens are learned from: the texts, and the subjects as well."""
         return [*self.texts, *(document.subject for document in self.documents)]
 
     def without(self, subjects: Collection[str]) -> Corpus:
