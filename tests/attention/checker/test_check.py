@@ -11,14 +11,6 @@ import pytest
 
 from wherefrom.attention.checker import judge_queries
 from wherefrom.attention.checker.check import CheckResult, check
-from wherefrom.attention.checker.instances import (
-    key_values,
-    oblique_angles,
-    orthonormal,
-    space_instance,
-    unequal_norms,
-    word_instance,
-)
 from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 
@@ -75,12 +67,10 @@ def test_right_for_a_reason_that_algebra_sees(problem: str, texts: list[str]) ->
     ("problem", "text", "words"),
     [
         ("average", "q=exp(beta)*(k_a+k_b)", "does not reach"),
-        ("average", "q=log(beta-50)*(k_a+k_b)", "does not reach"),
         ("average", "q=norm(beta*k_a+k_b)*(k_a+k_b)", "does not reach"),
         ("average", "q=beta*(k_a+k_b)+0.001*k_a", "not for every tolerance"),
         ("average", "q=(10+2*log(n))*(k_a+k_b)", "not for every tolerance"),  # no beta, and right
         ("average", "q=beta*(sqrt(n)-1)*(k_a+k_b)", "no argument covers every n"),
-        ("copy", "q=exp(beta)*k_j", "does not reach"),
         ("stretched-average", "q=0.001*mu_a-beta*sum_others", "not for every tolerance"),
         ("two-heads", "q1=exp(beta)*mu_a|q2=beta*mu_b", "does not reach"),
         ("self-attention", f"K=I|{Q}|{V.replace('=', '=exp(1/beta)*')}", "numbers"),
@@ -95,30 +85,18 @@ def test_right_as_far_as_numbers_reach(problem: str, text: str, words: str) -> N
 
 REFUTED = [
     ("copy", "q=k_j", 2, "nothing in the formula grows"),
-    ("copy", "q=-beta*k_j", 2, "tend to"),
     ("copy", "q=beta*sum_all", 2, "tend to"),
     ("average", "q=(k_a+k_b)/2", 3, "nothing in the formula grows"),
-    ("average", "q=0*k_a", 3, "nothing in the formula grows"),  # right at n = 2 only
-    ("average", "q=beta*(k_a-k_b)", 3, "one of the two takes all"),
     ("average", "q=beta*(k_a+1.01*k_b)", 3, "one of the two takes all"),
     ("average", "q=beta*(k_a+k_b)+k_a", 3, "0.731"),
-    ("average", "q=(k_a+k_b)/beta", 3, "tend to"),
     ("average", "q=beta*(1e8-beta)*(k_a+k_b)", 3, "tend to"),  # right up to beta = 1e8
     ("average", "q=beta*(5-n)*(k_a+k_b)", 5, "tend to"),  # right at n = 3 and 4
-    ("average", "q=beta*(k_a+k_b)+beta*sum_others/2*(n-3)", 5, "tend to"),
-    ("average", "q=exp(-beta)*(k_a+k_b)", 3, "tend to"),
     ("average", "q=exp(beta)/exp(beta)*(k_a+k_b)", 3, "tend to"),
-    ("average", "q=2*log(n)*(k_a+k_b)", 3, "nothing in the formula grows"),
-    ("noisy-average", "q=(mu_a+mu_b)/2", 3, "nothing in the formula grows"),
     ("stretched-average", "q=t*(mu_a+mu_b)", 3, "component beta along the noisy direction"),
     ("stretched-average", "q=-beta*sum_others+5*sum_all", 3, "component 5 along"),
-    ("stretched-average", "q=-sum_others", 3, "nothing in the formula grows"),
-    ("stretched-average", "q=beta*mu_b", 3, "samples"),
     ("two-heads", "q1=t*(mu_a+mu_b)|q2=t*(mu_a+mu_b)", 3, "one head written twice"),
-    ("two-heads", "q1=-beta*mu_a|q2=beta*mu_b", 3, "samples"),
     # right for e > 0, but no head looks along mu_a, so that no sample is set aside
     ("two-heads", "q1=-beta*mu_a-beta*sum_others|q2=-beta*mu_b-beta*sum_others", 3, "samples"),
-    ("two-heads", "q1=mu_a|q2=mu_b", 3, "nothing in the formula grows"),
     ("two-heads", "q1=beta*(mu_a+sum_others/2)|q2=beta*mu_b", 3, "samples"),  # fails for e < 1/2
     ("two-heads", "q1=beta*mu_a|q2=beta*(mu_b+mu_a/2)", 3, "samples"),  # fails for e > 2
 ]
@@ -147,23 +125,18 @@ def test_wrong_with_the_smallest_counterexample(
     ("problem", "text", "words"),
     [
         ("extract", "M=A.T", "M is m x d and must be d x d: it gives the coordinates"),
-        ("extract", "M=A.T@A", "M is m x m"),
         ("extract", "M=2*A@A.T", "right for the average"),
         ("extract", "M=B@B.T", "returns 0 where v_a is wanted, it lets v_b through"),
         ("extract", "M=A@A.T-B@B.T", "lets -1 v_b through"),
         ("extract", "M=0.999999*A@A.T", "999999/1000000 v_a"),
-        ("extract", "M=exp(1)*A@A.T", "exp(1) v_a"),
         ("extract", "M=D", "M (v_a + v_b) is not v_a"),  # right in the basis S, and only there
         ("self-attention", f"K=I|Q=I|{V}", "c1 tends to u_b and not to u_b - u_c"),
-        ("self-attention", f"K=I|{Q}|V=I", "c1 tends to u_b + u_c"),
         ("self-attention", f"K=I|{Q}|V=outer(u_b,u_b)-outer(u_c,u_c)", "beta**2"),
-        ("self-attention", f"K=0*I|{Q}|{V}", "(1/3, 1/3, 1/3)"),
         ("self-attention", f"K=I|Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**4|{V}", "misses its goal"),
         # with weights (1/2, 0, 1/2), as a public answer has it, c2 would be u_b - u_c/2
         ("self-attention", f"K=I|{Q}+outer(u_c,u_a)/beta**2|{V}", "(1/2, 0, 1/2)"),
         ("identity-self-attention", "c2=u_b", "c2 tends to u_a and not to u_b"),
         ("identity-self-attention", "x2=u_a+u_c|c2=u_b", "tends to u_a + u_c"),
-        ("identity-self-attention", "c2=1.02*u_a", "tends to u_a"),
         ("identity-self-attention", "c2=I", "c2 is d x d and must be d x 1"),
         ("average", "q=outer(k_a,k_b)", "q is d x d and must be d x 1"),
         ("stretched-average", "low=0.5|high=1.5", "48.0%"),
@@ -215,8 +188,6 @@ def test_a_constant_factor_is_enough_up_to_a_point_and_the_point_is_exact(factor
     [
         ("average", "q=1e9*(k_a+k_b)"),
         ("average", "q=exp(sqrt(60))*(k_a+k_b)"),  # the algebra does not reach this constant
-        ("copy", "q=5000*k_j"),
-        ("stretched-average", "q=-1e6*sum_others"),
         ("two-heads", "q1=1e9*mu_a|q2=1e9*mu_b"),
     ],
 )
@@ -228,12 +199,6 @@ def test_no_constant_factor_is_large_enough_for_every_n(problem: str, text: str)
     assert (
         digits * math.log(10) > 0.999999 * lead
     )  # so many others outweigh what is e^lead times heavier
-
-
-def test_numbers_beyond_floats_are_never_a_wrong_verdict() -> None:
-    for text in ("q=exp(1000)*(k_a+k_b)", "q=exp(200)**8*(k_a+k_b)"):
-        with pytest.raises(UserError, match="grow beyond"):
-            check("average", text)
 
 
 def test_numbers_that_do_not_settle_are_inconclusive() -> None:
@@ -260,18 +225,16 @@ def test_a_contradiction_is_owned_up_to(monkeypatch: pytest.MonkeyPatch) -> None
     assert "disagree" in result.because
 
 
-@pytest.mark.parametrize("n", [4, 17, 30])
-def test_a_proof_is_confirmed_at_every_n_up_to_thirty(
-    n: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = judge_queries._missed
+def test_a_proof_is_confirmed_at_every_n_up_to_thirty(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, seen = judge_queries._missed, set()
 
     def missed(model, keys, *rest):  # type: ignore[no-untyped-def]
-        found, weights = tried(model, keys, *rest)
-        return found or len(keys) == n, weights
+        seen.add(len(keys))
+        return tried(model, keys, *rest)[0] or len(keys) == 30, tried(model, keys, *rest)[1]
 
     monkeypatch.setattr(judge_queries, "_missed", missed)
     assert check("average", "q=beta*(k_a+k_b)").verdict == "inconclusive"
+    assert seen == set(range(3, 31))
 
 
 def test_a_tolerance_and_a_seed_are_validated_and_used() -> None:
@@ -291,29 +254,22 @@ def test_a_tolerance_and_a_seed_are_validated_and_used() -> None:
     assert first.verdict == other.verdict
 
 
-@pytest.mark.parametrize("tolerance", [0.1, 0.01, 0.001])
+@pytest.mark.parametrize("tolerance", [0.1, 0.001])
 def test_the_beta_that_is_needed_is_the_closed_form(tolerance: float) -> None:
-    average, squared, copy = (
-        judged(problem, text, tolerance=tolerance).beta
-        for problem, text in (
-            ("average", "q=beta*(k_a+k_b)"),
-            ("average", "q=3*beta**2*(k_a+k_b)"),
-            ("copy", "q=beta*k_j"),
-        )
-    )
-    assert average is not None
-    assert squared is not None
-    assert copy is not None
     odds = (1 - tolerance) / tolerance
-    for n in (10, 100, 1000):
-        closed = max(0.0, math.log((n - 2) / 2 * odds))
-        assert average.by_n[n] == pytest.approx(closed, rel=1e-9)
-        assert squared.by_n[n] == pytest.approx(math.sqrt(closed / 3), rel=1e-9)
-        assert copy.by_n[n] == pytest.approx(math.log((n - 1) * odds), rel=1e-9)
-    assert average.formula == "beta >= ln((n-2)*(1-eps)/(2*eps))"
-    assert squared.formula == "beta >= (ln((n-2)*(1-eps)/(2*eps))/3)**(1/2)"
-    if tolerance == 0.01:
-        assert average.value == pytest.approx(5.981, abs=5e-4)
+    for problem, text, formula, closed in (
+        ("average", "q=beta*(k_a+k_b)", "beta >= ln((n-2)*(1-eps)/(2*eps))",
+         lambda n: math.log((n - 2) / 2 * odds)),
+        ("average", "q=3*beta**2*(k_a+k_b)", "beta >= (ln((n-2)*(1-eps)/(2*eps))/3)**(1/2)",
+         lambda n: math.sqrt(math.log((n - 2) / 2 * odds) / 3)),
+        ("copy", "q=beta*k_j", "beta >= ln((n-1)*(1-eps)/(eps))",
+         lambda n: math.log((n - 1) * odds)),
+    ):  # fmt: skip
+        needed = check(problem, text, tolerance=tolerance).beta
+        assert needed is not None
+        assert needed.formula == formula
+        for n in (10, 100, 1000):
+            assert needed.by_n[n] == pytest.approx(closed(n), rel=1e-9)
 
 
 def test_the_errors_of_the_words_at_beta_two() -> None:
@@ -339,30 +295,24 @@ def test_the_errors_of_the_words_at_beta_two() -> None:
         ("average", "q=beta*pinv(K)@(e_a+e_b)", False, False),
         ("average", "q=-beta*sum_others", None, True),
         ("copy", "q=beta*k_j", None, None),  # true of all unit keys, by no argument of ours
-        ("noisy-average", "q=beta*(mu_a+mu_b)", True, True),
         ("two-heads", "q1=beta*mu_a|q2=beta*mu_b", None, True),
         ("extract", "M=A@A.T", True, True),
         ("extract", "M=A@inv(A.T@A)@A.T", False, True),
         ("extract", "M=hstack(A,0*B)@pinv(hstack(A,B))", False, False),
         ("self-attention", f"K=I|{Q}|{V}", True, True),
-        ("identity-self-attention", "c2=u_a", None, None),
     ],
 )
 def test_which_assumptions_are_needed(
     problem: str, text: str, first: bool | None, second: bool | None
 ) -> None:
-    for seed in range(3):
+    for seed in range(2):
         found = judged(problem, text, seed=seed).assumptions
         assert [item.used for item in found[:2]] == [first, second], found
         for item in found[:2]:
             assert item.used is not None or "not refuted by" in item.evidence
             assert item.used is not True or "with " in item.evidence
-
-
-def test_the_key_between_two_is_named_as_the_counterexample() -> None:
-    evidence = check("average", "q=beta*(k_a+k_b)").assumptions[1].evidence
-    assert "n = 3 and another one between the named ones" in evidence
-    assert "the others 1" in evidence
+        if text == "q=beta*(k_a+k_b)":
+            assert "n = 3 and another one between the named ones" in found[1].evidence
 
 
 def test_a_result_is_plain_json() -> None:
@@ -372,50 +322,3 @@ def test_a_result_is_plain_json() -> None:
         assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert record["tolerance"] is None
     assert record["beta_required"]["by_n"]["10"] == result.beta.by_n[10]  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=list(PROBLEMS))
-def test_a_problem_says_all_that_it_must(problem) -> None:  # type: ignore[no-untyped-def]
-    record = problem.to_dict()
-    for key in ("given", "goal", "symbols", "quantifiers", "tolerance_means", "title"):
-        assert len(record[key]) > 10, key
-    assert json.loads(json.dumps(record)) == record
-    spellings = [s for given in problem.givens for s in (given.name, *given.aliases)]
-    assert len(spellings) == len(set(spellings)), "one spelling, one meaning"
-    assert not set(spellings) & set(problem.refused)
-    of_family = {
-        "keys": lambda: key_values(problem, orthonormal(5, 7), 2.0),
-        "extract": lambda: space_instance(2, 3, 1),
-        "words": lambda: word_instance(5, 2.0),
-    }
-    if problem.family in of_family:
-        assert set(of_family[problem.family]()) == {given.name for given in problem.givens}
-
-
-def test_drawn_instances_are_what_is_given() -> None:
-    rng = np.random.default_rng(3)
-    keys = orthonormal(5, 7, rng)
-    values = key_values(PROBLEMS["average"], keys, 2.0)
-    np.testing.assert_allclose(keys @ keys.T, np.eye(5), atol=1e-12)
-    np.testing.assert_allclose(values["k_b"], keys[1])
-    np.testing.assert_allclose(values["sum_others"], keys[2:].sum(axis=0))
-    np.testing.assert_allclose(values["sum_all"], keys.sum(axis=0))
-    S = space_instance(2, 3, 2, rng)["S"]
-    np.testing.assert_allclose(S.T @ S, np.eye(7), atol=1e-12)
-    words = word_instance(5, 3.0, rng)
-    assert np.linalg.norm(words["u_c"]) == pytest.approx(3.0)
-    assert words["x1"] @ words["x3"] == pytest.approx(9.0)  # they share u_b
-
-
-def test_an_assumption_is_given_up_alone() -> None:
-    rng = np.random.default_rng(4)
-    off = ~np.eye(5, dtype=bool)
-    for _, keys in unequal_norms(orthonormal(5, 7, rng), 2, rng, 5):
-        gram = keys @ keys.T
-        assert np.abs(gram[off]).max() < 1e-12
-        assert np.ptp(np.diag(gram)) > 0.1
-    for _, keys in oblique_angles(orthonormal(5, 7, rng), 2, rng, 5):
-        gram = keys @ keys.T
-        assert np.abs(np.diag(gram) - 1).max() < 1e-12
-        assert np.abs(gram[off]).max() > 0.02
-        assert np.linalg.matrix_rank(keys) == 5

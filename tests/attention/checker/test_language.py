@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.instances import Numeric
 from wherefrom.attention.checker.language import (
-    FUNCTIONS,
     MAX_DEPTH,
     MAX_LENGTH,
     MAX_NODES,
@@ -29,13 +28,8 @@ from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 
 KNOWN = {"beta": "beta", "k_a": "k_a", "k_b": "k_b", "A": "A", "n": "n"}
-SHAPES = {
-    "beta": Shape(),
-    "n": Shape(),
-    "k_a": Shape(("d",)),
-    "k_b": Shape(("d",)),
-    "A": Shape(("d",), ("m",)),
-}
+SHAPES = {"beta": Shape(), "n": Shape(), "A": Shape(("d",), ("m",))}
+SHAPES |= dict.fromkeys(("k_a", "k_b"), Shape(("d",)))
 VALUES = {
     "beta": 3.0,
     "n": 7,
@@ -62,22 +56,17 @@ def error(text: str) -> ExpressionError:
         ("beta*(k_a+k_b)", 3 * (VALUES["k_a"] + VALUES["k_b"])),
         ("β·k_a − k_b", 3 * VALUES["k_a"] - VALUES["k_b"]),
         ("-k_a/2", -VALUES["k_a"] / 2),
-        ("+k_a", VALUES["k_a"]),
         ("k_a.T @ k_b", 2.0),
         ("dot(k_a, k_b)", 2.0),
-        ("inner(k_a, k_b)", 2.0),
         ("k_a @ k_b.T", np.outer(VALUES["k_a"], VALUES["k_b"])),
-        ("outer(k_a, k_b)", np.outer(VALUES["k_a"], VALUES["k_b"])),
         ("norm(k_a)**2", 5.0),
         ("unit(k_a)", VALUES["k_a"] / np.sqrt(5)),
         ("A.T @ A", VALUES["A"].T @ VALUES["A"]),
-        ("transpose(A)", VALUES["A"].T),
         ("pinv(A) @ A", np.eye(2)),
         ("inv(A.T@A) @ (A.T@A)", np.eye(2)),
         ("hstack(A, k_a)", np.hstack([VALUES["A"], VALUES["k_a"][:, None]])),
         ("exp(log(n))", 7.0),
         ("sqrt(beta**2)", 3.0),
-        ("abs(-beta)", 3.0),
         ("2**0 + 2**8", 257.0),
     ],
 )
@@ -92,44 +81,28 @@ def test_the_language_means_what_it_says(text: str, expected: object) -> None:
     [
         ("beta*foo", 6, 'no name "foo"'),
         ("β*foo", 3, 'no name "foo"'),  # columns count characters, not bytes
-        ("  beta*foo", 8, 'no name "foo"'),
         ("k_a^2", 1, "a power is of a number"),
         ("beta**n", 7, "written whole number from 0 to 8"),
-        ("beta**9", 7, "0 to 8"),
         ("beta^{1/3}", 6, "whole number"),
         ("k_a.shape", 4, "only thing that may follow a dot is T"),
         ("k_a[0]", 1, "square brackets"),
-        ("'beta'", 1, "not a complete formula"),
         ('"beta"', 1, "text in quotes"),
         ("1j*k_a", 2, 'no name "j"'),
-        ("True*k_a", 1, 'no name "True"'),
         ("1e13*k_a", 1, "1e12"),
-        ("1e-13*k_a", 1, "1e-12"),
         ("k_a*k_b", 1, "outer(x, y)"),
-        ("k_a@k_b", 1, "dot(x, y)"),
         ("k_a + beta", 1, "shapes differ"),
         ("k_a/k_b", 1, "divide by a number"),
         ("A@A", 1, "does not fit together"),
-        ("k_a/0", 1, "divides by zero"),
         ("k_a/(beta-beta)", 1, "divides by zero"),
-        ("unit(k_a-k_a)", 1, "divides by zero"),
         ("sqrt(-beta)", 1, "negative"),
-        ("log(0)", 1, "not positive"),
         ("inv(A)", 1, "square"),
         ("inv(outer(k_a,k_a))", 1, "no inverse"),
-        ("norm(A)", 1, "takes a vector"),
         ("norm(k_a, k_b)", 1, "takes 1 argument"),
-        ("norm(x=k_a)", 6, 'no name "x"'),
         ("frobnicate(k_a)", 1, "no function"),
-        ("norm", 1, "is a function"),
         ("beta*(k_a", 10, "bracket"),
-        ("beta 2", 6, "operator"),
         ("", 1, "expected here"),
         ("k_a\x00", 4, "can be seen"),
         ("k_a if n", 5, 'the word "if"'),
-        ("k_a == k_b", 5, "comparison"),
-        ("k_a // 2", 6, "not a complete formula"),
-        ("~n+-", 5, "not a complete formula"),
         ("\\foo k_a", 1, 'command "\\foo"'),
         ("A ⊙ A", 1, "entry by entry"),
         ("\\sum_i k_i", 1, "sum is not understood"),
@@ -155,46 +128,17 @@ def test_the_caps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "texts", "column"),
-    [
-        ("average", ["q=t1*k_a+t2*k_b"], 10),
-        ("average", ["q=beta*k_a+lam*k_b"], 12),
-        ("copy", ["q=β*λ*k_j"], 5),
-        ("self-attention", ["K=I", "Q=I", "V=t*T*I"], 5),
-    ],
-)
-def test_two_letters_are_two_factors(problem: str, texts: list[str], column: int) -> None:
-    with pytest.raises(ExpressionError, match="two large factors") as caught:
-        check(problem, texts)
-    assert caught.value.column == column
-
-
-def test_one_letter_in_two_spellings_is_one_factor() -> None:
-    assert check("average", "q=beta*k_a+β*k_b").verdict == "proved"
-    assert check("average", "q=λ*k_a+lam*k_b").verdict == "proved"
-    heads = check("two-heads", ["q_a=t_1*mu_a", "q_b=t2*mu_b"])  # each head has its own
-    assert heads.verdict == "proved"
-    assert heads.notes[0] == "t1 and t2 are read as one large factor, beta."
-    with pytest.raises(UserError, match="stand for one number here"):
-        check("self-attention", ["K=t*I", "Q=I", "V=lam*I"])
-
-
-@pytest.mark.parametrize(
     ("problem", "texts", "words"),
     [
-        ("averge", ["q=k_a"], 'Did you mean "average"'),
         ("average", ["q=beta*k_a", "q=beta*k_b"], "written twice"),
         ("average", ["p=beta*k_a"], 'asks for q, and this begins with "p"'),
         ("two-heads", ["beta*mu_a"], 'expects "q1=..."'),
         ("two-heads", ["q1=beta*mu_a"], "needs q1, q2"),
-        ("self-attention", ["K=I", "Q=I"], "needs K, Q, V or W, V"),
         ("noisy-average", ["q=beta*(k_a+k_b)"], "sampled after the query is chosen"),
         ("two-heads", ["q1=lam*k_a", "q2=lam*k_b"], "only the means are known; write mu_a"),
-        ("average", ["q=beta*(mu_a+mu_b)"], "write k_a"),
         ("average", ["q=beta*(v_a+v_b)"], "cannot mention one"),
         ("extract", ["M=A@B.T"], "d x m times p x d does not fit"),
         ("extract", ["M=A@v_a.T"], "M has to work for all of them"),
-        ("stretched-average", ["q=alpha*mu_a"], "unknown to whoever writes"),
         ("stretched-average", ["low=beta", "high=1.5"], 'no name "beta"'),
     ],
 )
@@ -225,18 +169,6 @@ ATTACKS = [
     "@".join(["pinv(I+exp(beta)*outer(k_a,k_b))"] * 4) + "@k_a",
     "@".join(["inv(I+(beta+n)*outer(k_a+k_b+sum_all,k_a+n*sum_others))"] * 4) + "@k_a",
 ]
-
-
-def answer_or_sentence(problem: str, *texts: str) -> str:
-    try:
-        verdict = check(problem, texts)
-    except UserError as mistake:
-        lines = str(mistake).splitlines()
-        assert lines, "an error must say something"
-        return lines[0]
-    assert verdict.verdict in ("proved", "holds", "refuted", "inconclusive")
-    assert verdict.because.endswith(".")
-    return verdict.verdict
 
 
 GATED = """
@@ -283,28 +215,24 @@ def test_an_attack_gets_an_answer_in_time_and_in_memory() -> None:
     assert all(said.strip() for _, said in report["found"].values())
     assert report["megabytes"] < 200
     assert not report["torch"]
-    assert answer_or_sentence("average", "q=\ud800")
 
 
-WORDS = st.sampled_from(
-    [
-        *("k_a", "k_b", "k_j", "mu_a", "u_a", "x1", "beta", "n", "I", "K", "A", "B", "S", "ones"),
-        *("sum_others", "sum_all", "e_a", "1", "0", "2.5", "1e9", "**2", "**8", ".T", "(", ")"),
-        *("+", "-", "*", "/", "@", ",", "^", "[", "]", " ", "=", "'", "lambda", "_", "é", "\t"),
-        *(name + "(" for name in FUNCTIONS),
-    ]
+WORDS = r"""
+k_a k_j mu_a u_a x1 beta n I K A B S ones sum_all e_a 1 0 2.5 1e9 **2 **8 .T ( ) + - * / @ , ^ [ ] =
+' lambda _ é { } \frac \sum_i ‖ where ² ᵀ \mathbf \begin{pmatrix} sin t inv( norm( outer( hstack(
+"""
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    st.lists(st.sampled_from([*WORDS.split(), " "]), max_size=40).map("".join) | st.text(),
+    st.sampled_from(sorted(PROBLEMS)),
 )
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(WORDS, max_size=40).map("".join), st.sampled_from(sorted(PROBLEMS)))
-def test_any_jumble_of_words_gets_an_answer_or_a_sentence(text: str, problem: str) -> None:
+def test_anything_gets_an_answer_or_a_sentence(text: str, problem: str) -> None:
     form = PROBLEMS[problem].forms[0]
-    assert answer_or_sentence(problem, *(f"{wanted}={text}" for wanted in form))
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.text(max_size=MAX_LENGTH + 5))
-def test_any_text_gets_an_answer_or_a_sentence(text: str) -> None:
-    assert answer_or_sentence("average", text)
-    assert answer_or_sentence("extract", "M=" + text)
+    try:
+        verdict = check(problem, [f"{wanted}={text}" for wanted in form])
+    except UserError:
+        return
+    assert verdict.verdict in ("proved", "holds", "refuted", "inconclusive")
+    assert verdict.because.endswith(".")

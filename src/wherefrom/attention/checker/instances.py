@@ -1,11 +1,8 @@
 """What a formula is tried on, keys, subspaces and words with numbers in them, and its value there.
 
 Without a generator an instance is the simplest one there is (the standard basis), which is what a
-counterexample should be shown in. With one it is in random position. `grouped_keys` holds any
-number of orthonormal keys in a few coordinates, in floating point or exactly.
-
-Everything is a matrix (a vector is d x 1, a number 1 x 1) in a numpy array. `Numeric` evaluates in
-floating point, `Exact` in Scalars, for matrices in a basis small enough to invert by hand.
+counterexample should be shown in. With one it is in random position. `Numeric` evaluates in
+floating point, `Exact` in Scalars; a vector is d x 1.
 
 Shapes: keys (n, d), one per row; A (d, m), B (d, p), C (d, r); u (4, d), one per row.
 """
@@ -35,19 +32,20 @@ MAX_MAGNITUDE = 1e100
 TOO_LARGE = f"the numbers grow beyond {MAX_MAGNITUDE:.0e} here."
 MAX_SIZE = 64  # rows or columns of a matrix of an instance
 SMALLEST = 1e-300  # stands for what is smaller and not zero; nothing may divide by it
-SUMS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-}
 FUNCTIONS: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
     "exp": lambda x: max(math.exp(x), SMALLEST),
     "log": math.log,
     "abs": abs,
 }
+PLAIN: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "**": operator.pow,
+}
 PRODUCTS: dict[str, Callable[[Matrix, Matrix], Matrix]] = {
-    **SUMS,
+    **PLAIN,
     "@": operator.matmul,
     "dot": lambda x, y: x.T @ y,
     "outer": lambda x, y: x @ y.T,
@@ -63,16 +61,10 @@ def orthonormal(n: int, d: int, rng: np.random.Generator | None = None) -> Float
     return rows
 
 
-def picked_groups(problem: Problem) -> list[str]:
-    """The keys that have a name: a and b, or j."""
-    return [group for group in problem.target if group != "others"]
-
-
 def key_values(problem: Problem, keys: Floats, beta: float) -> Values:
     """The values of the names that may be written, over keys (or their means) as rows."""
-    others = keys[len(picked_groups(problem)) :].sum(axis=0)
-    ones = np.ones(len(keys))
-    values = _key_names(problem, keys, others, keys.sum(axis=0), ones)
+    others = keys[len(problem.target) - 1 :].sum(axis=0)
+    values = _key_names(problem, keys, others, keys.sum(axis=0), np.ones(len(keys)))
     return values | {"beta": beta, "n": len(keys)}
 
 
@@ -86,10 +78,9 @@ def grouped_keys(
     Nothing that can be written tells the other keys apart, so a matrix is a multiple of the
     identity on those last two, and every formula has the same value as over all n keys.
     """
-    named = len(picked_groups(problem))
+    named = len(problem.target) - 1
     rows = np.eye(named + 2, named + 3, dtype=int).astype(object)
-    others = [0] * named + [root, 0, 0]
-    everything = [1] * named + [root, 0, 0]
+    others, everything = [0] * named + [root, 0, 0], [1] * named + [root, 0, 0]
     values = _key_names(problem, rows, others, everything, everything[:-1])
     return values | {"beta": beta, "n": n}
 
@@ -99,7 +90,7 @@ def _key_names(problem: Problem, rows: Any, others: Any, everything: Any, ones: 
     identity = np.eye(rows.shape[1], dtype=int).astype(rows.dtype)
     values: Values = {table: rows, "I": identity, "ones": ones}
     values |= {"sum_others": others, "sum_all": everything}
-    for index, group in enumerate(picked_groups(problem)):
+    for index, group in enumerate(list(problem.target)[:-1]):
         values[f"{stem}_{group}"] = rows[index]
         values[f"e_{group}"] = np.eye(len(rows), dtype=int).astype(rows.dtype)[index]
     return values
@@ -175,10 +166,12 @@ def shown(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 class Numeric:
-    """The algebra of floating point matrices over the values of one instance."""
+    """The algebra of floating point matrices over the values of one instance.
+
+    Plain numbers are Python's own, which are faster than matrices of one entry.
+    """
 
     dtype: Any = np.float64
-    quick = True  # numbers are Python's own, which are faster
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = {name: self.matrix(value) for name, value in values.items()}
@@ -192,57 +185,34 @@ class Numeric:
 
     def name(self, name: str) -> Any:
         value = self.values[name]
-        return float(value[0, 0]) if self.quick and name in ("beta", "n", "d") else value
+        return float(value[0, 0]) if name in ("beta", "n", "d") else value
 
     def power(self, base: Any, exponent: int) -> Any:
-        if type(base) is float:
-            return self.limited(base, exponent, float.__pow__)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.checked(base**exponent)
-
-    def limited(self, x: float, y: Any, operation: Callable[[Any, Any], float]) -> float:
-        """An operation on plain numbers whose result must not be too large."""
-        try:
-            value = operation(x, y)
-            if value == 0 and x and y and operation in (operator.mul, float.__pow__):
-                value = SMALLEST
-            if abs(value) <= MAX_MAGNITUDE:
-                return value
-        except OverflowError:
-            pass
-        raise UndefinedError(TOO_LARGE, too_large=True)
+        return self.apply("**", (base, float(exponent) if type(base) is float else exponent))
 
     def apply(self, op: str, arguments: Sequence[Any]) -> Any:
         x, y = arguments[0], arguments[-1]
-        if type(x) is float and type(y) is float:
-            if op in SUMS:
-                return self.limited(x, y, SUMS[op])
-            if op == "/":
-                if y == 0:
-                    raise UndefinedError("this divides by zero.")
-                if abs(y) <= 10 * SMALLEST:
-                    raise UndefinedError("this divides by too small a number.", too_large=True)
-                return self.limited(x, y, operator.truediv)
-            if op in FUNCTIONS:
-                self.in_domain(op, x)
-                return self.limited(x, 0, lambda x, _: FUNCTIONS[op](x))
+        if op in FUNCTIONS:
+            return self.function(op, x)
         if op in ENTRYWISE:
             return self.entrywise(op, x)
-        arguments = [self.matrix(a) if type(a) is float else a for a in arguments]
-        x, y = arguments[0], arguments[-1]
+        if op == "/" or op == "unit":
+            return self.checked(self.divide(x, y if op == "/" else self.norm(x)))
+        if type(x) is float and type(y) is float and op in PLAIN:
+            try:
+                value = PLAIN[op](x, y)
+            except OverflowError:
+                value = math.inf
+            rounded = op in ("*", "**") and value == 0 and x and y
+            return self.checked(SMALLEST if rounded else value)
+        blocks = [self.matrix(a) if type(a) is float else a for a in arguments]
+        x, y = blocks[0], blocks[-1]
         with np.errstate(over="ignore", invalid="ignore"):
-            if op in PRODUCTS:
-                return self.checked(PRODUCTS[op](x, y))
-            if op in ("hstack", "vstack"):
-                stack = np.hstack if op == "hstack" else np.vstack
-                return self.checked(stack(list(arguments)))
             if op in ("inv", "pinv"):
                 return self.checked(self.inverse(x, pseudo=op == "pinv"))
-            if op in ("/", "unit"):
-                return self.checked(self.divide(x, y if op == "/" else self.norm(x)))
-            if op == "norm":
-                return self.checked(self.norm(x))
-            return self.checked(self.function(op, x))
+            if op in ("hstack", "vstack"):
+                return self.checked((np.hstack if op == "hstack" else np.vstack)(blocks))
+            return self.checked(self.norm(x) if op == "norm" else PRODUCTS[op](x, y))
 
     def entrywise(self, op: str, x: Matrix) -> Matrix:
         """relu of each entry, softmax and layernorm of each row, or a causal mask on top."""
@@ -255,13 +225,16 @@ class Numeric:
         centred = x - x.mean(axis=-1, keepdims=True)
         return np.asarray(centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5))
 
-    def divide(self, x: Matrix, y: Matrix) -> Matrix:
-        if y.item() == 0:
+    def divide(self, x: Any, y: Any) -> Any:
+        below = y if type(y) is float else y.item()
+        if below == 0:
             raise UndefinedError("this divides by zero.")
-        return np.asarray(x / y)
+        if abs(below) <= 10 * SMALLEST:
+            raise UndefinedError("this divides by too small a number.", too_large=True)
+        return x / below
 
-    def norm(self, x: Matrix) -> Matrix:
-        return self.matrix(np.linalg.norm(x))
+    def norm(self, x: Matrix) -> Any:
+        return float(np.linalg.norm(x))
 
     def inverse(self, x: Matrix, *, pseudo: bool) -> Matrix:
         if x.size == 0:
@@ -275,22 +248,25 @@ class Numeric:
             pass
         raise UndefinedError("this matrix has no inverse.")
 
-    def in_domain(self, name: str, x: float) -> None:
-        if name == "sqrt" and x < 0:
+    def function(self, name: str, x: Any) -> Any:
+        at = x if type(x) is float else x.item()
+        if name == "sqrt" and at < 0:
             raise UndefinedError("this is the square root of a negative number.")
-        if name == "log" and x <= 0:
+        if name == "log" and at <= 0:
             raise UndefinedError("this is the logarithm of a number that is not positive.")
-        if name == "log" and x <= 10 * SMALLEST:
+        if name == "log" and at <= 10 * SMALLEST:
             raise UndefinedError("this is too small for a number.", too_large=True)
+        try:
+            return self.checked(FUNCTIONS[name](at))
+        except OverflowError:
+            return self.checked(math.inf)
 
-    def function(self, name: str, x: Matrix) -> Matrix:
-        self.in_domain(name, x.item())
-        return self.matrix(FUNCTIONS[name](x.item()))
-
-    def checked(self, value: Matrix) -> Matrix:
-        if max(value.shape) > MAX_SIZE:
+    def checked(self, value: Any) -> Any:
+        """The value, unless it is too large."""
+        if type(value) is not float and max(value.shape) > MAX_SIZE:
             raise UndefinedError(f"a matrix may have {MAX_SIZE} rows or columns at most.")
-        if value.size and not float(np.max(np.abs(value))) <= MAX_MAGNITUDE:
+        largest = abs(value) if type(value) is float else np.max(np.abs(value), initial=0.0)
+        if not largest <= MAX_MAGNITUDE:
             raise UndefinedError(TOO_LARGE, too_large=True)
         return value
 
@@ -298,7 +274,7 @@ class Numeric:
 class Exact(Numeric):
     """The same algebra over exact numbers; NotExactError where there is no exact form."""
 
-    dtype, quick = object, False
+    dtype = object
 
     def __init__(self, field: Field, values: Mapping[str, Any]) -> None:
         self.field = field
@@ -312,6 +288,9 @@ class Exact(Numeric):
 
     def number(self, value: Fraction) -> Matrix:
         return self.matrix(value)
+
+    def name(self, name: str) -> Matrix:
+        return self.values[name]
 
     def checked(self, value: Matrix) -> Matrix:
         if max(value.shape) > MAX_SIZE:
