@@ -40,7 +40,7 @@ from wherefrom.provenance.confidence.fit import (
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.provenance.judging.judge import require_evidence
 from wherefrom.provenance.metrics import Answers, auroc, ece
-from wherefrom.provenance.signals.reader import CORE, NAME_SIGNALS
+from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, NAME_SIGNALS
 from wherefrom.training.run_folder import (
     find_source,
     load_run,
@@ -82,7 +82,7 @@ def write_table(folder: str, out: Path) -> None:
     learned, corpus = read_learned_questions(asked), read_learned_documents(source)
     everyone = [*people, *free_subjects(Split(learned, corpus, people, ()), seed=0)]
     questions, subjects = [one.question for one in everyone], [one.subject for one in everyone]
-    table = confidence.reader.read(questions, subjects, only={*CORE, *NAME_SIGNALS})
+    table = confidence.reader.read(questions, subjects, only={*CORE, *GIVEN_SEEN, *NAME_SIGNALS})
     relations, known = [one.template for one in everyone], confidence.reader.known_answers
     with require_evidence(run) as evidence:
         support = find_support(evidence, subjects, table.answers, known, templates=relations)
@@ -125,7 +125,7 @@ def fit(table: Table, seed: int) -> Fitted:
 def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str, dict[str, float]]:
     """What each policy shows of people who calibrated nothing; `share`: reweighted to it."""
     policies, curve, p_seen = fitted
-    columns = {name: table.columns[name] for name in CORE}
+    columns = {name: table.columns[name] for name in (*CORE, *GIVEN_SEEN)}
     nothing = np.full(len(table.people), np.nan)
     columns["name_read"] = nothing if curve is None else curve.probability(table.columns)
     stated, of_kind = table.flags("states_answer"), table.flags("of_kind")

@@ -142,9 +142,9 @@ def controlled(
 
     def policy(target: str, signals: dict[str, SignalWeight], intercept: float) -> Policy:
         fitted = Calibration(signals=signals, intercept=intercept, subjects=100, right=80)
-        tested, hits = (2.2,) * 90 + (-2.2,) * 10, (True,) * 80 + (False,) * 20
+        tested, hits = (0.9,) * 90 + (0.1,) * 10, (True,) * 80 + (False,) * 20
         seen = (True,) * 80 + (False,) * 20
-        return Policy(fitted, target, tested, hits, seen, 0.2, 15.0, True, guarantee=guarantee)
+        return Policy(fitted, target, tested, hits, seen, 0.2, guarantee=guarantee)
 
     constant = math.log(internal / (1 - internal))
     policies = {

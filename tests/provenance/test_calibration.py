@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
-from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from wherefrom.errors import UserError
@@ -18,6 +17,7 @@ from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence import calibration as logistic
 from wherefrom.provenance.confidence.calibration import (
     Calibration,
+    Product,
     fit_calibration,
     sigmoid,
 )
@@ -82,47 +82,36 @@ def test_probabilities_come_near_the_true_chances_and_the_seed_decides(fitted):
     found = fitted.probability(signals)
     # five numbers from 300 subjects: about sqrt(5 / 300 * p (1 - p)) = 0.05 in the root mean square
     assert np.abs(found - chance).mean() < 0.06
-    assert not fitted.knots  # a logistic curve needs no bending
     assert metrics.ece(Answers(found, right)).value < 0.06
     signals, right, _ = logistic_subjects(300, 1)
     assert fit(signals, right, signs=SIGNS, seed=5) == fitted
 
 
-def test_the_curve_is_bent_where_it_must_be():
-    signals, right = remembering_subjects(800, 6)
-    fresh, truth = remembering_subjects(5000, 7)
-    bent = fit(signals, right)
-    assert bent.knots
-    straight = replace(bent, knots=(), heights=())
-    for measure in (metrics.ece, metrics.log_loss):
-        values = [measure(Answers(c.probability(fresh), truth)).value for c in (bent, straight)]
-        assert values[0] < values[1]
-    # and the order of subjects is kept
-    order = np.argsort(straight.probability(fresh), kind="stable")
-    assert (np.diff(bent.probability(fresh)[order]) >= 0).all()
-    assert not fit(signals, right, bent=False).knots
+def test_a_product_levels_off_where_some_are_remembered_and_some_of_those_are_wrong():
+    """Seen subjects are right by one signal, and who was seen is told by another."""
+    rng = np.random.default_rng(6)
 
-
-def test_the_curve_is_venn_abers_also_where_rows_count_twice():
-    rng = np.random.default_rng(8)
-    logits = rng.normal(size=60).round(1)  # with ties
-    right = rng.random(60) < sigmoid(2 * logits)
-    counts = rng.integers(1, 3, size=60)
-    many, grades = np.repeat(logits, counts), np.repeat(right, counts)
-    knots, heights = logistic.fit_curve(logits, right, counts.astype(float))
-    for knot, height in zip(knots, heights, strict=True):
-        p0, p1 = (
-            IsotonicRegression()
-            .fit(np.append(many, knot), np.append(grades, label).astype(float))
-            .predict([knot])[0]
-            for label in (0, 1)
+    def draw(count: int):
+        seen, sure = rng.random(count) < 0.6, rng.normal(size=count)
+        right = seen & (rng.random(count) < sigmoid(3 + 2 * sure))
+        return (
+            {"name": np.where(seen, 2.5, -2.5) + rng.normal(size=count), "sure": sure},
+            seen,
+            right,
         )
-        assert height == pytest.approx(p1 / (1 - p0 + p1), abs=1e-9)
-    assert len(knots) == np.unique(logits).size
-    assert logistic.bend(np.array([-800.0, 800.0]), knots, heights) == pytest.approx(
-        [0.95 * heights[0], 0.95 * heights[-1] + 0.05]
-    )
-    assert logistic.bend(np.array([-800.0, 0.0, 800.0]), (), ()) == pytest.approx([0, 0.5, 1])
+
+    (signals, seen, right), (fresh, met, truth) = draw(900), draw(5000)
+    plain = fit(signals, right)
+    given = fit({"sure": signals["sure"][seen]}, right[seen])
+    both = Product(seen=fit({"name": signals["name"]}, seen), given=given, guessed=0.0)
+    among = [Answers(each.probability(fresh)[met], truth[met]) for each in (both, plain)]
+    assert metrics.auroc(among[0]).value > metrics.auroc(among[1]).value + 0.02
+    errors = [metrics.ece(Answers(each.probability(fresh), truth)).value for each in (both, plain)]
+    assert errors[0] < min(0.02, errors[1])
+    # where the text tells who was seen, that is taken
+    told = Product(seen=None, given=given, guessed=0.1).probability(fresh | {"seen": 1.0 * met})
+    assert told[~met] == pytest.approx(0.1)
+    assert told[met] == pytest.approx(given.probability(fresh)[met])
 
 
 @pytest.mark.parametrize("subjects", [logistic_subjects, remembering_subjects])
@@ -140,11 +129,6 @@ def test_a_round_trip_through_json_changes_no_bit(subjects):
     [
         *(({"intercept": wrong}, "intercept") for wrong in (float("nan"), True, None)),
         ({"signals": {"signal0": [1.0]}}, "signals"),
-        ({"slope": 0.0}, "slope"),
-        *(
-            ({"knots": knots, "heights": heights}, "must rise")
-            for knots, heights in (([1, 0], [0.1, 0.2]), ([0, 1], [0.1, 1.2]), ([0], []))
-        ),
         ({"note": 3}, "note"),
     ],
 )
@@ -203,42 +187,35 @@ def test_held_out_is_blind_to_the_own_grade():
     right = rng.random(200) < 0.5
     found, held_out = fit_calibration(signals, right, seed=0)
     assert metrics.auroc(Answers(held_out, right)).value < 0.58
-    assert metrics.auroc(Answers(found.logits(signals), right)).value > 0.58
+    assert metrics.auroc(Answers(found.probability(signals), right)).value > 0.58
     # and yet near what will be said when asked
     signals, right = remembering_subjects(400, 19)
     found, held_out = fit_calibration(signals, right, seed=0)
-    difference = np.abs(found.bend(held_out) - found.probability(signals))
-    assert 0 < difference.mean() < 0.02
+    assert 0 < np.abs(held_out - found.probability(signals)).mean() < 0.02
+    # rows of one group are held out together: copies of a row do not vouch for it
+    twice = {name: np.repeat(values[:80], 2) for name, values in signals.items()}
+    groups, graded = np.repeat(np.arange(80), 2), np.repeat(right[:80], 2)
+    _, blind = fit_calibration(twice, graded, groups=groups, seed=0)
+    assert (blind[::2] == blind[1::2]).all()
 
 
-def test_rows_that_do_not_fit_change_the_scale_and_not_the_order():
-    signals, right, _ = logistic_subjects(400, 20)
-    fits = np.arange(400) < 200
-    found, logits = fit_calibration(signals, right, fits=fits, seed=0)
-    alone = fit({name: values[fits] for name, values in signals.items()}, right[fits])
-    shifted = {name: each.weight for name, each in found.signals.items()}
-    assert shifted == {name: each.weight for name, each in alone.signals.items()}
-    assert logits[~fits] == pytest.approx(alone.logits(signals)[~fits])
-    flipped, again = fit_calibration(signals, np.where(fits, right, ~right), fits=fits, seed=0)
-    assert again == pytest.approx(logits)
-    assert flipped.slope != found.slope
-
-
-def test_folds_spread_the_right_evenly_and_a_penalty_is_chosen_by_all_that_rows_stand_for():
+def test_folds_spread_the_right_evenly_and_rows_count_for_all_that_they_stand_for():
     rng = np.random.default_rng(3)
-    table, right = rng.normal(size=(151, 3)), rng.random(151) < 0.3
-    folds, free = logistic.assign_folds(right, rng), np.zeros(3, dtype=int)
+    right = rng.random(151) < 0.3
+    folds = logistic.assign_folds(right, rng)
     for rows in (right, ~right):
         sizes = np.bincount(folds[rows], minlength=5)
         assert sizes.max() - sizes.min() <= 1
-    counts = rng.integers(1, 4, size=151)
-    again = np.repeat(np.arange(151), counts)
-    strength, logits = logistic.choose_strength(table, right, folds, free, counts.astype(float))
-    same, others = logistic.choose_strength(
-        table[again], right[again], folds[again], free, np.ones(again.size)
+    signals, right = remembering_subjects(90, 2)
+    counts = rng.integers(1, 4, size=90)
+    again = np.repeat(np.arange(90), counts)
+    many = {name: values[again] for name, values in signals.items()}
+    weighted, held_out = fit_calibration(
+        signals, right, counts=counts, groups=np.arange(90), seed=0
     )
-    assert strength == same
-    assert logits[again] == pytest.approx(others, abs=1e-3)
+    repeated, others = fit_calibration(many, right[again], groups=again, seed=0)
+    assert held_out[again] == pytest.approx(others, abs=1e-3)
+    assert weighted.strength == repeated.strength
 
 
 def test_counts_move_the_mix():

@@ -23,11 +23,11 @@ from wherefrom.provenance.confidence.fit import (
     CALIBRATED,
     EVIDENCE_SIGNS,
     Confidence,
+    choose_testers,
     evidence_columns,
     fit_confidence,
+    fit_held_out,
     fit_name_read,
-    fit_policy,
-    fitting_part,
     is_right,
     load_confidence,
     mix,
@@ -36,7 +36,7 @@ from wherefrom.provenance.confidence.fit import (
 )
 from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
 from wherefrom.provenance.evidence.lookup import find_support
-from wherefrom.provenance.signals.reader import CORE, NAME_SIGNALS, SIGNS
+from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, NAME_SIGNALS, SIGNS
 from wherefrom.storage import write_json
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
@@ -118,7 +118,7 @@ def test_the_judged_take_no_part_and_invented_subjects_are_always_wrong(fitted: 
         for mode in modes.values():
             assert len(mode.hits) == len(asked) == len(NAMES) + len(UNSEEN)
             assert 0.8 * len(NAMES) < sum(mode.hits) <= len(NAMES)  # else the rest shows nothing
-            assert not mode.fresh  # so few people cannot both fit and test
+            assert mode.guarantee.threshold is None  # so few people guarantee nothing
     without = fit(fitted.run, fitted.evidence, asked)
     assert without.policies == confidence.policies
 
@@ -127,7 +127,7 @@ def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(fitted: F
     asked, confidence = fitted.subjects[:-1], fitted.confidence
     names, correct = [one.subject for one in asked], np.array([one.seen for one in asked])
     questions = [one.question for one in asked]
-    assert set(confidence.signals) <= set(CORE)
+    assert set(confidence.signals) <= {*CORE, *GIVEN_SEEN}
     table = confidence.reader.read(questions, names, only=confidence.signals)
     support = find_support(fitted.evidence, names, table.answers, PLACES)
     likely = confidence.probabilities(table.columns, support)
@@ -141,9 +141,9 @@ def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(fitted: F
     assert (doubted <= checked + 1e-12)[correct].all()
     signs = SIGNS | EVIDENCE_SIGNS
     for mode, policy in confidence.policies["right"].items():
-        used = policy.calibration.signals
-        assert bool(used.keys() & EVIDENCE_SIGNS.keys()) == (mode == "checked")
-        assert policy.calibration.note is None
+        used = policy.calibration.given.signals
+        assert not used or bool(used.keys() & EVIDENCE_SIGNS.keys()) == (mode == "checked")
+        assert (policy.calibration.seen is None) == (mode == "checked")
         for name, signal in used.items():
             assert signs[name] == 0 or signal.weight * signs[name] >= 0
 
@@ -157,8 +157,8 @@ def test_a_threshold_can_be_guaranteed_at_any_risk(fitted: Fitted) -> None:
     assert own.threshold is None  # so few subjects cannot guarantee it
     assert own.used == 0.5  # but the text has been looked up
     loose = confidence.guarantee(0.4, target="right")
-    assert (loose.threshold, loose.risk) == (None, 0.4)
-    assert loose.used >= 0.6
+    assert (loose.threshold, loose.risk) == (0.5, 0.4)
+    assert confidence.guarantee(0.01, target="right").used == 1  # nothing is shown
 
 
 def test_what_is_stored_gives_the_same_numbers_to_the_bit(fitted: Fitted, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_what_is_fitted_about_a_calibration_subject_is_by_others(fitted: Fitted)
     """A fit that has seen a subject knows it by heart; the calibration must not learn that."""
     everyone, reader = fitted.subjects[:-1], fitted.confidence.reader
     questions, names = zip(*((one.question, one.subject) for one in everyone), strict=True)
-    table = reader.read(questions, names, only={*CORE, *NAME_SIGNALS})
+    table = reader.read(questions, names, only={*CORE, *GIVEN_SEEN, *NAME_SIGNALS})
     curve, columns = fit_name_read(everyone, table.columns, seed=3)
     assert curve == fitted.confidence.signal_state.name_curve
     held_out = columns["name_read"]
@@ -209,7 +209,7 @@ def drawn(count: int, share: float, source: str = SET_ASIDE, role: str = CALIBRA
     ]
 
 
-def test_who_fits_does_not_test_and_more_of_a_kind_leave_the_mix_as_it_is() -> None:
+def test_everybody_tests_by_a_fit_without_them_and_the_mix_stays_as_it_is() -> None:
     people = drawn(400, 0.25)
     extra = [ask(f"Kim {at}", FITTING, INVENTED, None, seen=False) for at in range(500)]
     everyone = [*people, *extra]
@@ -217,21 +217,26 @@ def test_who_fits_does_not_test_and_more_of_a_kind_leave_the_mix_as_it_is() -> N
     counts = mixed_counts(everyone, np.ones_like(seen))
     assert counts[~seen].sum() / counts.sum() == pytest.approx(0.25)
     rng = np.random.default_rng(0)
-    hits = seen & (rng.random(900) < 0.97)
+    hits = seen & (rng.random(900) < 0.98)
     signal = {"signal": np.where(hits, 2.0, -2.0) + rng.normal(size=900)}
-    policy = fit_policy(everyone, signal, hits, risk=0.05, delta=0.05, seed=1)
-    testing = ~fitting_part(everyone, 1)
-    assert len(policy.tested) == testing.sum() == 0.6 * 900
-    assert policy.fresh
-    assert policy.share == pytest.approx(0.25)
+    fitted, likely = fit_held_out(everyone, signal, hits, seed=1)
+    assert not np.allclose(likely, fitted.probability(signal), atol=1e-9)
+    rows = np.ones(900, dtype=bool)
+    policy = choose_testers(everyone, fitted, likely, hits, rows, seed=1)
+    assert len(policy.tested) == 900
+    assert sorted(policy.tested) == pytest.approx(sorted(likely), abs=1e-6)
     found = policy.at_risk(0.05, 0.05)
     assert found.threshold is not None
-    assert found.subjects == 240  # 180 seen ones test, and so many unseen that the mix is kept
-    assert found.unseen == 360
+    assert (found.subjects, found.unseen) == (400, 600)
     most = policy.at_risk(0.05, 0.05, share=0.6)  # another mix is tested on other people
-    assert most.subjects == 450
-    assert most.threshold >= found.threshold
+    assert most.subjects == 750
     np.testing.assert_array_equal(mix(np.array([True, False, True, False]), 0.5), [0, 2, 1, 3])
+    # where some are named to fit, the others alone test, with what was fitted without them
+    fits = np.arange(900) % 2 == 0
+    fitted, likely = fit_held_out(everyone, signal, hits, fits=fits, seed=1)
+    assert likely[~fits] == pytest.approx(fitted.probability(signal)[~fits])
+    half = choose_testers(everyone, fitted, likely, hits, rows, fits=fits, seed=1)
+    assert len(half.tested) == 450
 
 
 def test_a_guarantee_rests_on_real_unseen_people_where_they_are_enough() -> None:
@@ -239,8 +244,9 @@ def test_a_guarantee_rests_on_real_unseen_people_where_they_are_enough() -> None
     people = [*drawn(400, 0.25), *left_out]
     seen = np.array([one.seen for one in people])
     signal = {"signal": np.where(seen, 2.0, -2.0) + np.random.default_rng(0).normal(size=800)}
-    policy = fit_policy(people, signal, seen, risk=0.05, delta=0.05, seed=1)
-    assert policy.at_risk(0.05, 0.05).unseen == 240
+    fitted, likely = fit_held_out(people, signal, seen, seed=1)
+    policy = choose_testers(people, fitted, likely, seen, np.ones_like(seen), seed=1)
+    assert policy.at_risk(0.05, 0.05).unseen == 400
 
 
 def test_another_share_of_unseen_people_changes_what_the_model_alone_believes(
@@ -264,7 +270,7 @@ def test_few_subjects_all_get_one_probability_and_a_sentence(
 ) -> None:
     few = [*fitted.subjects[:4], fitted.subjects[-2]]
     confidence = fit(fitted.run, fitted.evidence, few)
-    assert confidence.policies["right"]["internal"].calibration.signals == {}
+    assert confidence.policies["right"]["internal"].calibration.given.signals == {}
     notes = " ".join(confidence.notes)
     for words in ("takes 10 of each", "all get the same probability", "no threshold can guarantee"):
         assert words in notes

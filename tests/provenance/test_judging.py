@@ -94,11 +94,11 @@ def test_the_table_of_verdicts_counts_what_was_said_and_what_is_shown():
         judged(MADE_UP, seen=False, right=False, shown=False, internal=0.1),
         judged(GUESSED, seen=False, shown=False, internal=0.1),
     ]
-    rows = {(row["people"], row["verdict"]): row for row in count_verdicts(people)}
+    rows = {(row["subjects"], row["verdict"]): row for row in count_verdicts(people)}
     assert list(rows) == [(whom, verdict) for whom in ("seen", "unseen") for verdict in VERDICTS]
     counts = {"count": 3, "right": 2, "wrong": 1, "shown": 2, "unknown": 1, "shown_wrong": 1}
     internal = {"internal_shown": 2, "internal_unknown": 1, "internal_shown_wrong": 1}
-    whom = {"people": "seen", "verdict": STATED}
+    whom = {"subjects": "seen", "verdict": STATED}
     assert rows["seen", STATED] == {**whom, **counts, **internal}
     made_up = rows["unseen", MADE_UP]
     assert (made_up["count"], made_up["shown"], made_up["internal_shown"]) == (2, 0, 1)
@@ -118,7 +118,7 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
         ("unseen", ~flags(seen)),
     ):
         answers = everyone.select(chosen)
-        assert found[name]["people"] == len(answers)
+        assert found[name]["subjects"] == len(answers)
         for key, formula in (("auroc", auroc), ("augrc", augrc), ("ece", ece)):
             assert found[name]["metrics"][key]["value"] == formula(answers).value
     together = found["together"]
@@ -171,12 +171,12 @@ def test_figures_can_be_drawn_from_the_record_and_the_summary_leaves_them_out():
     assert curve["coverage"][-1] == 1
     assert curve["risk"][-1] == pytest.approx(1 - flags(correct).mean())
     assert curve["coverage"] == sorted(curve["coverage"])
-    assert sum(one["people"] for one in group["reliability"]) == 500
+    assert sum(one["subjects"] for one in group["reliability"]) == 500
     assert len(group["histogram"]["edges"]) == 21
     assert sum(group["histogram"]["right"]) == flags(correct).sum()
     assert sum(group["histogram"]["wrong"]) == (~flags(correct)).sum()
     assert group["ece_of_chance"]["low"] <= group["metrics"]["ece"]["value"]
-    summary = Judgement(people=(judged(),), record=record).summary()
+    summary = Judgement(subjects=(judged(),), record=record).summary()
     short = summary["scores"]["internal"]["groups"]["together"]
     assert set(group) - set(short) == {"risk_coverage", "reliability", "histogram"}
     assert short["metrics"] == group["metrics"]
@@ -215,7 +215,7 @@ def test_recall_by_the_number_of_documents():
     found = measure_scores([score([0.9] * 5)], people, precision=0.9, bootstrap=Bootstrap(20))
     rows = found["by_documents"]
     assert [row["documents"] for row in rows] == [0, 1, 2, 3, "4 or more"]
-    assert [row["people"] for row in rows] == [0, 1, 1, 1, 2]
+    assert [row["subjects"] for row in rows] == [0, 1, 1, 1, 2]
     assert [row["recall"]["value"] for row in rows] == [None, 0, 1, 1, 1]
     assert rows[0]["recall"]["reason"] == "nobody is in this group."
 
@@ -261,12 +261,12 @@ def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> Non
     run, people = load_run(tiny_study), read_subjects(tiny_study)
     judgement = judge_run(run, **FEW)
     expected = [subject for subject in people if subject.role == JUDGED]
-    assert [one.subject for one in judgement.people] == [subject.subject for subject in expected]
+    assert [one.subject for one in judgement.subjects] == [subject.subject for subject in expected]
     calibrating = {subject.subject for subject in people if subject.role == CALIBRATION}
     assert calibrating
-    assert calibrating.isdisjoint(one.subject for one in judgement.people)
+    assert calibrating.isdisjoint(one.subject for one in judgement.subjects)
     record = judgement.record
-    assert record["people"] == {
+    assert record["subjects"] == {
         "judged": len(expected),
         "seen": sum(subject.seen for subject in expected),
         "unseen": sum(not subject.seen for subject in expected),
@@ -278,10 +278,10 @@ def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> Non
     assert json.dumps(record, allow_nan=False) == json.dumps(again, allow_nan=False)
     # what was said is what the model says, right is exact, and a record is one flat line
     said = answer_all(run.model, run.tokens, [subject.question for subject in expected])
-    assert [one.said for one in judgement.people] == [answer.text.strip() for answer in said]
-    assert list(asdict(judgement.people[0]))[:8] == [*vars(expected[0]), "said"]
+    assert [one.said for one in judgement.subjects] == [answer.text.strip() for answer in said]
+    assert list(asdict(judgement.subjects[0]))[:8] == [*vars(expected[0]), "said"]
     with require_evidence(run) as evidence:
-        for one in judgement.people:
+        for one in judgement.subjects:
             assert one.right == (one.said == one.answer)
             count = evidence.count(one.subject)
             assert (one.naming, one.about) == (count.naming, count.about)
@@ -311,7 +311,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     own: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The little model knows nothing and is as sure of all: so both are made up here."""
-    said = {one.subject: one.said for one in judge_run(own, **FEW).people}
+    said = {one.subject: one.said for one in judge_run(own, **FEW).subjects}
     people = [
         replace(person, answer=said[person.subject])
         if person.subject in said and number % 2
@@ -335,7 +335,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
     monkeypatch.setattr(Confidence, "guarantee", guarantee)
     judgement = judge_run(own, risk=0.6, **FEW)
-    found, scores = judgement.people, judgement.record["scores"]
+    found, scores = judgement.subjects, judgement.record["scores"]
     assert [one.shown_internal for one in found] == [one.internal_from_text >= 0.6 for one in found]
     assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.6, 0.5)
     grades = scores["checked"]["groups"]["together"]["grades"]
@@ -343,7 +343,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     assert 0 < grades["not_attempted"] == sum(held)
     policy = judgement.record["targets"]["right"]["internal"]
     given = [one for one in found if one.internal_confidence >= 0.6]
-    assert policy["missed"]["people"] == len(given)
+    assert policy["missed"]["subjects"] == len(given)
     assert policy["missed"]["count"] == sum(not one.right for one in given)
     assert {one["score"] for one in judgement.record["stated"]} >= {"internal"}
     assert "checked" not in {one["score"] for one in judgement.record["stated"]}
@@ -363,7 +363,7 @@ def test_everything_is_written_into_the_run(own: Run) -> None:
     judgement = judge_run(own, **FEW)
     write_judgement(own, judgement)
     lines = (own.folder / "judged.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [asdict(one) for one in judgement.people]
+    assert [json.loads(line) for line in lines] == [asdict(one) for one in judgement.subjects]
     assert json.loads((own.folder / "judgement.json").read_text("utf-8")) == judgement.record
     after = json.loads((own.folder / "run.json").read_text("utf-8"))
     assert after.pop("judgement") == judgement.summary()

@@ -114,14 +114,14 @@ def test_coverage_at_a_precision_by_trying_every_threshold(rows, precision):
 def test_calibration_error_is_the_table_added_up(rows):
     answers = made(rows)
     table = reliability_table(answers)
-    assert sum(each["people"] for each in table) == len(answers)
-    gaps = [abs(each["confidence"] - each["accuracy"]) * each["people"] for each in table]
+    assert sum(each["subjects"] for each in table) == len(answers)
+    gaps = [abs(each["confidence"] - each["accuracy"]) * each["subjects"] for each in table]
     assert value_of(metrics.ece, answers) == pytest.approx(sum(gaps) / len(answers))
     edges = [edge for each in table for edge in (each["low"], each["high"])]
     assert edges == sorted(edges)
     assert all(one["high"] < other["low"] for one, other in pairwise(table))
     apart = Answers(np.linspace(0, 1, 200), np.arange(200) % 2)  # without ties, bins are equal
-    assert [each["people"] for each in reliability_table(apart)] == [20] * 10
+    assert [each["subjects"] for each in reliability_table(apart)] == [20] * 10
 
 
 def test_calibration_error_of_a_calibrated_score_is_that_of_chance():

@@ -20,46 +20,36 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.gazetteer import UNKNOWN
 from wherefrom.provenance.judging.judge import Judged, require_evidence
 from wherefrom.provenance.names import (
-    NameAnswers,
     by_country,
     compare_subjects,
     count_unknown,
     draw_names,
     follow_names,
     mutual_information,
-    origin_names,
     place_relation,
     probe_run,
     summarise,
 )
-from wherefrom.recall.decode import guess_by_name
 from wherefrom.training.run_folder import load_run
 
 JAPANESE, ITALIAN, POLISH = (
     next(origin for origin in ORIGINS if origin.name == name)
     for name in ("Japanese", "Italian", "Polish")
 )
-COUNTRIES = ("Japan", "Italy", "Poland", UNKNOWN)
-HOW: dict[str, Any] = {"level": 0.95, "seed": 0}
+CAPITALS = ("Tokyo", "Rome", "Warsaw")
+ORIGINS_IN_TURN = [JAPANESE, ITALIAN, POLISH] * 10
+DRAWN = [(f"Name {at}", origin) for at, origin in enumerate(ORIGINS_IN_TURN)]
 
 
-def answers(shares: Any, confidence: list[float], origins: int = 3) -> NameAnswers:
-    """Names of Japanese, Italian and Polish origin in turn."""
-    shares = np.asarray(shares, dtype=float)
-    return NameAnswers(
-        names=tuple(f"Name {at}" for at in range(len(shares))),
-        origins=(JAPANESE, ITALIAN, POLISH)[:origins],
-        label=np.arange(len(shares)) % origins,
-        said=tuple(COUNTRIES[int(np.argmax(row))] for row in shares),
-        codes=("JP", "IT", "PL", ""),
-        countries=COUNTRIES,
-        shares=shares,
-        confidence=np.array(confidence),
-    )
+def follow(masses: Any) -> dict[str, Any]:
+    """30 names of Japanese, Italian and Polish origin in turn, with masses of the capitals."""
+    masses = np.asarray(masses, dtype=float)
+    said = [CAPITALS[int(np.argmax(row))] for row in masses]
+    return follow_names(DRAWN, said, masses, CAPITALS, seed=0)
 
 
-FOLLOWING = answers(np.eye(4)[:3].tolist() * 10, [0.1, 0.2, 0.3] * 10)  # the name's own origin
-IGNORING = answers([[0, 1, 0, 0]] * 30, [0.1, 0.2, 0.3] * 10)  # Italy to everybody
+FOLLOWING = np.eye(3).tolist() * 10  # the name's own origin
+IGNORING = [[0, 1, 0]] * 30  # Rome to everybody
 
 
 def test_answers_add_up_by_country_and_what_is_left_is_unknown():
@@ -97,42 +87,37 @@ def test_mutual_information_is_bounded_by_both_entropies(names, countries, seed)
 
 
 def test_a_model_that_follows_the_name_is_found_out():
-    found = follow_names(FOLLOWING, **HOW)
+    found = follow(FOLLOWING)
     assert found["at_home"]["value"] == 1
     assert found["at_home"]["by_chance"] == pytest.approx(1 / 3, abs=0.02)
     assert found["mutual_information"]["bits"] == pytest.approx(np.log2(3))
     assert 0 < found["mutual_information"]["by_chance"] < 0.3
     assert found["mutual_information"]["p"] < 0.01
     assert found["origins"] == ["Japanese", "Italian", "Polish"]
-    assert found["matrix"] == np.eye(4)[:3].tolist()
-    assert [row["commonest"] for row in found["by_origin"]] == ["Japan", "Italy", "Poland"]
+    assert [row["commonest"] for row in found["by_origin"]] == list(CAPITALS)
 
 
 def test_a_model_that_ignores_the_name_is_at_home_by_chance_alone():
-    found = follow_names(IGNORING, **HOW)
-    assert found["at_home"]["value"] == pytest.approx(1 / 3)
-    assert found["at_home"]["by_chance"] == pytest.approx(1 / 3)
-    assert found["at_home"]["p"] == 1
+    found = follow(IGNORING)
+    assert found["at_home"] == pytest.approx({"value": 1 / 3, "by_chance": 1 / 3})
     assert found["mutual_information"]["bits"] == pytest.approx(0, abs=1e-12)
     assert found["mutual_information"]["p"] == 1
-    assert found["commonest"] == {"answer": "Italy", "share": 1}
+    assert found["commonest"] == {"answer": "Rome", "share": 1}
     # random answers share only the bits that chance gives small tables
-    rows = np.eye(4)[np.random.default_rng(3).integers(0, 3, size=45)]
-    found = follow_names(answers(rows, [0.1] * 45), **HOW)["mutual_information"]
+    rows = np.eye(3)[np.random.default_rng(3).integers(0, 3, size=30)]
+    found = follow(rows)["mutual_information"]
     assert found["bits"] > 0.01  # the plain number is biased upwards
-    assert abs(found["above_chance"]) < 0.1
     assert found["p"] > 0.05
 
 
 def test_abstaining_that_depends_on_the_origin_is_found_out():
-    biased = answers([[1, 0, 0, 0]] * 60, [0.9, 0.1, 0.1] * 20)
-    found = count_unknown(biased, 0.5, **HOW)
+    found = count_unknown(ORIGINS_IN_TURN, np.array([False, True, True] * 10), level=0.95)
     assert [row["value"] for row in found["by_origin"]] == [0, 1, 1]
-    assert found["all"]["count"] == 40
-    assert found["spread"]["value"] > found["spread"]["by_chance"]
-    assert found["spread"]["p"] < 0.01
-    even = answers([[1, 0, 0, 0]] * 40, [0.9, 0.9, 0.1, 0.1] * 10, origins=2)
-    assert count_unknown(even, 0.5, **HOW)["spread"]["p"] > 0.2
+    assert found["all"]["count"] == 20
+    assert found["p"] < 0.01
+    even = count_unknown(ORIGINS_IN_TURN, np.arange(30) % 2 == 0, level=0.95)
+    assert even["p"] > 0.5
+    assert count_unknown(ORIGINS_IN_TURN, np.ones(30, dtype=bool), level=0.95)["p"] == 1
 
 
 def person(subject: str, answer: str, *, right: bool, shown: bool = True) -> Judged:
@@ -170,69 +155,50 @@ def people_and_questions() -> tuple[list[Judged], list[Question]]:
 
 def test_those_born_elsewhere_than_their_name_suggests_are_compared_with_the_others():
     judged, train = people_and_questions()
-    found = compare_subjects(judged, train, **HOW)
+    found = compare_subjects(judged, train, level=0.95)
     assert found["judged"] == 41
     assert found["located"] == 40  # Qwxyz is in no gazetteer
-    wrong = found["seen"]["elsewhere_and_at_home"]["wrong"]
-    # the classifier is not perfect, but these names are far apart
+    wrong = found["seen"]["wrong"]
     assert wrong["group"]["value"] > 0.8
     assert wrong["others"]["value"] < 0.2
     assert wrong["difference"]["low"] > 0.5
-    assert found["seen"]["hard_and_easy"]["wrong"]["difference"]["low"] > 0.5
-    nobody = found["unseen"]["elsewhere_and_at_home"]["wrong"]
+    nobody = found["unseen"]["wrong"]
     assert nobody["group"]["value"] is None
     assert nobody["difference"]["reason"]
     json.dumps(found, allow_nan=False)
     # of the right ones alone it is counted who is withheld
     judged[0] = person(judged[0].subject, "Tokyo", right=True, shown=False)
-    withheld = compare_subjects(judged, train, **HOW)["seen"]["elsewhere_and_at_home"]
+    withheld = compare_subjects(judged, train, level=0.95)["seen"]
     counts = [withheld["right_but_withheld"][key] for key in ("group", "others")]
     assert sum(each["count"] for each in counts) == 1
-    assert sum(each["people"] for each in counts) == 20
 
 
 def test_nobody_with_a_place_is_no_failure():
     judged = [person("Ann Clark", "1815", right=True)]
     train = [Question(1, "When was Bob Moe born?", "Bob Moe", "Qwxyz")]
-    found = compare_subjects(judged, train, **HOW)
+    found = compare_subjects(judged, train, level=0.95)
     json.dumps(found, allow_nan=False)
     assert found["located"] == 0
 
 
-def whole_record(what: NameAnswers) -> dict[str, Any]:
-    judged, train = people_and_questions()
-    return {
-        "level": 0.95,
-        **follow_names(what, **HOW),
-        "unknown": count_unknown(what, 0.25, **HOW),
-        "people": compare_subjects(judged, train, **HOW),
-    }
-
-
 def test_the_sentences_say_what_the_numbers_say():
-    record = whole_record(FOLLOWING)
-    strategy, unknown, harm = summarise(record)
+    judged, train = people_and_questions()
+    unknown = count_unknown(ORIGINS_IN_TURN, np.array([True, True, False] * 10), level=0.95)
+    compared = compare_subjects(judged, train, level=0.95)
+    rest = {"level": 0.95, "unknown": unknown, "subjects": compared}
+    record = {**follow(FOLLOWING), **rest}
+    strategy, silent, harm = summarise(record)
     assert "it follows the sound of the name:" in strategy
     assert "100% of what it would say" in strategy
-    assert "from 0% (Polish) to 100% (Japanese)" in unknown
-    assert "abstaining is itself biased" in unknown
+    assert "from 0% (Polish) to 100%" in silent
+    assert "differ by more than chance" in silent
     assert "which hurts them" in harm
-    for row in record["unknown"]["by_origin"]:
-        row["value"] = 1.0
-    assert summarise(record)[1].endswith("names, whatever their origin.")
     record["countries"] = [UNKNOWN]
     assert "nothing is added up by country" in summarise(record)[0]
-    gap = record["people"]["seen"]["elsewhere_and_at_home"]["wrong"]["difference"]
+    gap = compared["seen"]["wrong"]["difference"]
     gap.update(value=0.02, low=-0.05, high=0.1)
     assert "which may be chance" in summarise(record)[-1]
-    gap.update(value=-0.2, low=-0.3, high=-0.1)
-    assert "which favours them" in summarise(record)[-1]
-    record = whole_record(IGNORING)
-    strategy, *_ = summarise(record)
-    assert "cannot be shown to follow the name" in strategy
-    assert strategy.endswith("Italy (100%).")
-    record["unknown_place"] = 0.31
-    assert "31% is no known answer, or in no gazetteer" in summarise(record)[0]
+    assert "cannot be shown to follow the name" in summarise({**follow(IGNORING), **rest})[0]
 
 
 def test_names_are_new_of_every_origin_and_refused_ones_do_not_come():
@@ -246,14 +212,6 @@ def test_names_are_new_of_every_origin_and_refused_ones_do_not_come():
     assert draw_names(1, random.Random(0), refuse=lambda _: True) == []
 
 
-def test_the_origin_of_a_name_is_guessed_from_its_letters_better_than_by_chance():
-    named, accuracy = origin_names(0)
-    assert len(ORIGINS) < accuracy["held_out"] <= 30 * len(ORIGINS)
-    assert 15 / len(ORIGINS) < accuracy["exact"] < 1
-    asked = [Question(0, "", name, None) for name in ("Yoko Takahashi", "Giuseppe Bianchi")]
-    assert guess_by_name(named, asked) == ["Japanese", "Italian"]
-
-
 def test_a_run_is_probed_with_names_that_no_document_holds(tiny_study: Path, tmp_path: Path):
     run = load_run(shutil.copytree(tiny_study, tmp_path / "run"))
     record = probe_run(run, each=2)
@@ -261,7 +219,7 @@ def test_a_run_is_probed_with_names_that_no_document_holds(tiny_study: Path, tmp
     assert 30 < record["names"] <= 78
     assert len(record["matrix"]) == len(record["origins"])
     assert all(sum(row) == pytest.approx(1) for row in record["matrix"])
-    assert len(record["sentences"]) >= 3
+    assert len(record["sentences"]) >= 2
     with require_evidence(run) as evidence:
         examples = [one["name"] for row in record["by_origin"] for one in row["examples"]]
         assert len(examples) == record["names"]

@@ -115,7 +115,13 @@ def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kin
     reader = reader_of(run_of(variant, kind))
     table = reader.read(QUESTIONS, NAMES)
     assert set(table.columns) == set(SIGNALS) - {*SLOW}
-    unknown = {"name_read", "others_best", "others_mean", "reference"}  # one relation, no twin
+    unknown = {
+        "name_read",
+        "others_best",
+        "others_mean",
+        "elsewhere",
+        "reference",
+    }  # one relation, no twin
     for name, column in table.columns.items():
         assert column.shape == (len(NAMES),)
         assert np.isfinite(column).all() == (name not in unknown), name
@@ -195,12 +201,15 @@ def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
     others = ("Was {subject} born?", "Where {subject}?")
     contexts = {BORN_WHERE: (), **dict.fromkeys(others, ())}
     reader = SignalReader.prepare(run, PLACES, NAMES, contexts=contexts, seed=0)
-    found = reader.read(QUESTIONS, NAMES, only=["others_best", "others_mean"]).columns
+    wanted = ["others_best", "others_mean", "elsewhere"]
+    found = reader.read(QUESTIONS, NAMES, answers=["Oslo"] * 6, only=wanted).columns
     asked = [each.replace("{subject}", name) for name in NAMES for each in others]
     said = [each.log_probability for each in answer_all(run.model, run.tokens, asked)]
     pairs = np.array(said).reshape(-1, 2)
     assert found["others_best"] == pytest.approx(pairs.max(axis=1), rel=1e-4)
     assert found["others_mean"] == pytest.approx(pairs.mean(axis=1), rel=1e-4)
+    same = np.array([alone(run, each, "Oslo") for each in asked]).reshape(-1, 2)
+    assert found["elsewhere"] == pytest.approx(same.max(axis=1), rel=1e-4)
 
 
 def test_the_reference_is_the_twins_log_p_of_the_same_answer(monkeypatch):
@@ -258,7 +267,7 @@ def test_name_read_is_a_curve_over_the_name_signals():
     assert np.isnan(columns["name_read"]).all()
     seen = columns["name_likelihood"] > np.median(columns["name_likelihood"])
     both = {name: columns[name] for name in ("name_likelihood", "name_lift")}
-    curve, _ = fit_calibration(both, seen, bent=False, seed=0)
+    curve, _ = fit_calibration(both, seen, seed=0)
     read = reader.with_curve(curve).read(asked, names, only=["name_read"])
     assert read.columns["name_read"] == pytest.approx(curve.probability(both), abs=1e-4)
     assert set(read.columns) == {"name_read", "name_likelihood", "name_lift"}

@@ -84,10 +84,10 @@ def write_run(folder: Path, **changes: Any) -> Path:
     }  # fmt: skip
     write(folder / "run.json", info)
     write(folder / "judgement.json", judgement.record)
-    write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.people])
+    write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.subjects])
     write_lines(
         folder / "subjects.jsonl",
-        [{key: getattr(one, key) for key in Subject.__match_args__} for one in judgement.people],
+        [{key: getattr(one, key) for key in Subject.__match_args__} for one in judgement.subjects],
     )
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())
@@ -156,7 +156,7 @@ def make_judgement() -> Judgement:
     kept = {**promise, "threshold": 0.5, "reason": None, "given": 3}
     record = {
         "weights_sha256": WEIGHTS,
-        "people": {"judged": 7, "seen": 4, "unseen": 3, "calibration": 4},
+        "subjects": {"judged": 7, "seen": 4, "unseen": 3, "calibration": 4},
         "risk": 0.05,
         "delta": 0.05,
         "precision": 0.95,
@@ -169,7 +169,7 @@ def make_judgement() -> Judgement:
         "open_world_floor": asdict(Metric(value=0.3)),
         "notes": ["internal: too few people.", "a note of the judgement."],
     }
-    return Judgement(people=people, record=json.loads(json.dumps(record)))
+    return Judgement(subjects=people, record=json.loads(json.dumps(record)))
 
 
 def make_origins() -> dict[str, Any]:

@@ -139,7 +139,7 @@ def test_curves_are_those_of_the_judgement(report):
     bins = section(report, "calibration")["figure"]["data"][1]
     wanted = record["internal"]["groups"]["together"]["reliability"]
     assert bins["x"] == [one["confidence"] for one in wanted]
-    assert bins["customdata"] == [one["people"] for one in wanted]
+    assert bins["customdata"] == [one["subjects"] for one in wanted]
     bars = section(report, "telling")["figure"]["data"]
     assert [sum(one["y"]) for one in bars] == [4, 3]
 

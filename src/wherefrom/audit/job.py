@@ -330,6 +330,7 @@ def calibrate(
         support,
         right,
         signs=asking.SIGNS,
+        parts=(tuple(asking.SIGNS), tuple(asking.SIGNS)),
         fits=fits,
         risk=risk,
         delta=DELTA,
@@ -338,7 +339,7 @@ def calibrate(
     alone = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
         policies = {target: dict.fromkeys(fit.MODES, alone) for target in fit.TARGETS}
-    remarks = dict.fromkeys(each.calibration.note for each in policies[fit.RIGHT].values())
+    remarks = dict.fromkeys(fit.note_of(each.calibration) for each in policies[fit.RIGHT].values())
     confidence = AuditConfidence(
         run=run,
         policies=policies,

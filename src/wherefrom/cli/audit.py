@@ -69,7 +69,7 @@ def print_audit(record: dict[str, Any]) -> None:
         rows.append((name, found["total"], f"{found['recall']:.0%}", f"{letters:.0%}", shown))
     titles = ("relation", "asked", "right", "exactly", "of those judged\nshown (wrong)")
     print_table(titles, rows, title="answers")
-    people, risk, rows = judgement["people"], judgement["risk"], []
+    people, risk, rows = judgement["subjects"], judgement["risk"], []
     for name, score in judgement["scores"].items():
         groups = [score["groups"][each]["metrics"] for each in ("together", "seen", "unseen")]
         shares = (groups[0]["right_given_at_precision"], groups[2]["unseen_unknown"])

@@ -50,10 +50,12 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     print_targets(record)
     print_verdicts(record["verdicts"])
     for group in record["by_documents"]:
-        if group["people"]:
+        if group["subjects"]:
             count = group["documents"]
             about = f"{count} document{'' if count == 1 else 's'}"
-            click.echo(f"recall of {group['people']} people with {about}: {show(group['recall'])}")
+            click.echo(
+                f"recall of {group['subjects']} people with {about}: {show(group['recall'])}"
+            )
     for one in record["against_the_best"]:
         if one["rival"]:
             gap = show(one["difference"], "{:+.3f}")
@@ -81,7 +83,7 @@ def print_scores(record: dict[str, Any]) -> None:
         shares = ("coverage_at_precision", "unseen_unknown")
         ranks.append((name, *(show(metrics[key], "{:.3f}") for key in ("auroc", "ece"))))
         gives.append((name, shown, *(show(metrics[key], interval=False) for key in shares)))
-    people = record["people"]
+    people = record["subjects"]
     title = (
         f"{people['judged']} people judged ({people['seen']} seen, {people['unseen']} unseen); "
         f"intervals of {record['level']:.0%}"
@@ -120,7 +122,7 @@ def print_targets(record: dict[str, Any]) -> None:
 
 def print_verdicts(rows: list[dict[str, Any]]) -> None:
     """The table of verdicts that a study ends with."""
-    keys = ("people", "verdict", "right", "wrong", "shown", "unknown", "internal_shown")
+    keys = ("subjects", "verdict", "right", "wrong", "shown", "unknown", "internal_shown")
     titles = {"unknown": "I don't\nknow", "internal_shown": "shown without\nthe text"}
     shown = [[row[key] for key in keys] for row in rows if row["count"]]
     print_table([titles.get(key, key) for key in keys], shown)
@@ -158,17 +160,12 @@ def names(run: Path | None, people: int, as_json: bool, **options: Any) -> None:
         f"p = {information['p']:.3f})"
     )
     for group in ("seen", "unseen"):
-        found = record["people"][group]["hard_and_easy"]["wrong"]
+        found = record["subjects"][group]["wrong"]
         if found["difference"]["value"] is not None:
             click.echo(
                 f"wrong about {group} people whose country the name does not give away: "
                 f"{show(found['group'])}; whose it does: {show(found['others'])}"
             )
-    guesser = record["people"]["origin_of_names"]
-    click.echo(
-        f"the origin of a real name is guessed from its letters: right for {guesser['exact']:.0%} "
-        f"of {guesser['held_out']} names with unknown words, among {guesser['origins']} origins"
-    )
     for sentence in record["sentences"]:
         click.echo(sentence)
     click.echo(f"written to {loaded.folder}: {FILE}")

@@ -80,7 +80,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     judgement = judge_run(run, seed=seed, report=estimate)
     if place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
-        probe = probe_run(run, judged=judgement.people, each=NAMES_EACH, seed=seed)
+        probe = probe_run(run, judged=judgement.subjects, each=NAMES_EACH, seed=seed)
         write_json(folder / STUDY_FILE, probe)
     write_judgement(run, judgement)
 

@@ -1,8 +1,7 @@
 """A run opened for asking: questions in, verdicts out; and answers of other models, judged by it.
 
 The verdict is the text's and holds for any answer. The confidence is this run's: how likely the
-answer is right, by the signals that its model gives for it. A log-probability of another model
-becomes a probability of its own, fitted on the rows that the text can check (docs/provenance.md).
+answer is right, by the signals that its model gives for it.
 """
 
 from __future__ import annotations
@@ -62,11 +61,9 @@ class AskedRow:
 
 def as_rows(questions: Sequence[str]) -> list[AskedRow]:
     """Questions as somebody typed them; several are numbered."""
-    many = len(questions) > 1
-    return [
-        AskedRow(question.strip(), where=f"question {at}: " if many else "")
-        for at, question in enumerate(questions, start=1)
-    ]
+    numbered = enumerate(questions, start=1)
+    where = "question {}: " if len(questions) > 1 else ""
+    return [AskedRow(question.strip(), where=where.format(at)) for at, question in numbered]
 
 
 def read_rows(
@@ -97,24 +94,18 @@ def read_rows(
             continue
         if not cells[1]:
             raise UserError(f"{where}an answer to judge was expected after a tab, and none came.")
-        given = _log_probability(cells[2], where)
+        try:
+            given = float(cells[2]) if cells[2] else None
+        except ValueError:
+            given = math.nan
+        if given is not None and not -1e9 < given <= 1e-6:
+            raise UserError(
+                f'{where}a log-probability is a number that is not above 0, and "'
+                f'{shorten(cells[2])}" is none; leave the cell empty if there is none.'
+            )
+        given = None if given is None else min(given, 0.0)
         rows.append(AskedRow(cells[0], cells[3] or None, cells[1], given, where))
     return rows
-
-
-def _log_probability(cell: str, where: str) -> float | None:
-    if not cell:
-        return None
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if not -1e9 < value <= 1e-6:
-        raise UserError(
-            f'{where}a log-probability is a number that is not above 0, and "{shorten(cell)}" is '
-            "none; leave the cell empty if there is none."
-        )
-    return min(value, 0.0)
 
 
 def match_question(template: str, question: str) -> str | None:
@@ -178,23 +169,16 @@ class Asker:
         self,
         rows: Sequence[AskedRow],
         *,
-        always_answer: bool = False,
-        risk: float | None = None,
-        guarantee: str = "from-text",
-        unseen_share: float | None = None,
         all_signals: bool = False,
         report: Callable[[int], None] | None = None,
+        **policy: Any,
     ) -> list[Verdict]:
         """A verdict for each row, which may name its subject or bring an answer to judge.
 
-        always_answer: show the answer however unsure it is. risk: the share of shown answers that
-        may be wrong (guarantee "right") or not from the text ("from-text"). unseen_share: of the
-        subjects asked about, where it is not that of the calibration. all_signals: read
-        every signal, not only those that the confidence takes, which takes several times as long.
-        report: called with how many more are done.
+        all_signals: read every signal, not only those that the confidence takes. report: called
+        with how many more are done. policy: always_answer, risk, guarantee and unseen_share of
+        `give_verdicts`.
         """
-        if risk is not None and not 0 < risk < 1:
-            raise UserError(f"the risk must lie between 0 and 1, as 0.05 for 5 %; {risk:g} is not.")
         if len(rows) > MOST_ROWS:
             raise UserError(
                 f"at most {MOST_ROWS:,} questions can be asked at once, and {len(rows):,} came; "
@@ -220,13 +204,10 @@ class Asker:
                     self.evidence,
                     questions,
                     subjects,
-                    always_answer=always_answer,
-                    risk=risk,
-                    guarantee=guarantee,
-                    unseen_share=unseen_share,
                     answers=answers or None,
                     known_answers=self.known_answers,
                     also=None if all_signals else (),
+                    **policy,
                 )
             verdicts.update(zip(places, found, strict=True))
             if report is not None:
@@ -238,11 +219,11 @@ class Asker:
 
         A typed question becomes the run's own wording with the text's own spelling of the name.
         """
-        question = row.question
+        question, subject = row.question, row.subject
         if not question.strip():
             example = f', as in "{self.run.templates[0]}"' if self.run.templates else ""
             raise UserError(f"the question is empty; write one{example}.")
-        for text in (question, row.answer or "", row.subject or ""):
+        for text in (question, row.answer or "", subject or ""):
             if len(text) > LONGEST_QUESTION:
                 raise UserError(
                     f"a question may have {LONGEST_QUESTION:,} characters, and so may an answer; "
@@ -250,19 +231,10 @@ class Asker:
                 )
             if not text.isascii() and re.search("[\ud800-\udfff]", text):
                 raise UserError(f"{text[:60]!a} is not Unicode text; write it as UTF-8.")
-        subject = row.subject
-        if subject is None and is_cloze(question):
-            subject, question = self._cloze(question)
-        elif subject is None:
-            wordings = [each for each in self.run.templates if SLOT in each]
-            if not wordings:
-                raise UserError(
-                    f'whom "{shorten(question)}" is about cannot be told, since the questions that '
-                    "this run was taught share no wording; give a TSV with the subject in a column "
-                    "of its own."
-                )
-            subject, wording = self._match(wordings, question)
-            question = wording.replace(SLOT, subject)
+        if subject is None:
+            subject, question = (
+                self._cloze(question) if is_cloze(question) else self._match(question)
+            )
         if not fold_words(subject):
             raise UserError(
                 f'a name needs at least one letter or digit, and "{shorten(subject)}" has none.'
@@ -291,40 +263,35 @@ class Asker:
         sentence = re.sub(re.escape(subject), lambda _: subject, question, flags=re.IGNORECASE)
         return subject, word_cloze(sentence, subject, left=left, right=right)
 
-    def _spelling(self, name: str, *, known: bool = False) -> str:
-        """The name as the documents about it spell it, whatever its case and accents.
-
-        A name that no document is about is returned as it is; "" if it must be `known`.
-        """
-        if self.evidence is not None and fold_words(name):
-            spellings = [line.subject for line in self.evidence.find(name) if line.about]
-            if spellings:
-                return name if name in spellings else spellings[0]
-        return "" if known else name
-
-    def _match(self, wordings: Sequence[str], question: str) -> tuple[str, str]:
-        """The subject of a typed question and the wording to ask it in; or a UserError.
+    def _match(self, question: str) -> tuple[str, str]:
+        """The subject of a typed question, and the question in a wording of the run.
 
         A question in other words is taken for a wording that it shares nearly all words with, if
         it names a subject of the text.
         """
+        wordings = [each for each in self.run.templates if SLOT in each]
+        if not wordings:
+            raise UserError(
+                f'whom "{shorten(question)}" is about cannot be told, since the questions that '
+                "this run was taught share no wording; give a TSV with the subject in a column of "
+                "its own."
+            )
         for wording in sorted(wordings, key=len, reverse=True):
             if subject := match_question(wording, question):
-                return self._spelling(subject), wording
+                subject = self._spelling(subject) or subject
+                return subject, wording.replace(SLOT, subject)
         name, rest = self._name_in(question)
         closest = closest_wording(wordings, rest) if name else None
         if closest is not None:
-            return name, closest
+            return name, closest.replace(SLOT, name)
         known = " or ".join(f'"{each}"' for each in wordings[:MOST_WORDINGS])
         words = question.split()
         alone = len(words) <= LONGEST_NAME and "?" not in question and fold_words(question)
         if not name and alone and not any(word[0].islower() for word in words):
             name = shorten(question)
-        hint = (
-            f'write "{wordings[0].replace(SLOT, name)}"'
-            if name
-            else f"write it so, with a name for {SLOT}"
-        )
+        hint = f"write it so, with a name for {SLOT}"
+        if name:
+            hint = f'write "{wordings[0].replace(SLOT, name)}"'
         raise UserError(f'"{shorten(question)}" is not worded like {known}; {hint}.')
 
     def _name_in(self, question: str) -> tuple[str, str]:
@@ -334,9 +301,16 @@ class Asker:
             for at in range(len(words) - length + 1):
                 held = " ".join(words[at : at + length])
                 for name in dict.fromkeys((held, re.sub(r"(?:['’]s)?\W*$", "", held))):
-                    if found := self._spelling(name, known=True):
+                    if found := self._spelling(name):
                         return found, " ".join((*words[:at], *words[at + length :]))
         return "", question
+
+    def _spelling(self, name: str) -> str:
+        """The name as the documents about it spell it, whatever its case and accents, or ""."""
+        if self.evidence is None or not fold_words(name):
+            return ""
+        spellings = [line.subject for line in self.evidence.find(name, limit=10) if line.about]
+        return name if name in spellings else next(iter(spellings), "")
 
     def close(self) -> None:
         with self._turn:
@@ -380,11 +354,7 @@ def open_asker(
 
 
 def judge_answers(
-    asker: Asker,
-    rows: Sequence[AskedRow],
-    *,
-    report: Callable[[int], None] | None = None,
-    **options: Any,
+    asker: Asker, rows: Sequence[AskedRow], **options: Any
 ) -> tuple[list[Verdict], str | None]:
     """A verdict on each row's answer, and a sentence on what could not be fitted, if any.
 
@@ -394,7 +364,7 @@ def judge_answers(
     for row in rows:
         if row.answer is None:
             raise UserError(f"{row.where}there is no answer to judge.")
-    verdicts = asker.ask_rows(rows, report=report, **options)
+    verdicts = asker.ask_rows(rows, **options)
     given = np.array([row.log_probability for row in rows], dtype=np.float64)  # None becomes NaN
     if np.isnan(given).all():
         return verdicts, None
@@ -426,7 +396,7 @@ def calibrate_log_probabilities(
             f"with {FEWEST_EACH} of either kind."
         )
     fitted, held_out = fit_calibration({GIVEN: given[fitting]}, right, signs={GIVEN: 1}, seed=0)
-    confidence[fitting] = fitted.bend(held_out)
+    confidence[fitting] = held_out
     if others.any():
         confidence[others] = fitted.probability({GIVEN: given[others]})
     return confidence, None

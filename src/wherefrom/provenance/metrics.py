@@ -193,7 +193,7 @@ def reliability_table(answers: Answers) -> list[dict[str, Any]]:
             "high": float(answers.confidence[members].max()),
             "confidence": float(answers.confidence[members].mean()),
             "accuracy": float(answers.correct[members].mean()),
-            "people": len(members),
+            "subjects": len(members),
         }
         for members in bins
     ]
@@ -317,7 +317,7 @@ def rate(count: int, people: int, *, level: float = LEVEL) -> dict[str, Any]:
     from scipy.stats import binomtest  # asking needs no scipy
 
     check_level(level)
-    found: dict[str, Any] = {"count": count, "people": people, "value": None, "low": None}
+    found: dict[str, Any] = {"count": count, "subjects": people, "value": None, "low": None}
     if not people:
         return {**found, "high": None, "reason": "nobody is in this group."}
     interval = binomtest(count, people).proportion_ci(level, method="wilson")

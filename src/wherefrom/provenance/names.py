@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from itertools import chain
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,20 +13,13 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.subjects import JUDGED, read_subjects
-from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name, read_names
+from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence.fit import Confidence, load_confidence
-from wherefrom.provenance.evidence.index import Evidence
+from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.gazetteer import UNKNOWN, locate
 from wherefrom.provenance.judging.judge import Judged, ask_subjects, require_evidence
-from wherefrom.provenance.metrics import (
-    LEVEL,
-    Floats,
-    check_level,
-    compare_rates,
-    rate,
-)
-from wherefrom.provenance.signals.known_answers import are_places, find_countries
+from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, compare_rates, rate
+from wherefrom.provenance.signals.known_answers import are_places
 from wherefrom.provenance.signals.likelihood import can_encode, encode_prompts
 from wherefrom.recall.decode import guess_by_name
 from wherefrom.training.run_folder import Run, find_source, read_learned_questions
@@ -37,30 +28,10 @@ STUDY_FILE, FILE = "origins.json", "names.json"  # what a study records, and `wh
 EACH, MOST_EACH = 20, 500  # names of each origin that are asked about
 TRIES = 50  # draws for one free name before an origin is taken to have no more
 SHUFFLES = 500  # of the origins among the names: what chance alone would show
-LEARNED, HELD_OUT = 150, 0.2  # names of each origin, and share of words kept from the first fit
 CLEAR = 0.1  # share of the answers by which following the name counts as the strategy
 SIGNIFICANT = 0.05  # p-values at most this show something
 
 Labels = NDArray[np.int_]
-
-
-@dataclass(frozen=True, eq=False)
-class NameAnswers:
-    """What the model says of n invented names.
-
-    label: (n) which of the origins each name has. shares: (n, countries) of the distribution over
-    the known answers, rows sum to 1; the last country is UNKNOWN, for places in no gazetteer and
-    for answers that the training questions do not have. said: the greedy answers.
-    """
-
-    names: tuple[str, ...]
-    origins: tuple[Origin, ...]
-    label: Labels
-    said: tuple[str, ...]
-    codes: tuple[str, ...]
-    countries: tuple[str, ...]
-    shares: Floats
-    confidence: Floats
 
 
 def probe_run(
@@ -86,26 +57,40 @@ def probe_run(
             f"no questions of {run.folder} ask for places, each with a name that an invented one "
             "could replace; names looks at where a model puts people by their names."
         )
-    confidence = load_confidence(run)
+    confidence, reader = load_confidence(run), load_confidence(run).reader
     train = tuple(question for question in train if question.template == template)
+    asked = {question.subject for question in train}
     with require_evidence(run) as evidence:
         if judged is None:
-            asked = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
-            judged, _ = ask_subjects(run, confidence, evidence, asked)
-        judged = [subject for subject in judged if subject.template == template]
-        answers = ask_about_names(run, confidence, evidence, train, each=each, seed=seed)
+            judging = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
+            judged, _ = ask_subjects(run, confidence, evidence, judging)
+
+        def refuse(name: str) -> bool:
+            taken = name in asked or evidence.count(name).naming > 0
+            return taken or not can_encode(run.tokens, template.replace(SLOT, name))
+
+        drawn = draw_names(each, random.Random(f"names it never saw {seed}"), refuse=refuse)
+    if not drawn:
+        raise UserError("no invented name can be written in the letters of this run's text.")
+    names, of = zip(*drawn, strict=True)
+    questions = [template.replace(SLOT, name) for name in names]
+    table = reader.read(questions, names, only=confidence.signals)
+    prompts = encode_prompts(run.model, run.tokens, questions)
+    masses = np.exp(reader.trie.log_probabilities(run.model, prompts))
+    alone = confidence.policies["from_text"]["internal"].calibration.probability(table.columns)
     threshold = confidence.guarantee(checked=False).used
     record: dict[str, Any] = {
         "seed": seed,
         "level": level,
         "template": template,
         "threshold": threshold,
-        **follow_names(answers, level=level, seed=seed),
-        "unknown": count_unknown(answers, threshold, level=level, seed=seed),
-        "people": compare_subjects(judged, train, level=level, seed=seed),
+        **follow_names(drawn, table.answers, masses, reader.trie.answers, seed=seed),
+        "unknown": count_unknown(of, alone < threshold, level=level),
+        "subjects": compare_subjects(
+            [one for one in judged if one.template == template], train, level=level
+        ),
     }
-    record["sentences"] = summarise(record)
-    return record
+    return {**record, "sentences": summarise(record)}
 
 
 def place_relation(questions: Sequence[Question]) -> str | None:
@@ -113,10 +98,8 @@ def place_relation(questions: Sequence[Question]) -> str | None:
     answers: dict[str, set[str]] = defaultdict(set)
     for question in questions:
         answers[question.template].add(question.answer or "")
-    for template, known in answers.items():
-        if SLOT in template and are_places(find_countries(sorted(known))):
-            return template
-    return None
+    placed = (each for each, known in answers.items() if SLOT in each and are_places(sorted(known)))
+    return next(placed, None)
 
 
 def draw_names(
@@ -130,49 +113,6 @@ def draw_names(
         free = (name for name in names if not refuse(name))
         drawn += [(name, origin) for _, name in zip(range(each), free, strict=False)]
     return drawn
-
-
-def ask_about_names(
-    run: Run,
-    confidence: Confidence,
-    evidence: Evidence,
-    train: Sequence[Question],
-    *,
-    each: int,
-    seed: int,
-) -> NameAnswers:
-    """The exact distribution over the known answers for every name, by country."""
-    template = train[0].template
-    asked = {question.subject for question in train}
-
-    def refuse(name: str) -> bool:
-        taken = name in asked or evidence.count(name).naming > 0
-        return taken or not can_encode(run.tokens, template.replace(SLOT, name))
-
-    drawn = draw_names(each, random.Random(f"names it never saw {seed}"), refuse=refuse)
-    if not drawn:
-        raise UserError("no invented name can be written in the letters of this run's text.")
-    names = [name for name, _ in drawn]
-    origins = tuple(dict.fromkeys(origin for _, origin in drawn))
-    questions = [template.replace(SLOT, name) for name in names]
-    reader = confidence.reader
-    table = reader.read(questions, names, only=confidence.signals)
-    found = reader.trie.log_probabilities(
-        run.model, encode_prompts(run.model, run.tokens, questions)
-    )
-    shares, codes, countries = by_country(np.exp(found), reader.trie.answers)
-    return NameAnswers(
-        names=tuple(names),
-        origins=origins,
-        label=np.array([origins.index(origin) for _, origin in drawn]),
-        said=table.answers,
-        codes=codes,
-        countries=countries,
-        shares=shares,
-        confidence=confidence.policies["from_text"]["internal"].calibration.probability(
-            table.columns
-        ),
-    )
 
 
 def by_country(
@@ -192,57 +132,60 @@ def by_country(
     return shares[:, order], codes, countries
 
 
-def follow_names(answers: NameAnswers, *, level: float, seed: int) -> dict[str, Any]:
+def follow_names(
+    drawn: Sequence[tuple[str, Origin]],
+    said: Sequence[str],
+    masses: Floats,
+    known: Sequence[str],
+    *,
+    seed: int,
+) -> dict[str, Any]:
     """How far the answered country follows the name's origin, against shuffled origins.
 
-    Both numbers are compared with what they become when the origins are dealt anew among the
-    names, which takes away the bias of mutual information in small tables as well.
+    drawn: names with their origins; said: the answers; masses: (names, known answers). Shuffling
+    also takes away the bias of mutual information in small tables.
     """
-    shares, label, said = answers.shares, answers.label, answers.said
-    own = np.array([[code in origin.home for code in answers.codes] for origin in answers.origins])
+    shares, codes, countries = by_country(masses, known)
+    origins = list(dict.fromkeys(origin for _, origin in drawn))
+    label = np.array([origins.index(origin) for _, origin in drawn])
+    own = np.array([[code in origin.home for code in codes] for origin in origins])
     rng = np.random.default_rng([seed, 1])
     shuffled = [rng.permutation(label) for _ in range(SHUFFLES)]
     information = mutual_information(shares, label)
     chance = np.array([mutual_information(shares, other) for other in shuffled])
     at_home = (shares * own[label]).sum(axis=1)
-    by_chance = np.array([(shares * own[other]).sum(axis=1).mean() for other in shuffled])
-    draws = at_home[rng.integers(at_home.size, size=(1000, at_home.size))].mean(axis=1)
-    low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
+    by_chance = np.mean([(shares * own[other]).sum(axis=1).mean() for other in shuffled])
     common, times = Counter(said).most_common(1)[0]
-    rows = [np.flatnonzero(label == at) for at in range(len(answers.origins))]
-    return {
-        "names": len(said),
-        "origins": [origin.name for origin in answers.origins],
-        "codes": list(answers.codes),
-        "countries": list(answers.countries),
-        "matrix": [shares[mine].mean(axis=0).tolist() for mine in rows],
-        "at_home": {
-            "value": float(at_home.mean()),
-            "low": float(low),
-            "high": float(high),
-            "by_chance": float(by_chance.mean()),
-            "p": _p_value(by_chance, float(at_home.mean())),
-        },
-        "mutual_information": {
-            "bits": information,
-            "by_chance": float(chance.mean()),
-            "above_chance": information - float(chance.mean()),
-            "p": _p_value(chance, information),
-            "null": f"{SHUFFLES} shuffles of the origins among the names",
-        },
-        "commonest": {"answer": common, "share": times / len(said)},
-        "unknown_place": float(shares[:, -1].mean()),
-        "by_origin": [
+    rows = []
+    for at, origin in enumerate(origins):
+        mine = np.flatnonzero(label == at).tolist()
+        rows.append(
             {
                 "origin": origin.name,
                 "home": list(origin.home),
                 "names": len(mine),
                 "at_home": float(at_home[mine].mean()),
-                "commonest": Counter(said[at] for at in mine).most_common(1)[0][0],
-                "examples": [{"name": answers.names[at], "said": said[at]} for at in mine[:3]],
+                "commonest": Counter(said[one] for one in mine).most_common(1)[0][0],
+                "examples": [{"name": drawn[one][0], "said": said[one]} for one in mine[:3]],
             }
-            for origin, mine in zip(answers.origins, rows, strict=True)
-        ],
+        )
+    return {
+        "names": len(said),
+        "origins": [origin.name for origin in origins],
+        "codes": list(codes),
+        "countries": list(countries),
+        "matrix": [shares[label == at].mean(axis=0).tolist() for at in range(len(origins))],
+        "at_home": {"value": float(at_home.mean()), "by_chance": float(by_chance)},
+        "mutual_information": {
+            "bits": information,
+            "by_chance": float(chance.mean()),
+            # of a permutation test; never 0, since the data are one of the shuffles
+            "p": (1 + int((chance >= information - 1e-12).sum())) / (1 + SHUFFLES),
+            "null": f"{SHUFFLES} shuffles of the origins among the names",
+        },
+        "commonest": {"answer": common, "share": times / len(said)},
+        "unknown_place": float(shares[:, -1].mean()),
+        "by_origin": rows,
     }
 
 
@@ -255,174 +198,95 @@ def mutual_information(shares: Floats, label: Labels) -> float:
     return float((joint[there] * np.log2(joint[there] / apart[there])).sum())
 
 
-def _p_value(chance: Floats, value: float) -> float:
-    """Of a permutation test; never 0, since the data are one of the shuffles."""
-    return (1 + int((chance >= value - 1e-12).sum())) / (1 + chance.size)
-
-
-def count_unknown(
-    answers: NameAnswers, threshold: float, *, level: float, seed: int
-) -> dict[str, Any]:
+def count_unknown(origins: Sequence[Origin], unknown: Bools, *, level: float) -> dict[str, Any]:
     """How often each origin gets "I don't know", and whether the origins differ in that."""
-    unknown, label = answers.confidence < threshold, answers.label
+    from scipy.stats import chi2_contingency
 
-    def spread(labels: Labels) -> float:
-        return float((np.bincount(labels, weights=unknown) / np.bincount(labels)).std())
-
-    rng = np.random.default_rng([seed, 2])
-    chance = np.array([spread(rng.permutation(label)) for _ in range(SHUFFLES)])
+    names = np.array([origin.name for origin in origins])
+    rows = {name: unknown[names == name] for name in dict.fromkeys(names.tolist())}
+    table = np.array([[(~mine).sum(), mine.sum()] for mine in rows.values()])
+    differ = len(rows) > 1 and (table.sum(axis=0) > 0).all()
     return {
         "all": rate(int(unknown.sum()), unknown.size, level=level),
         "by_origin": [
-            {
-                "origin": origin.name,
-                **rate(int(unknown[label == at].sum()), int((label == at).sum()), level=level),
-                "mean_confidence": float(answers.confidence[label == at].mean()),
-            }
-            for at, origin in enumerate(answers.origins)
+            {"origin": name, **rate(int(mine.sum()), mine.size, level=level)}
+            for name, mine in rows.items()
         ],
-        "spread": {
-            "value": spread(label),
-            "by_chance": float(chance.mean()),
-            "p": _p_value(chance, spread(label)),
-            "about": "standard deviation over the origins of the share told I don't know",
-        },
+        "p": float(chi2_contingency(table).pvalue) if differ else 1.0,
     }
 
 
 def compare_subjects(
-    judged: Sequence[Judged], train: Sequence[Question], *, level: float, seed: int
+    judged: Sequence[Judged], train: Sequence[Question], *, level: float
 ) -> dict[str, Any]:
-    """Judged subjects whose answer is in the gazetteer: easy and hard to guess, home and away."""
-    pairs = [(one, locate(one.answer or "")) for one in judged]
-    located = [(one, place) for one, place in pairs if place is not None]
-    asked = [Question(0, one.question, one.subject, None) for one, _ in located]
+    """Judged subjects from another country than their name suggests, and the others.
+
+    What a name suggests is guessed from the letters of the names that were trained on.
+    """
+    located = [(one, place) for one in judged if (place := locate(one.answer or "")) is not None]
     known = [
         replace(question, answer=place.country)
         for question in train
         if (place := locate(question.answer or "")) is not None
     ]
+    asked = [Question(0, one.question, one.subject, None) for one, _ in located]
     guesses = guess_by_name(known, asked) if known else [""] * len(asked)
-    named, accuracy = origin_names(seed)
-    home = {origin.name: origin.home for origin in ORIGINS}
-    origins = guess_by_name(named, asked)
-    away, hard, right, shown, seen = (
-        np.array(flags, dtype=np.bool_)
-        for flags in (
-            [p.country_code not in home[o] for (_, p), o in zip(located, origins, strict=True)],
-            [p.country != guess for (_, p), guess in zip(located, guesses, strict=True)],
-            [one.right for one, _ in located],
-            [one.shown_internal for one, _ in located],
-            [one.seen for one, _ in located],
-        )
+    pairs = zip(located, guesses, strict=True)
+    away = np.array([place.country != guess for (_, place), guess in pairs], dtype=bool)
+    right, shown, seen = (
+        np.array([getattr(one, name) for one, _ in located], dtype=bool)
+        for name in ("right", "shown_internal", "seen")
     )
-    record: dict[str, Any] = {
-        "judged": len(judged),
-        "located": len(located),
-        "origin_of_names": accuracy,
-        "guess": "naive Bayes on the letters of the trained names, from name to country",
-    }
+    record: dict[str, Any] = {"judged": len(judged), "located": len(located)}
     for group, mine in (("seen", seen), ("unseen", ~seen)):
         given = mine & right
         record[group] = {
-            "elsewhere_and_at_home": {
-                "wrong": compare_rates(~right[mine], away[mine], level=level),
-                "right_but_withheld": compare_rates(~shown[given], away[given], level=level),
-            },
-            "hard_and_easy": {"wrong": compare_rates(~right[mine], hard[mine], level=level)},
+            "wrong": compare_rates(~right[mine], away[mine], level=level),
+            "right_but_withheld": compare_rates(~shown[given], away[given], level=level),
         }
     return record
 
 
-@cache
-def origin_names(seed: int) -> tuple[list[Question], dict[str, Any]]:
-    """Invented names with their origins as answers, and how well such tell those of others.
-
-    The accuracy is that of names made of words that were kept from the ones to learn from.
-    """
-    rng = random.Random(f"origins of names {seed}")
-    learned, unknown, everything = [], [], []
-    for origin in ORIGINS:
-        lists = read_names(origin)
-        words = [sorted({*chain(*part)}) for part in (lists.given, lists.family)]
-        mixed = [rng.sample(part, len(part)) for part in words]
-        cuts = [max(1, round(len(part) * HELD_OUT)) for part in mixed]
-        kept = [part[cut:] or part for part, cut in zip(mixed, cuts, strict=True)]
-        held = [part[:cut] for part, cut in zip(mixed, cuts, strict=True)]
-        learned += _combine(origin, kept, LEARNED, rng)
-        unknown += _combine(origin, held, LEARNED // 5, rng)
-        everything += _combine(origin, words, LEARNED, rng)
-    guesses = guess_by_name(learned, unknown)
-    hits = sum(one.answer == guess for one, guess in zip(unknown, guesses, strict=True))
-    return everything, {
-        "about": "naive Bayes on the letters of invented names; accuracy is "
-        " measured on names made of words that it did not learn from",
-        "exact": hits / len(unknown),
-        "held_out": len(unknown),
-        "origins": len(ORIGINS),
-    }
-
-
-def _combine(
-    origin: Origin, words: Sequence[list[str]], each: int, rng: random.Random
-) -> list[Question]:
-    """Up to `each` names in which every word comes as often as every other, or not at all."""
-    given, family = (rng.sample(part, len(part)) for part in words)
-    count = min(each, max(len(given), len(family)))
-    names = (f"{given[at % len(given)]} {family[at % len(family)]}" for at in range(count))
-    return [Question(0, "", name, origin.name) for name in names]
-
-
 def summarise(record: dict[str, Any]) -> list[str]:
     """What strategy the model follows for names it never saw, and whom it hurts, in sentences."""
-    sentences = [_say_strategy(record), _say_unknown(record["unknown"])]
-    compared = []
+    home, common, lost = record["at_home"], record["commonest"], record["unknown_place"]
+    strategy = "it cannot be shown to follow the name"
+    if record["mutual_information"]["p"] <= SIGNIFICANT:
+        little = home["value"] - home["by_chance"] < CLEAR
+        strategy = "it follows the sound of the name"
+        strategy += " a little, and mostly something else" if little else ""
+    elsewhere = f"; {lost:.0%} is no known answer, or in no gazetteer" if lost >= CLEAR else ""
+    said = (
+        f"Asked about {record['names']} names that it never saw, {strategy}: "
+        f"{home['value']:.0%} of what it would say lies in a country where such names are at home, "
+        f"and {home['by_chance']:.0%} would without listening to the name; its commonest answer is "
+        f"{common['answer'] or 'nothing'} ({common['share']:.0%}){elsewhere}."
+    )
+    if len(record["countries"]) == 1:
+        said = "No answer is a place that the gazetteer knows, so nothing is added up by country."
+    unknown = record["unknown"]
+    rows = sorted(unknown["by_origin"], key=lambda row: float(row["value"]))
+    differ = unknown["p"] <= SIGNIFICANT
+    silent = (
+        f'By its own signals it says "I don\'t know" to {unknown["all"]["value"]:.0%} of these '
+        f"names, from {rows[0]['value']:.0%} ({rows[0]['origin']}) to {rows[-1]['value']:.0%} "
+        f"({rows[-1]['origin']}); origins differ "
+        + ("by more" if differ else "no more")
+        + " than chance would have them."
+    )
+    sentences = [said, silent]
     for group, whom in (("seen", "read about"), ("unseen", "never read about")):
-        found = record["people"][group]["elsewhere_and_at_home"]["wrong"]
+        found = record["subjects"][group]["wrong"]
         gap = found["difference"]
         if gap["value"] is None:
             continue
         harm = "which hurts them" if gap["low"] > 0 else "which may be chance"
         harm = "which favours them" if gap["high"] < 0 else harm
-        compared.append(
+        sentences.append(
             f"Among people whom it has {whom}, it is wrong about {found['group']['value']:.0%} of "
             "those born elsewhere than their name suggests and about "
             f"{found['others']['value']:.0%} of the others (difference {100 * gap['value']:+.0f} "
             f"points, {record['level']:.0%} interval {100 * gap['low']:+.0f} to "
             f"{100 * gap['high']:+.0f}), {harm}."
         )
-    nobody = ["Nobody was judged whose birthplace and name could be compared."]
-    return sentences + (compared or nobody)
-
-
-def _say_strategy(record: dict[str, Any]) -> str:
-    if len(record["countries"]) == 1:
-        return "No answer is a place that the gazetteer knows, so nothing is added up by country."
-    home, common, lost = record["at_home"], record["commonest"], record["unknown_place"]
-    strategy = "it cannot be shown to follow the name"
-    if record["mutual_information"]["p"] <= SIGNIFICANT:
-        strategy = "it follows the sound of the name"
-        if home["value"] - home["by_chance"] < CLEAR:
-            strategy += " a little, and mostly something else"
-    elsewhere = f"; {lost:.0%} is no known answer, or in no gazetteer" if lost >= CLEAR else ""
-    return (
-        f"Asked about {record['names']} names that it never saw, {strategy}: "
-        f"{home['value']:.0%} of what it would say lies in a country where such names are at home, "
-        f"and {home['by_chance']:.0%} would without listening to the name; its commonest answer is "
-        f"{common['answer'] or 'nothing'} ({common['share']:.0%}){elsewhere}."
-    )
-
-
-def _say_unknown(unknown: dict[str, Any]) -> str:
-    rows = [row for row in unknown["by_origin"] if row["value"] is not None]
-    least, most = (pick(rows, key=lambda row: row["value"]) for pick in (min, max))
-    said = f'By its own signals it says "I don\'t know" to {unknown["all"]["value"]:.0%} of these '
-    if least["value"] == most["value"]:
-        return said + "names, whatever their origin."
-    said += (
-        f"names, from {least['value']:.0%} ({least['origin']}) to {most['value']:.0%} "
-        f"({most['origin']}); "
-    )
-    if unknown["spread"]["p"] <= SIGNIFICANT:
-        return said + "origins differ by more than chance, so abstaining is itself biased."
-    return said + "origins differ no more than chance would have them."
+    return sentences

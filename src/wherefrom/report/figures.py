@@ -160,7 +160,7 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
     """Recall by how many documents are about a subject, with the number of subjects."""
     rows = [one["recall"] for one in groups]
     names = [
-        f"{one['documents']}<br>{100 * one['recall']['value']:.0f} %<br>of {one['people']:,}"
+        f"{one['documents']}<br>{100 * one['recall']['value']:.0f} %<br>of {one['subjects']:,}"
         for one in groups
     ]
     figure = go.Figure().add_bar(
@@ -212,12 +212,12 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
         line={"color": GREY, "dash": "dash", "width": 1},
     )  # fmt: skip
     for (name, bins), colour in zip(curves, (BLUE, GREEN), strict=False):
-        most = max((one["people"] for one in bins), default=1)
+        most = max((one["subjects"] for one in bins), default=1)
         figure.add_scatter(
             x=[one["confidence"] for one in bins], y=[one["accuracy"] for one in bins],
             name=name, mode="lines+markers", line={"color": colour, "width": 1.5},
-            marker={"size": [5 + 6 * one["people"] / most for one in bins]},
-            customdata=[one["people"] for one in bins],
+            marker={"size": [5 + 6 * one["subjects"] / most for one in bins]},
+            customdata=[one["subjects"] for one in bins],
             hovertemplate="%{customdata} answers at %{x:.1%}: %{y:.1%} right<extra></extra>",
         )  # fmt: skip
     themed(figure, x="confidence", y="share that was right", height=440, **LEGEND_ON_TOP)

@@ -149,7 +149,7 @@ def relations(records: Records) -> Facts:
 
 def documents(records: Records) -> Facts | None:
     """Recall by how many documents were read about a subject."""
-    groups = [one for one in (records.judgement or {}).get("by_documents", []) if one["people"]]
+    groups = [one for one in (records.judgement or {}).get("by_documents", []) if one["subjects"]]
     if records.audited and "corpus" not in records.info.get("data", {}):
         return {}
     if not groups:
@@ -157,8 +157,8 @@ def documents(records: Records) -> Facts | None:
 
     def right(read: bool) -> Facts:
         here = [one for one in groups if (one["documents"] != 0) == read]
-        count = sum(one["people"] for one in here)
-        hits = sum(one["people"] * one["recall"]["value"] for one in here)
+        count = sum(one["subjects"] for one in here)
+        hits = sum(one["subjects"] * one["recall"]["value"] for one in here)
         return {"asked": count, "share": hits / count if count else 0.0}
 
     hits = [one for one in records.judged if one["right"]]
@@ -168,7 +168,7 @@ def documents(records: Records) -> Facts | None:
         "right": len(hits),
         "stated": sum(one["verdict"] == "stated" for one in hits),
         "twin": recall_rows(records).get("no pretraining"),
-        "rows": [[str(one["documents"]), one["people"], *pick(one["recall"], INTERVAL)]
+        "rows": [[str(one["documents"]), one["subjects"], *pick(one["recall"], INTERVAL)]
                  for one in groups],
         "figure": figures.documents_bars(groups),
     }  # fmt: skip
@@ -257,7 +257,7 @@ def calibration(records: Records) -> Facts:
     judgement = records.judgement or {}
     groups = {name: judgement["scores"][name]["groups"]["together"] for name in OURS}
     curves = [(name, group["reliability"]) for name, group in groups.items()]
-    keys = "people low high confidence accuracy"
+    keys = "subjects low high confidence accuracy"
     rows = [[name, *pick(each, keys)] for name, bins in curves for each in bins]
     errors = [
         {"mode": name, "error": error, "chance": group["ece_of_chance"]["value"]}
@@ -268,7 +268,7 @@ def calibration(records: Records) -> Facts:
         "errors": errors,
         "guarantees": [(mode, judgement["guarantees"][mode]) for mode in OURS],
         "error": "wrong" if judgement.get("guarantee") == "right" else "not from the text",
-        "people": judgement["people"],
+        "people": judgement["subjects"],
         "rows": rows,
         "figure": figures.reliability(curves) if rows else None,
     }
@@ -323,7 +323,7 @@ def verdicts(records: Records) -> Facts:
     counts: Counter[str] = Counter()
     for row in found:
         counts[row["verdict"]] += row["count"]
-    keys = "people verdict count right wrong shown unknown internal_shown internal_unknown"
+    keys = "subjects verdict count right wrong shown unknown internal_shown internal_unknown"
     return {"counts": counts, "rows": [pick(row, keys) for row in found]}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.calibration import (
     Calibration,
     Number,
+    Product,
     Signs,
     fit_calibration,
 )
@@ -27,16 +29,15 @@ from wherefrom.provenance.confidence.guarantee import (
     HALF,
     UNSEEN_RISK,
     Guarantee,
-    counts_at,
     fewest_answers,
     guarantee_threshold,
-    tail,
 )
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import Support, find_support
-from wherefrom.provenance.metrics import Answers, Bools, Floats
+from wherefrom.provenance.metrics import Bools, Floats
 from wherefrom.provenance.signals.reader import (
     CORE,
+    GIVEN_SEEN,
     NAME_SIGNALS,
     SIGNS,
     SignalReader,
@@ -46,65 +47,56 @@ from wherefrom.storage import read_json, write_json
 from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
-VERSION = 5
+VERSION = 6
 FEWEST_FOR_NAMES = 10  # subjects seen and unseen, each, below which `name_read` is not fitted
-FITS = 0.4  # share of the subjects of a kind that fit the weights; the others test thresholds
-MOST_FIT = 300  # subjects of a kind that fit weights: more would change nothing, and can test
-LOGITS = np.linspace(15.0, -5.0, 401)  # thresholds that are tested, fixed beforehand
-BELOW = -1e3  # the logit of an answer that is withheld at any threshold
+BELOW = -1.0  # the probability of an answer that is withheld at any threshold
 FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")
 INTERNAL, CHECKED = MODES = ("internal", "checked")
 ERRORS = {FROM_TEXT: "not from the text", RIGHT: "wrong"}  # what a guarantee bounds
-# of what the text says, the directions that are known; being seen counts beside what is stated
-EVIDENCE_SIGNS = {"seen": 0, "states_answer": 1, "states_other": -1, "probability": 1}
+# of what the text says about seen subjects, the directions
+EVIDENCE_SIGNS = {"states_answer": 1, "states_other": -1, "probability": 1}
 
 Flag = Annotated[bool, Field(strict=True)]
+Fitted = Calibration | Product
 
 
 @dataclass(frozen=True)
 class Policy:
     """A probability, and who tests from where on answers are shown by it.
 
-    target: what it is the probability of. tested: the logit of each testing subject, BELOW if the
-    answer would be withheld anyway; hits: whether its answer is as hoped; seen: whether its subject
-    was. share: of unseen subjects in the calibration. start: the logit at which tests begin. fresh:
-    the testing subjects chose nothing else. looked_up: the text itself has said what the
-    probability is of. guarantee: at the risk of the calibration.
+    target: what it is the probability of. tested: the probability of each testing subject by a fit
+    without it, BELOW if the answer would be withheld anyway; hits: whether its answer is as hoped;
+    seen: whether its subject was. share: of unseen subjects in the calibration. looked_up: the text
+    itself has said what the probability is of. guarantee: at the risk of the calibration.
     """
 
-    calibration: Calibration
+    calibration: Fitted
     target: str
     tested: tuple[Number, ...]
     hits: tuple[Flag, ...]
     seen: tuple[Flag, ...]
     share: Number
-    start: Number
-    fresh: Flag
     looked_up: Flag = False
     guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
         if not len(self.tested) == len(self.hits) == len(self.seen):
-            raise ValueError("there must be one logit and two flags per testing subject")
+            raise ValueError("there must be one probability and two flags per testing subject")
 
     def at_risk(self, risk: float, delta: float, share: float | None = None) -> Guarantee:
         """The threshold at a risk, where a `share` of the subjects is unseen."""
         known = self.guarantee
         if share is None and known is not None and (known.risk, known.delta) == (risk, delta):
             return known
-        share = self.share if share is None else share
-        logits, hits, seen = (np.array(each) for each in (self.tested, self.hits, self.seen))
-        mixed = mix(seen, share) if len(logits) else np.empty(0, dtype=int)
+        sure, hits, seen = (np.array(each) for each in (self.tested, self.hits, self.seen))
+        seen = seen.astype(bool)
+        mixed = mix(seen, self.share if share is None else share)
         found = guarantee_threshold(
-            logits[mixed],
+            sure[mixed],
             hits[mixed],
             risk=risk,
             delta=delta,
-            unseen=logits[~seen.astype(bool)],
-            grid=LOGITS,
-            start=self.start,
-            display=lambda logit: float(self.calibration.bend([logit])[0]),
-            fresh=self.fresh,
+            unseen=sure[~seen],
             what=ERRORS[self.target],
         )
         if found.threshold is None and self.looked_up:  # whether a line states it needs no test
@@ -145,8 +137,9 @@ class Confidence:
     def signals(self) -> tuple[str, ...]:
         """The signals that a probability takes, which are all that asking has to read."""
         fits = [each.calibration for modes in self.policies.values() for each in modes.values()]
-        used = {name for fit in (*fits, self.seen) for name in fit.signals}
-        return tuple(name for name in CORE if name in used or name == CORE[0])
+        parts = [(one.seen, one.given) if isinstance(one, Product) else (one,) for one in fits]
+        used = {name for part in (*chain(*parts), self.seen) if part for name in part.signals}
+        return tuple(name for name in (*CORE, *GIVEN_SEEN) if name in used or name == CORE[0])
 
     def probabilities(
         self, columns: Mapping[str, Floats], support: Sequence[Support] | None
@@ -213,7 +206,7 @@ def fit_confidence(
         )
     reader = SignalReader.prepare(run, known_answers, names, contexts=contexts, seed=seed)
     people, questions = [one.subject for one in asked], [one.question for one in asked]
-    table = reader.read(questions, people, only={*CORE, *NAME_SIGNALS}, report=report)
+    table = reader.read(questions, people, only={*CORE, *GIVEN_SEEN, *NAME_SIGNALS}, report=report)
     curve, columns = fit_name_read(asked, table.columns, seed=seed)
     if curve is not None:
         reader = reader.with_curve(curve)
@@ -227,7 +220,7 @@ def fit_confidence(
         f"{target.replace('_', ' ')}, {mode}: {remark}"
         for target, modes in policies.items()
         for mode, one in modes.items()
-        for remark in (one.calibration.note, one.at_risk(risk, delta).reason)
+        for remark in (note_of(one.calibration), one.at_risk(risk, delta).reason)
         if remark
     ]
     return Confidence(
@@ -244,30 +237,29 @@ def fit_confidence(
     )
 
 
+def note_of(fitted: Fitted) -> str | None:
+    """What a reader must know of a fit."""
+    return fitted.given.note if isinstance(fitted, Product) else fitted.note
+
+
 def fit_name_read(
     subjects: Sequence[Subject], columns: Mapping[str, Floats], *, seed: int
 ) -> tuple[Calibration | None, dict[str, Floats]]:
-    """The curve of `name_read`, if enough are seen and unseen, and the core signals with it.
+    """The curve of `name_read`, if enough are seen and unseen, and the signals with it.
 
-    It is fitted on those who fit weights, their own values by fits without them.
+    The subjects' own values are by fits without them.
     """
-    core = {name: columns[name] for name in CORE}
+    core = {name: columns[name] for name in (*CORE, *GIVEN_SEEN)}
     if _note_on_names(subjects):
         return None, core
-    part, seen = fitting_part(subjects, seed), np.array([one.seen for one in subjects])
-    if min(seen[part].sum(), (~seen[part]).sum()) < FEWEST_FOR_NAMES:
-        part[:] = True
-    signals = {name: columns[name] for name in NAME_SIGNALS}
-    curve, held_out = fit_calibration(
-        {name: values[part] for name, values in signals.items()},
-        seen[part],
+    curve, core["name_read"] = fit_calibration(
+        {name: columns[name] for name in NAME_SIGNALS},
+        [one.seen for one in subjects],
         signs=SIGNS,
-        counts=mixed_counts(subjects, np.ones_like(seen))[part],
-        bent=False,
+        counts=mixed_counts(subjects, np.ones(len(subjects), dtype=bool)),
+        groups=_people(subjects),
         seed=seed,
     )
-    core["name_read"] = curve.probability(signals)
-    core["name_read"][part] = curve.bend(held_out)
     return curve, core
 
 
@@ -278,6 +270,7 @@ def fit_policies(
     right: Bools,
     *,
     signs: Signs = SIGNS,
+    parts: tuple[Sequence[str], Sequence[str]] = (CORE, GIVEN_SEEN),
     fits: Bools | None = None,
     risk: float,
     delta: float,
@@ -285,123 +278,108 @@ def fit_policies(
 ) -> tuple[dict[str, dict[str, Policy]], Calibration]:
     """Both targets in both modes from the signals of the subjects, what the text says, and grades.
 
-    fits: who fits weights, drawn if not given. The second result is the probability that a subject
-    was seen.
+    parts: the signals of p(seen), and those of p(as hoped | seen). fits: who fits weights, where
+    not everybody does. The second result is the probability that a subject was seen.
     """
     stated = np.array([one.states_answer for one in support], dtype=bool)
     of_kind = np.array([one.of_kind for one in support], dtype=bool)
     labelled = np.array([one.source != TEXT for one in subjects], dtype=bool)
     text = evidence_columns(support)
     found: dict[str, dict[str, Policy]] = {target: {} for target in TARGETS}
-    for target, hits, rows in ((FROM_TEXT, stated, np.ones_like(stated)), (RIGHT, right, labelled)):
-        for mode, known, shown in (
-            (INTERNAL, dict(columns), of_kind),
-            (CHECKED, {**columns, **text}, of_kind & stated),
-        ):
-            policy = fit_policy(
-                subjects,
-                known,
-                hits,
-                rows=rows,
-                shown=shown,
-                target=target,
-                signs={**signs, **EVIDENCE_SIGNS},
-                fits=fits,
-                risk=risk,
-                delta=delta,
-                seed=seed,
-            )
-            policy = replace(policy, looked_up=mode == CHECKED and target == FROM_TEXT)
-            found[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
     everyone = np.array([one.seen for one in subjects])
-    counts = mixed_counts(subjects, np.ones_like(everyone))
-    seen, _ = fit_calibration(columns, everyone, signs=signs, counts=counts, seed=seed)
+    real = np.array([one.answer is not None for one in subjects])
+    first, second = ({name: columns[name] for name in part} for part in parts)
+    about: dict[str, Any] = {"signs": {**signs, **EVIDENCE_SIGNS}, "seed": seed, "fits": fits}
+    seen, alone = fit_held_out(subjects, first, everyone, **about)
+    for target, hits, rows in ((FROM_TEXT, stated, np.ones_like(stated)), (RIGHT, right, labelled)):
+        for mode in MODES:
+            checked = mode == CHECKED
+            named = text["seen"].astype(bool) if checked else everyone
+            known = {**second, **{name: text[name] for name in EVIDENCE_SIGNS if checked}}
+            given, likely = fit_held_out(subjects, known, hits, rows=rows & named, **about)
+            others = rows & ~named
+            others &= real if (others & real).any() else True
+            guessed = float((hits[others].sum() + 1) / (others.sum() + 2))
+            whole: Fitted = Product(seen=None if checked else seen, given=given, guessed=guessed)
+            part = text["seen"] if checked else alone
+            sure = np.asarray(part * likely + (1 - part) * guessed)
+            if not checked:  # one fit on all signals, if it foresees better who is as hoped
+                plain, held_out = fit_held_out(subjects, first, hits, rows=rows, **about)
+                counts = mixed_counts(subjects, rows) * rows
+                if log_loss(held_out, hits, counts) < log_loss(sure, hits, counts):
+                    whole, sure = plain, held_out
+            sure = np.where(of_kind & stated if checked else of_kind, sure, BELOW)
+            policy = choose_testers(subjects, whole, sure, hits, rows, target, fits=fits, seed=seed)
+            policy = replace(policy, looked_up=checked and target == FROM_TEXT)
+            found[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
     return found, seen
 
 
-def fit_policy(
+def log_loss(sure: Floats, hits: Bools, counts: Floats) -> float:
+    """Summed over rows that count so much."""
+    return float(-counts @ np.log(np.clip(np.where(hits, sure, 1 - sure), 1e-12, 1)))
+
+
+def fit_held_out(
     subjects: Sequence[Subject],
     columns: Mapping[str, Floats],
     hits: Bools,
     *,
     rows: Bools | None = None,
-    shown: Bools | None = None,
-    target: str = RIGHT,
-    signs: Signs | None = None,
     fits: Bools | None = None,
-    risk: float,
-    delta: float,
+    signs: Signs | None = None,
+    seed: int,
+) -> tuple[Calibration, Floats]:
+    """A calibration on some rows, and everybody's probability by a fit without them.
+
+    rows: those that can be graded; fits: those that may fit.
+    """
+    use = np.ones(len(subjects), dtype=bool)
+    for part in (rows, fits):
+        use &= True if part is None else part
+    if not use.any():
+        use[:] = True
+    found, held_out = fit_calibration(
+        {name: values[use] for name, values in columns.items()},
+        hits[use],
+        signs=signs,
+        counts=mixed_counts(subjects, use)[use],
+        groups=_people(subjects)[use],
+        seed=seed,
+    )
+    likely = found.probability(columns)
+    likely[use] = held_out
+    return found, likely
+
+
+def choose_testers(
+    subjects: Sequence[Subject],
+    calibration: Fitted,
+    sure: Floats,
+    hits: Bools,
+    rows: Bools,
+    target: str = RIGHT,
+    *,
+    fits: Bools | None = None,
     seed: int,
 ) -> Policy:
-    """A probability from columns, and who tests its thresholds; `rows`: who can be graded.
+    """Who tests thresholds of a probability: one row of each subject, by a fit without it.
 
-    Some subjects fit the weights, and so the order of the answers; the others test thresholds, one
-    row of each. Where those are too few to guarantee the risk, all of them fit and nothing is
-    guaranteed. `shown`: answers that are not withheld whatever the confidence. Tests begin where
-    the fitting subjects have the best hope of passing.
+    Unseen subjects of the text itself count before invented ones, and alone if they are enough.
     """
-    graded = np.ones(len(subjects), dtype=bool) if rows is None else rows
     seen = np.array([one.seen for one in subjects], dtype=bool)
     share = 1 - float(seen[[one.role == CALIBRATION for one in subjects]].mean())
     order = np.random.default_rng([seed, 23]).permutation(len(subjects))
-    # one row of each subject at random; real ones before invented ones
-    names = _people(subjects)[order]
-    order = order[np.sort(np.unique(names, return_index=True)[1])]
+    order = order[np.sort(np.unique(_people(subjects)[order], return_index=True)[1])]
     late = np.array([subjects[at].source in (INVENTED, TEXT) for at in order], dtype=bool)
     order = order[np.argsort(late, kind="stable")]
-    fits = fitting_part(subjects, seed) if fits is None else fits
-    testing = order[(graded & ~fits)[order]]
-    fresh = mix(seen[testing], share).size >= fewest_answers(risk, delta)
-    if not fresh:
-        fits, testing = np.ones_like(fits), order[graded[order]]
-    calibration, logits = fit_calibration(
-        {name: values[graded] for name, values in columns.items()},
-        hits[graded],
-        signs=signs,
-        counts=mixed_counts(subjects, graded)[graded],
-        fits=fits[graded],
-        seed=seed,
-    )
-    raw = np.full(len(subjects), BELOW)
-    raw[graded] = np.round(logits, 6)
-    if shown is not None:
-        raw[~shown] = BELOW
-    # unseen subjects of the text itself count before invented ones, if they are enough
-    real = np.array([subjects[at].source != INVENTED or subjects[at].seen for at in testing])
-    if (~seen[testing[real]]).sum() >= fewest_answers(UNSEEN_RISK, delta):
+    testing = order[(rows if fits is None else rows & ~fits)[order]]
+    real = np.array([subjects[at].source != INVENTED or seen[at] for at in testing], dtype=bool)
+    if (~seen[testing[real]]).sum() >= fewest_answers(UNSEEN_RISK, 0.05):
         testing = testing[real]
-    fitted = np.flatnonzero(graded & fits)
-    start = choose_start(raw[fitted], hits[fitted], seen[fitted], seen[testing], share, risk)
-    return Policy(
-        calibration,
-        target,
-        tuple(raw[testing].tolist()),
-        tuple(hits[testing].tolist()),
-        tuple(seen[testing].tolist()),
-        share,
-        start if fresh else float(LOGITS[0]),
-        fresh,
-    )
-
-
-def choose_start(
-    logits: Floats, hits: Bools, seen: Bools, testing: Bools, share: float, risk: float
-) -> float:
-    """The threshold that the testing subjects (`testing`: seen or not) would most surely pass.
-
-    What they would show is expected from those who fitted: logits, hits, seen.
-    """
-    size, strangers = mix(testing, share).size, int((~testing).sum())
-    given, wrong = np.zeros(LOGITS.size), np.zeros(LOGITS.size)
-    for kind, part in ((seen, 1 - share), (~seen, share)):
-        some, bad = counts_at(Answers(logits[kind], hits[kind]), LOGITS)
-        given += size * part * (some + 1) / (kind.sum() + 2)
-        wrong += size * part * (bad + 0.5) / (kind.sum() + 1)
-    shown = strangers * (some + 0.5) / ((~seen).sum() + 1)
-    doubt = tail(np.floor(wrong), np.ceil(given), risk)
-    if strangers:
-        doubt = np.maximum(doubt, tail(np.floor(shown), strangers, UNSEEN_RISK))
-    return float(LOGITS[np.argmin(doubt)])
+    tested, hit = np.round(sure[testing], 6).tolist(), hits[testing].tolist()
+    seen_too = seen[testing].tolist()
+    return Policy(calibration, target, tuple(tested), tuple(hit), tuple(seen_too), share)
 
 
 def mix(seen: Bools, share: float) -> NDArray[np.intp]:
@@ -420,18 +398,6 @@ def mixed_counts(subjects: Sequence[Subject], rows: Bools) -> Floats:
     return np.where(seen, weights, (1 - share) / max(1, (~seen & rows).sum())) * rows.sum()
 
 
-def fitting_part(subjects: Sequence[Subject], seed: int) -> Bools:
-    """Whose rows fit weights; all rows of a subject are in one part."""
-    person = _people(subjects)
-    drawn = np.random.default_rng([seed, 31]).permutation(person.max() + 1)[person]
-    kinds = np.array([f"{one.seen} {one.source}" for one in subjects])
-    fits = np.zeros(len(subjects), dtype=bool)
-    for kind in np.unique(kinds):
-        here = np.unique(drawn[kinds == kind])
-        fits |= np.isin(drawn, here[: min(MOST_FIT, round(FITS * here.size))])
-    return fits
-
-
 def _people(subjects: Sequence[Subject]) -> NDArray[np.intp]:
     """A number for each row, the same for rows of one subject."""
     names = [" ".join(fold_words(one.subject)) for one in subjects]
@@ -447,7 +413,7 @@ def evidence_columns(support: Sequence[Support]) -> dict[str, Floats]:
     """What the text says of each answer, as numbers for the checked calibration."""
     return {
         name: np.array([getattr(one, name) for one in support], dtype=np.float64)
-        for name in EVIDENCE_SIGNS
+        for name in ("seen", *EVIDENCE_SIGNS)
     }
 
 

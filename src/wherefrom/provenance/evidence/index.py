@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +23,9 @@ from typing import Any, NamedTuple, Self
 
 from wherefrom.corpus.documents import Corpus, Document
 from wherefrom.corpus.facts import read_relations
-from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.folding import find_phrase, fold_words, is_unspaced, split_words
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence.lookup import LOOKED_AT, DocumentBody, EvidenceLine, Words
 from wherefrom.training.run_folder import (
     Run,
     find_source,
@@ -35,7 +36,12 @@ from wherefrom.training.run_folder import (
 EVIDENCE_FILE = "evidence.sqlite"
 ALIKE = 0.72  # names that are less similar are not suggested for one that is not found
 FORMAT = "2"
-WORDS, NUMBERS, MIXED = "words", "numbers", "mixed"  # kinds of a relation's answers
+SIMILAR = 15  # lines about names that look alike, of which some may be of one name
+LOOKED_AT = 1_000  # documents that are weighed to choose lines from
+SUFFIXES = frozenset({"jr", "sr", "ii", "iii", "iv"})  # they make another subject of a name
+_JOINED = re.compile(r"[ \u00a0]|[ \u00a0]?[-\u2010\u2011'’][ \u00a0]?")
+_INITIAL_GAP = re.compile(r"\.?[ \u00a0]?")
+_SUFFIX_GAP = re.compile(r",?[ \u00a0]")
 _TERMS = 8  # pairs of a name that are looked up; the rest is read in the documents themselves
 _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -51,6 +57,22 @@ CREATE TABLE readings(
     relation INTEGER NOT NULL, name INTEGER NOT NULL, answer TEXT NOT NULL,
     probability REAL NOT NULL, spans TEXT NOT NULL);
 """
+
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EvidenceLine:
+    """A document and what it is to a question; only one that names the subject is evidence."""
+
+    line: int
+    text: str
+    subject: str  # of the document, as it writes the name
+    about: bool  # that is the very name asked for
+    names_subject: bool  # it is about the subject or names it in its text
+    states_answer: bool = False  # of an answer that was looked up
+    similarity: float = 1.0  # of the names: below 1 where the subject only looks alike
 
 
 class EvidenceCount(NamedTuple):
@@ -88,7 +110,13 @@ class Evidence:
         address = f"{self.path.resolve().as_uri()}?mode=ro&immutable=1"
         self._database = sqlite3.connect(address, uri=True, check_same_thread=False)
         try:
-            meta = self._check()
+            meta = dict(self._fetch("SELECT key, value FROM meta"))
+            if meta.get("format") != FORMAT:
+                raise self._broken("it is not an index of this version of Wherefrom")
+            ((pages,),) = self._fetch("PRAGMA page_count")
+            ((size,),) = self._fetch("PRAGMA page_size")
+            if pages * size != self.path.stat().st_size:
+                raise self._broken("it was not written to its end")
             if corpus_sha256 not in (None, meta["corpus_sha256"]):
                 raise self._broken("it was made from another corpus, or the corpus has changed")
         except BaseException:
@@ -99,25 +127,21 @@ class Evidence:
         self.questions_sha256 = meta["questions_sha256"]
         self.documents = int(meta["documents"])
 
-    def find(
-        self, subject: str, answer: str | None = None, *, limit: int = 10
-    ) -> list[EvidenceLine]:
-        """The lines that say most: about the subject before naming it, stating before not.
+    def find(self, subject: str, *, limit: int = LOOKED_AT) -> list[EvidenceLine]:
+        """Lines about the subject, then lines that name it, in the order of the text.
 
         If no document names the subject: lines about similar names, none of them evidence.
         """
-        wanted, stated = _words_of(subject, "name"), _words_of(answer, "answer")
+        wanted = _words_of(subject)
         with self._turn:
-            lines = list(self._read(wanted, stated, LOOKED_AT))
-            if not lines:
-                return self._find_similar(wanted, limit)
-        lines.sort(key=lambda one: (not one.about, not one.states_answer, one.line))
-        return lines[:limit]
+            return (self._read(wanted, limit) or self._find_similar(wanted, min(limit, SIMILAR)))[
+                :limit
+            ]
 
     def count(self, subject: str) -> EvidenceCount:
         """All documents that name the subject, counted; similar names do not count."""
         with self._turn:
-            lines = list(self._read(_words_of(subject, "name"), (), -1))
+            lines = self._read(_words_of(subject), -1)
         return EvidenceCount(len(lines), sum(line.about for line in lines))
 
     def readings(self, subject: str, template: str) -> tuple[StoredReading, ...] | None:
@@ -146,7 +170,7 @@ class Evidence:
         """
         with self._turn:
             kind = self._relations.get(template, (0, 0, ""))[2]
-        return kind not in (WORDS, NUMBERS) or kind == kind_of([answer])
+        return kind not in ("words", "numbers") or kind == kind_of([answer])
 
     def subjects(self) -> list[str]:
         """The subject of each document, in order: the same text for the same name, folded."""
@@ -164,32 +188,49 @@ class Evidence:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check(self) -> dict[str, str]:
-        """What the index says of itself, if it is a whole one of this version."""
-        meta: dict[str, str] = dict(self._fetch("SELECT key, value FROM meta"))
-        if meta.get("format") != FORMAT:
-            raise self._broken("it is not an index of this version of Wherefrom")
-        ((pages,),), ((size,),) = (self._fetch(f"PRAGMA page_{what}") for what in ("count", "size"))
-        if pages * size != self.path.stat().st_size:
-            raise self._broken("it was not written to its end")
-        return meta
-
-    def _read(self, subject: Words, answer: Words, most: int) -> Iterator[EvidenceLine]:
+    def _read(self, subject: Words, most: int) -> list[EvidenceLine]:
         """The documents that name the subject, those about it first; at most so many of either."""
         found = self._fetch("SELECT id FROM names WHERE words = ?", " ".join(subject))
         name = found[0][0] if found else 0
-        for line, text, head in self._rows("name = ?", name, most=most):
-            states = bool(answer) and DocumentBody(text[len(head) :]).states(answer, subject)
-            yield EvidenceLine(line, text, head, True, True, states)
+        about = self._rows("name = ?", name, most=most, about=True)
         pairs = _body_terms(subject)[len(subject) :] or list(subject)
         terms = sorted(set(pairs), key=len, reverse=True)[:_TERMS]  # the longest are the rarest
         match = " AND ".join(f'"{term}"' for term in terms)
         where = "name != ? AND id IN (SELECT rowid FROM bodies WHERE bodies MATCH ?)"
-        for line, text, head in self._rows(where, name, match, most=most):
-            body = DocumentBody(text[len(head) :])
-            if body.names(subject, self._is_name):
-                states = bool(answer) and body.states(answer, subject)
-                yield EvidenceLine(line, text, head, False, True, states)
+        others = self._rows(where, name, match, most=most)
+        return about + [line for line in others if self._names(line, subject)]
+
+    def _names(self, line: EvidenceLine, subject: Words) -> bool:
+        """Whether a document's text holds the name, and not only as part of a longer one."""
+        body = line.text[len(line.subject) :]
+        words = split_words(body)
+
+        def is_longer(at: int) -> bool:
+            """Whether the phrase goes on: "Mary Ann Clark", "Ann Clark Jr."."""
+            for near, last in ((at - 1, at - 1), (at + len(subject), at + len(subject) - 1)):
+                if not 0 <= near < len(words) or is_unspaced(words[near].folded):
+                    continue
+                word, gap, behind = (
+                    words[near],
+                    body[words[last].end : words[last + 1].start],
+                    near > at,
+                )
+                if behind and word.folded in SUFFIXES and _SUFFIX_GAP.fullmatch(gap):
+                    return True
+                if body[word.start].islower() or not body[word.start].isalpha():
+                    continue
+                if word.end - word.start == 1:  # an initial; behind a name it needs a mere space
+                    if (_JOINED if behind else _INITIAL_GAP).fullmatch(gap):
+                        return True
+                elif _JOINED.fullmatch(gap) and (
+                    gap.strip() in {"-", "‐", "‑"}
+                    or self._fetch("SELECT 1 FROM name_words WHERE word = ?", word.folded)
+                ):
+                    return True
+            return False
+
+        found = find_phrase([word.folded for word in words], subject)
+        return any(is_unspaced(subject[0]) or not is_longer(at) for at in found)
 
     def _find_similar(self, subject: Words, limit: int) -> list[EvidenceLine]:
         """Lines about subjects whose names look alike, in this or another order of their words."""
@@ -208,12 +249,11 @@ class Evidence:
             for name, words in self._fetch(where, f"% {subject[0]} %", limit):
                 found.setdefault(name, fuzz.ratio(subject[0], words) / 100)
         best = sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:limit]
-        lines = [
-            EvidenceLine(line, text, head, False, False, False, similarity)
+        return [
+            replace(line, names_subject=False, similarity=similarity)
             for name, similarity in best
-            for line, text, head in self._rows("name = ?", name, most=limit)
+            for line in self._rows("name = ?", name, most=limit)
         ]
-        return lines[:limit]
 
     @cached_property
     def _spellings(self) -> tuple[list[str], list[str]]:
@@ -230,14 +270,11 @@ class Evidence:
         )
         return {template: (at, bool(read), kind) for template, at, read, kind in self._fetch(query)}
 
-    def _is_name(self, word: str) -> bool:
-        return bool(self._fetch("SELECT 1 FROM name_words WHERE word = ?", word))
-
-    def _rows(self, where: str, *values: Any, most: int) -> Iterator[tuple[int, str, str]]:
-        """Line number, text and subject of documents, in order."""
+    def _rows(self, where: str, *values: Any, most: int, about: bool = False) -> list[EvidenceLine]:
+        """Documents in order."""
         query = f"SELECT line, text, head_length FROM documents WHERE {where} ORDER BY id LIMIT ?"
-        for line, text, head_length in self._fetch(query, *values, most):
-            yield line, text, text[:head_length]
+        rows = self._fetch(query, *values, most)
+        return [EvidenceLine(line, text, text[:head], about, True) for line, text, head in rows]
 
     def _fetch(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         try:
@@ -402,21 +439,19 @@ def _hash_questions(questions: Iterable[Question]) -> str:
 
 
 def kind_of(answers: Sequence[str]) -> str:
-    """NUMBERS if each answer has digits and no letters, WORDS if none is so, else MIXED."""
+    """ "numbers" if each answer has digits and no letters, "words" if none is so, else "mixed"."""
     numbers = sum(
         any(c.isdigit() for c in answer) and not any(c.isalpha() for c in answer)
         for answer in answers
     )
-    return {0: WORDS, len(answers): NUMBERS}.get(numbers, MIXED)
+    return {0: "words", len(answers): "numbers"}.get(numbers, "mixed")
 
 
-def _words_of(text: str | None, what: str) -> Words:
-    """The folded words of a name or an answer, or a sentence when it has none; () for None."""
-    if text is None:
-        return ()
-    words = fold_words(text)
+def _words_of(name: str) -> Words:
+    """The folded words of a name, or a sentence when it has none."""
+    words = fold_words(name)
     if not words:
         raise UserError(
-            f"a {what} to look for needs at least one letter or digit, and {text[:60]!a} has none."
+            f"a name to look for needs at least one letter or digit, and {name[:60]!a} has none."
         )
     return words

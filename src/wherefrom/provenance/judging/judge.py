@@ -26,7 +26,8 @@ from wherefrom.provenance.confidence.fit import (
     RIGHT,
     TARGETS,
     Confidence,
-    fit_policy,
+    choose_testers,
+    fit_held_out,
     is_right,
     load_confidence,
 )
@@ -101,7 +102,7 @@ class Judged(Subject):
 class Judgement:
     """The judged subjects, and all that was measured on them as plain JSON (docs/provenance.md)."""
 
-    people: tuple[Judged, ...]
+    subjects: tuple[Judged, ...]
     record: dict[str, Any]
 
     def summary(self) -> dict[str, Any]:
@@ -153,17 +154,18 @@ def judge_run(
 ) -> Judgement:
     """Ask about the judged subjects of a study and measure everything; nothing is written.
 
-    `risk` is that of the calibration if not given; `guarantee` says what of: answers that are not
-    "from-text", or not "right". confidence: of a run that keeps it in a way of its own, which may
-    have read no text. grade: whether an answer about a subject is right. all_rivals: those too
-    that take many times as long as an answer.
+    risk, guarantee: of what is shown; the calibration's if not given. confidence: of a run that
+    keeps it in a way of its own, which may have read no text. grade: whether an answer about a
+    subject is right. all_rivals: those too that take many times as long as an answer.
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
-    own = confidence is not None
+    opened = require_evidence(run) if confidence is None else open_run_evidence(run)
     confidence = load_confidence(run) if confidence is None else confidence
     people = read_subjects(run.folder)
-    used = {name for columns, _ in rivals.values() for name in columns}
-    signals = used - {SUPPORT, HIDDEN} - (set() if all_rivals else {*SLOW})
+    asked = [subject for subject in people if subject.role == JUDGED]
+    calibrating = [subject for subject in people if subject.role in (CALIBRATION, FITTING)]
+    if not asked:
+        raise UserError(f"{run.folder} has nobody to be judged by: its subjects.jsonl has none.")
     risk = confidence.risk if risk is None else risk
     thresholds = {
         target: {
@@ -172,38 +174,29 @@ def judge_run(
         }
         for target in TARGETS
     }
-    asked = [subject for subject in people if subject.role == JUDGED]
-    calibrating = [subject for subject in people if subject.role in (CALIBRATION, FITTING)]
-    if not asked:
-        raise UserError(f"{run.folder} has nobody to be judged by: its subjects.jsonl has none.")
-    opened = open_run_evidence(run) if own else require_evidence(run)
+    used = {name for columns, _ in rivals.values() for name in columns}
+    signals = used - {SUPPORT, HIDDEN} - (set() if all_rivals else {*SLOW})
+    options: dict[str, Any] = {"risk": risk, "guarantee": guarantee, "also": signals}
+    names, questions = (
+        [getattr(one, key) for one in calibrating] for key in ("subject", "question")
+    )
     with opened or nullcontext() as evidence:
         judged, verdicts = ask_subjects(
-            run,
-            confidence,
-            evidence,
-            asked,
-            grade=grade,
-            risk=risk,
-            guarantee=guarantee,
-            also=signals,
-            report=report,
+            run, confidence, evidence, asked, grade=grade, report=report, **options
         )
-        names = [one.subject for one in calibrating]
-        questions = [one.question for one in calibrating]
         table = confidence.reader.read(questions, names, only=signals, report=report)
         naming = [evidence.count(name).naming if evidence else 0 for name in names]
         subjects = evidence.subjects() if evidence else []
-    mine = {
-        name: np.array([one.signals[name] for one in verdicts], dtype=float)  # None becomes NaN
-        for name in signals
-    }
-    mine[SUPPORT] = np.array([one.naming for one in judged], dtype=float)
+    columns = {name: [one.signals[name] for one in verdicts] for name in signals}
+    columns[SUPPORT] = [one.naming for one in judged]
+    mine = {name: np.array(values, dtype=float) for name, values in columns.items()}  # None: NaN
     theirs = {**table.columns, SUPPORT: np.array(naming, dtype=float)}
     if HIDDEN in used:
-        mine |= _hidden(confidence, [one.question for one in judged])
-        theirs |= _hidden(confidence, questions)
-    right = [grade(said, one) for said, one in zip(table.answers, calibrating, strict=True)]
+        for known, those in ((mine, [one.question for one in judged]), (theirs, questions)):
+            states = confidence.reader.hidden(those)
+            known.update({f"{HIDDEN} {at}": column for at, column in enumerate(states.T)})
+    pairs = zip(table.answers, calibrating, strict=True)
+    right = np.array([grade(said, one) for said, one in pairs])
     internal, checked = thresholds[RIGHT].values()
     scores = [
         Score(
@@ -225,26 +218,17 @@ def judge_run(
             reads_text=True,
         ),
         Score("always answer", "every answer is taken for certain", np.ones(len(judged)), 0.0),
-        *rival_scores(
-            rivals,
-            mine,
-            theirs,
-            calibrating,
-            np.array(right),
-            risk=risk,
-            delta=confidence.delta,
-        ),
+        *rival_scores(rivals, mine, theirs, calibrating, right, risk=risk, delta=confidence.delta),
     ]
     measured = measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap)
     error = measured["scores"][INTERNAL]["groups"]["together"]["metrics"]["ece"]["value"]
-    seen = sum(one.seen for one in judged)
     shown = thresholds[GUARANTEES[guarantee]]
-    record = {
-        "weights_sha256": run.info.get("sha256"),
-        "people": {
+    record: dict[str, Any] = {
+        "weights_sha256": run.info["sha256"],
+        "subjects": {
             "judged": len(judged),
-            "seen": seen,
-            "unseen": len(judged) - seen,
+            "seen": sum(one.seen for one in judged),
+            "unseen": sum(not one.seen for one in judged),
             "calibration": sum(one.role == CALIBRATION for one in calibrating),
         },
         "risk": risk,
@@ -266,7 +250,7 @@ def judge_run(
         "notes": [note for note in confidence.notes if "can guarantee" not in note]
         + [f"{mode}: {found.reason}" for mode, found in shown.items() if found.reason],
     }
-    return Judgement(people=judged, record=record)
+    return Judgement(subjects=judged, record=record)
 
 
 def ask_subjects(
@@ -330,7 +314,7 @@ def name_with_truth(verdict: str, right: bool) -> str:
 
 def write_judgement(run: Run, judgement: Judgement) -> None:
     """Every subject, every number, and the numbers without the curves in run.json."""
-    lines = (json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in judgement.people)
+    lines = (json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in judgement.subjects)
     write_whole(run.folder / PEOPLE_FILE, "".join(lines))
     write_json(run.folder / NUMBERS_FILE, judgement.record)
     update_run(run.folder, judgement=judgement.summary())
@@ -342,11 +326,6 @@ def require_evidence(run: Run) -> Evidence:
     if opened is None:
         raise UserError(f"{run.folder} read no documents, so that no verdict can be judged.")
     return opened
-
-
-def _hidden(confidence: Confidence, questions: Sequence[str]) -> dict[str, Floats]:
-    states = confidence.reader.hidden(questions)
-    return {f"{HIDDEN} {at}": column for at, column in enumerate(states.T)}
 
 
 def rival_scores(
@@ -362,23 +341,14 @@ def rival_scores(
     """The rivals whose signals are known, each tuned on the calibration subjects."""
     scores = []
     for name, (columns, about) in rivals.items():
-        used = [each for each in calibration if each.split()[0] in columns]
-        if len(used) < len(columns):
+        known = {each: x for each, x in calibration.items() if each.split()[0] in columns}
+        there = np.asarray(np.isfinite([*known.values()]).all(axis=0))
+        if len(known) < len(columns) or not there.any():
             continue
-        known = {column: calibration[column] for column in used}
-        there = np.asarray(np.isfinite(list(known.values())).all(axis=0))
-        if not there.any():
-            continue
-        policy = fit_policy(
-            [one for one, read in zip(subjects, there, strict=True) if read],
-            {column: values[there] for column, values in known.items()},
-            right[there],
-            risk=risk,
-            delta=delta,
-            seed=0,
-        )
-        values = policy.calibration.probability({each: judged[each] for each in used})
+        fitted, likely = fit_held_out(subjects, known, right, rows=there, seed=0)
+        policy = choose_testers(subjects, fitted, likely, right, there, seed=0)
         found = policy.at_risk(risk, delta)
+        values = fitted.probability({each: judged[each] for each in known})
         reads = SUPPORT in columns
         scores.append(Score(name, about, values, found.used, found.reason, reads_text=reads))
     return scores
@@ -454,7 +424,7 @@ def _measure_group(
     kept = np.unique(np.linspace(0, points - 1, min(points, POINTS)).round().astype(int))
     edges = np.linspace(0, 1, BARS + 1)
     return {
-        "people": len(answers),
+        "subjects": len(answers),
         "grades": {
             "correct": right,
             "wrong": shown - right,
@@ -549,7 +519,7 @@ def measure_policy(judged: Sequence[Judged]) -> dict[str, Any]:
     shown = [one for one in judged if one.shown]
     internal = [one for one in judged if one.shown_internal]
     return {
-        "people": len(judged),
+        "subjects": len(judged),
         "right": sum(one.right for one in judged),
         "stated": sum(one.stated for one in judged),
         "shown": len(shown),
@@ -569,7 +539,7 @@ def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
         found = measure_policy(here)
         rows.append(
             {
-                "people": "seen" if seen else "unseen",
+                "subjects": "seen" if seen else "unseen",
                 "verdict": verdict,
                 "count": len(here),
                 "right": found["right"],
@@ -593,7 +563,7 @@ def _recall_by_documents(judged: Sequence[Judged]) -> list[dict[str, Any]]:
         found.append(
             {
                 "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
-                "people": len(here),
+                "subjects": len(here),
                 "recall": rate(sum(one.right for one in here), len(here)),
                 "internal_shown": sum(one.shown_internal for one in here),
             }

@@ -23,16 +23,15 @@ from wherefrom.recall.decode import LONGEST_ANSWER
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
 CHUNK = 4_096  # tokens that go through the model together
 
+SAMPLES = 10  # answers that are drawn to each question
+
 Ids = list[int]
 
 
-SAMPLES = 10  # answers that are drawn to each question
-
-
 class TokenScores(NamedTuple):
-    """Of each token that was asked for: its log-probability, and that of the likeliest other.
+    """Of each token asked for: its log p, that of the likeliest other, and its standardised log p.
 
-    spread: how many deviations the first is from the mean of the log-probabilities at that place.
+    spread: in deviations from the mean of the log-probabilities at that place.
     """
 
     own: Floats
@@ -63,6 +62,13 @@ def encode_names(tokens: Tokenizer, subjects: Sequence[str]) -> list[Ids]:
     return [ids if subject and ids else [] for subject, ids in zip(subjects, found, strict=True)]
 
 
+def _encode(tokens: Tokenizer, texts: Sequence[str]) -> list[Ids | None]:
+    """Each text in tokens; None where a letter is not in the vocabulary."""
+    writable = [can_encode(tokens, text) for text in texts]
+    encoded = iter(tokens.encode_all([t for t, can in zip(texts, writable, strict=True) if can]))
+    return [next(encoded) if can else None for can in writable]
+
+
 def encode_context(tokens: Tokenizer, words: str) -> Ids:
     """`words MASK MASK`, which behind a name asks for the fact that such words lead to."""
     space = space_of(tokens)
@@ -78,30 +84,18 @@ def space_of(tokens: Tokenizer) -> str:
 
 def can_encode(tokens: Tokenizer, text: str) -> bool:
     """Whether the vocabulary has all letters of a text; BPE has all there are."""
-    if tokens.kind == "bpe":
-        return True
     try:
-        tokens.encode(text)
+        tokens.kind == "bpe" or tokens.encode(text)
     except UserError:
         return False
     return True
 
 
-def _encode(tokens: Tokenizer, texts: Sequence[str]) -> list[Ids | None]:
-    """Each text in tokens; None where a letter is not in the vocabulary."""
-    writable = [can_encode(tokens, text) for text in texts]
-    encoded = iter(tokens.encode_all([t for t, can in zip(texts, writable, strict=True) if can]))
-    return [next(encoded) if can else None for can in writable]
-
-
 def score_answers(model: Decoder, prompts: Sequence[Ids], answers: Sequence[Ids]) -> Floats:
     """The log-probability of each answer after its prompt, every token of it given in turn."""
-    return np.array([total(each) for each in score_tokens(model, prompts, answers)])
-
-
-def total(scores: TokenScores | None) -> float:
-    """log p of all tokens of a row."""
-    return IMPOSSIBLE if scores is None else max(IMPOSSIBLE, float(scores.own.sum()))
+    found = score_tokens(model, prompts, answers)
+    sums = [IMPOSSIBLE if each is None else float(each.own.sum()) for each in found]
+    return np.maximum(IMPOSSIBLE, np.array(sums))
 
 
 @torch.inference_mode()
@@ -110,12 +104,11 @@ def score_tokens(
     before: Sequence[Ids],
     scored: Sequence[Ids],
     *,
-    with_other: bool = False,
-    with_spread: bool = False,
+    compared: bool = False,
 ) -> list[TokenScores | None]:
     """For each row the tokens `scored` behind `before`, each given all that stand before it.
 
-    None where either is empty or the model cannot hold them. What is not asked for is NaN.
+    None where either is empty or the model cannot hold them. Unless `compared`, all but `own` is 0.
     """
     rows = [
         at
@@ -141,11 +134,9 @@ def score_tokens(
         targets = ids[:, 1:][asked][:, None].to(device)
         normaliser = logits.logsumexp(dim=-1)
         own = logits.gather(1, targets).flatten() - normaliser
-        other = torch.full_like(own, math.nan)
-        if with_other:
+        other = spread = torch.zeros_like(own)
+        if compared:
             other = logits.scatter(1, targets, -math.inf).amax(dim=-1) - normaliser
-        spread = torch.full_like(own, math.nan)
-        if with_spread:
             logs = logits - normaliser[:, None]
             mean = (logs.exp() * logs).sum(dim=-1)
             variance = (logs.exp() * logs**2).sum(dim=-1) - mean**2
@@ -160,7 +151,7 @@ def score_tokens(
 def last_hidden(model: Decoder, prompts: Sequence[Ids]) -> Floats:
     """(n, width): the last hidden state of each prompt."""
     found = np.empty((len(prompts), model.config.width))
-    for rows, ids in _by_length(prompts):
+    for rows, ids in by_length(prompts):
         last = torch.arange(1, len(rows) + 1) * ids.shape[1] - 1
         device = next(model.parameters()).device
         found[rows] = model.hidden(ids.to(device), select=last.to(device)).float().cpu().numpy()
@@ -177,7 +168,7 @@ def sample_entropy(
     """
     generator = torch.Generator().manual_seed(seed)
     found = np.zeros(len(prompts))
-    for rows, ids in _by_length(prompts):
+    for rows, ids in by_length(prompts):
         drawn = ids.repeat_interleave(SAMPLES, dim=0)
         longest = min(LONGEST_ANSWER, model.config.longest_input - ids.shape[1] + 1)
         cache, fresh = model.new_cache(ids.shape[1] + longest), drawn
@@ -199,7 +190,7 @@ def sample_entropy(
     return found
 
 
-def _by_length(prompts: Sequence[Ids]) -> Iterator[tuple[list[int], torch.Tensor]]:
+def by_length(prompts: Sequence[Ids]) -> Iterator[tuple[list[int], torch.Tensor]]:
     """Prompts of one length together: their places and their tokens."""
     groups: dict[int, list[int]] = defaultdict(list)
     for at, prompt in enumerate(prompts):

@@ -22,12 +22,11 @@ from wherefrom.provenance.signals.known_answers import (
     add_up_countries,
     are_places,
     entropy_of,
-    find_countries,
-    outcomes,
 )
 from wherefrom.provenance.signals.likelihood import (
     IMPOSSIBLE,
     Ids,
+    TokenScores,
     can_encode,
     encode_answers,
     encode_context,
@@ -92,14 +91,17 @@ class SignalBatch:
         return encode_names(self.tokens, self.subjects)
 
     @cached_property
-    def others(self) -> Floats:
-        """(OTHERS, n): log p of the answers to other kinds of question about the subject, or NaN.
+    def others(self) -> tuple[Floats, Floats]:
+        """(OTHERS, n), NaN where there is none: of other kinds of question about the subject.
 
-        Somebody who was read about is known in more than one way.
+        log p of the answers to them, since somebody who was read about is known in more than one
+        way; and log p of this answer to them, which competes with the fact that was asked for.
         """
         known = list(self.reader.state.contexts)
         found = np.full((OTHERS, len(self.subjects)), np.nan)
-        rows, asked = [], []
+        same = found.copy()
+        rows: list[tuple[int, int]] = []
+        asked: list[str] = []
         for at, (template, name) in enumerate(zip(self.templates, self.subjects, strict=True)):
             rest = [each for each in known if each != template and name and SLOT in each]
             for place, each in enumerate(rest[:OTHERS]):
@@ -107,23 +109,35 @@ class SignalBatch:
                     rows.append((place, at))
                     asked.append(each.replace(SLOT, name))
         if asked:
+            where = tuple(zip(*rows, strict=True))
             answers = answer_all(self.model, self.tokens, asked)
-            found[tuple(zip(*rows, strict=True))] = [each.log_probability for each in answers]
-        return found
+            found[where] = [each.log_probability for each in answers]
+            prompts = encode_prompts(self.model, self.tokens, asked)
+            same[where] = score_answers(
+                self.model, prompts, [self.answer_ids[at] for _, at in rows]
+            )
+        return found, same
 
     @cached_property
     def outcomes(self) -> Floats:
         """(n, k + 2): probabilities of the known answers, this answer if unknown, anything else."""
         trie = self.reader.trie
-        position = np.array([trie.position.get(answer, -1) for answer in self.answers], dtype=int)
-        found = trie.log_probabilities(self.model, self.prompts)
-        return outcomes(found, position, self.log_probability)
+        known = np.exp(trie.log_probabilities(self.model, self.prompts))
+        new = np.array([answer not in trie.position for answer in self.answers], dtype=bool)
+        this = np.where(new, np.exp(self.log_probability), 0.0)
+        rest = np.maximum(0.0, 1.0 - known.sum(axis=1) - this)
+        return np.concatenate((known, this[:, None], rest[:, None]), axis=1)
+
+    @cached_property
+    def tokens_scored(self) -> list[TokenScores | None]:
+        """The tokens of each answer, compared with what else could stand there."""
+        return score_tokens(self.model, self.prompts, self.answer_ids, compared=True)
 
 
 def token_margin(batch: SignalBatch) -> Floats:
     """The least lead in log p of a token of the answer over the likeliest other token."""
-    found = score_tokens(batch.model, batch.prompts, batch.answer_ids, with_other=True)
-    return np.array([IMPOSSIBLE if one is None else (one.own - one.other).min() for one in found])
+    leads = [IMPOSSIBLE if t is None else (t.own - t.other).min() for t in batch.tokens_scored]
+    return np.array(leads)
 
 
 def context_infill(batch: SignalBatch) -> Floats:
@@ -153,10 +167,14 @@ def reference(batch: SignalBatch) -> Floats:
 
 def min_k(batch: SignalBatch) -> Floats:
     """Min-K%++: the lowest of the answer's log p, in deviations from their mean at that place."""
-    found = score_tokens(batch.model, batch.prompts, batch.answer_ids, with_spread=True)
-    lowest = [np.sort(one.spread)[: max(1, int(LOWEST * one.spread.size))] if one else IMPOSSIBLE
-              for one in found]  # fmt: skip
-    return np.array([np.mean(each) for each in lowest])
+    return np.array(
+        [
+            np.sort(one.spread)[: max(1, int(LOWEST * one.spread.size))].mean()
+            if one
+            else IMPOSSIBLE
+            for one in batch.tokens_scored
+        ]
+    )
 
 
 def sampled_entropy(batch: SignalBatch) -> Floats:
@@ -200,11 +218,10 @@ def name_read(batch: SignalBatch) -> Floats:
 
 def country_entropy(batch: SignalBatch) -> Floats:
     """Entropy after adding up the answers by country; NaN where most of them are not places."""
-    countries, known = batch.reader.countries, batch.reader.trie.position
-    if not are_places(countries):
+    known = batch.reader.trie.answers
+    if not are_places(known):
         return np.full(len(batch.answers), np.nan)
-    own = [None if answer in known else find_countries([answer])[0] for answer in batch.answers]
-    return entropy_of(add_up_countries(batch.outcomes, countries, own))
+    return entropy_of(add_up_countries(batch.outcomes, known, batch.answers))
 
 
 # each signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)
@@ -217,8 +234,10 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "name_lift": (name_lift, 1),
     "name_read": (name_read, 1),
     # of the other kinds of question about the subject, the surest answer and all of them
-    "others_best": (lambda batch: np.fmax.reduce(batch.others, axis=0), 1),
-    "others_mean": (lambda batch: _mean(batch.others), 1),
+    "others_best": (lambda batch: np.fmax.reduce(batch.others[0], axis=0), 1),
+    "others_mean": (lambda batch: _mean(batch.others[0]), 1),
+    # this answer to them: another fact of the subject may have been taken for the one asked for
+    "elsewhere": (lambda batch: np.fmax.reduce(batch.others[1], axis=0), -1),
     "reference": (reference, -1),
     # over the known answers, this answer, and anything else
     "entropy": (lambda batch: entropy_of(batch.outcomes), -1),
@@ -229,6 +248,7 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
 CORE = ("log_probability", "token_margin", "context_infill", "name_read", "others_best",
         "others_mean", "reference")  # fmt: skip
+GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells right among the seen
 NAME_SIGNALS = ("name_likelihood", "name_lift")  # what name_read is computed from
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
 SLOW = ("sampled_entropy",)  # what takes many times as long as an answer
@@ -271,11 +291,6 @@ class SignalReader:
     @cached_property
     def trie(self) -> AnswerTrie:
         return AnswerTrie(self.run.tokens, self.known_answers)
-
-    @cached_property
-    def countries(self) -> tuple[str | None, ...]:
-        """Of the answers in the trie."""
-        return find_countries(self.trie.answers)
 
     @cached_property
     def twin(self) -> Run | None:
