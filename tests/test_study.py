@@ -321,7 +321,7 @@ class TestAfterTraining:
                 assert (evidence.count(person.subject).naming > 0) == person.seen
         confidence = load_confidence(result.run)
         assert confidence.weights_sha256 == sha256_of(out / "model.safetensors")
-        judged = result.judgement["people"]
+        judged = result.judgement["subjects"]
         assert judged["judged"] == sum(person.role == JUDGED for person in people)
         assert judged["unseen"] > 0
         assert set(confidence.notes) < set(info["notes"])
@@ -389,8 +389,8 @@ class TestAfterTraining:
         result = run_study(again, settings, run, leave_out=0.2)
         # one question is read by the wording of the others
         assert [(row["name"], row["total"]) for row in result.rows][-1] == ("unseen people", 1)
-        before = finished[1].judgement["people"]
-        assert result.judgement["people"]["judged"] < before["judged"]
+        before = finished[1].judgement["subjects"]
+        assert result.judgement["subjects"]["judged"] < before["judged"]
         for options in ({"leave_out": 0.2, "set_aside": 0.4}, {"leave_out": 0.4}, {}):
             with pytest.raises(UserError, match=r"cannot be resumed: the .* changed since"):
                 study(run, quick_recipe, resume=True, **options)

@@ -19,6 +19,7 @@ from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import CALIBRATION, FITTING, INVENTED, JUDGED, SET_ASIDE, Subject
 from wherefrom.errors import UserError
+from wherefrom.provenance.confidence.calibration import Product
 from wherefrom.provenance.confidence.fit import (
     CALIBRATED,
     EVIDENCE_SIGNS,
@@ -141,9 +142,10 @@ def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(fitted: F
     assert (doubted <= checked + 1e-12)[correct].all()
     signs = SIGNS | EVIDENCE_SIGNS
     for mode, policy in confidence.policies["right"].items():
-        used = policy.calibration.given.signals
+        fitted_ = policy.calibration
+        used = fitted_.given.signals if isinstance(fitted_, Product) else fitted_.signals
         assert not used or bool(used.keys() & EVIDENCE_SIGNS.keys()) == (mode == "checked")
-        assert (policy.calibration.seen is None) == (mode == "checked")
+        assert mode == "internal" or fitted_.seen is None
         for name, signal in used.items():
             assert signs[name] == 0 or signal.weight * signs[name] >= 0
 
@@ -270,7 +272,7 @@ def test_few_subjects_all_get_one_probability_and_a_sentence(
 ) -> None:
     few = [*fitted.subjects[:4], fitted.subjects[-2]]
     confidence = fit(fitted.run, fitted.evidence, few)
-    assert confidence.policies["right"]["internal"].calibration.given.signals == {}
+    assert confidence.policies["right"]["checked"].calibration.given.signals == {}
     notes = " ".join(confidence.notes)
     for words in ("takes 10 of each", "all get the same probability", "no threshold can guarantee"):
         assert words in notes
