@@ -82,13 +82,6 @@ def test_the_average_and_its_exact_error(seed: int, n: int, eps: float) -> None:
     assert delta <= eps * (1 + 1e-9) or design.beta == 0
 
 
-def test_distinct_keys_of_equal_norm_can_always_be_copied() -> None:
-    keys = np.random.default_rng(1).standard_normal((40, 3))  # far more keys than dimensions
-    keys *= 2 / np.linalg.norm(keys, axis=1, keepdims=True)
-    for first in (0, 17, 39):
-        assert holds(build_design("copy", keys=np.roll(keys, first, axis=0), tolerance=1e-3))
-
-
 def test_unequal_norms_break_the_sum_and_not_the_scaled_sum() -> None:
     keys = rotation(6) * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0])[:, None]
     flawed = build_design("average", keys=keys, beta=20.0)
@@ -150,18 +143,12 @@ def test_which_keys_can_be_copied(keys: list, margin: float, most: float) -> Non
     assert found[2] == pytest.approx(most, rel=1e-6)
 
 
-@given(SEEDS, st.integers(2, 6))
-@settings(max_examples=30, deadline=None)
-def test_affinely_independent_keys_reach_every_weighting(seed: int, n: int) -> None:
-    rng = np.random.default_rng(seed)
-    keys, wanted = rng.standard_normal((n, n - 1)), rng.dirichlet(np.ones(n)) + 1e-3
-    wanted /= wanted.sum()
-    found = build_design("weights", keys=keys, weights=wanted)
-    assert found.assumptions[0].holds
-    np.testing.assert_allclose(found.matrices["weights"][0], wanted, rtol=1e-6)
-
-
-def test_the_certificate_refutes_by_itself() -> None:
+def test_given_weights_are_reached_or_refuted_by_a_certificate() -> None:
+    rng = np.random.default_rng(0)
+    wanted = rng.dirichlet(np.ones(5)) + 1e-3
+    found = build_design("weights", keys=rng.standard_normal((5, 4)), weights=wanted / wanted.sum())
+    assert found.assumptions[0].holds  # affinely independent keys reach every weighting
+    np.testing.assert_allclose(found.matrices["weights"][0], wanted / wanted.sum(), rtol=1e-6)
     keys = np.array([[-1.0], [0.0], [1.0]])  # three keys on a line: ln a must be linear
     wanted = np.array([0.1, 0.8, 0.1])
     found = build_design("weights", keys=keys, weights=wanted)
@@ -192,13 +179,6 @@ def test_at_the_mean_length_the_average_is_within_the_tolerance(
             np.testing.assert_allclose(again, found, rtol=1e-13)
 
 
-def test_one_head_a_value_for_any_number_of_heads() -> None:
-    built = law_of_design("two-heads", n=9, heads=5)[0]
-    np.testing.assert_allclose(built.matrices["weights"].mean(axis=0)[:5], 0.2, atol=0.01)
-    assert built.targets == (0, 1, 2, 3, 4)
-    assert law_of_design("two-heads", n=9, heads=1)[0].beta == built.beta
-
-
 # ---- extraction
 
 
@@ -220,15 +200,11 @@ def test_oblique_and_similarity_are_the_same_map(seed: int, n: int) -> None:
     np.testing.assert_allclose(oblique.matrices["M"], simple.matrices["M"], atol=1e-12)
 
 
-@pytest.mark.parametrize("angle", [1.0, 1e-5])
-def test_the_noise_gain_is_one_over_the_sine(angle: float) -> None:
-    rows = [[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0], [0.0, 0.0, 1.0]]
-    design = build_design("extract-oblique", keys=rows)
-    assert float(design.matrices["noise gain"]) == pytest.approx(1 / math.sin(angle), rel=1e-9)
-    assert f"{angle:.6g}" in design.assumptions[0].statement
-
-
-def test_extraction_says_when_its_assumptions_fail() -> None:
+def test_the_noise_gain_is_one_over_the_sine_and_failed_assumptions_are_said() -> None:
+    for angle in (1.0, 1e-5):
+        rows = [[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0], [0.0, 0.0, 1.0]]
+        gain = build_design("extract-oblique", keys=rows).matrices["noise gain"]
+        assert float(gain) == pytest.approx(1 / math.sin(angle), rel=1e-9)
     rows = rotation(5)[:4]
     rows[0] *= 2
     rows[2] += 0.1 * rows[0]
@@ -259,16 +235,6 @@ def test_the_exact_errors_of_the_words(beta: float) -> None:
     expected = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
     sharp = build_design("words", beta=4.0).matrices["weights"]
     np.testing.assert_allclose(sharp[:2], expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("part", [2, 3])  # u_c or u_d
-def test_adding_a_part_to_x2_cannot_make_c2_close_to_u_b(part: int) -> None:
-    beta = 3.0
-    for much in np.linspace(0, 4, 41):
-        words = build_design("words", beta=beta).matrices["x"]
-        words[1, part] += much * beta
-        c2 = attend(words, words, words).context[1]
-        assert np.linalg.norm(c2 - beta * np.eye(4)[1]) >= beta / math.sqrt(3) - 1e-12
 
 
 # ---- limits

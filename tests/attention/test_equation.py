@@ -125,15 +125,6 @@ def test_weights_are_a_distribution_that_no_shift_changes(scores: np.ndarray, by
     np.testing.assert_allclose(softmax_over_keys(scores + by), weights, rtol=1e-12, atol=0)
 
 
-@given(arrays(np.float64, KEYS, elements=logits), st.permutations(range(KEYS)))
-@settings(max_examples=60, deadline=None)
-def test_the_order_of_the_keys_does_not_matter(scores: np.ndarray, order: list[int]) -> None:
-    key, value = np.eye(KEYS), np.arange(KEYS * VALUES, dtype=float).reshape(KEYS, VALUES)
-    first, turned = attend(scores, key, value), attend(scores, key[order], value[order])
-    np.testing.assert_allclose(turned.weights, first.weights[order], rtol=1e-13)
-    np.testing.assert_allclose(turned.context, first.context, rtol=1e-12)
-
-
 @given(arrays(np.float64, KEYS, elements=logits), arrays(np.bool_, KEYS))
 @settings(max_examples=60, deadline=None)
 def test_kept_and_leftover_sum_to_one_and_a_mask_leaves_keys_out(

@@ -37,13 +37,6 @@ def test_law_and_trials_agree(name: str, n: int, d: int, beta: float, alpha: flo
     assert "agree" in agreement.sentence
 
 
-@pytest.mark.parametrize(("n", "beta"), [(2, 0.0), (2, 200.0), (3, 3.0), (3, 200.0)])
-def test_a_weight_that_does_not_move_agrees_with_itself(n: int, beta: float) -> None:
-    law, found = both("one-head", n=n, beta=beta, stretch=0.0, count=1000)
-    assert compare(law, found).agrees
-    assert found.heads[0].sd.value == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize("wrong", ["mean", "sd", "logit_mean", "logit_sd", "p_below_half", "c"])
 def test_a_wrong_number_is_noticed(wrong: str) -> None:
     def moved(estimate: Estimate) -> Estimate:  # further off than the gate, from either side
@@ -85,12 +78,6 @@ def test_standard_errors_are_what_repetition_shows() -> None:
         assert np.std(values) == pytest.approx(stated, rel=0.26), name
 
 
-def test_antithetic_pairs_leave_a_symmetric_mean_no_error() -> None:
-    _, found = both("one-head", n=2, beta=5.0)
-    assert found.heads[0].mean.value == pytest.approx(0.5, abs=1e-14)
-    assert found.heads[0].logit_mean.value == pytest.approx(0, abs=1e-12)
-
-
 def test_drawing_logits_alone_has_the_same_joint_law(monkeypatch: pytest.MonkeyPatch) -> None:
     queries = np.array([[3.0, 1.0, 0.0, 0.0], [1.0, 3.0, 0.5, 0.0]])  # correlated heads
     correlated = HeadsLaw(NoisyKeys(4, 4, alpha=0.05), queries, (0, 1))
@@ -113,11 +100,3 @@ def test_memory_does_not_grow_with_the_number_of_trials() -> None:
         tracemalloc.stop()
     assert peaks[1] < 1.3 * peaks[0]
     assert peaks[1] < 64e6
-
-
-def test_the_histogram_counts_every_trial() -> None:
-    law, found = both("one-head", n=8, beta=10.0)
-    histogram = found.heads[0].histogram
-    assert int(histogram.sum()) == found.count == 20_000
-    edge = float(law.heads[0].cdf(np.array(0.02)))
-    assert histogram[0] / found.count == pytest.approx(edge, abs=0.02)

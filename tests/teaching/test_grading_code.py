@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -138,18 +137,13 @@ def test_a_hostile_function_costs_itself_alone(name: str, sandbox: Sandbox) -> N
         sandbox.call(name, [[]])
     assert re.match(HOSTILE[name][1], str(told.value)), told.value
     assert sandbox.call("good", [[5]])[0][0] == 5
+    if name == "leaves":  # a function that ended its process is not called again
+        process = sandbox.inner
+        with pytest.raises(Wrong, match="exit status 0"):
+            sandbox.call(name, [[]])
+        sandbox.call("good", [[1]])
+        assert sandbox.inner == process
     assert not (sandbox.job / "results.json").exists()
-
-
-def test_a_function_that_ended_its_process_is_not_called_again(sandbox: Sandbox) -> None:
-    with pytest.raises(Wrong):
-        sandbox.call("leaves", [[]])
-    number = sandbox.call("good", [[1]])
-    began = time.monotonic()
-    with pytest.raises(Wrong, match="exit status 0"):
-        sandbox.call("leaves", [[]])
-    assert time.monotonic() - began < 0.1
-    assert sandbox.call("good", [[1]]) == number
 
 
 @pytest.mark.parametrize("namespaces", [True, False])
@@ -161,15 +155,12 @@ def test_nothing_is_left_behind(namespaces: bool) -> None:
         with pytest.raises(Wrong):
             sandbox.call("forks", [[]])
         assert sandbox.isolated == namespaces
-        commands = {p.parent.name: read(p) for p in Path("/proc").glob("[0-9]*/cmdline")}
-        left = [number for number, text in commands.items() if b"a_module_that_marks" in text]
-        assert left == [str(sandbox.process.pid)]
-
-
-def read(path: Path) -> bytes:
-    with contextlib.suppress(OSError):
-        return path.read_bytes()
-    return b""
+        left = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if b"a_module_that_marks" in path.read_bytes():
+                    left.append(int(path.parent.name))
+        assert left == [sandbox.process.pid]
 
 
 def test_code_that_forges_its_score_gets_none(grade: Any, tmp_path: Path) -> None:
@@ -188,36 +179,24 @@ def test_code_that_forges_its_score_gets_none(grade: Any, tmp_path: Path) -> Non
 
 
 # files of a submission -> what is said about all of it
-BROKEN = {
-    "syntax": (
-        {"transformer": "def attention(:\n"},
-        r"the code cannot be imported: SyntaxError: invalid syntax \(transformer.py, line 1\)",
-    ),
-    "import": (
-        {"adapters": "import my_attention\n"},
-        "the code cannot be imported: ModuleNotFoundError: No module named 'my_attention'",
-    ),
-    "exits": ({"adapters": "import sys; sys.exit(0)"}, "the code cannot be imported: SystemExit"),
-    "leaves": (
-        {"adapters": "import os; os._exit(0)"},
-        r"loading the code ended the process \(exit status 0\)",
-    ),
-    "empty": ({"transformer": ""}, "attention raised AttributeError"),
-    "skeleton": (
-        {"transformer": make_skeleton(SOLUTION, ["attention", "softmax", "causal_mask"])},
-        "attention is not filled in yet",
-    ),
-    "nothing": ({}, "this submission was not graded: there is none of adapters.py"),
-    "encoding": (
-        {"transformer": "# coding: latin-9\n"},
-        "the code cannot be imported: SyntaxError",
-    ),
-}
+CANNOT = "the code cannot be imported: "
+EMPTY = make_skeleton(SOLUTION, ["attention", "softmax", "causal_mask"])
+BROKEN = [
+    ({"transformer": "def attention(:\n"}, CANNOT + r"SyntaxError: .* \(transformer.py, line 1\)"),
+    ({"adapters": "import my_attention\n"}, CANNOT + "ModuleNotFoundError: No module named"),
+    ({"adapters": "import sys; sys.exit(0)"}, CANNOT + "SystemExit"),
+    ({"adapters": "import os; os._exit(0)"}, r"loading the code ended .* \(exit status 0\)"),
+    ({"transformer": ""}, "attention raised AttributeError"),
+    ({"transformer": EMPTY}, "attention is not filled in yet"),
+    ({}, "this submission was not graded: there is none of adapters.py"),
+    ({"transformer": "# coding: latin-9\n"}, CANNOT + "SyntaxError"),
+]
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_submission_is_told_why(name: str, grade: Any, tmp_path: Path) -> None:
-    files, says = BROKEN[name]
+@pytest.mark.parametrize(("files", "says"), BROKEN)
+def test_a_broken_submission_is_told_why(
+    files: dict[str, str], says: str, grade: Any, tmp_path: Path
+) -> None:
     record = grade(hand_in(tmp_path / "s", **files))
     assert record["score"] == 0
     assert re.match(says, outputs(record)["attention: context"])
@@ -356,25 +335,29 @@ class TestFolders:
         assert "1 of 1 checks passed" in run("run_tests.py")
         assert json.loads(command("grade", handout, *grades).out)["handout"]["score"] == 2
 
-    def test_the_skeleton_gives_away_nothing_but_what_it_needs(self) -> None:
+    def test_nothing_of_the_solution_or_the_hidden_cases_is_handed_out(
+        self, tmp_path: Path
+    ) -> None:
         skeleton = make_skeleton(SOLUTION, ["synthesizer"])
         assert "np.maximum" not in skeleton
         assert "np.exp(" in skeleton  # softmax is called, so it is given
         assert "def rotary" not in skeleton
         compile(skeleton, "transformer.py", "exec")
-        whole = make_skeleton(SOLUTION, ["softmax", "attention", "perceiver_down"])
-        assert whole.count("NotImplementedError") == 3
-        assert "np.exp(" not in whole
-
-    def test_nothing_of_the_solution_or_the_hidden_cases_is_handed_out(
-        self, tmp_path: Path
-    ) -> None:
         record = write_assignment("transformer", tmp_path / "hw", 3)
         texts = "".join(path.read_text("utf-8") for path in (tmp_path / "hw" / "handout").iterdir())
         assert "np.maximum(x @ A" not in texts
         assert "scaled_dot_product" not in texts
         assert str(record["hidden"]["span: form"][0]["args"][0]) not in texts
         assert str(record["handed out"]["span: form"][0]["args"][0]) in texts
+        files = sorted((tmp_path / "hw" / "teacher" / "otter" / "tests").iterdir())
+        assert len(files) == 9
+        for path in files:
+            text = path.read_text("utf-8")
+            compile(text, path.name, "exec")
+            points = [float(found) for found in re.findall(r"points=([\d.]+)", text)]
+            numbers = re.findall(r"def test_(\d+)", text)
+            assert len(set(numbers)) == len(points) == 2 * text.count("hidden=True")
+        assert sum(points) == pytest.approx(8)
 
     def test_the_zip_for_gradescope_grades_alone(self, tmp_path: Path) -> None:
         write_assignment("mask", tmp_path / "hw", 3)
@@ -394,18 +377,6 @@ class TestFolders:
         record = json.loads(results.read_text("utf-8"))
         assert record["tests"][0]["output"] == "the result has shape (); (1, 1) was expected"
         assert record["stdout_visibility"] == "hidden"
-
-    def test_a_question_of_otter_is_a_file_that_compiles(self, tmp_path: Path) -> None:
-        write_assignment("transformer", tmp_path / "hw", 3)
-        files = sorted((tmp_path / "hw" / "teacher" / "otter" / "tests").iterdir())
-        assert len(files) == 9
-        for path in files:
-            text = path.read_text("utf-8")
-            compile(text, path.name, "exec")
-            points = [float(found) for found in re.findall(r"points=([\d.]+)", text)]
-            numbers = re.findall(r"def test_(\d+)", text)
-            assert len(set(numbers)) == len(points) == 2 * text.count("hidden=True")
-        assert sum(points) == pytest.approx(8)
 
 
 @pytest.mark.parametrize(

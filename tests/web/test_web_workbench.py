@@ -20,7 +20,10 @@ def test_the_answer_of_a_chapter_is_proved_and_is_not_in_the_box(
     name: str, client: TestClient
 ) -> None:
     assert check(name, CHAPTERS[name]["formulas"]).verdict == "proved"
+    assert set(CHAPTERS) == set(PROBLEMS)
     page = client.get(f"/workbench/{name}", headers=PAGE).text
+    assert "<summary>Show the answer</summary>" in page
+    assert "<details open" not in page
     assert re.search(r"<textarea[^>]*></textarea>", page)
 
 
@@ -37,24 +40,19 @@ def test_a_slider_moves_the_figure(name: str, client: TestClient) -> None:
     assert "must be a number between" in refused.json()["error"]
 
 
-def test_the_caret_stands_under_its_column(client: TestClient) -> None:
+def test_the_caret_stands_under_its_column_and_what_was_read_is_typeset(
+    client: TestClient,
+) -> None:
+    asked = {"formulas": r"$q_1 = t\mu_a$, $q_2 = t\mu_b$"}
+    page = client.get("/workbench/two-heads", params=asked, headers=PAGE).text
+    assert "= β <i>μ</i><sub>a</sub>" in page
+    assert "of samples that are kept" in page  # both rates are of the same samples
     asked = {"formulas": "q = beta*(k_a + k_x)"}
     page = client.get("/workbench/average", params=asked, headers=PAGE).text
     shown = re.search(r'<pre class="caret">(.*?)</pre>', page, re.DOTALL)
     assert shown is not None
     formula, caret = html.unescape(shown[1]).splitlines()
     assert formula[caret.index("^") :].startswith("k_x")
-
-
-def test_what_was_read_is_typeset(client: TestClient) -> None:
-    asked = {"formulas": r"$q_1 = t\mu_a$, $q_2 = t\mu_b$"}
-    page = client.get("/workbench/two-heads", params=asked, headers=PAGE).text
-    assert "= β <i>μ</i><sub>a</sub>" in page
-    assert "of samples that are kept" in page  # both rates are of the same samples
-
-
-def test_every_problem_is_a_chapter() -> None:
-    assert set(CHAPTERS) == set(PROBLEMS)
 
 
 def test_one_head_runs_away_and_two_stay(client: TestClient) -> None:
@@ -120,9 +118,3 @@ def test_a_formula_that_is_refused_stays_in_the_box_below_the_reason(client: Tes
     assert page.status_code == 400
     assert 'role="alert"' in page.text
     assert "q=__import__(&#39;os&#39;)" in page.text
-
-
-def test_the_answer_waits_to_be_asked_for(client: TestClient) -> None:
-    page = client.get("/workbench/two-heads", headers=PAGE).text
-    assert "<summary>Show the answer</summary>" in page
-    assert "<details open" not in page

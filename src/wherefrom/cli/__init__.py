@@ -31,14 +31,13 @@ GROUPS = {
 MODULES = {
     "assignment": ("grade",),
     "ask": ("evaluate", "attention", "baseline"),
-    "check": ("problems",),
     "data": ("variants", "recipes", "world"),
     "judge": ("names",),
     "pages": ("report", "serve", "completion"),
     "trace": ("bank",),
     "train": ("study", "pretrain", "finetune", "export"),
     "twins": ("forget",),
-    "workbench": ("design", "law"),
+    "workbench": ("problems", "check", "design", "law"),
 }
 HOMES = {name: module for module, names in MODULES.items() for name in names}
 COMMANDS = [name for names in GROUPS.values() for name in names]

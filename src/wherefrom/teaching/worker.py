@@ -1,9 +1,8 @@
 """The process that runs students' code: it gives up its rights, then answers calls.
 
-This file is a program of its own, run by `sandbox.py`. It loads what all submissions need and
-waits; for each submission it forks a child, which isolates itself (`_supervise`) and forks the
-process that loads and calls the student's code (`_answer`). That one reads lines {"id", "name",
-"rows"} and writes {"id", "values"} or {"id", "wrong"}. Of what is expected nothing here knows.
+A program of its own, run by `grading.Sandbox`. For each submission it forks a child, which isolates
+itself and forks the process that loads and calls the student's code. That one reads lines {"id",
+"name", "rows"} and writes {"id", "values"} or {"id", "wrong"}. Of what is right nothing here knows.
 """
 
 from __future__ import annotations
@@ -67,8 +66,13 @@ def _supervise(told: dict[str, Any], channel_file: int, printed: int) -> None:
     os.setsid()
     os.chdir(told["folder"])
     os.environ["HOME"] = os.environ["TMPDIR"] = told["folder"]
-    linux = sys.platform == "linux"
-    isolated = linux and told["namespaces"] and _unshare()
+    linux, isolated, user = sys.platform == "linux", False, os.getuid()
+    if linux and told["namespaces"]:  # processes and network of our own, where the kernel lets us
+        kinds = NEW_IPC | NEW_PID | NEW_NET | (NEW_USER if user else 0)
+        isolated = libc.unshare(kinds) == 0
+        if isolated and user:
+            with contextlib.suppress(OSError), open("/proc/self/uid_map", "w") as file:
+                file.write(f"{user} {user} 1")
     if linux:
         libc.prctl(PARENT_DIES, signal.SIGKILL, 0, 0, 0)
         libc.prctl(SUBREAPER, 1, 0, 0, 0)  # a child that leaves its parent comes to us
@@ -120,23 +124,8 @@ def _send(channel: socket.socket, **record: Any) -> None:
     channel.sendall(json.dumps(record).encode() + b"\n")
 
 
-def _unshare() -> bool:
-    """Processes and network of our own, where the kernel lets us."""
-    user = os.getuid()
-    if libc.unshare(NEW_IPC | NEW_PID | NEW_NET | (NEW_USER if user else 0)) != 0:
-        return False
-    if user:
-        with contextlib.suppress(OSError), open("/proc/self/uid_map", "w") as file:
-            file.write(f"{user} {user} 1")
-    return True
-
-
 def _confine() -> bool:
-    """Only this folder and what Python needs can be read, nothing outside be signalled.
-
-    By Landlock, which asks for no rights; the hidden cases and other students' code are out of
-    reach even for the same user.
-    """
+    """Only this folder and what Python needs can be read, nothing outside signalled: Landlock."""
     version = libc.syscall(CREATE_RULESET, None, 0, 1)
     if version < 1:
         return False
