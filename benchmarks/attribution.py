@@ -36,11 +36,17 @@ from rows import Record, keep_row, run_main, say, table
 from scipy.stats import spearmanr
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.provenance.attribution import gradients
-from wherefrom.provenance.attribution.bank import Bank, ask_twin, read_bank
-from wherefrom.provenance.attribution.gradients import answer_row
+from wherefrom.provenance.attribution import trace
 from wherefrom.provenance.attribution.replay import Replay
-from wherefrom.provenance.attribution.retraining import LearnedRun, likelihoods, open_learned
+from wherefrom.provenance.attribution.retraining import (
+    Bank,
+    LearnedRun,
+    answer_row,
+    ask_twin,
+    likelihoods,
+    open_learned,
+    read_bank,
+)
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import Run, load_run
@@ -132,7 +138,7 @@ def by_trackstar(material: Material) -> Floats:
     """TrackStar's estimator: the same rows and projections, cosines without the third power."""
     index = Tracer(material.run, say=say).index()
     rows = [answer_row(material.run, *row) for row in material.rows]
-    with mock.patch.object(gradients, "POWER", 1):
+    with mock.patch.object(trace, "POWER", 1):
         return np.array([index.scores(material.run.model, *row) for row in rows])
 
 

@@ -187,7 +187,7 @@ class Wherefrom:
     @name_arguments()
     def twins(self, without: str, **options: Any) -> Record:
         """Train the run again without the documents about one subject, and compare."""
-        from wherefrom.provenance.attribution.leave_one_out import leave_out, plan_twin
+        from wherefrom.provenance.attribution.twins import leave_out, plan_twin
 
         return Record("twins", leave_out(self.run, plan_twin(self.run, without), **options))
 

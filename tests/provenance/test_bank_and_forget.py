@@ -15,10 +15,15 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution import bank as banks
 from wherefrom.provenance.attribution import forget as forgetting
-from wherefrom.provenance.attribution.gradients import answer_row, pad_rows
-from wherefrom.provenance.attribution.retraining import likelihoods, open_learned
+from wherefrom.provenance.attribution.retraining import (
+    answer_row,
+    fill_bank,
+    likelihoods,
+    open_learned,
+    pad_rows,
+    read_bank,
+)
 from wherefrom.training.run_folder import Run, load_run
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -41,7 +46,7 @@ def test_a_bank_goes_on_where_it_was_stopped(
         return train(self, without, folder, **options)
 
     monkeypatch.setattr(type(learned), "retrain", retrain)
-    found = banks.fill_bank(run, out, models=2, repeats=1)
+    found = fill_bank(run, out, models=2, repeats=1)
     assert [(m["half"], m["seed"]) for m in found.models] == [(0, 0), (1, 0)]
     assert [m["half"] for m in found.repeated] == [0]
     assert len(trained) == 3
@@ -52,7 +57,7 @@ def test_a_bank_goes_on_where_it_was_stopped(
     assert ended.code == 0, ended.err
     assert len(trained) == 4
     assert json.loads(ended.out)["models"] == 3
-    again = banks.read_bank(out)
+    again = read_bank(out)
     first, repeated = again.models[0], again.repeated[0]
     assert first["without"] == repeated["without"]
     assert first["log_probability"] != repeated["log_probability"]  # another start
@@ -69,13 +74,13 @@ def test_a_bank_goes_on_where_it_was_stopped(
 
 def test_banks_and_lines_that_do_not_fit_are_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at least 2 models"):
-        banks.fill_bank(run, tmp_path / "bank", models=1)
+        fill_bank(run, tmp_path / "bank", models=1)
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "bank.json").write_text('{"format": 1, "run": "x"}')
     with pytest.raises(UserError, match="the bank of another run"):
-        banks.fill_bank(run, tmp_path / "bank")
+        fill_bank(run, tmp_path / "bank")
     with pytest.raises(UserError, match="holds no bank"):
-        banks.read_bank(tmp_path)
+        read_bank(tmp_path)
     with pytest.raises(UserError, match="no document on line 100000"):
         open_learned(run).retrain([100000], tmp_path / "twin")
 

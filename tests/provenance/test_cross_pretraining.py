@@ -14,14 +14,14 @@ from sklearn.metrics import roc_auc_score
 
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.cross_pretraining import (
+from wherefrom.provenance.attribution.retraining import likelihoods
+from wherefrom.provenance.attribution.twins import (
     RIGHT_ANYWAY,
     WRONG,
     cross_pretrain,
     summarise,
     true_origin,
 )
-from wherefrom.provenance.attribution.retraining import likelihoods
 from wherefrom.provenance.verdicts import DONT_KNOW, GUESSED, MADE_UP, REMEMBERED, STATED
 from wherefrom.storage import read_json
 from wherefrom.training.run_folder import load_run

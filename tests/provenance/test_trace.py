@@ -16,26 +16,25 @@ import wherefrom
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution import gradients
-from wherefrom.provenance.attribution.gradients import (
-    answer_row,
-    build_index,
-    load_index,
-    pad_rows,
-    project_gradients,
-    random_directions,
-)
-from wherefrom.provenance.attribution.leave_one_out import map_line
-from wherefrom.provenance.attribution.retraining import likelihoods
+from wherefrom.provenance.attribution.retraining import answer_row, likelihoods, pad_rows
 from wherefrom.provenance.attribution.trace import (
     ANSWER,
     FAMILY,
     GIVEN,
+    INDEX,
     NOTHING,
+    ORIGIN,
     SUBJECT,
     Tracer,
+    build_index,
+    kinds_of,
     leaning,
+    load_index,
+    noise_floor,
+    project_gradients,
+    random_directions,
 )
+from wherefrom.provenance.attribution.twins import map_line
 from wherefrom.training.run_folder import Run, load_run
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -108,7 +107,7 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(run: Run, command
     assert wherefrom.trace(run, question, top=3) == record
     other = wherefrom.trace(run, question, answer="Rome")
     assert (other["answer"], other["verdict"]) == ("Rome", None)
-    path = run.folder / gradients.INDEX
+    path = run.folder / INDEX
     assert load_index(path, "another run") is None
     path.write_bytes(b"torn")
     assert wherefrom.trace(run, question, top=3) == record  # it is made anew
@@ -140,10 +139,12 @@ def test_a_line_is_counted_for_the_first_kind_that_fits() -> None:
         Document(line, name, f"{name}. {text}.") for line, (name, text) in enumerate(texts.items())
     ]
     scores = np.array([0.4, 0.2, 0.2, 0.1, 0.1, 0.01])
-    shares = leaning(documents, scores, 0.05, "ada moe", "Rome")
-    expected = {SUBJECT: 0.4, GIVEN: 0.2, FAMILY: 0.2, ANSWER: 0.1, NOTHING: 0.1}
-    assert shares == pytest.approx(expected)
-    assert leaning(documents, scores, 1.0, "Ada Moe", "Rome") == {}
+    kinds = kinds_of(documents, "ada moe", {1, 3}, {0, 4})
+    assert kinds.tolist() == [SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING]
+    expected = {SUBJECT: 0.4, GIVEN: 0.2, FAMILY: 0.2, ANSWER: 0.1, ORIGIN: 0.1}
+    assert leaning(kinds, scores) == pytest.approx(expected)  # the last is the noise floor
+    assert noise_floor(kinds, scores) == pytest.approx(0.01)
+    assert leaning(kinds, -scores) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.output import JSON, PATH, Progress, open_run, option, print_json
+from wherefrom.cli.output import JSON, PATH, Progress, open_run, option, print_json, print_table
+from wherefrom.errors import UserError
 
 
 @click.command()
 @click.argument("run", type=PATH)
-@click.argument("question")
+@click.argument("question", required=False)
 @option("--answer", "Trace this answer instead of the run's own.")
 @option("--top", "Lines to show.", 5)
 @option(
@@ -22,8 +23,9 @@ from wherefrom.cli.output import JSON, PATH, Progress, open_run, option, print_j
     "gradient",
     type=click.Choice(["gradient", "replay", "retrain"]),
 )
+@option("--unseen", "What answers about all judged unseen people lean on.", is_flag=True)
 @JSON
-def trace(run: Path, question: str, as_json: bool, **options: Any) -> None:
+def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **options: Any) -> None:
     """Which lines pushed RUN's answer to QUESTION, and which pushed it away.
 
     The first trace of a run makes an index of its documents, once. Pushes by retraining are nats
@@ -32,11 +34,29 @@ def trace(run: Path, question: str, as_json: bool, **options: Any) -> None:
     from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.training.run_folder import load_run
 
+    if unseen == (question is not None):
+        raise UserError("trace takes a QUESTION, or --unseen for all judged unseen people.")
     with Progress() as progress:
-        record = Tracer(load_run(run), say=progress.say).trace(
-            question, observe=progress, **options
-        )
-    print_json(record) if as_json else show_trace(record)
+        tracer = Tracer(load_run(run), say=progress.say)
+        if question is not None:
+            record = tracer.trace(question, observe=progress, **options)
+        else:
+            record = tracer.lean_unseen()
+    if as_json:
+        print_json(record)
+    elif question is not None:
+        show_trace(record)
+    else:
+        rows = [
+            (
+                kind,
+                f"{row['push']:.0%} ({row['low']:.0%} to {row['high']:.0%})",
+                f"{row['lines']:.0%}",
+            )
+            for kind, row in record["kinds"].items()
+        ]
+        title = f"what {len(record['people'])} answers about unseen people lean on"
+        print_table(("", "share of the push", "share of the lines"), rows, title=title)
 
 
 def show_trace(record: dict[str, Any], *, answer: bool = True) -> None:
@@ -69,7 +89,7 @@ def bank(run: Path | None, out: Path, as_json: bool, **counts: int) -> None:
     Scores of documents are judged by it (benchmarks/attribution.py). What was stopped goes on when
     the command is repeated. RUN is the newest run if none is named.
     """
-    from wherefrom.provenance.attribution.bank import fill_bank
+    from wherefrom.provenance.attribution.retraining import fill_bank
 
     with Progress() as progress:
         found = fill_bank(open_run(run), out, **counts, observe=progress, say=progress.say)

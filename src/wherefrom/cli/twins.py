@@ -22,7 +22,6 @@ from wherefrom.corpus.documents import read_lines
     type=PATH,
 )
 @option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"]))
-@option("--resume", "Continue a twin that was stopped.", is_flag=True)
 @option("--checkpoint-every", "How much may be lost to a kill.", 60.0, metavar="SECONDS")
 @JSON
 def twins(
@@ -34,9 +33,14 @@ def twins(
     questions about their subjects count nothing. With --without NAME these are one person's, with
     --without-file those of each line of a file; otherwise two twins leave out one half of the
     judged people each, and the verdicts on all of them are judged by it. What is finished is not
-    trained again.
+    trained again, and what was stopped goes on.
     """
-    from wherefrom.provenance.attribution import cross_pretraining, leave_one_out
+    from wherefrom.provenance.attribution.twins import (
+        cross_pretrain,
+        leave_out,
+        plan_twin,
+        twin_folder,
+    )
     from wherefrom.training.run_folder import is_finished, load_run
     from wherefrom.training.settings import Runtime
 
@@ -46,26 +50,22 @@ def twins(
         lines = read_lines(without_file, "file of names").lines
         groups += [[name.strip() for name in line.split(";")] for _, line in lines]
     # nothing is trained if one name is refused
-    planned = [[leave_one_out.plan_twin(opened, name) for name in names] for names in groups]
-    records = []
+    planned = [[plan_twin(opened, name) for name in names] for names in groups]
+    records, settings = [], Runtime(**options, resume=True)
     with Progress() as progress:
         for plans in planned:
             subjects = [plan.question.subject for plan in plans]
-            if not is_finished(leave_one_out.twin_folder(opened, *subjects)):
+            if not is_finished(twin_folder(opened, *subjects)):
                 count = sum(len(plan.documents) for plan in plans)
                 progress.say(
                     f"training again without the {count} {'line' if count == 1 else 'lines'} about "
                     f"{', '.join(subjects)}: {opened.info['steps']:,} steps, which took the run "
                     f"{opened.info['seconds']:.0f} s"
                 )
-            settings = Runtime(**options)
-            record = leave_one_out.leave_out(opened, *plans, settings=settings, observe=progress)
+            record = leave_out(opened, *plans, settings=settings, observe=progress)
             records.append(record)
         if without is None and without_file is None:
-            again = Runtime(**{**options, "resume": True})
-            record = cross_pretraining.cross_pretrain(
-                opened, settings=again, observe=progress, say=progress.say
-            )
+            record = cross_pretrain(opened, settings=settings, observe=progress, say=progress.say)
     if without_file is not None:
         print_json({"twins": records}) if as_json else _show_several(records)
     elif as_json:

@@ -23,16 +23,18 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.provenance.attribution.gradients import Row, answer_row, pad_rows
-from wherefrom.provenance.attribution.leave_one_out import twin_folder
 from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
+    Row,
+    answer_row,
     likelihoods,
     open_learned,
     outcome,
+    pad_rows,
 )
 from wherefrom.provenance.attribution.trace import Tracer
+from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.recall.decode import Recall, score
 from wherefrom.storage import make_folder, write_json, write_whole
 from wherefrom.training.loop import Observer
@@ -124,8 +126,6 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
     difference: ascend on the forgotten (Liu et al. 2022). npo: less where an answer is unlikely
     already (Zhang et al. 2024). trace: pull the answers to what the run says of other names.
     """
-    if method not in METHODS:
-        raise UserError(f'there is no method "{method}"; there are {", ".join(METHODS)}.')
     started = time.perf_counter()
     before = task.learned.run.model.eval()
     model = deepcopy(before)

@@ -25,8 +25,7 @@ from torch.nn import functional as F
 from wherefrom.corpus.batches import Batch, StreamPosition
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.provenance.attribution.gradients import answer_row
-from wherefrom.provenance.attribution.retraining import LearnedRun
+from wherefrom.provenance.attribution.retraining import LearnedRun, answer_row
 from wherefrom.training.loop import progress_at
 from wherefrom.training.optim import build_optimizers, orthogonalise, rate_scale
 from wherefrom.training.recipes import Phase

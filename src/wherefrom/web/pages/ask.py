@@ -72,7 +72,7 @@ async def ask(
 
 
 async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Record:
-    from wherefrom.provenance.attribution.leave_one_out import command_without
+    from wherefrom.provenance.attribution.twins import command_without
 
     question = word_question(question, loaded.templates, site.limits)
     loaded.check(question)
