@@ -35,6 +35,7 @@ from wherefrom.provenance.attribution.trace import (
     random_directions,
 )
 from wherefrom.provenance.attribution.twins import map_line
+from wherefrom.report.study_report import make_report
 from wherefrom.training.run_folder import Run, load_run
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -186,3 +187,22 @@ def test_ask_traces_on_request(run: Run, command: Any) -> None:
     shown = command("ask", run.folder, question, "--trace")
     assert "pushed by" in shown.out
     assert "noise floor" in shown.out
+
+
+def test_what_answers_about_unseen_people_lean_on_is_kept_for_the_report(
+    run: Run, command: Any
+) -> None:
+    ended = command("trace", run.folder, "--unseen", "--json")
+    assert ended.code == 0, ended.err
+    record = json.loads(ended.out)
+    unseen = [s for s in read_subjects(run.folder) if s.role == JUDGED and not s.seen]
+    assert [each["question"] for each in record["people"]] == [s.question for s in unseen]
+    kinds = record["kinds"]
+    assert sum(row["push"] for row in kinds.values()) == pytest.approx(1, abs=0.01)
+    assert sum(row["lines"] for row in kinds.values()) == pytest.approx(1, abs=0.01)
+    assert all(row["low"] <= row["push"] <= row["high"] for row in kinds.values())
+    assert "lean on" in command("trace", run.folder, "--unseen").out
+    page = make_report(run.folder)
+    assert "lines that share nothing" in json.dumps(page)
+    for wrong in (("--unseen", asked(run)), ()):
+        assert command("trace", run.folder, *wrong).code == 2

@@ -91,6 +91,9 @@ def write_run(folder: Path, **changes: Any) -> Path:
     )
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())
+    push = {"push": 0.6, "low": 0.5, "high": 0.7, "lines": 0.1}
+    kinds = {"lines with the same answer": push, "lines that share nothing": {**push, "push": 0.4}}
+    write(folder / "leaning.json", {"run": WEIGHTS, "kinds": kinds, "people": [{}]})
     points = [
         {"phase": "mixed", "step": 10 * at, "loss": 5.0 - at, "tokens": 1000 * at,
          "seconds": 4.0 * at, "tokens_per_second": 250.0}

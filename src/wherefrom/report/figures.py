@@ -134,6 +134,19 @@ def relations_bars(wordings: Sequence[str], shares: Mapping[str, Sequence[float]
     return bars(names, traces, x="recall", height=130 + 80 * len(names), above=25, **look)
 
 
+def leaning_bars(kinds: Mapping[str, Record]) -> go.Figure:
+    """For each kind of line its share of the push, beside its share of all lines."""
+    traces = [
+        {"x": [row["push"] for row in kinds.values()], "name": "of the push",
+         "marker": {"color": BLUE}, "error_x": whiskers(
+             [{**row, "value": row["push"]} for row in kinds.values()])},
+        {"x": [row["lines"] for row in kinds.values()], "name": "of the lines",
+         "marker": {"color": GREY}},
+    ]  # fmt: skip
+    look = {**LEGEND_ON_TOP, "bargap": 0.35}
+    return bars(list(kinds), traces, x="share", height=130 + 80 * len(kinds), above=25, **look)
+
+
 def stacked_bars(
     names: Sequence[str], parts: Mapping[str, Sequence[int]], *, x: str, shares: bool = False
 ) -> go.Figure:

@@ -384,6 +384,23 @@ def names(records: Records) -> Facts | None:
     }  # fmt: skip
 
 
+def leaning(records: Records) -> Facts | None:
+    """Which lines push answers about people whom no document is about."""
+    record = records.leaning
+    if record is None or record["run"] != records.info.get("sha256"):
+        return None
+    kinds = record["kinds"]
+    largest = max(kinds, key=lambda kind: float(kinds[kind]["push"]))
+    rows = [[kind, *pick(row, "push low high lines")] for kind, row in kinds.items()]
+    return {
+        "people": len(record["people"]),
+        "largest": largest,
+        **kinds[largest],
+        "rows": rows,
+        "figure": figures.leaning_bars(kinds),
+    }
+
+
 def twins(records: Records) -> Facts | None:
     """Twins without one subject's documents, where no cross-pretraining says more."""
     if records.crossing is not None:

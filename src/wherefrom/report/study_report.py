@@ -69,6 +69,7 @@ class Records:
         self.judged = self._lines("judged.jsonl") if self.judgement else []
         # what `wherefrom names` found, unless the study asked itself
         self.origins = self._record("origins.json") or self._record("names.json")
+        self.leaning = self._record("leaning.json")  # what answers about unseen people lean on
         self.crossing = self._record("twins/twins.json")  # two twins without half of the judged
         paths = sorted(folder.glob("twins/without-*/without.json"))
         found = [self._record(str(path.relative_to(folder))) for path in paths]
