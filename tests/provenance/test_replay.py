@@ -49,8 +49,10 @@ def test_forwards_it_ends_at_the_weights_of_the_run(trained: Run) -> None:
 
 def test_the_derivative_is_that_of_trainings_with_more_and_less_of_a_document(trained: Run) -> None:
     replay = Replay(open_learned(trained))
-    found = replay.metagradients(QUESTIONS, ANSWERS)
+    found = replay.metagradients(QUESTIONS, ANSWERS, last=1)
     assert found.shape == (2, len(replay.learned.documents))
+    end = replay.metagradients(QUESTIONS, ANSWERS, last=0.5)
+    assert 0 < np.abs(end).sum() < np.abs(found).sum()  # of four steps of seven
     nudged = load_run(trained.folder)
     for document in np.argsort(-np.abs(found[0]))[:3]:
         said = []

@@ -1,11 +1,9 @@
 """Which documents pushed an answer, by differentiating the recorded training itself.
 
-With weight w_i on every row made of document i, training from a fixed start in a fixed order is a
-function theta(w), and d log p(answer) / d w_i at w = 1 is what a little more of document i would
-do (a metagradient; Engstrom et al. 2025, "MAGIC"). The run is trained once more with the same
-batches and rates; its states are kept every few steps and recomputed in between; the derivative is
-carried back step by step: through the update rule by autograd, through the gradient of the loss by
-the difference of two gradients, at the weights and a little along the direction that is carried.
+With weight w_i on every row of document i, training is a function theta(w); d log p(answer) / d w_i
+is what a little more of document i would do (a metagradient; Engstrom et al. 2025, "MAGIC"). The run
+is trained once more and carried back: through the update rule by autograd, through the gradient of
+the loss by the difference of two gradients, at the weights and a little along what is carried.
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from wherefrom.training.settings import same_steps
 from wherefrom.training.sources import stream_for
 
 TINY = 1e-30  # under Adam's root, whose slope at 0 is infinite
+LAST = 0.12  # of the steps are carried back: over more of them the derivative explodes
 NUDGE = 3e-3  # how far along a direction the second gradient is taken: the length of the step
 
 Weights = dict[str, Tensor]
@@ -196,9 +195,12 @@ class Replay:
         return kept
 
     def metagradients(
-        self, questions: Sequence[str], answers: Sequence[str]
+        self, questions: Sequence[str], answers: Sequence[str], last: float = LAST
     ) -> NDArray[np.float64]:
-        """(questions, documents): d log p(answer) / d weight of the document, in nats."""
+        """(questions, documents): d log p(answer) / d weight of the document, in nats.
+
+        last: the share of the steps, from the end, in which the weight of a document counts.
+        """
         kept = self.forward()
         weights = end_phase(kept[-1][1][-1])
         free = {name: value.detach().requires_grad_() for name, value in weights.items()}
@@ -210,6 +212,7 @@ class Replay:
             slopes.append(torch.autograd.grad(-(losses * counts[1:]).sum(), list(free.values())))
         back = {name: torch.stack(each) for name, *each in zip(free, *slopes, strict=True)}
         found = torch.zeros(len(questions), len(self.learned.documents), dtype=torch.float64)
+        left = ceil(last * sum(len(steps) for steps, _ in kept))
         for index in reversed(range(len(self.phases))):
             steps, states = kept[index]
             kind = "mean" if self.phases[index].phase.average else "weights"
@@ -217,12 +220,13 @@ class Replay:
             every = ceil(sqrt(len(steps)))
             for start in reversed(range(0, len(steps), every)):
                 state, inside = states[start // every], []
-                for step in steps[start : start + every]:
+                for step in steps[start : start + every] if left else ():
                     moved, gradient = self._advance(index, state, step)
                     inside.append((state, step, gradient))
                     state = moved
-                for each in reversed(inside):
+                for each in inside[: -left - 1 : -1]:
                     cotangents = self._step_back(index, *each, cotangents, found)
+                left = max(0, left - len(inside))
             back = part_of(cotangents, "weights")
         return np.asarray(found.numpy())
 

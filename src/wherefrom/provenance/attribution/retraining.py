@@ -140,10 +140,7 @@ def outcome(run: Run, questions: Sequence[str], answers: Sequence[str] | None = 
 def compare_others(
     run: Run, twin: Run, questions: Sequence[Question], but: Collection[str]
 ) -> Record:
-    """How many questions, but for some subjects, a run and its twin answer otherwise, by chance.
-
-    noise_floor: the change of log p of the run's answer that 19 in 20 stay below; None for nobody.
-    """
+    """How many other questions a twin answers otherwise, and what 19 in 20 changes of log p are."""
     gone = {fold_words(name) for name in but}
     asked = [q.text for q in questions if fold_words(q.subject) not in gone]
     if not asked:

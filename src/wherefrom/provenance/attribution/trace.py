@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from random import Random
 from zlib import crc32
 
 import numpy as np
@@ -42,7 +43,7 @@ from wherefrom.provenance.attribution.retraining import (
     outcome,
     pad_rows,
 )
-from wherefrom.provenance.names import origin_names
+from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.verdicts import add_trace
 from wherefrom.recall.decode import answer_all, guess_by_name
 from wherefrom.storage import write_json, write_whole
@@ -321,7 +322,7 @@ class Tracer:
         said = outcome(self.run, [each.question for each in asked])["answers"]
         found = find_named(self.documents, {fold_words(each) for each in said} - {()})
         names = [*(d.subject for d in self.documents), *(s.subject for s in asked)]
-        known, _ = origin_names(0)
+        known = [Question(0, "", name, origin.name) for name, origin in draw_names(100, Random(0))]
         origins = np.array(guess_by_name(known, [Question(0, "", name, None) for name in names]))
         people, counts = [], []
         for at, (subject, answer) in enumerate(zip(asked, said, strict=True)):
@@ -356,10 +357,7 @@ def kinds_of(
     stating: Collection[int],
     alike: Collection[int] = (),
 ) -> NDArray[np.str_]:
-    """For each document the first kind that fits; the given name is the first word of a name.
-
-    stating, alike: the places of documents with the answer, and about people of the same origin.
-    """
+    """The first kind that fits each document; `stating` it, or about people `alike` in origin."""
     name, found = fold_words(subject), []
     for at, about in enumerate(fold_words(document.subject) for document in documents):
         fits = {
