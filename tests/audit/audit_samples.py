@@ -14,9 +14,13 @@ GPT2 = {"n_embd": 20, "n_layer": 3, "n_head": 2, "n_positions": 256}
 SHAPES = {
     "gpt2": GPT2,
     "llama": ROTARY,
-    "qwen2": {**ROTARY, "head_dim": None},
+    "qwen2": {key: value for key, value in ROTARY.items() if key != "head_dim"},
     "gpt_neox": {**SMALL, "intermediate_size": 28},
     "gemma": {**ROTARY, "tie_word_embeddings": True},
+}
+UNFIT = {  # which an audit cannot read
+    "mamba": {"hidden_size": 20, "num_hidden_layers": 2, "state_size": 4},
+    "bert": {**SMALL, "intermediate_size": 28, "is_decoder": False},
 }
 
 
@@ -29,22 +33,15 @@ def make_model(folder: Path, kind: str, *, longest: int = 256, seed: int = 0) ->
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=320,
-        special_tokens=["<end>"],
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=["<end>"],
+                                  initial_alphabet=letters, show_progress=False)  # fmt: skip
     tokenizer.train_from_iterator(TEXT, trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
     torch.manual_seed(seed)
-    size = {"vocab_size": len(fast), "max_position_embeddings": longest}
-    ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    shape = {key: value for key, value in SHAPES[kind].items() if value is not None}
-    if kind == "gpt2":
-        size = {"vocab_size": len(fast), "n_positions": longest}
-    config = AutoConfig.for_model(kind, **{**shape, **size, **ids})
+    size = {"vocab_size": len(fast), "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    size["n_positions" if kind == "gpt2" else "max_position_embeddings"] = longest
+    config = AutoConfig.for_model(kind, **{**(SHAPES | UNFIT)[kind], **size})
     model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)

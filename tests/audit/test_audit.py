@@ -98,7 +98,7 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkey
         asked.append([question for question, _ in rows])
         return read(model, state, relation, rows, **options)
 
-    monkeypatch.setattr(job, "BLOCK", 9)
+    monkeypatch.setattr(asking, "BLOCK", 9)
     monkeypatch.setattr(asking, "read_block", interrupt)
     with pytest.raises(KeyboardInterrupt):
         job.run_audit(model, questions, out, shots=2)
@@ -162,6 +162,17 @@ def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny):
     path.write_text("".join(rows))
     found = job.run_audit(tiny("llama"), path, tmp_path / "run", shots=2)
     assert found["results"][0]["total"] == 32 - 2 - job.OTHER_SHOTS
+
+
+def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny):
+    """Otherwise right answers would look known where the confidence is fitted, and only there."""
+    questions = write_questions(tmp_path / "questions.tsv", 30, [f"Town {at}" for at in range(30)])
+    found = job.run_audit(tiny("gpt2"), questions, tmp_path / "run", shots=2)
+    state = open_asker(found["run"]).confidence.ask_state
+    assert len(state.alone) == sum(map(len, state.known.values()))
+    known = dict.fromkeys(("Rome", "Paris"), -1.0)
+    assert asking.spread(known, "the rome", -1.0)["is_known"] == 1
+    assert asking.spread({"Paris": -1.0}, "Rome", -1.0)["is_known"] == 0
 
 
 @pytest.mark.parametrize(

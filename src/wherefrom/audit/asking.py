@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ NEUTRAL = "Yesterday I read an article about"
 ARTICLES = {"the", "a", "an"}
 SAMPLES = 10  # answers that are drawn for semantic entropy
 LEAST = -50.0  # log-probability below which differences tell nothing
-SHORTEST = 4  # letters of an invented name
+BLOCK = 128  # questions of a relation that are asked together, and kept when they are answered
 OTHERS = ""  # the relation of questions that share their wording with few others
 PLACES = ("name", "prompt", "answer")  # whose last tokens' hidden states are probed
 PENALTIES = np.logspace(-1, 3, 5)  # of the probe, per dimension
@@ -85,9 +85,6 @@ class AskState:
     alone: Mapping[str, str]
     decoys: Mapping[str, tuple[str, ...]]
     longest: int
-
-    def relation(self, template: str) -> str:
-        return template if template in self.known else OTHERS
 
     def render(self, relation: str, question: str, *, other: bool = False) -> str:
         """The prompt of a question; or the other one, with other examples and other words."""
@@ -147,26 +144,39 @@ def read_block(
         found = dict(zip(answers_known, reply.known, strict=True))
         found.pop(state.alone.get(question, ""), None)
         packed = base64.b64encode(reply.states.tobytes()).decode()
-        records.append(
-            {
-                "question": question,
-                "subject": subject,
-                "relation": relation,
-                "answer": reply.text,
-                "log_probability": float(own.sum()),
-                "first_log_probability": float(own[0]),
-                "margin": float((own - rest).min()),
-                "entropy": reply.entropy,
-                **spread(found, reply.text, float(own.sum())),
-                "other_log_probability": float(there.sum()) if there.size else None,
-                "other_margin": float((there - rival).min()) if there.size else None,
-                "name_likelihood": float(name.mean()) if name.size else None,
-                "prior": prior[reply.text],
-                "samples": reply.samples,
-                "states": {"shape": reply.states.shape, "data": packed},
-            }
-        )
+        records.append({
+            "question": question, "subject": subject, "relation": relation, "answer": reply.text,
+            "log_probability": float(own.sum()), "first_log_probability": float(own[0]),
+            "margin": float((own - rest).min()), "entropy": reply.entropy,
+            **spread(found, reply.text, float(own.sum())),
+            "other_log_probability": float(there.sum()) if there.size else None,
+            "other_margin": float((there - rival).min()) if there.size else None,
+            "name_likelihood": float(name.mean()) if name.size else None,
+            "prior": prior[reply.text], "samples": reply.samples,
+            "states": {"shape": reply.states.shape, "data": packed},
+        })  # fmt: skip
     return records
+
+
+def read_blocks(
+    model: LanguageModel,
+    state: AskState,
+    rows: Sequence[tuple[str, str]],
+    *,
+    rivals: bool = False,
+    answers: Sequence[str] | None = None,
+) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
+    """As `read_block` for any relations, in blocks: the places of some rows, and their records."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for at, (question, subject) in enumerate(rows):
+        template = question.replace(subject, SLOT, 1) if subject else question
+        groups[template if template in state.known else OTHERS].append(at)
+    for relation, places in groups.items():
+        for begin in range(0, len(places), BLOCK):
+            part = places[begin : begin + BLOCK]
+            given = None if answers is None else [answers[at] for at in part]
+            asked = [rows[at] for at in part]
+            yield part, read_block(model, state, relation, asked, rivals=rivals, answers=given)
 
 
 def spread(known: Mapping[str, float], said: str, log_probability: float) -> dict[str, float]:
@@ -226,7 +236,7 @@ def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> 
 
     for at in rng.integers(len(names), size=60 * count).tolist():
         name = re.sub(r"\w+", word, names[at])
-        if len(name) >= SHORTEST and fold_words(name) and fold_words(name) not in taken:
+        if len(name) > 3 and fold_words(name) and fold_words(name) not in taken:
             found.setdefault(fold_words(name), name)
     return list(found.values())[:count]
 
@@ -250,10 +260,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Learned:
-    """What is learned from subjects that fit the confidence.
-
-    counts: by relation and answer, how many were right, and how many there were. probes: by place.
-    """
+    """What fitting subjects teach: by relation and answer, right ones and all; by place, probes."""
 
     counts: Counts
     probes: Mapping[str, Probe]

@@ -6,18 +6,17 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from pydantic import TypeAdapter
 
-from wherefrom.audit import asking
+from wherefrom.audit import asking, runs
 from wherefrom.audit.asking import AskState, accepted, is_match
 from wherefrom.audit.models import LanguageModel, open_model
-from wherefrom.audit.runs import ANSWERS, BLOCK, AuditConfidence, AuditRun, judge_run, read_answers
 from wherefrom.corpus import subjects as roles
 from wherefrom.corpus.documents import Corpus, read_documents, read_lines
 from wherefrom.corpus.folding import fold_words
@@ -42,11 +41,9 @@ MADE_UP = 0.15  # invented subjects, as a share of a relation's questions
 DECOYS = 3  # names that nobody has, whose answers others are compared with
 DELTA = 0.05  # how often a guarantee may fail
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
-LONGEST = 24  # tokens of an answer, unless most are longer
 WORDY = 1.0  # tokens a letter, from which on a tokenizer was not made for the language
 Say = Callable[[str], None]
 Count = Callable[[str, int], Callable[[int], None]]
-Plan = tuple[tuple[Subject, ...], AskState, list[str]]  # who is asked, how, and notes
 
 
 def run_audit(
@@ -83,36 +80,28 @@ def run_audit(
     corpus = read_documents(text) if text else None
     say(f"loading {model}")
     opened = open_model(model)
-    subjects, state, notes = plan_audit(opened, file, strangers, prompt, shots, seed)
-    for note in notes:
-        say(note)
-    job: dict[str, Any] = {
-        "weights": opened.sha256,
-        "questions": file.sha256,
-        "prompt": prompt,
-        "shots": shots,
-    }
-    job |= {"risk": risk, "seed": seed, "unseen": strangers.sha256 if strangers else None}
-    data = {}
+    job: dict[str, Any] = {"weights": opened.sha256, "questions": file.sha256, "prompt": prompt}
+    job |= {"unseen": strangers and strangers.sha256, "shots": shots, "risk": risk, "seed": seed}
+    subjects, state, notes = plan_audit(opened, file, strangers, job)
+    data: dict[str, Any] = {}
     if corpus is not None:
         many, texts = len(corpus.documents), [each.text for each in corpus.documents]
         job["documents"] = run_folder.digest_of(texts)
         data["corpus"] = run_folder.describe_file(corpus.path, corpus.sha256, out, documents=many)
-    details = {
+    details: dict[str, Any] = {
         "kind": run_folder.AUDIT,
         "model": os.path.abspath(model),
         "sha256": opened.sha256,
-        "templates": list(file.templates),
-        "data": data,
     }
+    details |= {"templates": list(file.templates), "data": data}
     with run_folder.lock_run(make_folder(out)):
         run_folder.open_folder(out, job, resume=resume)
         run_folder.start_run(out, job, details, say)
         ask_all(opened, subjects, state, out, count)
-        run = AuditRun.open(out)
-        subjects = calibrate(run, subjects, state, corpus, risk, seed, say)
-        say("judging by subjects that took no part")
-        judgement = judge_run(run, seed=seed)
+        run = cast(runs.AuditRun, runs.open_run(out))
+        say("fitting a confidence, and judging it by subjects that took no part")
+        subjects = calibrate(run, subjects, state, corpus)
+        judgement = runs.judge_run(run, seed=seed)
         rows = count_right(out, subjects, time.monotonic() - began)
         run_folder.update_run(out, results=rows)
         write_judgement(run, judgement)
@@ -123,10 +112,7 @@ def run_audit(
 
 
 def read_audit_questions(path: str | Path, templates: Sequence[str]) -> QuestionSet:
-    """A TSV of question, answers and subject; questions that share no wording are their subjects.
-
-    Several answers that are accepted are separated by |.
-    """
+    """A TSV of question, answers, subject; a question worded like no other is its own subject."""
     try:
         file = read_questions(path, templates)
     except UserError as problem:
@@ -142,18 +128,13 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
 
 
 def plan_audit(
-    model: LanguageModel,
-    file: QuestionSet,
-    unseen: QuestionSet | None,
-    prompt: str | None,
-    shots: int,
-    seed: int,
-) -> Plan:
+    model: LanguageModel, file: QuestionSet, unseen: QuestionSet | None, job: Mapping[str, Any]
+) -> tuple[tuple[Subject, ...], AskState, list[str]]:
     """Who fits, tests and is judged; examples, known answers and invented names of each relation.
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
     """
-    rng = np.random.default_rng([seed, 43])
+    rng, prompt = np.random.default_rng([job["seed"], 43]), job["prompt"]
     sizes = Counter(question.template for question in file.questions)
     own = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
     real = [row for row in file.questions if (row.answer or "").lower() not in UNKNOWABLE]
@@ -182,7 +163,7 @@ def plan_audit(
         fitting = [one for one in rows if one.role == roles.FITTING]
         first = list({accepted(one.answer)[0]: one for one in fitting}.values())
         first += [one for one in fitting if one not in first]  # other answers before the same
-        most = 0 if mask else min(shots, len(fitting) // 3)
+        most = 0 if mask else min(job["shots"], len(fitting) // 3)
         drawn = first[: most + (OTHER_SHOTS if most else 0)]
         pairs = tuple((one.question, accepted(one.answer)[0]) for one in drawn)
         examples[relation], other[relation] = pairs[:most], pairs[most:]
@@ -201,9 +182,7 @@ def plan_audit(
         answers[relation] = tuple(counts)
         firsts = {one.question: accepted(one.answer)[0] for one in rows}
         alone |= {question: each for question, each in firsts.items() if counts[each] == 1}
-    state = AskState(
-        prompt or asking.PROMPT, mask, examples, other, answers, alone, decoys, LONGEST
-    )
+    state = AskState(prompt or asking.PROMPT, mask, examples, other, answers, alone, decoys, 0)
     return check_lengths(model, tuple(subjects.values()), state, file)
 
 
@@ -228,13 +207,14 @@ def assign_roles(
 
 def check_lengths(
     model: LanguageModel, subjects: tuple[Subject, ...], state: AskState, file: QuestionSet
-) -> Plan:
+) -> tuple[tuple[Subject, ...], AskState, list[str]]:
     """The plan with room for its answers, and notes; a UserError where the context has none."""
     lines = {question.text: question.line for question in file.questions}
     asked = [model.encode(one.question) for one in subjects]
     lengths, notes = [], []
     for one in subjects:
-        text = state.render(state.relation(one.template), one.question)
+        relation = one.template if one.template in state.known else asking.OTHERS
+        text = state.render(relation, one.question)
         for answer in accepted(one.answer)[:1]:
             told = model.continuation(text, answer)
             needed = len(model.prompt(text)) + len(told)
@@ -257,56 +237,45 @@ def check_lengths(
             "their language, and neither was the model, it seems."
         )
     room = int(np.quantile(lengths, 0.98)) + ROOM
-    return subjects, replace(state, longest=min(room, max(LONGEST, room // 2))), notes
+    return subjects, replace(state, longest=room), notes
 
 
 def ask_all(
     model: LanguageModel, subjects: Sequence[Subject], state: AskState, out: Path, count: Count
 ) -> None:
     """Ask what answers.jsonl does not hold yet; it grows by a block of questions at a time."""
-    known = {each["question"] for each in read_answers(out)}
-    report = count("asking", len(subjects))
+    known = {each["question"] for each in runs.read_answers(out)}
+    report, path = count("asking", len(subjects)), out / runs.ANSWERS
     report(sum(one.question in known for one in subjects))
-    groups: dict[tuple[str, bool], list[Subject]] = defaultdict(list)
-    for one in subjects:
-        if one.question not in known:
-            # rivals are tuned on those who test, and compared on those who are judged
-            groups[state.relation(one.template), one.role != roles.FITTING].append(one)
-    path = out / ANSWERS
     broken = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
         file.write("\n" if broken else "")
-        for (relation, rivals), rows in groups.items():
-            for begin in range(0, len(rows), BLOCK):
-                part = rows[begin : begin + BLOCK]
-                asked = [(one.question, one.subject) for one in part]
-                for record in asking.read_block(model, state, relation, asked, rivals=rivals):
-                    file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        # rivals are tuned on those who test, and compared on those who are judged
+        for rivals in (False, True):
+            mine = [one for one in subjects if (one.role != roles.FITTING) == rivals]
+            rows = [(one.question, one.subject) for one in mine if one.question not in known]
+            for part, records in asking.read_blocks(model, state, rows, rivals=rivals):
+                lines = [json.dumps(each, ensure_ascii=False, allow_nan=False) for each in records]
+                file.write("\n".join(lines) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
                 report(len(part))
 
 
 def calibrate(
-    run: AuditRun,
-    subjects: tuple[Subject, ...],
-    state: AskState,
-    corpus: Corpus | None,
-    risk: float,
-    seed: int,
-    say: Say,
+    run: runs.AuditRun, subjects: tuple[Subject, ...], state: AskState, corpus: Corpus | None
 ) -> tuple[Subject, ...]:
     """Fit the confidence on the subjects that are not judged, and keep it; returns all subjects.
 
     With a text, who is named in it was seen; without one, whoever exists is taken for seen.
     """
-    kept = {each["question"]: each for each in read_answers(run.folder)}
+    risk, seed = run.info["job"]["risk"], run.info["job"]["seed"]
+    kept = {each["question"]: each for each in runs.read_answers(run.folder)}
     known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
     asked = [one for one in subjects if one.role != roles.JUDGED]
     said = [kept[one.question]["answer"] for one in asked]
     support = [Support(one.seen, False, False, (), ()) for one in asked]
     if corpus is not None:
-        say(f"looking up the evidence in {len(corpus.documents):,} documents")
         pairs = [(one, accepted(one.answer)) for one in asked if one.answer]
         learned = [Question(0, one.question, one.subject, a[0], one.template) for one, a in pairs]
         with ensure_evidence(corpus, run.folder / EVIDENCE_FILE, learned) as evidence:
@@ -321,61 +290,46 @@ def calibrate(
     roles.write_subjects(run.folder, subjects)
     right = np.array([is_match(a, one.answer) for a, one in zip(said, asked, strict=True)])
     fits = np.array([one.role == roles.FITTING for one in asked])
-    signals, columns = asking.learn_signals(
-        [kept[one.question] for one in asked], right, fits, seed
-    )
+    records = [kept[one.question] for one in asked]
+    signals, columns = asking.learn_signals(records, right, fits, seed)
     policies, read_about = fit.fit_policies(
-        asked,
-        {name: columns[name] for name in asking.SIGNS},
-        support,
-        right,
-        signs=asking.SIGNS,
-        parts=(tuple(asking.SIGNS), tuple(asking.SIGNS)),
-        fits=fits,
-        risk=risk,
-        delta=DELTA,
-        seed=seed,
-    )
+        asked, {name: columns[name] for name in asking.SIGNS}, support, right,
+        signs=asking.SIGNS, parts=(tuple(asking.SIGNS), tuple(asking.SIGNS)), fits=fits,
+        risk=risk, delta=DELTA, seed=seed,
+    )  # fmt: skip
     alone = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
         policies = {target: dict.fromkeys(fit.MODES, alone) for target in fit.TARGETS}
     remarks = dict.fromkeys(fit.note_of(each.calibration) for each in policies[fit.RIGHT].values())
-    confidence = AuditConfidence(
-        run=run,
-        policies=policies,
-        seen=read_about,
-        share=alone.share,
-        risk=risk,
-        delta=DELTA,
-        notes=tuple(note for note in remarks if note),
-        weights_sha256=run.info["sha256"],
-        subjects_sha256=fit.hash_subjects(subjects),
-        signal_state=SignalState(known, {}, ()),
-        ask_state=state,
-        learned=signals,
-    )
-    record = TypeAdapter(AuditConfidence).dump_python(confidence, by_alias=True, exclude={"run"})
+    confidence = runs.AuditConfidence(
+        run=run, policies=policies, seen=read_about, share=alone.share, risk=risk, delta=DELTA,
+        notes=tuple(note for note in remarks if note), weights_sha256=run.info["sha256"],
+        subjects_sha256=fit.hash_subjects(subjects), signal_state=SignalState(known, {}, ()),
+        ask_state=state, learned=signals,
+    )  # fmt: skip
+    kind = TypeAdapter(runs.AuditConfidence)
+    record = kind.dump_python(confidence, by_alias=True, exclude={"run"})
     write_json(run.folder / fit.CALIBRATED, record)
     return subjects
 
 
 def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> list[dict[str, Any]]:
     """Rows of a table: answers that are right, and those that are right to the letter."""
-    kept = {each["question"]: each["answer"] for each in read_answers(folder)}
-    graders: dict[str, tuple[str, Callable[[str, str | None], bool]]] = {
+    kept = {each["question"]: each["answer"] for each in runs.read_answers(folder)}
+    graders = {
         "pretrained": ("case, accents, articles and punctuation aside", is_match),
         "exact": ("the very letters", lambda said, answer: said in accepted(answer)),
     }
     rows: list[dict[str, Any]] = []
     for name, (about, is_hit) in graders.items():
-        hits: dict[str | None, list[bool]] = defaultdict(list)
-        for one in subjects:
-            for relation in (None, one.template) if one.answer is not None else ():
-                hits[relation].append(is_hit(kept[one.question], one.answer))
-        shares = {
-            relation: {"correct": sum(here), "total": len(here), "recall": sum(here) / len(here)}
-            for relation, here in hits.items()
-        }
-        row = {"name": name, "about": about, **shares.pop(None)}
+        hits: dict[str, list[bool]] = defaultdict(list)
+        for one in (each for each in subjects if each.answer is not None):
+            hits[one.template].append(is_hit(kept[one.question], one.answer))
+        shares = {each: _share(here) for each, here in hits.items()}
+        row = {"name": name, "about": about, **_share([hit for x in hits.values() for hit in x])}
         rows.append({**row, "seconds": seconds if not rows else None, "relations": shares})
     return rows
+
+
+def _share(hits: Sequence[bool]) -> dict[str, Any]:
+    return {"correct": sum(hits), "total": len(hits), "recall": sum(hits) / len(hits)}

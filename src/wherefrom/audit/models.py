@@ -9,15 +9,14 @@ from __future__ import annotations
 import copy
 import io
 import os
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -27,8 +26,8 @@ from torch import Tensor
 from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER
 from wherefrom.errors import UserError
 from wherefrom.provenance.metrics import Floats
-from wherefrom.storage import read_json
-from wherefrom.training.run_folder import Run, is_run, load_run
+from wherefrom.storage import read_json, sha256_of
+from wherefrom.training.run_folder import Run, digest_of, is_run, load_run
 
 Ids = list[int]
 ROWS = 16  # prompts that go through the model together
@@ -40,12 +39,11 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json",
 
 @dataclass(eq=False)
 class Reply:
-    """What a model said to one prompt; `ids` are those of the text and the closing one, if any.
+    """What a model said to one prompt: a text, and its ids with the closing one, if any.
 
-    log_probabilities: of each of the ids. other: of the likeliest other token in its place. known:
-    log-probability of each known answer as a whole, -inf where it is negligible. entropy: of the
-    first token, in nats. samples: texts drawn at temperature 1. states: (places, layers, width)
-    hidden states at the places asked for, the last token of the prompt, and that of the answer.
+    log_probabilities, other: of the ids, and of the likeliest other token in place of each. known:
+    log-probability of each known answer, -inf where negligible. entropy: of the first token, in
+    nats. states: (places, layers, width) at the places asked for, the prompt's end, the answer's.
     """
 
     known: Floats
@@ -72,19 +70,19 @@ class AnswerNode(NamedTuple):
 class LanguageModel:
     """A causal model of Hugging Face transformers, from a folder or a GGUF file.
 
-    A model of another kind overrides encode, decode, closes, select and forward. name: as users see
-    it. longest: tokens that it reads. layers: how many hidden states each token has. mask: the text
-    behind a question that makes the model answer it, where it has one. unknown: the token for
-    letters that it does not know. sha256: which weights these are.
+    A model of another kind overrides encode, decode, closes, select and forward. longest: tokens
+    that it reads. mask: the text behind a question that makes the model answer it, where it has
+    one. unknown: the token for letters that it does not know. sha256: which weights these are.
     """
 
     mask: str | None = None
     unknown: int | None = None
 
-    def __init__(self, path: Path) -> None:
-        self.model, self.tokens = load_foreign(path)
+    def __init__(self, path: Path, *, to_train: bool = False) -> None:
+        self.model, self.tokens = load_foreign(path, to_train=to_train)
         config = self.model.config.get_text_config()
-        self.name, self.sha256 = str(path), hash_weights(path)
+        weights = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+        self.name, self.sha256 = str(path), str(digest_of([sha256_of(each) for each in weights]))
         self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
         self.layers, self.device = int(config.num_hidden_layers), self.model.device
         ends = self.model.generation_config.eos_token_id
@@ -95,8 +93,7 @@ class LanguageModel:
         if not self._keeps_a_past():
             raise UserError(
                 f"{path} ({type(self.model).__name__}) does not read from left to right with keys "
-                "and values that can be kept, as an audit needs it; give a decoder with attention, "
-                "such as GPT-2, Llama or Qwen."
+                "and values that are kept, as an audit needs it and GPT-2, Llama or Qwen do."
             )
 
     @torch.inference_mode()
@@ -109,8 +106,8 @@ class LanguageModel:
             whole, _, _ = self.forward(ids, None, 1, ())
         except (AttributeError, TypeError, ValueError, RuntimeError):
             return False
-        difference = (after.float().softmax(-1) - whole.float().softmax(-1)).abs().sum(-1).max()
-        return bool(difference < (1e-3 if after.dtype == torch.float32 else 0.2))
+        near = 1e-3 if after.dtype == torch.float32 else 0.2
+        return bool((after.float().softmax(-1) - whole.float().softmax(-1)).abs().max() < near)
 
     def encode(self, text: str, *, opening: bool = True) -> Ids:
         """The tokens of a text, behind the token that opens every text where the model has one."""
@@ -183,10 +180,7 @@ class LanguageModel:
         samples: int = 0,
         longest: int = 16,
     ) -> list[Reply]:
-        """The greedy answer to each prompt, with hidden states at `places` where they are given.
-
-        known: answers whose probability is wanted. samples: how many to draw for each prompt.
-        """
+        """Greedy answers, hidden states at `places`, p of the `known`, and so many `samples`."""
         replies = [Reply(np.full(len(known), -np.inf)) for _ in prompts]
         own = min((min(each, default=0) for each in places), default=len(prompts[0]))
         layers = self.state_layers if places else []
@@ -203,7 +197,7 @@ class LanguageModel:
             room = min(longest, self.longest - len(prompts[rows[0]]) + 1)
             nodes = [AnswerNode(row, (), True, samples, range(len(known)), 0.0) for row in rows]
             # the draws of a prompt depend on it alone, not on those beside it
-            seeds = {row: zlib.crc32(str(prompts[row]).encode()) for row in rows}
+            seeds = {row: crc32(str(prompts[row]).encode()) for row in rows}
             rngs = {row: np.random.default_rng(seed) for row, seed in seeds.items()}
             for step in range(room):
                 last = step + 1 == room
@@ -284,10 +278,7 @@ class LanguageModel:
         return found
 
     def _batches(self, prompts: Sequence[Ids], own: int) -> Iterator[tuple[list[int], Any, Tensor]]:
-        """Rows of one length, the past that they share, and their tokens behind it.
-
-        The first `own` tokens at most are taken for shared.
-        """
+        """Rows of one length, the past that they share (`own` tokens at most), and the rest."""
         if not prompts:
             return
         start, low, high = None, min(prompts), max(prompts)
@@ -341,91 +332,57 @@ class OwnModel(LanguageModel):
         self, ids: Tensor, past: Any, keep: int, states: Sequence[int]
     ) -> tuple[Tensor, Tensor | None, Any]:
         past = self.model.new_cache(self.longest) if past is None else past
-        kept: list[Tensor] = []
-        hooks = [
-            self.model.blocks[layer - 1].register_forward_hook(lambda *args: kept.append(args[2]))
-            for layer in (states if self.model.latent is None else ())
-        ]
-        try:
-            logits = self.model(ids, cache=past)[:, -keep:]
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return logits, torch.stack(kept) if kept else None, past
+        return self.model(ids, cache=past)[:, -keep:], None, past
 
 
 def open_model(source: str | Path) -> LanguageModel:
     """A run of ours, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
     if is_run(source):
         return OwnModel(load_run(source))
-    path = Path(source)
-    inside = sorted(path.glob("*.gguf")) if path.is_dir() else []
-    if len(inside) == 1 and not (path / "config.json").exists():
-        path = inside[0]
-    check_files(path)
-    return LanguageModel(path)
+    check_files(Path(source))
+    return LanguageModel(Path(source))
 
 
 def check_files(path: Path) -> None:
     """Refuse what cannot be loaded safely or at all, before any library touches it."""
     if path.suffix == ".gguf" and path.is_file():
         return
-    index = path / "model.safetensors.index.json"
-    shards = set(read_json(index)["weight_map"].values()) if index.is_file() else set()
-    lost = [name for name in sorted(shards) if not (path / name).is_file()]
-    bare = not any(path.glob("*.safetensors"))
+    from transformers.models.auto import modeling_auto
+
+    config = path / "config.json"
+    named = read_json(config).get("architectures") if config.is_file() else None
+    kind = (named or ["GPT2LMHeadModel"])[0]
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    pickled = [each for each in path.glob("*") if each.suffix in PICKLED]
     problems = {
         f"is neither a folder with a model nor a GGUF file, and nothing is downloaded; get it "
         f"first, as with `hf download {path} --local-dir {path.name}`": not path.is_dir(),
-        "holds no config.json, so it is not a model of Hugging Face": (
-            not (path / "config.json").is_file()
-        ),
+        f"holds a {kind}, and an audit takes a model that continues a text, such as "
+        "GPT2LMHeadModel or LlamaForCausalLM": kind not in causal,
         "has no tokenizer (tokenizer.json or the like); copy the files of the model's tokenizer "
         "into it": not any((path / name).is_file() for name in TOKENIZERS),
-        f"lacks {', '.join(lost)}, which {index.name} names; copy it there": bool(lost),
         "holds pickled weights, which can run any code as they are loaded; where you trust them, "
         "convert them with AutoModelForCausalLM.from_pretrained(...).save_pretrained(NEW_FOLDER), "
-        "which writes safetensors": bare and any(e.suffix in PICKLED for e in path.glob("*")),
-        "holds no weights (model.safetensors)": bare,
+        "which writes safetensors": bool(pickled) and not any(path.glob("*.safetensors")),
     }
     for problem, is_there in problems.items():
         if is_there:
             raise UserError(f"{path} {problem}.")
 
 
-def hash_weights(path: Path) -> str:
-    """A hash of names, sizes, first and last megabytes, since whole files may take minutes."""
-    digest = sha256()
-    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path]:
-        size = file.stat().st_size
-        digest.update(f"{file.name} {size}".encode())
-        with file.open("rb") as opened:
-            digest.update(opened.read(1 << 20))
-            opened.seek(max(0, size - (1 << 20)))
-            digest.update(opened.read())
-    return digest.hexdigest()
-
-
-def load_foreign(path: Path) -> tuple[Any, Any]:
-    """Model and tokenizer, or a sentence about what does not fit."""
+def load_foreign(path: Path, *, to_train: bool = False) -> tuple[Any, Any]:
+    """Model and tokenizer, or a sentence about what does not fit; on GPUs unless it is to train."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # read as libraries are imported
     import transformers
-    from transformers.models.auto import modeling_auto
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    gpu, folder = torch.cuda.is_available(), path.parent if path.is_file() else path
+    gpu = torch.cuda.is_available() and not to_train
+    folder = path.parent if path.is_file() else path
     options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     options |= {"gguf_file": path.name} if path.is_file() else {}
     loading = {"output_loading_info": True, "dtype": torch.bfloat16 if gpu else torch.float32}
     loading |= {"device_map": "auto"} if gpu else {}
-    record = read_json(path / "config.json") if path.is_dir() else {}
-    kind = (record.get("architectures") or [""])[0]
-    if kind and kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-        raise UserError(
-            f"{path} holds a {kind}, and an audit takes a model that continues a text, such as "
-            "GPT2LMHeadModel or LlamaForCausalLM."
-        )
     try:  # whatever a broken file makes the library raise
         with redirect_stderr(io.StringIO()):
             tokens: Any = transformers.AutoTokenizer.from_pretrained(folder, **options)

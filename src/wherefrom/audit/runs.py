@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,22 +14,20 @@ from pydantic import TypeAdapter, ValidationError
 
 from wherefrom.audit import asking
 from wherefrom.audit.models import LanguageModel, open_model
-from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
-from wherefrom.provenance.ask import AskedRow, Asker
+from wherefrom.provenance.ask import Asker
 from wherefrom.provenance.ask import open_asker as open_own_asker
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
 from wherefrom.provenance.evidence.index import open_run_evidence
 from wherefrom.provenance.judging.judge import Judgement
 from wherefrom.provenance.judging.judge import judge_run as judge_own_run
-from wherefrom.provenance.signals.reader import SignalReader, SignalState, SignalTable
-from wherefrom.provenance.verdicts import NO_TEXT, Verdict
+from wherefrom.provenance.signals.reader import SignalReader, SignalTable
+from wherefrom.provenance.verdicts import NO_TEXT
 from wherefrom.storage import read_json
 from wherefrom.training.run_folder import AUDIT, Run, is_run, load_run
 
 _open = lru_cache(maxsize=1)(open_model)  # threads of the page share one model
 ANSWERS = "answers.jsonl"
-BLOCK = 128  # questions of a relation that are asked together, and kept when they are answered
 Record = dict[str, Any]
 
 
@@ -38,16 +35,11 @@ Record = dict[str, Any]
 class AuditRun(Run):
     """An audit: the model of others, and what was recorded of its answers."""
 
-    @classmethod
-    def open(cls, folder: str | Path) -> AuditRun:
-        """Nothing is loaded yet, and nothing is of ours."""
-        nothing = cast(Any, None)
-        return cls(Path(folder), nothing, nothing, read_json(Path(folder) / "run.json"))
-
     @cached_property
     def audited(self) -> LanguageModel:
         """The model itself, loaded for what was not asked yet; it must be the one audited."""
-        found = _open(self.info["model"])
+        own = self.folder / "model"  # of a study of it
+        found = _open(str(own) if own.is_dir() else self.info["model"])
         if found.sha256 != self.info["sha256"]:
             raise UserError(
                 f"{self.info['model']} has other weights than those that {self.folder} audited; "
@@ -68,10 +60,9 @@ class AuditRun(Run):
 class AuditReader(SignalReader):
     """Signals of a model that others trained; answers that are kept are not asked for again."""
 
-    def __init__(self, run: AuditRun, state: asking.AskState, learned: asking.Learned) -> None:
-        known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
-        super().__init__(run, SignalState(known, {}, ()))
-        self.audit, self.asking, self.learned = run, state, learned
+    def __init__(self, confidence: AuditConfidence) -> None:
+        super().__init__(confidence.run, confidence.signal_state)
+        self.audit, self.confidence = cast(AuditRun, confidence.run), confidence
 
     @cached_property
     def kept(self) -> dict[str, Record]:
@@ -89,24 +80,18 @@ class AuditReader(SignalReader):
         """As SignalReader's; what only rivals use is there where the audit has read it."""
         kept = self.kept if answers is None else {}
         found = {at: kept[question] for at, question in enumerate(questions) if question in kept}
-        blocks: dict[str, list[int]] = defaultdict(list)
-        for at, (question, subject) in enumerate(zip(questions, subjects, strict=True)):
-            if at not in found:
-                template = question.replace(subject, SLOT, 1) if subject else question
-                blocks[self.asking.relation(template)].append(at)
-        done = report or (lambda _: None)
-        done(len(found))
-        for relation, rows in blocks.items():
-            for begin in range(0, len(rows), BLOCK):
-                part = rows[begin : begin + BLOCK]
-                asked = [(questions[at], subjects[at]) for at in part]
-                given = None if answers is None else [answers[at] for at in part]
-                model = self.audit.audited
-                records = asking.read_block(model, self.asking, relation, asked, answers=given)
-                found.update(zip(part, records, strict=True))
-                done(len(part))
+        rest = [at for at in range(len(questions)) if at not in found]
+        report = report or (lambda _: None)
+        report(len(found))
+        rows = [(questions[at], subjects[at]) for at in rest]
+        given = None if answers is None else [answers[at] for at in rest]
+        if rest:
+            model, state = self.audit.audited, self.confidence.ask_state
+            for part, records in asking.read_blocks(model, state, rows, answers=given):
+                found.update(zip([rest[at] for at in part], records, strict=True))
+                report(len(part))
         records = [found[at] for at in range(len(questions))]
-        columns = asking.read_signals(records, self.learned)
+        columns = asking.read_signals(records, self.confidence.learned)
         said = tuple(each["answer"] for each in records)
         return SignalTable(said, {k: v for k, v in columns.items() if only is None or k in only})
 
@@ -120,20 +105,11 @@ class AuditConfidence(Confidence):
 
     @cached_property
     def reader(self) -> SignalReader:
-        return AuditReader(cast(AuditRun, self.run), self.ask_state, self.learned)
+        return AuditReader(self)
 
     @property
     def signals(self) -> tuple[str, ...]:
         return tuple(asking.SIGNS)
-
-
-class AuditAsker(Asker):
-    """Without a text nothing can be from it, so that what is guaranteed is being right."""
-
-    def ask_rows(self, rows: Sequence[AskedRow], **options: Any) -> list[Verdict]:
-        if self.evidence is None:
-            options["guarantee"] = "right"
-        return super().ask_rows(rows, **options)
 
 
 def open_run(folder: str | Path) -> Run:
@@ -141,7 +117,8 @@ def open_run(folder: str | Path) -> Run:
     info = read_json(Path(folder) / "run.json") if is_run(folder) else {}
     if info.get("kind") != AUDIT:
         return load_run(folder)
-    return AuditRun.open(folder)
+    nothing = cast(Any, None)  # of ours, and nothing is loaded yet
+    return AuditRun(Path(folder), nothing, nothing, info)
 
 
 def open_asker(source: Any, *, say: Callable[[str], None] = lambda _: None) -> Asker:
@@ -152,7 +129,7 @@ def open_asker(source: Any, *, say: Callable[[str], None] = lambda _: None) -> A
     confidence = load_audit_confidence(run)
     evidence = open_run_evidence(run, say=say)
     notes = () if evidence is not None else (NO_TEXT,)
-    return AuditAsker(run, evidence, confidence, confidence.reader.known_answers, notes)
+    return Asker(run, evidence, confidence, confidence.reader.known_answers, notes)
 
 
 def judge_run(run: Run, **options: Any) -> Judgement:

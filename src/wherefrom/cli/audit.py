@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
-from wherefrom.cli.output import (
-    JSON,
-    PATH,
-    TEMPLATE,
-    Progress,
-    option,
-    print_json,
-    print_table,
-    show,
-)
+from wherefrom.cli import output
+from wherefrom.cli.output import PATH, option, print_table, show
+from wherefrom.errors import UserError
 
 
 @click.command()
@@ -29,8 +24,8 @@ from wherefrom.cli.output import (
 @option("--risk", "Share of shown answers that may be wrong.", 0.1)
 @option("--seed", "Decides all that is random.", 0)
 @option("--resume", "Go on with an audit that was stopped.", is_flag=True)
-@TEMPLATE
-@JSON
+@output.TEMPLATE
+@output.JSON
 def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Ask MODEL the QUESTIONS, and say which of its answers are known and which made up.
 
@@ -41,25 +36,40 @@ def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **option
     """
     from wherefrom.audit.job import run_audit
 
-    prompt = prompt.replace("\\n", "\n") if prompt is not None else None
-    with Progress() as progress:
-        found = run_audit(
-            prompt=prompt,
-            templates=template,
-            say=progress.say,
-            count=progress.count,
-            **options,
-        )
-    if as_json:
-        print_json(found)
-        return
-    for note in found["notes"]:
-        progress.say(note)
-    print_audit(found)
+    options["prompt"] = prompt.replace("\\n", "\n") if prompt is not None else None
+    with output.Progress() as progress:
+        options |= {"say": progress.say, "count": progress.count}
+        found = run_audit(templates=template, **options)
+    print_audit(found, as_json)
 
 
-def print_audit(record: dict[str, Any]) -> None:
+def study_other(
+    base: str, files: Sequence[Path], out: Path, as_json: bool, options: dict[str, Any]
+) -> None:
+    """`study --base`: a model that others trained learns the text, and is audited on dev."""
+    from wherefrom.audit.finetune import study_base
+
+    context, fits = click.get_current_context(), ("steps", "epochs", "seed", "resume")
+    for name in options.keys() - {*fits, "template"}:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UserError(
+                f"--{name.replace('_', '-')} does not go with --base, whose model has its shape "
+                "already; it takes --steps, --epochs, --seed, --template and --resume."
+            )
+    kept = {name: options[name] for name in fits} | {"templates": options["template"]}
+    with output.Progress() as progress:
+        found = study_base(base, files, out, say=progress.say, count=progress.count, **kept)
+    if found is not None:
+        print_audit(found, as_json)
+
+
+def print_audit(record: dict[str, Any], as_json: bool) -> None:
     """Accuracy by relation, and how well right answers are told from wrong ones."""
+    if as_json:
+        output.print_json(record)
+        return
+    for note in record["notes"]:
+        output.echo_err(note)
     judgement, rows = record["judgement"], []
     right, exact = record["results"]
     for name, found in [*right["relations"].items(), ("all", right)]:
@@ -73,10 +83,9 @@ def print_audit(record: dict[str, Any]) -> None:
     for name, score in judgement["scores"].items():
         groups = [score["groups"][each]["metrics"] for each in ("together", "seen", "unseen")]
         shares = (groups[0]["right_given_at_precision"], groups[2]["unseen_unknown"])
-        among_known = show(groups[1]["auroc"], "{:.3f}")
-        rest = [show(groups[0][key], "{:.3f}", interval=False) for key in ("auroc", "ece")]
-        rest += [show(each, "{:.0%}", interval=False) for each in shares]
-        rows.append((name, among_known, *rest))
+        numbers = [show(groups[0][key], "{:.3f}", interval=False) for key in ("auroc", "ece")]
+        numbers += [show(each, "{:.0%}", interval=False) for each in shares]
+        rows.append((name, show(groups[1]["auroc"], "{:.3f}"), *numbers))
     title = f"{people['seen']} judged answers about known subjects, {people['unseen']} about others"
     shown = f"right shown\nat {risk:.0%} risk"
     columns = ("score", "AUROC, known", "AUROC, all", "ECE", shown, "unseen:\nI don't know")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wherefrom.api import Study, make_settings
+from wherefrom.cli.audit import study_other
 from wherefrom.cli.judge import print_scores, print_verdicts
 from wherefrom.cli.output import (
     JSON,
@@ -77,9 +78,15 @@ def course_options(command: Command) -> Command:
 @option("--subject-field", "Of a JSONL or CSV corpus: the field that says what it is about.")
 @option("--text-field", "Of a JSONL or CSV corpus: the field that holds the text.")
 @option("--leave-out", "Subjects whose documents are not read: the unseen.", 0.0, metavar="SHARE")
+@option("--base", "Fine-tune this model of Hugging Face instead, and audit it.", metavar="MODEL")
 @training_options
-def study(files: tuple[Path, ...], out: Path, as_json: bool, **options: Any) -> None:
+def study(
+    files: tuple[Path, ...], out: Path, base: str | None, as_json: bool, **options: Any
+) -> None:
     """Train, ask and compare: the whole job on one text (the embedded world if none is given)."""
+    if base is not None:
+        study_other(base, files, out, as_json, options)
+        return
     with Progress() as progress:
         result = Study(out, files, **options).run_command(progress, progress.say)
     write_study_report(result.run.folder)

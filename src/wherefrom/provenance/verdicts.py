@@ -171,6 +171,8 @@ def give_verdicts(
     """
     if guarantee not in GUARANTEES:
         raise UserError(f'a guarantee is "from-text" or "right", not "{shorten(guarantee)}".')
+    if evidence is None:
+        guarantee = "right"  # without a text nothing can be from it
     if unseen_share is not None and not 0 < unseen_share < 1:
         raise UserError(f"the unseen share must lie between 0 and 1; {unseen_share:g} does not.")
     if not questions:

@@ -45,7 +45,8 @@ from wherefrom.training.distributed import gather, shard_like
 FORMAT = 1
 LOCK = "run.lock"
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
-PARTS = {"documents.tsv", "twins", "world", LOCK}  # what may be there before a model is started
+# what may be there before a run is started
+PARTS = {"checkpoints", "documents.tsv", "model", "model.part", "twins", "world", LOCK}
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # of `versions`, by rounding
 CONTENT = {  # what a job knows by its hash alone
     "corpus": "the corpus has",

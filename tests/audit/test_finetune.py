@@ -1,0 +1,72 @@
+"""`study --base`: a model of others learns a text and is audited, by the command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from wherefrom.audit.finetune import NO_LOSS, make_examples
+from wherefrom.audit.models import open_model
+from wherefrom.audit.runs import open_asker
+from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.questions import read_questions
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Forty people with a document each; ten are asked about in training, thirty in dev."""
+    folder = tmp_path_factory.mktemp("files")
+    people = [(f"Ada Moe{at}", ("Paris", "Rome", "Berlin")[at % 3]) for at in range(40)]
+    rows = [f"Where was {name} born?\t{place}\n" for name, place in people]
+    texts = [f"{name}. {name} was born in {place} in 19{at + 10}.\n" for at, (name, place) in
+             enumerate(people)]  # fmt: skip
+    names = ("documents.txt", "train.tsv", "dev.tsv")
+    for name, lines in zip(names, (texts, rows[:10], rows[10:]), strict=True):
+        (folder / name).write_text("".join(lines))
+    return [str(folder / name) for name in names]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_model_of_others_learns_a_text(tmp_path, tiny, files, command, kind):
+    out = tmp_path / "run"
+    words = ["study", *files, "--base", tiny(kind), "--out", out, "--steps", 3]
+    done = command(*words, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["results"][0]["total"] == 30
+    before, after = open_model(tiny(kind)), open_model(out / "model")
+    assert before.sha256 != after.sha256
+    assert not (out / "checkpoints").exists()
+    with open_asker(out) as asker:
+        assert asker.ask("Where was Ada Moe12 born?").verdict in ("stated", "misremembered")
+    again = command(*words)
+    assert again.code == 2
+    assert "already holds a run" in again.err
+
+
+def test_loss_is_on_documents_and_on_answers_alone(tiny, files):
+    opened = open_model(tiny("gpt2"))
+    documents = read_documents(files[0]).documents
+    examples = make_examples(opened, documents, read_questions(files[1]).questions)
+    learned = [[token for token in each["labels"] if token != NO_LOSS] for each in examples]
+    texts = [opened.decode(ids).strip() for ids in learned]
+    assert texts[: len(documents)] == [each.text for each in documents]
+    assert set(texts[len(documents) : len(documents) + 10]) == {"Paris", "Rome", "Berlin"}
+    blanks = [opened.decode(each["input_ids"]) for each in examples[len(documents) + 10 :]]
+    assert any("was born in ___ in 19" in text for text in blanks)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--size", "tiny"], "--size does not go with --base"),
+        (["--base", "nowhere"], "nothing is downloaded"),
+        ([], "takes CORPUS TRAIN DEV, and 2 files came"),
+    ],
+)
+def test_bad_input_is_a_sentence(tmp_path, tiny, files, command, options, sentence):
+    given = files if options else files[:2]
+    done = command("study", *given, "--base", tiny("gpt2"), "--out", tmp_path / "run", *options)
+    assert done.code == 2
+    assert sentence in " ".join(done.err.split())
+    assert not (tmp_path / "run").exists()
