@@ -17,15 +17,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from wherefrom.corpus.documents import find_subject, read_documents
+from wherefrom.corpus.documents import find_subject
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import find_named
-from wherefrom.corpus.world import Person, World, make_world, summarize_world, write_world
+from wherefrom.corpus.world import Person, World, make_world, summarize_world
 from wherefrom.corpus.world.generator import RELATIONS, SPLITS
 from wherefrom.corpus.world.names import InventedName, Register
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 FILES = ("documents.txt", "train.tsv", "dev.tsv", "unseen.tsv", "facts.jsonl")
 
 
@@ -130,32 +129,6 @@ def test_a_name_that_another_spells_out_is_refused() -> None:
     assert register.enter(InventedName("Diana", "Lee", True))
     assert register.enter(InventedName("Søren", "Skou", False))
     assert not register.enter(InventedName("Soren", "Skou", False))  # as the split compares names
-
-
-def test_the_files_load_and_agree_with_the_facts(tmp_path: Path) -> None:
-    world = world_of(1, 200)
-    folder = write_world(world, tmp_path / "a" / "world")
-    corpus = read_documents(folder / "documents.txt")
-    assert [d.text for d in corpus.documents] == [d.text for d in world.documents]
-    facts = [json.loads(line) for line in (folder / "facts.jsonl").read_text("utf-8").splitlines()]
-    for fact, person in zip(facts, world.people, strict=True):
-        assert fact["subject"] == person.subject
-        assert fact["documents"] == len(fact["lines"])
-        assert {corpus.documents[n - 1].subject for n in fact["lines"]} <= {person.subject}
-    by_template = {question: relation for relation, question in RELATIONS.items()}
-    for split in SPLITS:
-        asked = read_questions(folder / f"{split}.tsv", list(by_template))
-        rows = [(q.subject, by_template[q.template], q.answer) for q in asked.questions]
-        true = {
-            (fact["subject"], relation, str(fact[relation]))
-            for fact in facts
-            if fact["split"] == split and not fact["namesake"]
-            for relation in RELATIONS
-            if split == "unseen" or relation in (*fact["stated"], "birthplace")
-        }
-        assert set(rows) == true
-        assert len(rows) == len(true)
-        assert {relation for _, relation, _ in rows[:20]} == {*RELATIONS}  # mixed
 
 
 def test_the_same_arguments_give_the_same_bytes_everywhere(tmp_path: Path) -> None:
