@@ -64,7 +64,7 @@ def convert(
         rows, how = _read_fields(path, _read_csv(path, lines), fields, "a table")
     elif kind in (".jsonl", ".ndjson", ".json") or lines[0].lstrip().startswith("{"):
         rows, how = _read_fields(path, _read_jsonl(path), fields, "JSONL")
-    elif all("\t" in line for line in lines) or _are_named(lines, questions):
+    elif all("\t" in line for line in lines) or _open_with_names(lines, questions):
         return None
     else:  # blocks between blank lines if there are any, otherwise lines; neither has a subject
         content = path.read_text(encoding="utf-8-sig")
@@ -100,7 +100,7 @@ def cut_passages(text: str) -> list[str]:
     return [part for part in (*parts, text) if part]
 
 
-def _are_named(lines: Sequence[str], questions: Sequence[str]) -> bool:
+def _open_with_names(lines: Sequence[str], questions: Sequence[str]) -> bool:
     """Whether half of the lines open with what can be a name, and questions name some of them."""
     names = [find_subject(line.lstrip()) or "" for line in lines]
     fits = [0 < len(n) <= LONGEST_NAME and len(n.split()) <= MOST_WORDS for n in names[:5_000]]
@@ -143,10 +143,9 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_DOCUMENT * 2)
     delimiter = "\t" if "\t" in lines[0] else ","
-    rows = csv.DictReader([f"{line}\n" for line in lines], delimiter=delimiter)
+    rows = csv.DictReader((f"{line}\n" for line in lines), delimiter=delimiter)
     try:
-        for number, record in enumerate(rows, start=2):
-            yield f"{path}, row {number}", record
+        yield from ((f"{path}, row {number}", record) for number, record in enumerate(rows, 2))
     except csv.Error as problem:
         raise UserError(f"{path} cannot be read as CSV: {problem}.") from None
 
@@ -222,7 +221,21 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
             f"({train.path}, line {same.line}), and {len(shared):,} are in all; remove them from "
             "one of the files, or recall is of what was learned by heart."
         )
-    notes = [note for file in (train, dev) for note in _check_answers(file)]
+    notes = []
+    for file in (train, dev):  # a few questions with several answers are noted, many refused
+        by_text: dict[str, list[Question]] = defaultdict(list)
+        for question in file.questions:
+            by_text[question.text].append(question)
+        several = [each for each in by_text.values() if len({q.answer for q in each}) > 1]
+        if several:
+            first, answers = several[0][0], sorted({q.answer or "" for q in several[0]})[:2]
+            what = f'"{first.text}" has the answers ' + " and ".join(f'"{a}"' for a in answers)
+            count = f"{len(several):,} of {len(by_text):,} questions have several"
+            if len(several) > max(1, SEVERAL_ANSWERS * len(by_text)):
+                raise UserError(
+                    f"{file.path}, line {first.line}: {what}, and {count}; keep one for each."
+                )
+            notes.append(f"{count} answers in {file.path.name} ({what}).")
     new = [f'"{q.template}"' for q in dev.questions if q.template not in train.templates]
     if new:
         notes.append(
@@ -247,25 +260,6 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
     if repeated:
         notes.append(f"{repeated:,} documents repeat another one word for word.")
     return notes
-
-
-def _check_answers(file: QuestionSet) -> list[str]:
-    """A note on questions with several answers; many of them are refused."""
-    by_text: dict[str, list[Question]] = defaultdict(list)
-    for question in file.questions:
-        by_text[question.text].append(question)
-    several = [each for each in by_text.values() if len({q.answer for q in each}) > 1]
-    if not several:
-        return []
-    first = several[0][0]
-    given = " and ".join(f'"{each}"' for each in sorted({q.answer or "" for q in several[0]})[:2])
-    what = f'"{first.text}" has the answers {given}'
-    if len(several) > max(1, SEVERAL_ANSWERS * len(by_text)):
-        raise UserError(
-            f"{file.path}, line {first.line}: {what}, and {len(several):,} of "
-            f"{len(by_text):,} questions have several; keep one answer for each."
-        )
-    return [f"{len(several):,} questions of {file.path.name} have several answers ({what})."]
 
 
 def describe_readings(readings: Sequence[RelationReading], path: object) -> list[str]:

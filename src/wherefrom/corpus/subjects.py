@@ -103,7 +103,11 @@ def split_subjects(
     notes: list[str] = []
 
     gone_train, gone_dev = (
-        _draw(index.separable(file), round(leave_out * total[file]), _stream(seed, which))
+        _draw(
+            index.separable(file),
+            round(leave_out * total[file]),
+            np.random.default_rng([seed, which]),
+        )
         for file, which in (("train", _LEAVE_TRAIN), ("dev", _LEAVE_DEV))
     )
     wanted = sum(round(leave_out * total[file]) for file in ("train", "dev"))
@@ -122,7 +126,7 @@ def split_subjects(
     free = [name for name in index.usable("train") if name not in gone]
     fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
     wanted = max(fewest, round(set_aside * total["train"])) if set_aside else 0
-    aside = index.draw_typical(free, wanted, _stream(seed, _ASIDE))
+    aside = index.draw_typical(free, wanted, np.random.default_rng([seed, _ASIDE]))
     if len(gone_train) + len(aside) == total["train"]:
         raise UserError(
             f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
@@ -144,7 +148,7 @@ def split_subjects(
     judged += make("dev", (n for n in index.questions["dev"] if n in gone), JUDGED, LEFT_OUT)
     if unseen is not None:
         names = index.usable("unseen")
-        half = set(_draw(names, round(len(names) / 2), _stream(seed, _HALVES)))
+        half = set(_draw(names, round(len(names) / 2), np.random.default_rng([seed, _HALVES])))
         calibrating += make("unseen", (n for n in names if n in half), CALIBRATION, UNSEEN_FILE)
         judged += make("unseen", (n for n in names if n not in half), JUDGED, UNSEEN_FILE)
     spare: list[Subject] = []
@@ -264,10 +268,6 @@ def find_named(
     return named
 
 
-def _stream(seed: int, which: int) -> Generator:
-    return np.random.default_rng([seed, which])
-
-
 def _draw(items: Sequence[T], wanted: int, rng: Generator) -> list[T]:
     """Up to `wanted` of the items, in their order."""
     return [items[at] for at in sorted(rng.permutation(len(items))[:wanted])]
@@ -291,14 +291,14 @@ def _mix(
     share = expected / len(judged) if expected else ASSUMED_UNSEEN
     if not seen or share == 1:
         return unseen, []
-    rng = _stream(seed, _MIX)
+    rng = np.random.default_rng([seed, _MIX])
     wanted = max(1, round(len(seen) * share / (1 - share)))
     unseen = _draw(unseen, wanted, rng)
     if len(unseen) < min(wanted, ENOUGH):
         few = "too few subjects are" if unseen else "no subject is"
         lacking = min(wanted, len(seen)) - len(unseen)
-        invented = _invent_subjects(lacking, index, learned, _stream(seed, _NAMES))
-        more = _invent_subjects(SPARE_NAMES, index, learned, _stream(seed, _SPARE))
+        invented = _invent_subjects(lacking, index, learned, np.random.default_rng([seed, _NAMES]))
+        more = _invent_subjects(SPARE_NAMES, index, learned, np.random.default_rng([seed, _SPARE]))
         known = {fold_words(subject.subject) for subject in invented}
         unseen += invented
         calibrating = [*calibrating, *(s for s in more if fold_words(s.subject) not in known)]
@@ -325,16 +325,13 @@ def _invent_subjects(
     """Unseen subjects with invented names, asked about in the wording of the learned questions."""
     wordings = [q.template for q in learned.questions if SLOT in q.template]
     names = [q.subject for q in learned.questions] + [d.subject for d in index.documents]
-    taken, documents = index.names, index.documents
+    known, documents = list(dict.fromkeys(names)), index.documents
     result = []
-    if wordings:
-        names = invent_names(
-            list(dict.fromkeys(names)), count, documents=documents, taken=taken, rng=rng
-        )
-        for name in names:
-            asked = wordings[int(rng.integers(len(wordings)))]
-            question = asked.replace(SLOT, name)
-            result.append(Subject(CALIBRATION, False, INVENTED, name, question, None, asked))
+    count = count if wordings else 0
+    for name in invent_names(known, count, documents=documents, taken=index.names, rng=rng):
+        asked = wordings[int(rng.integers(len(wordings)))]
+        question = asked.replace(SLOT, name)
+        result.append(Subject(CALIBRATION, False, INVENTED, name, question, None, asked))
     return result
 
 

@@ -8,7 +8,7 @@ import tomllib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
 from random import Random
@@ -166,7 +166,13 @@ class Country:
     regions: tuple[str, ...] = ()
 
     def draw_city(self, rng: Random) -> Place:
-        return rng.choices(_CITIES[self.code], cum_weights=_WEIGHTS[self.code])[0]
+        name = rng.choices(list(self.cities), cum_weights=self._weights)[0]
+        return Place(name, self)
+
+    @cached_property
+    def _weights(self) -> list[float]:
+        favoured = ((CAPITAL if name == self.capital else 1, n) for name, n in self.cities.items())
+        return list(accumulate(people**TEMPER * factor for factor, people in favoured))
 
     def draw_birthplace(self, rng: Random) -> Place:
         """Mostly a city; sometimes a region, or just the country, as in real biographies."""
@@ -187,16 +193,6 @@ class Place:
 
 
 COUNTRIES = {entry["code"]: Country(**entry) for entry in _PLACES["countries"]}
-_CITIES = {code: [Place(n, land) for n in land.cities] for code, land in COUNTRIES.items()}
-_WEIGHTS = {
-    code: list(
-        accumulate(
-            people**TEMPER * (CAPITAL if name == country.capital else 1)
-            for name, people in country.cities.items()
-        )
-    )
-    for code, country in COUNTRIES.items()
-}
 
 
 def draw_country(rng: Random, weights: dict[str, float] | None = None) -> Country:
