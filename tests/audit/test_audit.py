@@ -128,7 +128,8 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkey
     ("options", "sentence"),
     [
         ({"prompt": "Question?"}, "a prompt holds {question} once"),
-        ({"shots": 51}, "--shots is from 0 to 50"),
+        ({"shots": 51}, "--shots is 0 to 50"),
+        ({"risk": 3.0}, "--risk between 0 and 1"),
         ({"answers": ("Paris", "very " * 200)}, r"line \d+: prompt and answer have"),
         ({"count": 9}, "an audit takes at least 20"),
     ],

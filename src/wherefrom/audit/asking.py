@@ -229,6 +229,7 @@ def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> 
     words = [each for name in names for each in re.findall(r"\w+", name)]
     taken = {fold_words(each) for each in (*names, *words)}
     found: dict[tuple[str, ...], str] = {}
+    shortest = min(4, *map(len, names))  # a short one may well exist
 
     def word(_: re.Match[str]) -> str:
         one, other = (words[at] for at in rng.integers(len(words), size=2).tolist())
@@ -236,7 +237,7 @@ def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> 
 
     for at in rng.integers(len(names), size=60 * count).tolist():
         name = re.sub(r"\w+", word, names[at])
-        if len(name) > 3 and fold_words(name) and fold_words(name) not in taken:
+        if len(name) >= shortest and fold_words(name) and fold_words(name) not in taken:
             found.setdefault(fold_words(name), name)
     return list(found.values())[:count]
 

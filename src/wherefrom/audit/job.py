@@ -73,8 +73,8 @@ def run_audit(
     if prompt is not None and prompt.count(asking.ASKED) != 1:
         shown = f'as in "{asking.PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
         raise UserError(f"a prompt holds {asking.ASKED} once, {shown}.")
-    if not 0 <= shots <= 50:
-        raise UserError(f"--shots is from 0 to 50, not {shots}.")
+    if not 0 <= shots <= 50 or not 0 < risk < 1:
+        raise UserError(f"--shots is 0 to 50 and --risk between 0 and 1, not {shots} and {risk}.")
     file = read_audit_questions(questions, templates)
     strangers = read_audit_questions(unseen, file.templates) if unseen else None
     corpus = read_documents(text) if text else None
@@ -135,9 +135,9 @@ def plan_audit(
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
     """
     rng, prompt = np.random.default_rng([job["seed"], 43]), job["prompt"]
-    sizes = Counter(question.template for question in file.questions)
-    own = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
     real = [row for row in file.questions if (row.answer or "").lower() not in UNKNOWABLE]
+    sizes = Counter(row.template for row in real)
+    own = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
     nowhere = [row for row in file.questions if row not in real]
     strangers = [
         (row, roles.UNSEEN_FILE) for row in (*nowhere, *(unseen.questions if unseen else ()))

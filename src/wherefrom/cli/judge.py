@@ -37,6 +37,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     from wherefrom.corpus.subjects import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
     from wherefrom.provenance.judging.judge import write_judgement
+    from wherefrom.training.run_folder import AUDIT
 
     loaded = open_run(run)
     people = sum(person.role != FITTING for person in read_subjects(loaded.folder))
@@ -47,24 +48,27 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
         print_json({"run": str(loaded.folder), **record})
         return
     print_scores(record)
-    print_targets(record)
-    print_verdicts(record["verdicts"])
-    for group in record["by_documents"]:
-        if group["subjects"]:
-            count = group["documents"]
-            about = f"{count} document{'' if count == 1 else 's'}"
-            click.echo(
-                f"recall of {group['subjects']} people with {about}: {show(group['recall'])}"
-            )
     for one in record["against_the_best"]:
         if one["rival"]:
             gap = show(one["difference"], "{:+.3f}")
             name = one["measure"].upper()
             click.echo(f"{name} of {one['score']} less that of {one['rival']}, the best: {gap}")
-    found = "; ".join(f"{one['score']} {show(one['auroc'], '{:.3f}')}" for one in record["stated"])
-    click.echo(f"AUROC for being stated by a line, without the text: {found}")
-    floor = record["open_world_floor"]
-    click.echo(f"open-world floor: {show(floor)} ({floor['reason']})")
+    if loaded.info.get("kind") != AUDIT or loaded.info["data"]:  # there is a text to look it up in
+        print_targets(record)
+        print_verdicts(record["verdicts"])
+        for group in record["by_documents"]:
+            if group["subjects"]:
+                count = group["documents"]
+                about = f"{count} document{'' if count == 1 else 's'}"
+                click.echo(
+                    f"recall of {group['subjects']} people with {about}: {show(group['recall'])}"
+                )
+        found = "; ".join(
+            f"{one['score']} {show(one['auroc'], '{:.3f}')}" for one in record["stated"]
+        )
+        click.echo(f"AUROC for being stated by a line, without the text: {found}")
+        floor = record["open_world_floor"]
+        click.echo(f"open-world floor: {show(floor)} ({floor['reason']})")
     for note in record["notes"]:
         echo_err(note)
     click.echo(f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json")

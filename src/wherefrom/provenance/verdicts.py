@@ -34,7 +34,7 @@ GUESSED = "guessed"  # right without a line that states it: only where the truth
 DONT_KNOW = "I don't know"
 # what is guaranteed of the answers shown, and what it is called in calibration.json
 GUARANTEES = {"from-text": "from_text", "right": "right"}
-NO_TEXT = "nothing can be looked up, since the run read no documents"
+NO_TEXT = "nothing can be looked up, since there is no text"
 NO_CALIBRATION = "there is no confidence, since the run was not calibrated (study does that)"
 LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
 LONGEST_LINE = 200  # characters of a document below a verdict
