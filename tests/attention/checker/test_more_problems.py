@@ -39,7 +39,15 @@ CASES = [
     ("sinusoids", "p=[sin(2*pi*t/10), cos(2πt/10)]", "refuted", "p(0) = p(10)"),
     ("sinusoids", "p=cos(t-3)", "refuted", "p(2) = p(4)"),
     ("sinusoids", "p=[sin(t)*cos(t)]", "holds", "no proof"),
+    ("sinusoids", "p=sin(t)**2+cos(t)**2", "inconclusive", "p(0) and p(1) agree to nine digits"),
+    ("sinusoids", "p=t*sin(pi*t)", "inconclusive", "agree to nine digits"),
     # rotary
+    ("rotary", "y=(x1 cos(tθ) - x2 sin(tθ), x1 sin(tθ) + x2 cos(tθ))", "proved", "s - t alone"),
+    ("rotary", "y=(x1, x2, x1)", "inconclusive", "sums of products"),
+    ("rotary", "R=[[[1,2],[1,2]],[[1,2],[1,2]]]", "inconclusive", "sums of products"),
+    ("perceiver-cost", "vanilla=[L, l]", "inconclusive", "sum of products"),
+    ("variance", "var_c < [1, 2]", "inconclusive", "sums and products"),
+    ("variance", "Var(c) = ¼ Var(c₁)", "proved", "equal at every n"),
     ("rotary", r"y = x e^{i t \theta}", "proved", "s - t alone"),
     ("rotary", "R=[[cos(tθ), -sin(tθ)], [sin(tθ), cos(tθ)]]", "proved", "s - t alone"),
     ("rotary", r"R = \begin{pmatrix} \cos t\theta & \sin t\theta \\ \sin t\theta & \cos t\theta "

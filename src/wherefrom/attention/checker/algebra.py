@@ -1,10 +1,6 @@
 """Exact numbers: polynomials, their quotients in beta and n, and where those go as beta grows.
 
-A polynomial maps monomials, sorted pairs of a symbol and its power, to rational coefficients; i*i
-is -1. A Scalar is a quotient of two polynomials in beta (whose powers may be fractions), n and
-atoms: positive constants and roots such as sqrt(2) or sqrt(n - 2), whose squares are written out.
-What does not fit, or costs too much, raises NotExactError. Sympy's fields are not used: they cancel
-(n-5)/(n-5) without a word, and their import alone takes 0.3 s.
+Not sympy's fields, which cancel (n-5)/(n-5) without a word and take 0.3 s to import.
 """
 
 from __future__ import annotations
@@ -160,6 +156,13 @@ class Polynomials:
         raise NotExactError
 
 
+def one_value(value: Any) -> Terms:
+    """The value, which must not be a row in brackets."""
+    if isinstance(value, list):
+        raise NotExactError
+    return dict(value)
+
+
 @dataclass(frozen=True)
 class Trend:
     """What becomes of a number as beta grows; `value` is the limit where it is a constant."""
@@ -170,7 +173,8 @@ class Trend:
 
 
 class Scalar:
-    """top / bottom, two polynomials; made and combined within a Field."""
+    """top / bottom, two polynomials in beta (whose powers may be fractions), n and atoms: positive
+    constants and roots such as sqrt(2) or sqrt(n - 2). Made and combined within a Field."""
 
     def __init__(self, field: Field, top: Terms, bottom: Terms) -> None:
         self.field, self.top, self.bottom = field, top, bottom
@@ -243,7 +247,6 @@ class Field:
         self.atoms: dict[str, tuple[str, Terms]] = {}  # name -> function, its argument in n
         self.squares: dict[str, Terms] = {}  # of the roots among them
         self.doubts: list[Scalar] = []  # divisors not shown to be non-zero for every n
-        self.doubtful: dict[int, bool] = {}  # what `has_doubt` has found
         self.beta = Scalar(self, symbol("beta"), UNITY)
         self.n = Scalar(self, symbol("n"), UNITY)
 
@@ -393,12 +396,10 @@ class Field:
 
     def has_doubt(self, n: int) -> bool:
         """Was something divided by that is zero at this n, whatever beta is?"""
-        if n not in self.doubtful:
-            try:
-                self.doubtful[n] = any(self.lead(x.top, n)[1] == 0 for x in self.doubts)
-            except OverflowError:
-                self.doubtful[n] = True
-        return self.doubtful[n]
+        try:
+            return any(self.lead(x.top, n)[1] == 0 for x in self.doubts)
+        except OverflowError:
+            return True
 
     def critical_n(self, x: Scalar) -> set[int]:
         """The n from which on a coefficient of x has another sign, where that is known."""

@@ -1,14 +1,8 @@
-"""Problem and construction in, verdict out: the public call of the checker.
-
-    check("average", ["q=beta*(k_a+k_b)"]).verdict == "proved"
-
-What may not be written raises an ExpressionError (or another UserError) with a sentence; every
-construction that may be written gets a CheckResult.
-"""
+"""Problem and construction in, verdict out: the public call of the checker."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 
@@ -16,6 +10,7 @@ import numpy as np
 
 from wherefrom.attention.checker.instances import (
     Numeric,
+    Values,
     key_values,
     orthonormal,
     space_instance,
@@ -45,6 +40,13 @@ JUDGES = {  # family -> the module with its judge
     "hull": "claims",
 }
 
+# values of the smallest instance, or of a larger one in random position
+INSTANCES: dict[str, Callable[[Problem, int, np.random.Generator | None], Values]] = {
+    "keys": lambda problem, n, rng: key_values(problem, orthonormal(n, n, rng), 2.0),
+    "extract": lambda _, n, rng: space_instance(n // 2, (n + 1) // 2, n // 5, rng),
+    "words": lambda _, n, rng: word_instance(n, 2.0, rng),
+}
+
 
 def check(
     problem: str,
@@ -53,7 +55,9 @@ def check(
     tolerance: float | None = None,
     seed: int = 0,
 ) -> CheckResult:
-    """Judge a construction, given as one text such as "q=beta*(k_a+k_b)" or as several."""
+    """Judge a construction, given as one text such as "q=beta*(k_a+k_b)" or as several.
+
+    What may not be written raises an ExpressionError or another UserError with a sentence."""
     stated = find_problem(problem)
     allowed = stated.tolerance if tolerance is None else tolerance
     if not 1e-12 <= allowed <= 0.4:
@@ -92,13 +96,8 @@ def _read(problem: Problem, texts: Sequence[str]) -> Construction:
             pass
         raise
     rng = np.random.default_rng(0)
-    values = {
-        "keys": lambda: key_values(problem, orthonormal(5, 7, rng), 1.7),
-        "extract": lambda: space_instance(2, 3, 1, rng),
-        "words": lambda: word_instance(5, 1.7, rng),
-    }
-    for name, other_form in read.again if problem.family in values else ():
-        last, numbers = read.expressions[name], Numeric(values[problem.family]())
+    for name, other_form in read.again if problem.family in INSTANCES else ():
+        last, numbers = read.expressions[name], Numeric(INSTANCES[problem.family](problem, 5, rng))
         x, y = (np.asarray(evaluate(each, numbers)) for each in (other_form, last))
         if x.shape != y.shape or not np.allclose(x, y, rtol=1e-9, atol=1e-9):
             raise UserError(
@@ -123,20 +122,16 @@ def _wrong_shape(read: Construction, draft: CheckResult) -> CheckResult | None:
     because = f"{name} is {got} and must be {wanted.shape}"
     if got == "m x d" and problem.family == "extract":
         because += ": it gives the coordinates of v_a, not v_a itself"
-    n = problem.least_n
-    instances = {
-        "keys": lambda: ({"n": n, "d": n}, key_values(problem, orthonormal(n, n), 2.0)),
-        "extract": lambda: ({"d": 2, "m": 1, "p": 1}, space_instance(1, 1, 0)),
-        "words": lambda: ({"d": 4}, word_instance(4, 2.0)),
-    }
-    if problem.family not in instances:
+    if problem.family not in INSTANCES:
         sentence = f"{name} must have the rows and columns {wanted.shape}, whatever n and d are."
         return draft.refuted(because + ".", sentence)
-    sizes, values = instances[problem.family]()
+    n = problem.least_n
+    sizes = {"keys": {"n": n, "d": n}, "extract": {"d": 2, "m": 1, "p": 1}, "words": {"d": 4}}
+    at = ", ".join(f"{key} = {size}" for key, size in sizes[problem.family].items())
+    values = INSTANCES[problem.family](problem, next(iter(sizes[problem.family].values())), None)
     algebra = Numeric(values)
     value = algebra.matrix(evaluate(read.expressions[name], algebra))
-    at = ", ".join(f"{key} = {size}" for key, size in sizes.items())
     sentence = f"with {at}, {name} comes out as {value.shape[0]} x {value.shape[1]}."
     numbers = {"beta": 2.0} if problem.family != "extract" else {}
     numbers |= {name: np.round(value, 6).tolist()}
-    return draft.refuted(because + ".", sentence, sizes, numbers)
+    return draft.refuted(because + ".", sentence, sizes[problem.family], numbers)

@@ -1,15 +1,6 @@
-r"""Many answers at once, for a course: a file or a folder of submissions in, points out.
+"""Many answers at once, for a course: a file or a folder of submissions in, points out.
 
-A submission is TOML, one `[[answer]]` per question, or rows of a CSV file (student, id, answer):
-
-    [[answer]]
-    id = "1b"
-    problem = "average"
-    q = "beta*(k_a+k_b)"        # or: answer = "$q = \beta(k_a + k_b)$"
-
-A course keeps problems, points and tolerances in a rubric of its own: the same file without
-formulas. A mistake in a submission costs that answer, or that submission, and is said in its
-result. docs/teaching.md has the fields.
+A mistake in a submission costs that answer, or that submission; docs/teaching.md has the format.
 """
 
 from __future__ import annotations
@@ -84,33 +75,13 @@ class Graded:
     answer: Answer
     result: Any  # a CheckResult or None
     sentence: str
-
-    @property
-    def word(self) -> str:
-        if self.answer.kind == "written" and self.answer.formulas:
-            return "written"
-        if self.result is not None:
-            return str(self.result.verdict)
-        return "not writable" if self.answer.formulas or self.answer.mistake else "no answer"
+    word: str  # the verdict, "written", "not writable" or "no answer"
+    score: float
+    comment: str
 
     @property
     def passed(self) -> bool:
         return self.word in ("proved", "holds")
-
-    @property
-    def reason(self) -> Reason:
-        """The first reason of the rubric that the checker's sentence contains."""
-        fits = (reason for reason in self.answer.reasons if reason.contains in self.sentence)
-        return next(fits, Reason(""))
-
-    @property
-    def score(self) -> float:
-        share = self.answer.credit.get(self.word, float(self.passed))
-        return self.answer.points * (share if self.reason.credit is None else self.reason.credit)
-
-    @property
-    def comment(self) -> str:
-        return self.answer.comment if self.reason.comment is None else self.reason.comment
 
     @property
     def review(self) -> bool:
@@ -228,15 +199,16 @@ def _toml(text: str, source: str) -> dict[str, Any]:
 def _answer(row: dict[str, Any], where: str, asked: Mapping[str, Answer]) -> Answer:
     row = {**row, **row.pop("answer")} if isinstance(row.get("answer"), dict) else row
     formulas = []
-    for name in row.keys() - FIELDS:
-        formula = row[name]
+    for name, formula in row.items():
+        if name in FIELDS:
+            continue
         if not isinstance(formula, str):
             raise UserError(f'{where}: {name} must be a formula in quotes, as in {name} = "...".')
         has_name = name == "answer" or re.match(rf"[\s$\\(\[]*{re.escape(name)}\s*(=|≈)", formula)
         formulas.append(formula if has_name else f"{name}={formula}")
     try:
         fields = {name: value for name, value in row.items() if name in FIELDS}
-        answer = Answer(**fields, formulas=tuple(sorted(formulas)))
+        answer = Answer(**fields, formulas=tuple(formulas))
     except ValidationError as problem:
         first = problem.errors()[0]
         field, message = ".".join(map(str, first["loc"])), first["msg"]
@@ -300,11 +272,11 @@ def grade(
     graded = []
     for answer in answers:
         result, sentence = None, answer.mistake or "there is no answer to this question."
-        formulas, before = answer.formulas, ""
-        if answer.kind == "written" and formulas and not answer.mistake:
+        word = "not writable" if answer.formulas or answer.mistake else "no answer"
+        formulas, written = answer.formulas, answer.kind == "written" and bool(answer.formulas)
+        if written and not answer.mistake:
             example = find_problem(answer.problem).example if answer.problem else ()
-            formulas, before = answer.show or tuple(example), "for a person to read. "
-            sentence = before.strip()
+            formulas, sentence = answer.show or tuple(example), "for a person to read."
         if formulas and not answer.mistake:
             key = (answer.problem, formulas, answer.tolerance)
             if key not in known:
@@ -314,8 +286,13 @@ def grade(
                 except UserError as mistake:
                     known[key] = None, str(mistake)
             result, judged = known[key]
-            sentence = before + judged
-        graded.append(Graded(answer, result, sentence))
+            sentence = f"{sentence} {judged}" if written else judged
+        word = "written" if written else word if result is None else str(result.verdict)
+        reason = next((r for r in answer.reasons if r.contains in sentence), Reason(""))
+        share = answer.credit.get(word, float(word in ("proved", "holds")))
+        score = answer.points * (share if reason.credit is None else reason.credit)
+        comment = answer.comment if reason.comment is None else reason.comment
+        graded.append(Graded(answer, result, sentence, word, score, comment))
     return graded
 
 

@@ -1,10 +1,7 @@
 """What a formula is tried on, keys, subspaces and words with numbers in them, and its value there.
 
-Without a generator an instance is the simplest one there is (the standard basis), which is what a
-counterexample should be shown in. With one it is in random position. `Numeric` evaluates in
-floating point, `Exact` in Scalars; a vector is d x 1.
-
-Shapes: keys (n, d), one per row; A (d, m), B (d, p), C (d, r); u (4, d), one per row.
+Without a generator an instance is the simplest there is (the standard basis); with one it is in
+random position. Shapes: keys (n, d); A (d, m), B (d, p), C (d, r); u (4, d).
 """
 
 from __future__ import annotations

@@ -1,16 +1,4 @@
-"""Judging written claims: the cost of a model, variances under noisy keys, keys given as numbers.
-
-Costs are compared up to constants on L >= 3, l >= m >= 1, d >= 1, in powers of L - 2. A term is
-dominated by others if its powers of L, l, l m and d (the directions in which sizes may grow) are at
-most those of a mean of two of them; else a direction shows that the quotient has no bound.
-
-Variances are those of the weight on a. As beta grows the weights become steps of the length e, so
-the limits are exact: 1/4 with one head, p(1-p) in head 1 of two with p = P(e < 0), 0 in head 2, and
-p(1-p)/4 with normalised keys. Var(c) = Var(c_1)/4 at every beta, since c_2 does not move.
-
-Keys as numbers: key 1 is copied by q iff k_1.q leads by an amount that grows with beta; it cannot
-be copied iff it is a mixture of the others. Both are verified in fractions.
-"""
+"""Judging claims: the cost of a model, variances under noisy keys, keys given as numbers."""
 
 from __future__ import annotations
 
@@ -30,6 +18,7 @@ from wherefrom.attention.checker.algebra import (
     Terms,
     by_power,
     constant,
+    one_value,
     plus,
     show,
     symbol,
@@ -53,11 +42,11 @@ Cost = Mapping[Any, Fraction]  # powers of L, l, m and d -> how often
 
 
 def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
-    """Is each written cost that of our model, up to constants?"""
+    """Is each written cost that of our model, up to constants, on L >= 3, l >= m >= 1, d >= 1?"""
     reasons = []
     for name, expression in construction.expressions.items():
         try:
-            written = evaluate(expression, Polynomials())
+            written = one_value(evaluate(expression, Polynomials()))
         except NotExactError:
             because = f"{name} must be a sum of products of L, l, m and d."
             return draft.judged("inconclusive", because)
@@ -117,10 +106,8 @@ def _shifted(cost: Cost) -> dict[Powers, Fraction]:
 
 
 def _not_dominated(terms: Cost, others: Cost) -> dict[Powers, Powers]:
-    """Terms that outgrow the others, each with the direction in which it does.
-
-    Directions in which sizes grow: L, l alone, l and m together, d.
-    """
+    """Terms that outgrow the others, each with the direction (L, l alone, l and m together, d) in
+    which it does; a term is dominated if a mean of two others has no smaller power of any."""
 
     def rays(key: Powers) -> Any:
         a, b, c, d = key
@@ -173,12 +160,14 @@ def _wrong_cost(
     return draft.judged("inconclusive", f"{name} could not be compared term by term.")
 
 
+# as beta grows the weights become steps of the length e, so that these limits are exact
 P_NEGATIVE = 0.5 * math.erfc(1.0)  # P(e < 0) for e ~ N(1, 1/2)
 LIMITS = {
     "var_one": 0.25,
     "var_c1": P_NEGATIVE * (1 - P_NEGATIVE),
     "var_norm": P_NEGATIVE * (1 - P_NEGATIVE) / 4,
 }
+# c_2 does not move, so that these hold at every n and beta
 SAME: dict[str, Terms] = {"var_c2": {}, "var_c": {(("var_c1", 1),): Fraction(1, 4)}}
 VARIANCE = re.compile(
     r"(?:\\(?:mathrm|text|operatorname)\s*\{\s*)?\b[Vv]ar(?:iance)?\}?\s*(?:of\s+)?[\[(_{]*\s*"
@@ -211,7 +200,7 @@ def judge_variance(problem: Problem, texts: Sequence[str], draft: CheckResult) -
         sign, left, right, read = _read_claim(problem, claim)
         claimed = replace(draft, read_as={"claim": read})
         try:
-            sides = [evaluate(side, Polynomials(SAME)) for side in (left, right)]
+            sides = [one_value(evaluate(side, Polynomials(SAME))) for side in (left, right)]
             results.append(_compare(claimed, sign, *sides))
         except NotExactError:
             because = "a claim compares sums and products of the variances and numbers."
@@ -237,7 +226,7 @@ def _read_claim(problem: Problem, claim: str) -> tuple[str, Any, Any, str]:
         name = "var_norm" if which.startswith("norm") else f"var_{which}"
         return name.ljust(len(found[0]))
 
-    plain = VARIANCE.sub(named, claim)
+    plain = VARIANCE.sub(named, claim.replace("₁", "1").replace("₂", "2"))
     found = list(RELATION.finditer(plain))
     if len(found) != 1:
         sentence = 'a claim has one comparison, as in "var_c < var_one" or "var_one -> 1/4".'
@@ -331,7 +320,8 @@ def _claim_fails(draft: CheckResult, sign: str, left: Terms, right: Terms, why: 
 
 
 def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
-    """Can key 1 be copied at all; does q copy it; is it the mixture w of the others?"""
+    """Can key 1 be copied at all; does q copy it; is it the mixture w of the others, so that
+    nothing does? All in fractions."""
     try:
         found = {n: evaluate(e, Polynomials()) for n, e in construction.expressions.items()}
     except NotExactError:
@@ -377,7 +367,7 @@ def _numbers_of(table: Any, name: str) -> list[list[Fraction]]:
         rows = [rows] if name == "w" else [[each] for each in rows]
     if len({len(each) if isinstance(each, list) else 0 for each in rows}) > 1:
         raise UserError(f"the rows of {name} must have the same number of entries.")
-    if any(set(x) - {()} for each in rows for x in each):
+    if any(isinstance(x, list) or set(x) - {()} for each in rows for x in each):
         raise UserError(f"{name} is made of numbers, as in [[1, 0], [0, 1]].")
     if name == "K" and len(rows) < 2:
         raise UserError("K needs two keys at least, as in [[1, 0], [0, 1]].")

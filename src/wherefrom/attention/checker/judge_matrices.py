@@ -1,15 +1,4 @@
-"""Judging matrices: M that takes v_a out of v_a + v_b, and K, Q, V for three words.
-
-Extraction: M (v_a + v_b) = v_a for all v_a in span(A), v_b in span(B) says M A = A and M B = 0. In
-the basis [A B C] every matrix that can be written is made of blocks; since m, p and r may be any
-sizes, a block between different parts is zero and one between equal parts a multiple of the
-identity. So m = p = r = 1 decides it exactly for all sizes, in a turned basis, in which D (written
-in the basis S) is not taken for A A^T.
-
-Words: x1 = u_d + u_b, x2 = u_a, x3 = u_c + u_b. Row i attends with the logits x_j^T K^T Q x_i to
-the values V x_j, polynomials in beta over orthogonal u of norm beta; the softmax tends to equal
-shares among the largest logits, and what those make of the values is compared with the goal.
-"""
+"""Judging matrices: M that takes v_a out of v_a + v_b, and K, Q, V for three words."""
 
 from __future__ import annotations
 
@@ -54,7 +43,8 @@ STILL_FALLING = 0.999  # an error that falls by more from rung to rung may yet a
 
 
 def judge_extract(construction: Construction, draft: CheckResult) -> CheckResult:
-    """The verdict on a matrix M of the right shape."""
+    """M A = A and M B = 0? In the basis [A B C] what can be written has blocks that are multiples
+    of the identity or zero, since m, p, r may be any sizes; so m = p = r = 1 decides it for all."""
     exact, wrong = _multiples(construction), ""
     if exact is None:
         draft = draft.judged("holds", f"M s was v_a on every instance that was drawn. {NO_PROOF}")
@@ -92,7 +82,8 @@ def _multiple(factor: Scalar, name: str) -> str:
 
 
 def _multiples(construction: Construction) -> tuple[Scalar, Scalar] | None:
-    """The factors by which M multiplies A and B, if it does no more than that."""
+    """The factors by which M multiplies A and B, if it does no more than that; in a turned basis,
+    in which D (written in the basis S) is not taken for A A^T."""
     turned = np.array([[Fraction(x, 9) for x in row] for row in TURNED], dtype=object)
     algebra = Exact(Field(), space_values(turned[:, :1], turned[:, 1:2], turned[:, 2:]))
     try:
@@ -168,7 +159,8 @@ def _needed_of_bases(
 
 
 def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
-    """The verdict on matrices for the words, or on what c2 is said to be."""
+    """Over orthogonal u of norm beta the logits x_j^T K^T Q x_i are polynomials in beta; softmax
+    tends to equal shares among the largest, and those of V x_j are compared with the goal."""
     lines, reached, wrong = list[str](), "", ""
     with contextlib.suppress(NotExactError):
         lines, reached, wrong = _limits(construction)

@@ -1,21 +1,4 @@
-"""Judging what knows of positions: permutation and synthesizer layers, sinusoids, rotary pairs.
-
-Permutation: every operation that may be written on tokens commutes with reordering them, since
-sizes are letters and a sum over n runs over all tokens alike. So a layer that names neither the
-position table nor the mask is equivariant, and for one that does an X and a P are searched.
-
-Synthesizer: logits of token i that are made of x_i alone are the same row whatever the other
-tokens are. (u, u) wants (1/2, 1/2) in its first row and (u, v) wants (1, 0), so one of the two is
-missed by a quarter at least.
-
-Sinusoids: sin(x) = sin(y) iff x - y is a multiple of 2 pi or x + y is pi and a multiple of it.
-Pi is irrational, so an angle w t with a rational w never returns, and one with a rational multiple
-of pi always does; both are decided in fractions.
-
-Rotary: cos(t theta) and sin(t theta) are (z +- 1/z)/2 with z = e^(i t theta), so the product of two
-rotated vectors is a polynomial in z_s and z_t, and depends on t - s alone iff each of its terms
-has opposite powers of the two.
-"""
+"""Judging what knows of positions: permutation and synthesizer layers, sinusoids, rotary pairs."""
 
 from __future__ import annotations
 
@@ -35,6 +18,7 @@ from wherefrom.attention.checker.algebra import (
     Polynomials,
     Terms,
     constant,
+    one_value,
     plus,
     show,
     symbol,
@@ -60,7 +44,8 @@ def _operations(node: Node) -> set[str]:
 
 
 def judge_permutation(construction: Construction, draft: CheckResult) -> CheckResult:
-    """f(PX) = P f(X)?"""
+    """f(PX) = P f(X)? All that may be written on tokens commutes with reordering them, since sizes
+    are letters, but for the position table and the mask; for those an X and a P are searched."""
     expression = construction.expressions["f"]
     fixed = sorted(_operations(expression.tree) & set(FIXED))
     wide = any(g.name == "V" and g.shape.rows == ("n",) for g in construction.problem.givens)
@@ -108,7 +93,8 @@ def _names(X: Floats, learned: Values, wide: bool) -> Values:
 
 
 def judge_synthesizer(construction: Construction, draft: CheckResult) -> CheckResult:
-    """Does every word look at the words that equal it?"""
+    """Does every word look at the words that equal it? Logits of token i made of x_i alone are the
+    same row in (u, u), which wants (1/2, 1/2), and in (u, v), which wants (1, 0)."""
     expression = construction.expressions["S"]
     if _is_local(expression.tree):
         rng = np.random.default_rng(draft.seed)
@@ -215,7 +201,8 @@ class Angles(Polynomials):
 
 
 def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResult:
-    """Do two positions share a vector?"""
+    """Do two positions share a vector? Pi is irrational, so an angle w t with a rational w never
+    returns, and one with a rational multiple of pi always does; both are decided in fractions."""
     expression, angles = construction.expressions["p"], Angles()
     try:
         found = evaluate(expression, angles)
@@ -238,17 +225,22 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
             return draft.judged("proved", because)
     seen: dict[tuple[float, ...], list[int]] = {}
     waves = [angles.waves[name] for entry in entries for name in angles.moving(entry) - {"t"}]
-    linear = any("t" in angles.moving(entry) for entry in entries)
-    for t in range(0 if linear else POSITIONS):
+    exact, near = all("t" not in angles.moving(entry) for entry in entries), ""
+    for t in range(POSITIONS):
         vector = tuple(round(angles.at(entry, t), 9) + 0.0 for entry in entries)
-        for s in seen.get(vector, ()):
-            if all(wave.meet(s, t) for wave in waves):
+        before = seen.setdefault(vector, [])
+        for s in before:
+            if exact and all(wave.meet(s, t) for wave in waves):
                 values = [round(x, 6) for x in vector]
                 sentence = f"positions {s} and {t} have the same vector {values}"
                 sentence += " (d = 2)." if of_first else "."
                 because = f"the table comes back to where it was: p({s}) = p({t})."
                 return draft.refuted(because, sentence, {"s": s, "t": t}, {"p": values})
-        seen.setdefault(vector, []).append(t)
+            near = near or f"p({s}) and p({t}) agree to nine digits, and whether they are equal is "
+        if len(before) < 9:
+            before.append(t)
+    if near:
+        return draft.judged("inconclusive", near + "not decided by any argument here.")
     because = f"no two of the first {POSITIONS:,} positions share a vector. That is no proof."
     return draft.judged("holds", because)
 
@@ -280,7 +272,8 @@ class Turns(Polynomials):
 
 
 def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
-    """Does the product of two rotated vectors depend on the distance alone?"""
+    """Does the product of two rotated vectors depend on the distance alone? It is a polynomial in
+    z_s and z_t, z = e^(i t theta), and does iff each term has opposite powers of the two."""
     try:
         at_s, at_t = (_rotation(construction, Turns(name)) for name in "st")
     except NotExactError:
@@ -334,11 +327,13 @@ def _rotation(construction: Construction, turns: Turns) -> list[list[Terms]] | N
         square = isinstance(rows, list) and len(rows) == 2
         if not square or not all(isinstance(row, list) and len(row) == 2 for row in rows):
             raise NotExactError
-        return list(rows)
+        return [[one_value(x) for x in row] for row in rows]
     y = found.get("y")
     if isinstance(y, list) and len(y) == 2:
         found = {"y1": y[0], "y2": y[1]}
-    elif y is not None:  # y1 and y2 are the real and the imaginary part
+    elif (
+        y is not None and one_value(y) is not None
+    ):  # y1 and y2 are the real and the imaginary part
         mirrored = {
             tuple((x, -p if x.startswith("z") else p) for x, p in key): -c if ("i", 1) in key else c
             for key, c in y.items()
@@ -348,9 +343,7 @@ def _rotation(construction: Construction, turns: Turns) -> list[list[Terms]] | N
         found["y2"] = times(symbol("i", factor=Fraction(-1, 2)), difference)
     R: list[list[Terms]] = [[{}, {}], [{}, {}]]
     for row, name in enumerate(("y1", "y2")):
-        if isinstance(found[name], list):
-            raise NotExactError
-        for key, c in found[name].items():
+        for key, c in one_value(found[name]).items():
             powers = dict(key)
             inputs = [powers.pop(x, 0) for x in ("x1", "x2")]
             if sorted(inputs) != [0, 1]:

@@ -1,9 +1,7 @@
 """Judging queries: copy, average, and the averages over noisy keys.
 
-The order of work: try a proof for all n; look for the smallest n at which the limit misses the
-goal; if neither settles it, ask the numbers. Whatever comes out is then tried on drawn keys with
-the attention equation itself, and a contradiction there is a fault of the checker, which it
-reports as inconclusive.
+A proof for all n, else the smallest n at which the limit misses, else numbers; what comes out is
+tried on drawn keys with the attention equation, and a contradiction is a fault of the checker.
 """
 
 from __future__ import annotations

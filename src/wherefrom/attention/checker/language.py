@@ -1,11 +1,7 @@
 """The expression language: texts such as "q=beta*(k_a+k_b)" in, checked formulas out.
 
-A construction comes from somebody unknown, so nothing of it is handed to Python. `reading` gives
-tokens, `_Parser` copies them through an allow-list into `Node`s, and only those are evaluated, by
-an algebra that gives them a meaning: matrices in numbers or exact ones (`instances`), polynomials.
-Vectors are columns: `k_a.T @ k_b` is a number and `u_b @ u_b.T` a matrix. A product without a sign,
-or with * between matrices, is the one that the shapes allow; `write` shows what was read. What may
-not be written is an ExpressionError: one sentence with the column and a caret under it.
+Nothing of a text is handed to Python: `reading` gives tokens, `_Parser` copies them through an
+allow-list into `Node`s, and only those are evaluated. Vectors are columns.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ FUNCTIONS |= {"dot": (2, 2), "outer": (2, 2), "hstack": (2, MAX_BLOCKS)}
 BY_NAME = ("exp", "log", "sin", "cos")  # may be written without brackets, as in sin t
 ENTRYWISE = ("relu", "softmax", "layernorm", "mask")  # of a matrix, some row by row
 ALIASES = {"ReLU": "relu", "LayerNorm": "layernorm", "causal": "mask", "inner": "dot"}
-ALIASES |= {"ln": "log", "inverse": "inv", "normalize": "unit"}
+ALIASES |= {"Θ": "O", "Theta": "O", "ln": "log", "inverse": "inv", "normalize": "unit"}
 INCOMPLETE = "this is not a complete formula (is an operator or a bracket missing?)."
 BAD_POWER = f"a power must be a written whole number from 0 to {MAX_POWER} "
 BAD_POWER += "(sqrt(x) and 1/x are there for the others)."
@@ -253,7 +249,7 @@ class _Parser:
         left = self.unary(depth)
         while True:
             bar = self.kind in ("‖", "|") and self.kind not in self.bars
-            if sign := self.take("*", "/", "@", "·", "⊙"):
+            if sign := self.take("*", "/", "@", "·", "⊙", "⊗"):
                 left = self.node(sign.kind, left.column, left, self.unary(depth))
             elif bar or self.kind in ("name", "(", "{", "[", "frac", "sqrt", "sum", "⟨"):
                 left = self.node("*", left.column, left, self.power(depth))  # as in 2 k_a
@@ -276,7 +272,7 @@ class _Parser:
     def power(self, depth: int) -> Node:
         base = self.atom(depth)
         while True:
-            if self.take("'"):
+            if self.take("'", "⊤"):
                 base = self.node("transpose", base.column, base)
             elif self.take("^"):
                 base = self.raised(base, depth)
@@ -290,7 +286,8 @@ class _Parser:
         end, column = self.tokens[self.at - 1].end, base.column
         opened = self.take("{", "(")
         minus = self.take("-")
-        if self.take("⊤") or (self.kind == "name" and self.text == "T" and self.take("name")):
+        turned = self.kind == "name" and self.text in ("T", "t") and self.text not in self.known
+        if self.take("⊤", "*") or (turned and self.take("name")):
             made = self.node("transpose", column, base)
         elif self.take("†", "+"):
             made = self.node("pinv", column, base)
@@ -369,15 +366,20 @@ class _Parser:
     def blocks(self, token: Token, depth: int) -> Node:
         """[A, B], which is hstack(A, B); rows in brackets, which stand below each other; or x."""
         outer, self.bars = self.bars, ()
-        parts = [self.sum(depth + 1)]
-        while self.take(",", ";", "|"):
-            parts.append(self.sum(depth + 1))
+        rows, column = [[self.sum(depth + 1)]], token.column
+        while self.kind in (",", ";", "|") or (token.kind == "[" and self.kind in ("number", "-")):
+            rows += [[]] if self.take(";") else []  # as in [1 0; 0 1]
+            self.take(",", "|")
+            rows[-1].append(self.sum(depth + 1))
         self.expect(CLOSING[token.kind])
         self.bars = outer
-        if len(parts) > MAX_BLOCKS:
-            raise self.error(f"at most {MAX_BLOCKS} blocks may stand side by side.", token.column)
-        op = "vstack" if all(part.op == "hstack" for part in parts) else "hstack"
-        return parts[0] if len(parts) == 1 else self.node(op, token.column, *parts)
+        if max(len(rows), *map(len, rows)) > MAX_BLOCKS:
+            raise self.error(f"at most {MAX_BLOCKS} blocks may stand side by side.", column)
+        parts = [x[0] if len(x) == 1 else self.node("hstack", column, *x) for x in rows]
+        below = len(rows) > 1 or all(part.op == "hstack" for part in rows[0])
+        parts = parts if len(rows) > 1 else rows[0]
+        op = "vstack" if below else "hstack"
+        return parts[0] if len(parts) == 1 else self.node(op, column, *parts)
 
     def fraction_part(self, depth: int) -> Node:
         """What follows a command: a group, or one digit or name."""
@@ -524,6 +526,8 @@ class _Parser:
         if op in ("*", "·", "⊙"):
             product = "dot" if op == "·" and first.is_column and last.is_column else "@"
             op = "*" if first.is_number or last.is_number else product
+        elif op == "⊗":
+            op = "outer"
         elif op == "bars":
             op = "abs" if first.is_number else "norm"
         elif op == "inv" and first.is_number:
@@ -635,7 +639,7 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
             lines.append(text)
     asked = " or ".join(" and ".join(form) for form in problem.forms)
     for text in lines:
-        for statement in split(text, tokenize(text, vocabulary), wanted, factors, rows):
+        for statement in split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows):
             names = [(token.text, token.column) for token in statement.names] or [(only, 1)]
             for name, column in names:
                 if not name:

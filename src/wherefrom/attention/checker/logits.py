@@ -1,12 +1,6 @@
 """Written queries as logits, and what becomes of them as beta grows, at one n or at every n.
 
-The keys that may be written are a few named ones and "the others", which nobody can tell apart.
-So a query is known by one logit per group: k_a.q, k_b.q and k_i.q for every other i. Exactly, each
-is a Scalar in beta and n; in numbers, each is computed at one beta and one n of any size.
-
-A key of varying length (with alpha gone) has one random number, e ~ N(1, 1/2). The set of e on
-which the misplaced share of the weight stays within the tolerance is a few intervals; their ends
-are found by bisection and their probability is exact. No sampling is involved.
+Nothing that can be written tells the other keys apart, so a query is one logit per group of keys.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ REACH = 9.0  # standard deviations beyond which nothing is counted: 1e-18
 
 
 class Queries:
-    """The queries of one construction as logits of groups of keys."""
+    """The queries of one construction as logits of groups of keys: exact, or at one beta and n."""
 
     def __init__(self, construction: Construction) -> None:
         self.expressions = construction.expressions

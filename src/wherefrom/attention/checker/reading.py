@@ -1,17 +1,11 @@
-r"""What people write, as tokens: LaTeX, Unicode and plain text, split into formulas and conditions.
-
-    $q=t(k_a+k_b),\ t \gg 0$     q = βμ_a + βμ_b     M = AAᵀ     q1 = beta*mu_a; q2 = beta*mu_b
-
-`tokenize` turns a text into `Token`s with columns in that text; different spellings of one thing
-give the same token. `split` cuts the tokens into `Statement`s and checks side conditions.
-"""
+"""What people write, LaTeX, Unicode and plain text, as tokens, and those as formulas."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wherefrom.errors import UserError
 
@@ -33,10 +27,11 @@ GREEK = _table(
 )
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin", strict=True))
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ᵀ"
+FRACTIONS = _table("½ 1/2 ⅓ 1/3 ¼ 1/4 ¾ 3/4 ⅔ 2/3")
 SUPERSCRIPTS = str.maketrans(RAISED, "0123456789-+T")
 SYMBOLS = _table(r"""
     − - – - · · ⋅ · • · × * ∗ * ÷ / ⊙ ⊙ ∘ ⊙ ≈ = ≃ = ≅ = ≔ = ≫ ≫ ≪ ≪ ≥ > ≤ < → → ∞ ∞ ∈ ∈ ≠ ≠
-    ∉ ∉ ∥ ‖ ‖ ‖ || ‖ \| ‖ ⟨ ⟨ ⟩ ⟩ ′ ' ’ ' † † ∑ sum Σ sum ± ± ∝ ∝ ⊤ ⊤ \{ { \} } ↵ row
+    ∉ ∉ ∥ ‖ ‖ ‖ || ‖ \| ‖ ⟨ ⟨ ⟩ ⟩ ′ ' ’ ' † † √ sqrt ⊗ ⊗ : : ∑ sum Σ sum ± ± ∝ ∝ ⊤ ⊤ \{ { \} } ↵ row
     >> ≫ << ≪ -> → => ; := = == = <= < >= > ** ^ != ≠
 """) | {c: c for c in "-+*/@^()[]{},;=<>|'"}
 COMMANDS = _table("""
@@ -44,7 +39,7 @@ COMMANDS = _table("""
     le < leq < lt < to → rightarrow → infty ∞ in ∈ ne ≠ neq ≠ not ≠ notin ∉ Vert ‖ lVert ‖ rVert ‖
     vert | lvert | rvert | langle ⟨ rangle ⟩ top ⊤ intercal ⊤ prime ⊤ dagger † pm ± propto ∝
     sum sum frac frac dfrac frac tfrac frac sqrt sqrt mathbb set quad quad qquad quad tag quad
-    forall for therefore ; Rightarrow ; implies ;
+    otimes ⊗ Theta name forall for therefore ; Rightarrow ; implies ;
     exp name log name ln name det name min name max name sin name cos name
 """)
 STYLES = _words(
@@ -60,7 +55,7 @@ WORDS |= _words("is a an the some any all constant scalar factor that number rea
 WORDS |= _words("are to tends goes grows each every i identity basis chosen")
 GREEK_COMMAND = rf"\\(?:{'|'.join(GREEK.values())})(?![a-zA-Z])"
 STYLE_COMMAND = rf"\\(?:{'|'.join(STYLES)})(?![a-zA-Z])"
-LETTER = rf"[^\WΣ{RAISED}]"
+LETTER = rf"[^\WΣ{RAISED}{''.join(FRACTIONS)}]"
 TOKEN = re.compile(
     "|".join(
         f"(?P<{kind}>{pattern})"
@@ -70,12 +65,13 @@ TOKEN = re.compile(
              r"|\\(?:begin|end|label)\s*\{[^{}]*\}"
              r"|\\(?:left|right|[bB]ig[lr]?|displaystyle|limits|rm|bf|begin|end|label)(?![a-zA-Z])"),
             ("line", r"\n+"),
-            ("number", r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"),
+            ("number", r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
+             f"|[{''.join(FRACTIONS)}]"),
             ("text", r"\\text\s*\{[^{}]*\}"),
             ("letters", f"(?={LETTER}|{GREEK_COMMAND}|{STYLE_COMMAND})"),
             ("command", r"\\[a-zA-Z]+"),
             ("raised", f"[{RAISED}]+"),
-            ("transpose", r"\.T(?![\w(])"),
+            ("transpose", r"\.(?:T|transpose\(\))(?![\w(])"),
             ("symbol", r"\\[|{}]|\|\||\*\*|>>|<<|->|=>|:=|==|<=|>=|!=|."),
         )
     ),
@@ -161,7 +157,7 @@ def tokenize(text: str, known: Collection[str]) -> list[Token]:
             kinds = "],[" if SYMBOLS[said] == "row" else [SYMBOLS[said]]
             pieces = [(kind, said, at) for kind in kinds]
         elif kind != "skip":
-            pieces = [(";" if kind == "line" else kind, said, at)]
+            pieces = [(";" if kind == "line" else kind, FRACTIONS.get(said, said), at)]
         tokens += [Token(kind, text, first + 1, end + 1) for kind, text, first in pieces]
         at = end
     return tokens
@@ -170,15 +166,20 @@ def tokenize(text: str, known: Collection[str]) -> list[Token]:
 def _plain(text: str) -> str:
     """The text with one character for one, so that columns stay where the writer sees them.
 
-    Inside a matrix & becomes a comma and the end of a row ↵.
+    Inside a matrix & becomes a comma and the end of a row ↵; inside brackets a line may end.
     """
     same = {*RAISED, *SUBSCRIPTS}
     folded = (c if c in same else unicodedata.normalize("NFKC", c) for c in text)
     plain = "".join(p if len(p) == 1 else c for p, c in zip(folded, text, strict=True))
+    plain = re.sub(r"(?<=[a-zA-Z]{3})['’]s\b", "  ", plain)  # let's
+    depth, characters = 0, list(plain)
+    for i, c in enumerate(characters):
+        depth = max(0, depth + (c in "([{") - (c in ")]}"))
+        characters[i] = " " if c == "\n" and depth else c
     return re.sub(
         r"(?s)(\\begin\s*\{[pbv]?matrix\})(.*?)(?=\\end)",
         lambda m: m[1] + m[2].replace("&", ",").replace("\\\\", "↵ ").replace("\n", " "),
-        plain,
+        "".join(characters),
     )
 
 
@@ -231,26 +232,41 @@ def _cut(letters: list[tuple[str, int]], known: Collection[str]) -> list[tuple[s
 def split(
     text: str,
     tokens: list[Token],
+    known: Collection[str],
     wanted: Collection[str],
     factors: Collection[str],
     rows: Collection[str] = (),
 ) -> list[Statement]:
-    """The statements of a text. Side conditions are checked and left out.
+    """The statements of a text. Side conditions are checked, and they and prose are left out.
 
+    known    names that have a meaning; others before a wanted name are prose
     wanted   names that are asked for
     factors  names of the large factor, of which a condition may speak
     rows     names whose formula may be a row without brackets, as in p = sin(t), cos(t); "" is
              among them if a formula without a name may be one
     """
     found: list[Statement] = []
+    before = Token("", "", 0, 0)
+    for i, token in enumerate(tokens):  # "q: ...", "let q be ..." and "q as ..." are q = ...
+        after = tokens[i + 1 : i + 2]
+        says = token.kind == ":" or token.text in ("as", "is", "be")
+        if says and before.text in wanted and after and after[0].text not in wanted:
+            tokens[i] = replace(token, kind="=", text="=")
+        before = token
 
     def ends(i: int, token: Token) -> bool:
         joins = token.kind == "word" and token.text in CUTS | JOINS
         remark = token.kind == "(" and _is_remark(tokens[i:])
-        return joins or remark or token.kind in (",", ";", "quad", "∈", "for")
+        return joins or remark or token.kind in (",", ";", ":", "quad", "∈", "for")
 
     for clause in filter(None, _divide(tokens, ends, keep=("∈", "(", "for", *CUTS))):
         parts = _divide(clause, lambda _, token: token.kind == "=")
+        *prose, last = parts[0] or [clause[0]]
+        if last.text in wanted and all(
+            t.kind == "word" or (t.kind == "name" and t.text not in known) for t in prose
+        ):
+            parts[0] = parts[0][-1:]
+            clause = clause[len(prose) :]
         for token in clause:
             if token.kind == "∝":
                 sentence = "∝ leaves the factor open; write it, as in q = beta*(...)."
@@ -262,7 +278,14 @@ def split(
         condition = kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"} or (
             about and "word" in kinds
         )
-        formula = len(parts) == 1 and not kinds & {"word", "±"} and "name" in kinds
+        formula = len(parts) == 1 and not kinds & {"word", "±"} and kinds & {"name", ","}
+        turned = [token.kind for token in parts[0][1:]] in (["^", "⊤"], ["'"])
+        names_of = [t.text for t in clause if t.kind == "name" and t.text not in known]
+        unknown = [x for x in names_of if x.isalpha() and len(x) > 1]
+        if len(clause) == 1 and clause[0].text in {*wanted, *factors} and len(tokens) > 1:
+            continue  # "define q as q = ..."
+        if unknown and kinds <= {"word", "name"} and len(clause) < len(tokens):
+            continue  # prose
         if len(parts) > 1 and not parts[0] and found:  # "= ..." goes on with what was said before
             found[-1].formulas += [part for part in parts[1:] if part]
         elif names:
@@ -272,14 +295,19 @@ def split(
         elif condition or (leading and leading[0].text in factors):
             _check_condition(text, clause, factors)
         elif len(parts) > 1 and parts[0]:
-            found.append(Statement(parts[0][:1], parts[1:]))
+            name = next((t for t in parts[0] if t.kind != "word"), parts[0][0])
+            if turned:  # q^T = x is q = x^T
+                marks = [replace(name, kind=kind, text="") for kind in "()^⊤"]
+                parts[1:] = [[marks[0], *part, *marks[1:]] for part in parts[1:]]
+            found.append(Statement([name], parts[1:]))
         elif not found and "word" not in kinds:
             found.append(Statement([], [clause]))
         elif formula and "".join(name.text for name in found[-1].names) in rows:
             row = found[-1].formulas[-1]
             row = row[1:-1] if row[0].text == "row" else row
-            marks = (Token(kind, "row", row[0].column, row[0].column) for kind in "(,)")
-            opened, comma, closed = marks
+            opened, comma, closed = (
+                Token(kind, "row", row[0].column, row[0].column) for kind in "(,)"
+            )
             found[-1].formulas[-1] = [opened, *row, comma, *clause, closed]
         else:
             _check_condition(text, clause, factors)
@@ -326,7 +354,8 @@ def _check_condition(text: str, clause: list[Token], factors: Collection[str]) -
     if not named:
         if words and set(kinds) <= {"word", "name", "(", ")"}:
             return  # prose
-        raise ExpressionError(f'"{said}" is not understood.', text, first.column)
+        sentence = f'"{said}" is not understood: it is neither a name = formula that is asked for '
+        raise ExpressionError(sentence + "nor a word on the large factor.", text, first.column)
     at = named[0]
     after, front = kinds[at + 1 : at + 2], kinds[at - 1 : at] if at else []
     small = words & SMALL or {"≪", "<"} & set(after) or {"≫", ">"} & set(front)
