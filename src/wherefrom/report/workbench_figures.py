@@ -181,9 +181,9 @@ def _permutation(strength: float, shift: float) -> Drawing:
     ring = {"size": 22, "symbol": "circle-open", "line": {"width": 3}}
     add_dots(figure, straight, "P f(X)", color=BLUE, **ring)
     names = [("Ada", "was", "born", "here")[i] for i in order]
-    figure.update_traces(mode="markers+text", text=names, textposition="top center")
-    dot = {"size": 10, "symbol": "circle", "line": {"width": 3}}
-    add_dots(figure, moved, "f(P X)", color=ORANGE, **dot)
+    places = [f"{'bottom' if name == 'Ada' else 'top'} center" for name in names]
+    figure.update_traces(mode="markers+text", text=names, textposition=places)
+    add_dots(figure, moved, "f(P X)", color=ORANGE, size=10)
     gap = float(np.linalg.norm(straight - moved, axis=1).max())
     agree = "the two agree: the layer does not know the order" if gap < 1e-9 else "they differ"
     sentence = f"The largest distance between P f(X) and f(P X) is {gap:.3g}: {agree}."
@@ -230,9 +230,8 @@ def _perceiver_cost(tokens: float, latents: float, layers: float) -> Drawing:
     sentence = f"With {2 ** int(tokens):,} tokens and {m} latents the vanilla model multiplies "
     sentence += f"{now['vanilla'] / 1e6:,.1f} million times, {ratio:.2f} times as often as the "
     sentence += "perceiver."
-    return sentence, set_axes(
-        figure, ("tokens", "multiplications"), {"type": "log"}, {"type": "log"}
-    )
+    log = {"type": "log", "dtick": 1}  # a phone has no room for more ticks
+    return sentence, set_axes(figure, ("tokens", "multiplications"), log, log)
 
 
 def _synthesizer(angle: float, beta: float) -> Drawing:
@@ -253,8 +252,8 @@ def _synthesizer(angle: float, beta: float) -> Drawing:
 def _variance(beta: float, keys: float) -> Drawing:
     """The variances of the weight on a, exactly."""
     found = variances(int(keys), beta)
-    names = {"var_one": "one head", "var_c1": "c<sub>1</sub>", "var_c2": "c<sub>2</sub>"}
-    names |= {"var_c": "two heads", "var_norm": "QK-norm"}
+    names = {"var_one": "one<br>head", "var_c1": "c<sub>1</sub>", "var_c2": "c<sub>2</sub>"}
+    names |= {"var_c": "two<br>heads", "var_norm": "QK-<br>norm"}
     colours = {"color": [ORANGE, BLUE, BLUE, BLUE, GREEN]}
     bars = go.Bar(x=list(names.values()), y=[found[x] for x in names], marker=colours)
     ratio = found["var_one"] / found["var_c"] if found["var_c"] else math.inf
