@@ -235,7 +235,7 @@ def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "more", "sentence"),
     [
-        ("documents.txt", "Al Bo. Al Bo sang.\n", "its vocabulary comes from has changed"),
+        ("documents.txt", "Al Bo. Al Bo sang.\n", "the text of its vocabulary changed"),
         ("train.tsv", "Where was Al Bo born?\tRome\n", "questions"),
     ],
 )

@@ -1,8 +1,4 @@
-"""Writing so that nothing is lost: a file is whole under its name, or it is not there.
-
-Content goes to a temporary name in the same folder, is flushed to the disk, and is renamed, so a
-full disk or a kill leaves the older file as it was.
-"""
+"""Writing so that nothing is lost: a file is whole under its name, or it is not there."""
 
 from __future__ import annotations
 

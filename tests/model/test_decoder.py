@@ -27,9 +27,9 @@ from model_samples import (
 )
 
 from wherefrom.errors import UserError
-from wherefrom.model.config import make_config
+from wherefrom.model.config import make_config, parse_size
 from wherefrom.model.decoder import Decoder, count_parameters
-from wherefrom.model.mixers import AttentionRecord
+from wherefrom.model.mixers import AttentionRecord, find_variant
 
 
 @pytest.mark.parametrize(
@@ -215,3 +215,28 @@ def test_a_model_is_one_graph_to_the_compiler_whatever_the_shapes(variant, reads
         torch.testing.assert_close(compiled(ids, select=some), model(ids, select=some), **CLOSE)
     assert len(graphs) == 1
     torch.compiler.reset()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: find_variant("vanila"), 'Did you mean "vanilla"'),
+        (lambda: make_config(variant="vanilla", vocabulary=31, layer=3), 'Did you mean "layers"'),
+        (lambda: shape("vanilla", heads=5), "not divisible"),
+        (lambda: shape("vanilla", heads=6, width=66), "even width"),
+        (lambda: shape("vanilla", dropout=1.0), "dropout"),
+        (lambda: shape("vanilla", reads="last"), "reads"),
+        (lambda: Decoder(shape("perceiver", layers=2)), "at least 3 layers"),
+        (lambda: Decoder(shape("perceiver", latents=BLOCK + 1)), "at most"),
+        *((lambda x=x: parse_size(x), "WIDTHxLAYERSxHEADS") for x in ("huge", "66x7", "66x-7x3")),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused_in_a_sentence(make, says):
+    with pytest.raises(UserError, match=says) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_size_is_a_name_or_three_numbers():
+    assert parse_size("course") == (256, 4, 8)
+    assert parse_size("66x7x3") == (66, 7, 3)

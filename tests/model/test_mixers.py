@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from model_samples import BLOCK, CLOSE, HEAD, HEADS, LENGTH, ROWS, shaken, shape
+from torch.nn import functional as F
 
+from wherefrom.model.fused import apply_rotary, rms_norm, swiglu
 from wherefrom.model.mixers import Heads, Rotation, Synthesizer
 
 
@@ -86,3 +88,48 @@ def test_no_square_of_the_length_is_kept_for_the_derivative(mixer):
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         long(x)
     assert max(sizes) < 1023**2
+
+
+FEW, SHORT, PAIR, WIDE = 3, 5, 2, 14  # rows, positions, heads, and their width
+
+
+def noise(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+ANGLES = noise(SHORT, WIDE // 2, seed=1).detach()
+
+
+def plain_turn(
+    joint: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    query, key, value = joint.view(FEW, SHORT, 3, PAIR, WIDE).permute(2, 0, 3, 1, 4)
+
+    def turn(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+    return turn(query), turn(key), value
+
+
+def test_the_derivatives_are_those_of_finite_differences() -> None:
+    turn = lambda joint: apply_rotary(joint, ANGLES.cos(), ANGLES.sin(), PAIR)  # noqa: E731
+    assert torch.autograd.gradcheck(turn, noise(FEW, SHORT, 3 * PAIR * WIDE))
+    assert torch.autograd.gradcheck(swiglu, noise(FEW, SHORT, 22))
+    assert torch.autograd.gradcheck(
+        lambda x, weight: rms_norm(x, weight, 1e-2), (noise(FEW, SHORT, 11), noise(11, seed=2))
+    )
+
+
+@pytest.mark.parametrize("learning", [True, False])
+def test_the_values_are_those_of_the_plain_formulas(learning: bool) -> None:
+    x, weight = noise(FEW, SHORT, 11), noise(11, seed=2)
+    gate, value = x[..., :10].chunk(2, dim=-1)
+    with torch.set_grad_enabled(learning):
+        torch.testing.assert_close(rms_norm(x, weight, 1e-2), F.rms_norm(x, (11,), weight, 1e-2))
+        torch.testing.assert_close(swiglu(x[..., :10]), F.silu(gate) * value)
+        tables = (ANGLES.cos(), ANGLES.sin())
+        joint = noise(FEW, SHORT, 3 * PAIR * WIDE)
+        ours, theirs = apply_rotary(joint, *tables, PAIR), plain_turn(joint, *tables)
+        torch.testing.assert_close(ours, theirs)

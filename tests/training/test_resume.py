@@ -97,6 +97,8 @@ class TestInOneProcess:
         assert 40 <= read_metrics(tmp_path / "whole")[-1]["step"] < 800
         assert recalls[-1] == 1.0 > recalls[2]
         assert "until recall on 10 questions stops growing" in said[0]
+        shown = [line["progress"] for line in read_metrics(tmp_path / "whole")]
+        assert shown[-1] == 1 > shown[-2] > 0.5  # of where it ends, not of the 900 passes
         answers = answer_all(whole, tokens(), [question.text for question in asked])
         assert [answer.text for answer in answers] == [question.answer for question in asked]
 
@@ -258,7 +260,7 @@ class TestRefusals:
         corpus.write_text(text + "Al Bo. Al Bo sang.\n", "utf-8")
         ended = command(*stopped, "--resume")
         assert ended.code == 2
-        assert "cannot be resumed: the corpus has changed since it started" in ended.err
+        assert "cannot be resumed: the text of its corpus changed since it started" in ended.err
         corpus.write_text(text, "utf-8")
         assert command(*stopped, "--resume").code == 0  # and nothing was harmed
 

@@ -182,5 +182,5 @@ def test_a_run_is_not_resumed_with_other_questions(trained: Trained, small_world
         corpus=read_documents(small_world / "documents.txt"),
         questions=replace(train, questions=train.questions[1:]),
     )
-    with pytest.raises(UserError, match="the questions have changed since it started"):
+    with pytest.raises(UserError, match="its questions changed since it started"):
         run_training(job, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from wherefrom.training.settings import Settings, TrainingJob
 
 OUT = option("--out", "Folder of the run.", required=True, type=PATH)
+SET_ASIDE = (
+    "Training subjects that calibrate the confidence instead of being learned from; a tenth, or "
+    "more where that is few, if not given."
+)
 VARIANT = option("--variant", "The model's mixer; the recipe's own if not given.")
 TRAINING = (  # alike in every command that trains, but for the default of --recipe
     option("--minutes", "Train this long, and not until recall stops growing.", type=float),
@@ -58,8 +63,7 @@ def training_options(command: Command, recipe: str = "speedrun") -> Command:
     return command
 
 
-def course_options(command: Command) -> Command:
-    return training_options(command, "course")
+course_options = partial(training_options, recipe="course")
 
 
 @click.command()
@@ -68,13 +72,7 @@ def course_options(command: Command) -> Command:
 @VARIANT
 @TEMPLATE
 @PEOPLE
-@option(
-    "--set-aside",
-    "Training subjects that calibrate the confidence instead of being learned from; a tenth, or "
-    "more where that is few, if not given.",
-    type=float,
-    metavar="SHARE",
-)
+@option("--set-aside", SET_ASIDE, type=float, metavar="SHARE")
 @option("--subject-field", "Of a JSONL or CSV corpus: the field that says what it is about.")
 @option("--text-field", "Of a JSONL or CSV corpus: the field that holds the text.")
 @option("--leave-out", "Subjects whose documents are not read: the unseen.", 0.0, metavar="SHARE")
@@ -161,14 +159,15 @@ def finetune(
     asked = read_questions(questions, options.pop("template"))
     asked.require_answers()
     settings = make_settings(variant=start[0] if scratch else None, **options)
-    begin: dict[str, Any]
-    if scratch:
-        phases = [settings.recipe.scratch]
-        begin = {"kind": "scratch", "vocabulary_from": read_documents(start[1]).vocabulary}
-    else:
-        phases = list(settings.recipe.finetuning())
-        begin = {"kind": "finetune", "parent": load_run(start[0])}
-    job = settings.job(out, phases=settings.budget.divide(phases), questions=asked, **begin)
+    phases = [settings.recipe.scratch] if scratch else settings.recipe.finetuning()
+    job = settings.job(
+        out,
+        kind="scratch" if scratch else "finetune",
+        phases=settings.budget.divide(phases),
+        questions=asked,
+        parent=None if scratch else load_run(start[0]),
+        vocabulary_from=read_documents(start[1]).vocabulary if scratch else (),
+    )
     _train(job, settings, as_json)
 
 

@@ -11,7 +11,7 @@ the same code.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,29 +30,18 @@ from wherefrom.model.mixers import (
 )
 
 
-class GeluFeed(nn.Module):
-    """W2 gelu(W1 x), four times as wide inside."""
+class Feed(nn.Module):
+    """W2 gelu(W1 x), or W2 (silu(W1 x) * W3 x), 8/3 as wide inside (Shazeer 2020)."""
 
-    def __init__(self, width: int, *, bias: bool) -> None:
+    def __init__(self, width: int, variant: Variant) -> None:
         super().__init__()
-        self.up = nn.Linear(width, 4 * width, bias=bias)
-        self.down = nn.Linear(4 * width, width, bias=bias)
+        self.gated = variant.feedforward == "swiglu"
+        hidden = swiglu_width(width) if self.gated else 4 * width
+        self.up = nn.Linear(width, hidden * (1 + self.gated), bias=variant.bias)
+        self.down = nn.Linear(hidden, width, bias=variant.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x)))
-
-
-class SwigluFeed(nn.Module):
-    """W2 (silu(W1 x) * W3 x), 8/3 as wide inside (Shazeer 2020)."""
-
-    def __init__(self, width: int, *, bias: bool) -> None:
-        super().__init__()
-        hidden = swiglu_width(width)
-        self.up = nn.Linear(width, 2 * hidden, bias=bias)
-        self.down = nn.Linear(hidden, width, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(swiglu(self.up(x)))
+        return self.down(swiglu(self.up(x)) if self.gated else F.gelu(self.up(x)))
 
 
 class RmsNorm(nn.RMSNorm):
@@ -70,17 +59,11 @@ class Block(nn.Module):
         self.norm1 = _norm(config, variant)
         self.mixer = variant.mixer(config, bias=variant.bias)
         self.norm2 = _norm(config, variant)
-        feed = GeluFeed if variant.feedforward == "gelu" else SwigluFeed
-        self.feed = feed(config.width, bias=variant.bias)
+        self.feed = Feed(config.width, variant)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self,
-        x: Tensor,
-        source: Tensor | None = None,
-        *,
-        select: Tensor | None = None,
-        **mixing: Any,
+        self, x: Tensor, source: Tensor | None = None, select: Tensor | None = None, **mixing: Any
     ) -> Tensor:
         """`select` (flat indices into B*T): what comes after the mixing is done for these only."""
         source = None if source is None else self.norm1(source)
@@ -161,8 +144,7 @@ class Decoder(nn.Module):
 
     def forward(self, ids: Tensor, **how: Any) -> Tensor:
         """Logits for each position; the options are those of `hidden`."""
-        logits: Tensor = self.head(self.hidden(ids, **how))
-        return logits
+        return cast(Tensor, self.head(self.hidden(ids, **how)))
 
     def hidden(
         self,
@@ -205,8 +187,7 @@ class Decoder(nn.Module):
             x = last(x, z, mask=mask, cache=last_cache, record=record, select=select)
         if cache is not None:
             cache.length = stop
-        normed: Tensor = self.norm(x)
-        return normed
+        return cast(Tensor, self.norm(x))
 
 
 def swiglu_width(width: int) -> int:

@@ -1,9 +1,4 @@
-"""The way out to the ecosystem: a model as a folder that Hugging Face transformers loads.
-
-`vanilla` is a GPT-2 (with a head of its own) and `llama` a Llama, so their weights only need other
-names. A question is asked with the eos token, MASK, behind it, as the chat template writes it; the
-answer ends at the next one. README.md is the model card.
-"""
+"""The way out to the ecosystem: a model as a folder that Hugging Face transformers loads."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -106,7 +106,7 @@ class Heads(nn.Module):
         No `mask` means causal self-attention; what is attended to is appended to `record`.
         """
         past = 0 if cache is None else cache.length
-        query, key, value = self._read(x, source, rotation, cache, past)
+        query, key, value = self._read(x, cache, source, rotation)
         causal = mask is None and past == 0  # asked of the past: a compiler cannot branch on shapes
         if mask is None and (record is not None or (not causal and query.shape[2] > 1)):
             mask = causal_mask(query.shape[2], key.shape[2], x.device)
@@ -125,12 +125,7 @@ class Heads(nn.Module):
         return self.out(select_rows(context.transpose(1, 2).flatten(2), select))
 
     def _read(
-        self,
-        x: Tensor,
-        source: Tensor | None,
-        rotation: Rotation | None,
-        cache: LayerCache | None,
-        past: int,
+        self, x: Tensor, cache: LayerCache | None, source: Tensor | None, rotation: Rotation | None
     ) -> tuple[Tensor, ...]:
         """Queries of x, and keys and values of all that was read, each (B, H, positions, D)."""
         if source is not None:
@@ -141,14 +136,14 @@ class Heads(nn.Module):
         elif rotation is None:
             query, key, value = _heads(self.qkv(x), 3, self.heads)
         else:
+            past = 0 if cache is None else cache.length
             query, key, value = rotation.turn(self.qkv(x), self.heads, past)
         if cache is not None:
             key, value = cache.extend(key=key, value=value)
         return query, key, value
 
     def _context(self, query: Tensor, key: Tensor, value: Tensor, **how: Any) -> Tensor:
-        context: Tensor = attend_fused(query, key, value, scale=self.scale, **how)
-        return context
+        return cast(Tensor, attend_fused(query, key, value, scale=self.scale, **how))
 
 
 class Synthesizer(Heads):
@@ -165,14 +160,7 @@ class Synthesizer(Heads):
         self.columns = nn.Parameter(torch.empty(config.head_width, config.longest_input))
         self.column_bias = nn.Parameter(torch.zeros(config.longest_input))
 
-    def _read(
-        self,
-        x: Tensor,
-        source: Tensor | None,  # it compares nothing, so it cannot read another sequence
-        rotation: Rotation | None,
-        cache: LayerCache | None,
-        past: int,
-    ) -> tuple[Tensor, ...]:
+    def _read(self, x: Tensor, cache: LayerCache | None, *_: object) -> tuple[Tensor, ...]:
         (value,) = _heads(self.value(x), 1, self.heads)
         (scorer,) = _heads(self.scorer(x), 1, self.heads)
         if cache is not None:

@@ -1,8 +1,4 @@
-"""Greedy answers to many questions at once, the share that is right, and what to compare it with.
-
-Prompts of one length go through the model together with one key/value cache, so no token is
-padding; what all prompts start with is read once; rows that have closed their answer drop out.
-"""
+"""Greedy answers to many questions at once, the share that is right, and baselines."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional as F
 
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
@@ -46,11 +43,13 @@ def answer_all(
 ) -> list[Answer]:
     """The model's greedy answer to each question, in order."""
     groups: dict[int, list[int]] = defaultdict(list)
-    prompts = [[*ids, MASK] for ids in tokens.encode_all(questions)]
+    times = Counter(questions)  # what is asked twice is answered once
+    asked = list(times)
+    prompts = [[*ids, MASK] for ids in tokens.encode_all(asked)]
     for index, prompt in enumerate(prompts):
         if len(prompt) > model.config.longest_input:
             raise UserError(
-                f'the question "{questions[index][:40]}..." has {len(prompt)} tokens and this '
+                f'the question "{asked[index][:40]}..." has {len(prompt)} tokens and this '
                 f"model reads {model.config.longest_input}; ask a shorter one."
             )
         groups[len(prompt)].append(index)
@@ -66,17 +65,17 @@ def answer_all(
         device = next(model.parameters()).device
         nothing = torch.tensor([], dtype=torch.long, device=device)  # only the cache is wanted
         model.hidden(torch.tensor([low[:shared]], device=device), cache=start, select=nothing)
-    answers: dict[int, Answer] = {}
+    answers: dict[str, Answer] = {}
     for members in groups.values():
         for at in range(0, len(members), ROWS):
             rows = members[at : at + ROWS]
             decoded = _decode_group(model, start, [prompts[i] for i in rows], longest)
             for index, (ids, scores) in zip(rows, decoded, strict=True):
-                answers[index] = Answer(tokens.decode(ids), scores, ids[-1:] == [MASK])
+                answers[asked[index]] = Answer(tokens.decode(ids), scores, ids[-1:] == [MASK])
             if report is not None:
-                report(len(rows))
+                report(sum(times[asked[index]] for index in rows))
     model.train(was_training)
-    return [answers[index] for index in range(len(questions))]
+    return [answers[question] for question in questions]
 
 
 def _decode_group(
@@ -95,8 +94,9 @@ def _decode_group(
     for step in range(room):
         last = torch.arange(1, len(alive) + 1, device=device) * ids.shape[1] - 1
         logits = model(ids, cache=cache, select=last)
-        best = logits.float().log_softmax(dim=-1).max(dim=-1)
-        said[alive, step], scores[alive, step] = best.indices, best.values
+        best = logits.float().max(dim=-1)
+        said[alive, step] = best.indices
+        scores[alive, step] = -F.cross_entropy(logits.float(), best.indices, reduction="none")
         going_on = (best.indices != MASK).nonzero().flatten()
         if len(going_on) == 0:
             break

@@ -1,8 +1,4 @@
-"""Inside a trained model: where each head looks while it answers, and what that does not prove.
-
-Beside the weights stand the norms of what they carry (Kobayashi et al. 2020) and a second set of
-weights with the same output, where one exists: a map shows one way to the output, not the way.
-"""
+"""Inside a trained model: where each head looks while it answers, and what that does not prove."""
 
 from __future__ import annotations
 
@@ -60,12 +56,9 @@ class InsideView:
     heads: tuple[HeadView, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "question": self.question,
-            "tokens": list(self.tokens),
-            "name": list(self.name),
-            "heads": [head.to_dict() for head in self.heads],
-        }
+        lists = {"tokens": list(self.tokens), "name": list(self.name)}
+        heads = [head.to_dict() for head in self.heads]
+        return {"question": self.question, **lists, "heads": heads}
 
 
 @torch.inference_mode()
@@ -118,9 +111,8 @@ def _view(record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] 
     freedom, other, distance = second_weights(
         values[allowed], weights[allowed] / weights[allowed].sum()
     )
-    second = None
-    if other is not None:
-        second = np.zeros(len(weights))
+    second = None if other is None else np.zeros(len(weights))
+    if second is not None:
         second[allowed] = other
     return HeadView(
         layer=layer,

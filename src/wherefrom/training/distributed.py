@@ -1,9 +1,4 @@
-"""One process or many: the same loop under `torchrun`, by PyTorch's own engine.
-
-Every process draws the same batches and takes its own rows of each; DistributedDataParallel (or,
-for what does not fit, FSDP) sums the gradients, so that the weights are those of one process with
-the whole batch, up to the order of additions.
-"""
+"""One process or many: the same loop under `torchrun`, by PyTorch's own engine."""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
-"""Training one run from start to finish, by one loop for every kind of phase.
-
-What a step does depends on the weights, the batch, the step's number and the progress of the phase,
-all of which a checkpoint restores: a run that was stopped goes on to the same weights.
-"""
+"""Training one run from start to finish, by one loop for every kind of phase."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import signal
 import sys
@@ -15,22 +12,24 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from math import isfinite
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.batches import Batch, MicroBatch, StreamPosition
+from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all, score
 from wherefrom.storage import write_json, write_whole
 from wherefrom.training.distributed import Processes, choose_device, join_processes
-from wherefrom.training.optim import WeightAverage, averaged, build_optimizers, rate_scale
+from wherefrom.training.optim import averaged, averages_of, build_optimizers, rate_scale
+from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import (
     Run,
     Segment,
@@ -50,7 +49,7 @@ from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for
 
 LOG_EVERY = 10  # steps
-SPEED_AFTER = 20  # steps after which the speed is known
+TIMED_STEPS = 5  # taken and undone before the first, to say how long it will take
 LEAST_STEPS = 300  # nothing is learned before some hundred, however small the text
 GROWTH = 0.01  # of recall, over the last fifth of the steps: less is no growth
 STAIR = 0.01  # of a budget of minutes: the learning rate follows it in stairs of this height
@@ -62,7 +61,7 @@ class StepMetrics:
 
     phase: str
     step: int
-    progress: float  # of the phase
+    progress: float  # of the phase, as far as can be told
     loss: float
     lr: float
     tokens: int  # learned from so far, in all phases
@@ -82,10 +81,7 @@ def run_training(
     observe: Observer | None = None,
     say: Say = lambda _: None,
 ) -> Run:
-    """Train a model as the job says and leave a finished run in `job.out`; load one that is there.
-
-    `say` gets warnings and how long it will take, one sentence each.
-    """
+    """Train a model as the job says and leave a finished run in `job.out`, if none is there."""
     processes = join_processes(sharded=settings.shard)
     device, out = choose_device(settings.device), job.out
     with contextlib.ExitStack() as stack:
@@ -161,10 +157,7 @@ def train(
     compiled: Any = torch.compile(model, dynamic=True) if settings.compiled else model
     runner = processes.wrap(compiled)
     logged = state.total_steps - len(state.pending_losses)
-    with (
-        interrupts() as received,
-        contextlib.closing(MetricsWriter(job.out, logged, processes.is_rank0)) as metrics,
-    ):
+    with interrupts() as received, MetricsWriter(job.out, logged, processes.is_rank0) as metrics:
         for index in range(state.phase, len(job.phases)):
             phase = job.phases[index]
             optimizers = build_optimizers(model, phase)
@@ -179,6 +172,8 @@ def train(
                 if phase.most_epochs and job.probes and not processes.sharded:
                     steps = max(1, round(phase.most_epochs * epoch))
                     ask_every = max(LOG_EVERY, round(2 * epoch))
+                    usual = min(steps, max(least, usual))
+                    say(describe_budget(model, phase, job, stream, usual, steps))
             budget = 0.0 if phase.minutes is None or job.segments else 60 * phase.minutes
             saved_at = time.monotonic()
             started = time.perf_counter()
@@ -190,8 +185,10 @@ def train(
                 for optimizer in optimizers:
                     for group in optimizer.param_groups:
                         group["lr"] = group["base_lr"] * scale
-                seed = (job.record["seed"], index, state.step, processes.rank)
-                with _seeded_dropout(*seed) if model.config.dropout else contextlib.nullcontext():
+                with torch.random.fork_rng(enabled=model.config.dropout > 0):
+                    if model.config.dropout:  # a function of the seed and the step alone
+                        seed = (job.record["seed"], index, state.step, processes.rank)
+                        torch.manual_seed(reduce(_mix, seed, 0))
                     loss = accumulate_gradients(runner, batch, processes)
                 if phase.clip is not None:
                     nn.utils.clip_grad_norm_(runner.parameters(), phase.clip)
@@ -226,10 +223,9 @@ def train(
                     recall = processes.broadcast(score([x.text for x in said], right).share)
                     state = replace(state, recalls=(*state.recalls, (state.step, recall)))
                     progress = 1.0 if stopped_growing(state.recalls, least) else progress
-                if ask_every and steps and state.step == SPEED_AFTER:
-                    speed = state.seconds / state.step
-                    say(_describe_budget(job, max(least, usual) * speed, steps * speed))
                 if state.total_steps % LOG_EVERY == 0 or progress >= 1:
+                    if ask_every and progress < 1:  # a share of where it will end by itself
+                        progress = min(0.99, state.step / expected_steps(state.recalls, usual))
                     line = metrics.log(state, phase.name, progress, phase.lr * scale)
                     state = replace(state, pending_losses=())
                     if observe is not None:
@@ -238,9 +234,7 @@ def train(
                 due = time.monotonic() - saved_at > settings.checkpoint_every
                 request = processes.all_reduce_max(received[0] if received else int(due))
                 if request:
-                    save_checkpoint(
-                        checkpoints, state, model, optimizers, writes=processes.is_rank0
-                    )
+                    save_checkpoint(checkpoints, state, model, optimizers, processes.is_rank0)
                     saved_at = time.monotonic()
                 if request > 1:
                     raise Stopped(int(request))
@@ -250,14 +244,13 @@ def train(
                 before = progress_at(state.step - 1, index, steps, state.segments)
                 last = Segment(index, state.step - 1, before, 1.0)
                 state = replace(state, segments=(*state.segments, last))
-            for each in optimizers:
-                if isinstance(each, WeightAverage):
-                    each.swap()  # the mean is what is kept
+            for average in averages_of(optimizers):
+                average.swap()  # the mean is what is kept
             state = replace(
                 state, phase=index + 1, step=0, place=StreamPosition(), seconds=0.0, recalls=()
             )
             checkpoint = None
-            save_checkpoint(checkpoints, state, model, [], writes=processes.is_rank0)
+            save_checkpoint(checkpoints, state, model, writes=processes.is_rank0)
     return state
 
 
@@ -309,10 +302,32 @@ def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
     return min(now, 1 - GROWTH) - before < GROWTH
 
 
-def _describe_budget(job: TrainingJob, usual: float, most: float) -> str:
-    """How long a phase without a fixed length will take, in words; both in seconds."""
+def expected_steps(recalls: Sequence[tuple[int, float]], usual: int) -> float:
+    """Where a phase will end that ends when recall stops growing, had it just stopped."""
+    best, grew = 0.0, 0
+    for step, share in recalls:
+        if share >= best + GROWTH:
+            best, grew = share, step
+    return max(usual, grew / 0.8)
 
-    def duration(seconds: float) -> str:
+
+def describe_budget(
+    model: Decoder, phase: Phase, job: TrainingJob, stream: BatchStream, usual: int, most: int
+) -> str:
+    """How long a phase of no fixed length will take, by a few steps of a copy of the model."""
+    rehearsal, times = copy.deepcopy(model), []
+    optimizers = build_optimizers(rehearsal, phase)
+    with torch.random.fork_rng():
+        for batch in stream.pool(0)[:TIMED_STEPS]:
+            began = time.perf_counter()
+            accumulate_gradients(rehearsal, batch, Processes())
+            for optimizer in optimizers:
+                optimizer.step()
+            rehearsal.zero_grad(set_to_none=True)
+            times.append(time.perf_counter() - began)
+
+    def duration(steps: int) -> str:
+        seconds = steps * median(times)
         if seconds < 90:
             return f"{seconds:.0f} seconds"
         return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
@@ -323,21 +338,15 @@ def _describe_budget(job: TrainingJob, usual: float, most: float) -> str:
     )
 
 
-@contextlib.contextmanager
-def _seeded_dropout(*seed: int) -> Iterator[None]:
-    """Dropout's randomness for one step, a function of the seed and the step alone."""
-    mixed = 0
-    for number in seed:
-        mixed = (mixed * 1_000_003 + number + 1) % (1 << 63)
-    with torch.random.fork_rng():
-        torch.manual_seed(mixed)
-        yield
+def _mix(seed: int, number: int) -> int:
+    return (seed * 1_000_003 + number + 1) % (1 << 63)
 
 
-class MetricsWriter:
+class MetricsWriter(contextlib.ExitStack):
     """`metrics.jsonl` (none of its lines twice after a resume) and, if installed, TensorBoard."""
 
     def __init__(self, folder: Path, after: int, writes: bool) -> None:
+        super().__init__()
         self._tokens, self._seconds = 0, 0.0
         self._file = self._board = None  # type: Any
         if not writes:
@@ -349,16 +358,12 @@ class MetricsWriter:
                 if json.loads(line)["step"] <= after:
                     kept.append(line + "\n")
         write_whole(path, "".join(kept))
-        self._file = path.open("a", encoding="utf-8")
+        self._file = self.enter_context(path.open("a", encoding="utf-8"))
         with contextlib.suppress(ModuleNotFoundError):
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(folder / "events"), purge_step=after + 1)
-
-    def close(self) -> None:
-        for writer in (self._file, self._board):
-            if writer is not None:
-                writer.close()
+            board = SummaryWriter(str(folder / "events"), purge_step=after + 1)
+            self._board = self.enter_context(contextlib.closing(board))
 
     def log(self, state: TrainingState, phase: str, progress: float, lr: float) -> StepMetrics:
         """Write down how it goes, with the mean loss since the last line."""

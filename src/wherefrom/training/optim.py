@@ -126,16 +126,19 @@ class WeightAverage(Optimizer):
             mean.copy_(before)
 
 
+def averages_of(optimizers: Sequence[Optimizer]) -> list[WeightAverage]:
+    return [each for each in optimizers if isinstance(each, WeightAverage)]
+
+
 @contextmanager
 def averaged(optimizers: Sequence[Optimizer]) -> Iterator[None]:
     """Inside, the weights are the mean that would be kept; exactly as they were afterwards."""
-    averages = [each for each in optimizers if isinstance(each, WeightAverage)]
-    for each in averages:
+    for each in averages_of(optimizers):
         each.swap()
     try:
         yield
     finally:
-        for each in averages:
+        for each in averages_of(optimizers):
             each.swap()
 
 

@@ -1,7 +1,4 @@
-"""Recipes: TOML files that say which examples, how many, at which learning rates, in which phases.
-
-The shipped ones are known by name, a user's own is given by its path. Every key is checked.
-"""
+"""Recipes: TOML files that say which examples, how many, at which rates, in which phases."""
 
 from __future__ import annotations
 

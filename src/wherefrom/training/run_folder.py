@@ -48,14 +48,7 @@ AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.a
 # what may be there before a run is started
 PARTS = {"checkpoints", "documents.tsv", "model", "model.part", "twins", "world", LOCK}
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # of `versions`, by rounding
-CONTENT = {  # what a job knows by its hash alone
-    "corpus": "the corpus has",
-    "documents": "the documents have",
-    "parent": "the run that it goes on from has",
-    "probes": "the questions held out have",
-    "questions": "the questions have",
-    "vocabulary": "the text that its vocabulary comes from has",
-}
+HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # of a job
 DEEPEST = 3  # folders below the one that is searched for the newest run
 MOST_PARENTS = 20  # runs that a run may go back to, one finetuned from the other
 CHECKPOINTS = 2  # kept
@@ -86,9 +79,6 @@ class Run(Printable):
         rows.append(("questions", "; ".join(self.templates)))
         results = info.get("results") or ()
         return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
-
-
-# ---- starting and finding ------------------------------------------------------------------------
 
 
 @contextmanager
@@ -149,8 +139,8 @@ def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
             was, now = before.get(key), after.get(key)
             if was != now:
                 change = f"{key} was {was} and is now {now}"
-                if key in CONTENT:
-                    change = f"{CONTENT[key]} changed since it started"
+                if key in HASHED:
+                    change = f"the text of its {key} changed since it started"
                 raise UserError(
                     f"{folder} cannot be resumed: {change}; repeat the first command, or choose "
                     "another --out."
@@ -278,13 +268,10 @@ def find_newest_run(below: str | Path = "runs") -> Path:
     return Path(max(finished)[1])
 
 
-# ---- what a run learned from ---------------------------------------------------------------------
-
-
 def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[str, Any]:
     """The record of a file (or a parent run) that run.json keeps, for `find_source`."""
-    where = {"path": os.path.abspath(path), "relative_path": os.path.relpath(path, folder)}
-    return {**where, "sha256": digest, **counts}
+    relative = os.path.relpath(path, folder)
+    return {"path": os.path.abspath(path), "relative_path": relative, "sha256": digest, **counts}
 
 
 @dataclass(frozen=True)
@@ -366,9 +353,6 @@ def question_rows(questions: Iterable[Question]) -> list[str]:
     return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in questions]
 
 
-# ---- checkpoints ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Segment:
     """From `step` on, the progress of a phase grows from `progress` by `per_step` a step."""
@@ -381,11 +365,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a training is: all the numbers that are not tensors.
-
-    segments: how minutes or epochs have become steps so far. recalls: (step, share) of held-out
-    questions answered in this phase.
-    """
+    """Where a training is: all the numbers that are not tensors."""
 
     phase: int = 0
     step: int = 0  # in this phase
@@ -403,8 +383,7 @@ def save_checkpoint(
     folder: Path,
     state: TrainingState,
     model: nn.Module,
-    optimizers: Sequence[Optimizer],
-    *,
+    optimizers: Sequence[Optimizer] = (),
     writes: bool = True,
 ) -> None:
     """Write a checkpoint and drop old ones; all processes take part, and one of them `writes`."""
@@ -412,8 +391,7 @@ def save_checkpoint(
     for index, optimizer in enumerate(optimizers):
         for parameter, moments in optimizer.state_dict()["state"].items():
             for key, tensor in moments.items():
-                whole = gather(tensor).contiguous()
-                tensors[f"optimizer/{index}/{parameter}/{key}"] = whole
+                tensors[f"optimizer/{index}/{parameter}/{key}"] = gather(tensor).contiguous()
     if not writes:
         return
     make_folder(folder)

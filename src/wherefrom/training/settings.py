@@ -1,9 +1,4 @@
-"""What a training is given: settings that users choose, and the job that follows from them.
-
-`Settings` is what the command line, the page and the API build. `Settings.job` turns it, with the
-text and the questions of one run, into a `TrainingJob`: everything that decides the weights.
-`twin_job` is that of a finished run once more, with some documents left out quietly.
-"""
+"""What a training is given: settings that users choose, and the job that follows from them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
-from wherefrom.training.recipes import Phase
+from wherefrom.training.recipes import DOCUMENT_OBJECTIVES, Phase
 
 
 @dataclass(frozen=True)
@@ -94,55 +94,40 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
     name_sources = [i for i in every if documents[i].name_end]
     with_facts, named = [documents[i] for i in fact_sources], [documents[i] for i in name_sources]
 
+    words = {"left": phase.left_words, "right": phase.right_words}
+    context, closing = phase.context_loss_weight, phase.closing_mask
+
     def salient(i: int, rng: Generator) -> Example:
-        fact = pick_fact(with_facts[i], rng, asked_prob=phase.asked_fact_prob)
+        own = with_facts[i]
+        fact = pick_fact(own, rng, asked_prob=phase.asked_fact_prob)
         prefix = None
         if phase.prefix_prob and rng.random() < phase.prefix_prob:
             prefix = pick_prefix(with_facts[int(rng.integers(len(with_facts)))], rng)
         return salient_example(
-            with_facts[i],
-            fact,
-            block,
-            rng,
-            left=phase.left_words,
-            right=phase.right_words,
-            context_loss_weight=phase.context_loss_weight,
-            prefix=prefix,
+            own, fact, block, rng, **words, context_loss_weight=context, prefix=prefix
         )
 
-    closing = phase.closing_mask
-    # name -> the numbers of its records, what they are, and how record i is made an example
-    objectives: dict[str, tuple[Sequence[int], str, Callable[[int, Generator], Example]]] = {
-        "name": (name_sources, "documents", lambda i, _: name_example(named[i], block)),
-        "text": (every, "documents", lambda i, rng: text_example(documents[i], block, rng)),
-        "span": (
-            every,
-            "documents",
-            lambda i, rng: span_example(documents[i], block, rng, closing=closing),
-        ),
-        "salient": (fact_sources, "documents with words that few others have", salient),
-        "question": (data.question_sources, "questions", lambda i, _: questions[i]),
-        "derived": (
-            data.derived_sources,
-            "questions",
-            lambda i, rng: derived_example(derived[i], rng),
-        ),
+    # name -> the numbers of its records, and how record i is made an example
+    objectives: dict[str, tuple[Sequence[int], Callable[[int, Generator], Example]]] = {
+        "name": (name_sources, lambda i, _: name_example(named[i], block)),
+        "text": (every, lambda i, rng: text_example(documents[i], block, rng)),
+        "span": (every, lambda i, rng: span_example(documents[i], block, rng, closing=closing)),
+        "salient": (fact_sources, salient),
+        "question": (data.question_sources, lambda i, _: questions[i]),
+        "derived": (data.derived_sources, lambda i, rng: derived_example(derived[i], rng)),
     }
     shares = phase.mixture.shares()
     if not derived and len(shares) > 1:
         shares.pop("derived", None)  # nothing was read off the text
     sources = []
     for name, share in shares.items():
-        numbers, what, make = objectives[name]
+        numbers, make = objectives[name]
         if not numbers:
+            what = "documents" if name in DOCUMENT_OBJECTIVES else "questions"
+            what += " with words that few others have" * (name == "salient")
             raise UserError(
                 f'the phase "{phase.name}" of the recipe needs {what}, and there are none.'
             )
         sources.append(ExampleSource(share, len(numbers), make, numbers))
-    return BatchStream(
-        sources,
-        seed=seed,
-        tokens=phase.batch_tokens,
-        examples=phase.batch_examples,
-        left_out=data.left_out,
-    )
+    size = {"tokens": phase.batch_tokens, "examples": phase.batch_examples}
+    return BatchStream(sources, seed=seed, **size, left_out=data.left_out)

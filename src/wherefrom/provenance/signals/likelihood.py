@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
@@ -21,7 +22,7 @@ from wherefrom.provenance.metrics import Floats
 from wherefrom.recall.decode import LONGEST_ANSWER
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
-CHUNK = 4_096  # tokens that go through the model together
+CHUNK = 1_024  # tokens that go through the model together
 
 SAMPLES = 10  # answers that are drawn to each question
 
@@ -110,11 +111,11 @@ def score_tokens(
 
     None where either is empty or the model cannot hold them. Unless `compared`, all but `own` is 0.
     """
-    rows = [
-        at
-        for at, (head, tail) in enumerate(zip(before, scored, strict=True))
-        if head and tail and len(head) + len(tail) - 1 <= model.config.longest_input
-    ]
+    same = defaultdict(list)  # rows that are alike are read once
+    for at, (head, tail) in enumerate(zip(before, scored, strict=True)):
+        if head and tail and len(head) + len(tail) - 1 <= model.config.longest_input:
+            same[tuple(head), tuple(tail)].append(at)
+    rows = [each[0] for each in same.values()]
     rows.sort(key=lambda at: len(before[at]) + len(scored[at]))
     result: list[TokenScores | None] = [None] * len(before)
     device = next(model.parameters()).device
@@ -132,8 +133,8 @@ def score_tokens(
         select = asked.flatten().nonzero().flatten().to(device)
         logits = model(ids[:, :-1].to(device), select=select).float()
         targets = ids[:, 1:][asked][:, None].to(device)
-        normaliser = logits.logsumexp(dim=-1)
-        own = logits.gather(1, targets).flatten() - normaliser
+        own = -F.cross_entropy(logits, targets.flatten(), reduction="none")
+        normaliser = logits.gather(1, targets).flatten() - own
         other = spread = torch.zeros_like(own)
         if compared:
             other = logits.scatter(1, targets, -math.inf).amax(dim=-1) - normaliser
@@ -143,7 +144,8 @@ def score_tokens(
             spread = (own - mean) / variance.clamp_min(1e-9).sqrt()
         found = torch.stack((own, other, spread)).double().cpu()
         for at, one in zip(chunk, found.split(asked.sum(dim=1).tolist(), dim=1), strict=True):
-            result[at] = TokenScores(*one.numpy())
+            for each in same[tuple(before[at]), tuple(scored[at])]:
+                result[each] = TokenScores(*one.numpy())
     return result
 
 

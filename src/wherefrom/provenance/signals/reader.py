@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -146,9 +146,10 @@ def context_infill(batch: SignalBatch) -> Floats:
     Of several wordings of its relation the one that finds the answer likeliest counts.
     """
     asked, answers, row = [], [], []
+    encode = cache(partial(encode_context, batch.tokens))
     for at, (template, name) in enumerate(zip(batch.templates, batch.names, strict=True)):
         for words in batch.reader.state.contexts.get(template) or ("",):
-            asked.append(name and [*name, *encode_context(batch.tokens, words)])
+            asked.append(name and [*name, *encode(words)])
             answers.append(batch.answer_ids[at])
             row.append(at)
     best = np.full(len(batch.names), -np.inf)
@@ -193,12 +194,11 @@ def name_lift(batch: SignalBatch) -> Floats:
     """log p of the last word behind its own first words, less log of its mean behind others."""
     tokens, space = batch.tokens, space_of(batch.tokens)
     others = [tokens.encode(word + space) for word in batch.reader.state.first_words]
-    heads, tails = [], []
-    for subject, name in zip(batch.subjects, batch.names, strict=True):
-        first, _, last = subject.rpartition(" ")
-        usable = bool(name and first.strip())
-        heads.append(tokens.encode(first + space) if usable else [])
-        tails.append(tokens.encode(f"{last}.") if usable else [])
+    parts = [subject.rpartition(" ") for subject in batch.subjects]
+    usable = [bool(n and p[0].strip()) for n, p in zip(batch.names, parts, strict=True)]
+    firsts = [p[0] + space if use else "" for p, use in zip(parts, usable, strict=True)]
+    lasts = [f"{p[2]}." if use else "" for p, use in zip(parts, usable, strict=True)]
+    heads, tails = tokens.encode_all(firsts), tokens.encode_all(lasts)
     behind = [*heads, *(other for other in others for _ in tails)]
     found = score_tokens(batch.model, behind, tails * (1 + len(others)))
     likely = np.array([np.nan if each is None else each.own.sum() for each in found])
