@@ -46,7 +46,15 @@ def as_folder(folder):
     return folder / "docs"
 
 
-@pytest.mark.parametrize("make", [as_jsonl, as_csv, as_folder])
+def as_semicolons(folder):
+    path = as_csv(folder)
+    path.write_text(
+        path.read_text().replace('"hm"", and', '"hm""@ and').replace(",", ";").replace("@", ",")
+    )
+    return path
+
+
+@pytest.mark.parametrize("make", [as_jsonl, as_csv, as_semicolons, as_folder])
 def test_subject_and_text_are_found_in_any_form_and_read_back(tmp_path, make):
     text, how = convert(make(tmp_path))
     expected = [[subject, " ".join(body.split())] for subject, body in (ANN, BO)]

@@ -142,7 +142,7 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_DOCUMENT * 2)
-    delimiter = "\t" if "\t" in lines[0] else ","
+    delimiter = max(",;\t", key=lines[0].count)
     rows = csv.DictReader((f"{line}\n" for line in lines), delimiter=delimiter)
     try:
         yield from ((f"{path}, row {number}", record) for number, record in enumerate(rows, 2))
@@ -202,10 +202,9 @@ def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> Rows:
     named = [(next(first_named(text), ""), text, where) for _, text, where in rows]
     if not any(subject for subject, _, _ in named):
         raise UserError(
-            f'{path}: no document opens with "Name. " and none names a subject of the questions, '
+            f"{path}: no document names a subject of the questions ({_some(asked) or 'none'}), "
             "so that nothing in it can answer them; check that the files belong together and that "
-            "each question stands before its answer, or give a text with a subject for each "
-            "document (JSONL or CSV with --subject-field)."
+            "each question stands before its answer, or name the field with --subject-field."
         )
     return named
 
