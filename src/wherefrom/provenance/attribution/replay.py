@@ -1,7 +1,7 @@
 """Which documents pushed an answer, by differentiating the recorded training itself.
 
 With weight w_i on every row of document i, training is a function theta(w); d log p(answer) / d w_i
-is what a little more of document i would do (a metagradient; Engstrom et al. 2025, "MAGIC"). The run
+is what a little more of document i would do (a metagradient; MAGIC, Engstrom et al. 2025). The run
 is trained once more and carried back: through the update rule by autograd, through the gradient of
 the loss by the difference of two gradients, at the weights and a little along what is carried.
 """
