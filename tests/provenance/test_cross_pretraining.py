@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.retraining import likelihoods
+from wherefrom.provenance.attribution.retraining import likelihoods, outcome
 from wherefrom.provenance.attribution.twins import (
     RIGHT_ANYWAY,
     WRONG,
@@ -66,6 +66,7 @@ def test_two_twins_are_trained_stopped_resumed_and_judged(
         twin = load_run(run.folder / "twins" / row["twin"])
         (own,) = likelihoods(twin, [row["question"]], [row["with"]["answer"]])
         assert row["without"]["log_probability_of_with"] == pytest.approx(own, abs=1e-4)
+        assert outcome(twin, [row["question"]])["answers"] == [row["without"]["answer"]]
     for table in (record["verdicts"], record["internal"]):
         assert sum(sum(row.values()) for row in table.values()) == 2 * len(judged)
 

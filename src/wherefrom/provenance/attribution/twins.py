@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -143,7 +143,8 @@ def pair_answers(learned: LearnedRun, twin: Run, subjects: Sequence[Subject]) ->
         corpus = learned.corpus.without(sorted(gone)) if model is twin else learned.corpus
         path = model.folder / EVIDENCE_FILE
         with closing(ensure_evidence(corpus, path, learned.questions)) as evidence:
-            said = give_verdicts(model, confidence, evidence, questions, names, also=None)
+            rated = confidence and replace(confidence, run=replace(model, folder=run.folder))
+            said = give_verdicts(model, rated, evidence, questions, names, also=None)
             naming = [float(evidence.count(name).naming) for name in names]
         ours = [row["answer"] for row in sides["with"]] if model is twin else None
         likely = likelihoods(model, questions, ours or [verdict.answer for verdict in said])
