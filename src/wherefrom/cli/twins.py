@@ -128,7 +128,6 @@ def _show_several(records: Sequence[dict[str, Any]]) -> None:
 
 
 def _show_cross_pretraining(record: dict[str, Any], folder: Path) -> None:
-    """Tables of at most 80 columns; --json has the rank correlations."""
     agreement, caught = record["agreement"], record["caught"]
 
     def rows(found: dict[str, Any], *keys: str) -> list[tuple[str, ...]]:

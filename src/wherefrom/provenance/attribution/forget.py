@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -214,9 +213,9 @@ def judge_forgetting(task: Task, forgotten: Run, twin: Run) -> Record:
     ratios = [truth_ratios(each, task) for each in (forgotten, twin)]
     models = {"run": task.learned.run, "forgotten": forgotten, "twin": twin}
 
-    def recall(run: Run, questions: Sequence[Question]) -> Recall:
-        said: Any = outcome(run, [each.text for each in questions])["answers"]
-        return score(said, [each.answer or "" for each in questions])
+    def recall(run: Run, asked: Sequence[Question]) -> Recall:
+        said = outcome(run, [each.text for each in asked])["answers"]
+        return score(said, [each.answer or "" for each in asked])
 
     return {
         "questions": len(texts),
