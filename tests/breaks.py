@@ -39,22 +39,13 @@ def copy_tree(into: Path) -> Path:
 
 def run_tests(copy: Path, tests: Sequence[str], seconds: float) -> tuple[int | None, str]:
     """pytest's exit code on the copy, None at the time limit; and the last line that it printed."""
-    environment = os.environ | {
-        "PYTHONPATH": str(copy / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+    settings = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | settings | {"PYTHONPATH": str(copy / "src")}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     command += ["--tb=no", "--hypothesis-seed=0", *tests]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = subprocess.Popen(
-        command,
-        cwd=copy,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+        command, cwd=copy, env=environment, text=True, start_new_session=True, **pipes
     )
     try:
         said, _ = process.communicate(timeout=seconds)

@@ -6,8 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -25,28 +24,19 @@ settings.register_profile("wherefrom", deadline=None)
 settings.load_profile("wherefrom")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest test first, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.name != "test_nothing_has_changed")
+def pytest_collection_modifyitems(items):
+    """The longest tests first, so that no worker is left alone with them at the end."""
+    items.sort(key=lambda item: not item.name.startswith("test_nothing_has_changed"))
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ended]
+Ended = namedtuple("Ended", "code out err")  # how a command ended and what it said
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(monkeypatch, capsys):
     """`wherefrom ...` in this process."""
 
-    def run(*arguments: object) -> Ended:
+    def run(*arguments):
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["wherefrom", *map(str, arguments)])
         with pytest.raises(SystemExit) as end:
@@ -59,10 +49,10 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.fixture(scope="session")
-def start_process() -> Callable[..., subprocess.Popen[str]]:
+def start_process():
     """`python -m ...` as a process of its own, one thread each; -m wherefrom if not told."""
 
-    def start(*arguments: object, module: str = "wherefrom") -> subprocess.Popen[str]:
+    def start(*arguments, module="wherefrom"):
         paths = os.pathsep.join(path for path in sys.path if path)
         return subprocess.Popen(
             [sys.executable, "-W", "error", "-m", module, *map(str, arguments)],
@@ -76,7 +66,7 @@ def start_process() -> Callable[..., subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def small_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_training(monkeypatch):
     """Few examples a pool, and one thread, so that sums are equal to the last bit."""
     import torch
 
@@ -87,7 +77,7 @@ def small_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def small_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_world(tmp_path_factory):
     """The embedded world with few people in it; tests read it and leave it as it is."""
     from wherefrom.corpus.world import make_world, write_world
 
@@ -95,13 +85,13 @@ def small_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def quick_recipe() -> Path:
+def quick_recipe():
     """The path of tests/quick.toml."""
     return Path(__file__).parent / "quick.toml"
 
 
 @pytest.fixture(scope="session")
-def tiny_study_options() -> tuple[object, ...]:
+def tiny_study_options():
     """What `wherefrom study` was given to make `tiny_study`, apart from --out and --recipe.
 
     `command("study", *tiny_study_options, "--recipe", quick_recipe, "--out", COPY, "--resume")`
@@ -112,11 +102,7 @@ def tiny_study_options() -> tuple[object, ...]:
 
 
 @pytest.fixture(scope="session")
-def tiny_study(
-    tmp_path_factory: pytest.TempPathFactory,
-    quick_recipe: Path,
-    tiny_study_options: tuple[object, ...],
-) -> Path:
+def tiny_study(tmp_path_factory, quick_recipe, tiny_study_options):
     """The run folder of one finished study: its twin, evidence, confidence, judgement and report.
 
     It is trained once per session, also under xdist, and knows next to nothing. Tests only read

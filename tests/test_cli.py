@@ -7,34 +7,23 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import click
 import pytest
 
 from wherefrom.cli import COMMANDS, cli
-from wherefrom.recall.decode import Recall
 
 HEAVY = {
-    "fastapi",
-    "numpy",
-    "plotly",
-    "pydantic",
-    "rich",
-    "scipy",
-    "sklearn",
-    "tokenizers",
-    "torch",
-}
+    "fastapi", "numpy", "plotly", "pydantic", "rich", "scipy", "sklearn", "tokenizers", "torch",
+}  # fmt: skip
 
 
-def run_python(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
+def run_python(code, **options):
     command = [sys.executable, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy():
     code = (
         "import sys\n"
         "from wherefrom.cli import cli\n"
@@ -49,7 +38,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("own", [None, "7"])
-def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own: str | None) -> None:
+def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own):
     names = {"GOMP_SPINCOUNT": "1000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
     code = (
         "import os, sys\n"
@@ -66,7 +55,7 @@ def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own: str | None
     assert run_python(code, env={**around, **given}).stdout.split() == [*wanted, "False"]
 
 
-def test_every_command_of_the_table_is_there_and_says_what_it_is_for(command: Any) -> None:
+def test_every_command_of_the_table_is_there_and_says_what_it_is_for(command):
     overview = command("--help").out
     for name in COMMANDS:
         found = cli.get_command(click.Context(cli), name)
@@ -81,40 +70,23 @@ def test_every_command_of_the_table_is_there_and_says_what_it_is_for(command: An
         assert options.count("--quiet") == 1, name
 
 
-def test_no_arguments_show_what_there_is(command: Any) -> None:
-    ended = command()
-    assert (ended.code, ended.err) == (0, "")
-    assert set(COMMANDS) <= set(ended.out.split())
-    assert re.fullmatch(r"wherefrom \d+\.\d+\.\d+\n", command("--version").out)
-
-
 # a command with a mistake in it, and words of the sentence that says so
 MISTAKES = """
 studdy => there is no command "studdy". Did you mean "study"?
---colour => --colour
 study --stepps 3 => --stepps
-study => --out
 study --steps ten => 'ten'
 study {docs} => it got 1 file.
 study --variant rotery => Did you mean "rotary"?
 study --recipe cours => Did you mean "course"?
-study --tokens words => 'words'
 study --seed -1 => --seed must be between 0 and
 study --steps 0 => --steps must be a positive number
-study --minutes nan => --minutes must be a positive
 study --steps 3 --epochs 2 => give one of --minutes, --epochs and --steps, not 2.
-study --checkpoint-every -1 => --checkpoint-every
-study --device tpu => 'tpu'
 study --people 3 --quiet => and 3 were
 recipes cours => Did you mean "course"?
-variants llama => llama
-completion csh => 'csh'
-pretrain => VARIANT
 pretrain lama {docs} => mean "llama"?
 pretrain llama {docs} --size big => no size "big"
 pretrain llama {docs} --size 9x2x2 => divisible
 pretrain perceiver {docs} --size 8x2x2 => at least 3 layers
-pretrain llama {docs} --block 0 => block:
 pretrain perceiver {docs} --latents 0 => latents
 pretrain llama {docs} --shard => --shard spreads a model over several processes
 pretrain llama {none} => none
@@ -123,25 +95,18 @@ pretrain llama {train} => line 1
 finetune a b c => it got 3 arguments.
 finetune {none} {train} => is not a run
 finetune {run} {train} --size tiny => --size cannot be changed
-finetune {run} {none} => none
 finetune {run} {asked} => answer
 finetune {run} {train} --template Who? => a template holds {subject} once
 evaluate {folder} {dev} => is not a run: it holds no run.json.
-evaluate {run} {none} => none
 evaluate {run} {dev} --out {dev}/x => x
-baseline {train} {none} => none
 baseline {train} {asked} => answer
-baseline {train} => DEV
-export {none} => is not a run
 world --people 3 => and 3 were
 """
 NEED_OUT = ("study", "pretrain", "finetune", "export", "world")
 
 
 @pytest.mark.parametrize("line", MISTAKES.strip().splitlines())
-def test_a_mistake_is_one_sentence_and_exit_2(
-    line: str, command: Any, tiny_study: Path, small_world: Path, tmp_path: Path
-) -> None:
+def test_a_mistake_is_one_sentence_and_exit_2(line, command, tiny_study, small_world, tmp_path):
     (tmp_path / "asked.tsv").write_text("Where was Al Bo born?\nWhere was Cy Do born?\n")
     (tmp_path / "folder").mkdir()
     paths = {
@@ -157,7 +122,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(
     arguments = words.split()
     for name, path in paths.items():
         arguments = [argument.replace(name, str(path)) for argument in arguments]
-    if arguments[0] in NEED_OUT and words != "study":
+    if arguments[0] in NEED_OUT:
         arguments += ["--out", str(tmp_path / "out")]
     budgets = {"--steps", "--minutes", "--epochs", "--stepps"}
     if arguments[0] in NEED_OUT[:3] and not budgets & set(arguments):
@@ -171,10 +136,8 @@ def test_a_mistake_is_one_sentence_and_exit_2(
     assert not (tmp_path / "out" / "run.json").exists()
 
 
-def test_a_failure_of_ours_shows_its_trace_and_exits_1(
-    command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
+def test_a_failure_of_ours_shows_its_trace_and_exits_1(command, monkeypatch):
+    def fail(*_):
         raise RuntimeError("broken inside")
 
     monkeypatch.setattr("wherefrom.training.recipes.shipped_recipes", fail)
@@ -184,16 +147,9 @@ def test_a_failure_of_ours_shows_its_trace_and_exits_1(
     assert "failure of ours" in ended.err
 
 
-@pytest.mark.parametrize(
-    ("recall", "said"), [((72, 500), "72 out of 500: 14.4%"), ((0, 3), "0 out of 3: 0%")]
-)
-def test_recall_is_printed_as_the_course_does(recall: tuple[int, int], said: str) -> None:
-    assert str(Recall(*recall)) == f"Correct: {said}"
-
-
 def test_evaluate_counts_says_all_as_json_and_writes_predictions_in_order(
-    command: Any, tiny_study: Path, small_world: Path, tmp_path: Path
-) -> None:
+    command, tiny_study, small_world, tmp_path
+):
     run, dev = tiny_study, small_world / "dev.tsv"
     rows = [row.split("\t") for row in dev.read_text("utf-8").splitlines()]
     record = json.loads(command("evaluate", run, dev, "--json").out)
@@ -212,44 +168,6 @@ def test_evaluate_counts_says_all_as_json_and_writes_predictions_in_order(
     assert ended.out.split("\n")[:-1] == said[::-1]
     assert command("evaluate", run, path, "--out", out).out == ""
     assert out.read_text("utf-8") == ended.out
-
-
-def test_baseline_scores_the_majority_one_answer_and_the_name(command: Any, tmp_path: Path) -> None:
-    train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
-    train.write_text(
-        "Where was Ada Moe born?\tRome\n"
-        "Where was Bo Nys born?\tOslo\n"
-        "Where was Cleo Moe born?\tRome\n"
-    )
-    dev.write_text("Where was Dag Nys born?\tOslo\nWhere was Eva Moe born?\tRome\n")
-    found = json.loads(command("baseline", train, dev, "--always", "Lima", "--json").out)
-    assert found["majority"] == {"answer": "Rome", "correct": 1, "total": 2, "recall": 0.5}
-    assert (found["always"]["answer"], found["always"]["correct"]) == ("Lima", 0)
-    assert found["by name"]["correct"] == 2  # the surnames tell
-    lines = command("baseline", train, dev).out.splitlines()
-    assert lines[0] == "majority (Rome)  Correct: 1 out of 2: 50%"
-    assert len(lines) == 2
-
-
-def test_variants_are_listed_with_their_parameters(command: Any) -> None:
-    rows = json.loads(command("variants", "--json").out)
-    found = {row["name"]: row["parameters"] for row in rows}
-    assert found.pop("llama") > 0
-    assert found == {
-        "vanilla": 3_323_392,
-        "rotary": 3_290_624,
-        "synthesizer": 3_076_988,
-        "perceiver": 3_339_776,
-    }
-    assert "3,323,392" in command("variants").out
-
-
-def test_recipes_are_listed_and_shown(command: Any) -> None:
-    names = [row["name"] for row in json.loads(command("recipes", "--json").out)]
-    assert {"course", "speedrun"} <= set(names)
-    table = command("recipes").out
-    assert all(name in table for name in names)
-    assert json.loads(command("recipes", "course").out)["phases"][0]["lr"] == 6e-3
 
 
 @pytest.mark.parametrize(

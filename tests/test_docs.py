@@ -8,11 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import click
 import pytest
@@ -33,7 +30,7 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 OURS = re.compile(r"(?:\.venv/bin/|torchrun [^\n]*-m |python -m )?wherefrom(?=\s|$)")
 
 
-def script(name: str) -> ModuleType:
+def script(name):
     """A script of docs/ as a module."""
     spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
@@ -43,64 +40,44 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def words_of(path: Path) -> int:
+def words_of(path):
     """Words that somebody wrote: the tree of the source is generated."""
     text = path.read_text("utf-8")
     return len(re.sub(r"<!-- tree -->.*<!-- /tree -->", "", text, flags=re.DOTALL).split())
 
 
-class TestPages:
-    def test_they_stay_short(self) -> None:
-        written = [page for page in PAGES if page.stem != "commands"]  # that one is generated
-        assert words_of(README) <= 900
-        assert sum(map(words_of, written)) <= 17_500
-        assert len(written) <= 13
-
-    @EACH_PAGE
-    def test_a_link_leads_somewhere(self, page: Path) -> None:
-        from markdown.extensions.toc import slugify
-
-        for link in re.findall(
-            r"!?\[[^\]]*\]\(([^)\s]+)\)", FENCE.sub("", page.read_text("utf-8"))
-        ):
-            path, _, anchor = link.partition("#")
-            if re.match(r"[a-z]+://", link):
-                continue
-            target = (page.parent / path).resolve() if path else page
-            assert target.exists(), link
-            assert ROOT in target.parents, link
-            if anchor:
-                text = FENCE.sub("", target.read_text("utf-8"))
-                headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-                assert anchor in {slugify(re.sub(r"[`*]", "", h), "-") for h in headings}, link
-
-    def test_a_figure_says_which_command_made_it(self) -> None:
-        for page in PAGES:
-            text = page.read_text("utf-8")
-            for name, caption in re.findall(r"\]\(figures/([^)]+)\)\n\n(.+?)\n\n", text, re.DOTALL):
-                command = re.search(r"`python ((?:docs/figures|benchmarks)/\w+\.py)", caption)
-                assert command is not None, name
-                assert Path(name).stem.split("-")[0] in (ROOT / command[1]).read_text("utf-8")
-
-    def test_generated_parts_are_fresh(self) -> None:
-        written = (DOCS / "commands.md").read_text("utf-8")
-        assert script("commands").page() == written, "run python docs/commands.py --write"
-        written = (DOCS / "architecture.md").read_text("utf-8")
-        assert script("tree").with_tree(written) == written, "run python docs/tree.py --write"
-
-    def test_a_phrase_of_the_tree_ends_at_a_full_stop_outside_of_code(self, tmp_path: Path) -> None:
-        module = tmp_path / "a.py"
-        module.write_text('"""Reads `Name. text` lines. Then more."""')
-        assert script("tree").phrase(module) == "Reads `Name. text` lines"
-
-    def test_the_two_commands_are_targets_of_the_makefile(self) -> None:
-        makefile = (ROOT / "Makefile").read_text("utf-8")
-        for target in ("study", "test"):
-            assert f"make {target}" in README.read_text("utf-8")
-            assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+def test_they_stay_short():
+    written = [page for page in PAGES if page.stem != "commands"]  # that one is generated
+    assert words_of(README) <= 900
+    assert sum(map(words_of, written)) <= 17_500
+    assert len(written) <= 13
 
 
-def command_lines(text: str) -> Iterator[str]:
+@EACH_PAGE
+def test_a_link_leads_somewhere(page):
+    from markdown.extensions.toc import slugify
+
+    for link in re.findall(r"!?\[[^\]]*\]\(([^)\s]+)\)", FENCE.sub("", page.read_text("utf-8"))):
+        path, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+://", link):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert ROOT in target.parents, link
+        if anchor:
+            text = FENCE.sub("", target.read_text("utf-8"))
+            headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            assert anchor in {slugify(re.sub(r"[`*]", "", h), "-") for h in headings}, link
+
+
+def test_generated_parts_are_fresh():
+    written = (DOCS / "commands.md").read_text("utf-8")
+    assert script("commands").page() == written, "run python docs/commands.py --write"
+    written = (DOCS / "architecture.md").read_text("utf-8")
+    assert script("tree").with_tree(written) == written, "run python docs/tree.py --write"
+
+
+def command_lines(text):
     """Every `wherefrom ...` of a page: in blocks of code, and in code among words."""
     for block in re.findall(r"^```(?:sh|console|text)?\n(.*?)^```$", text, re.M | re.S):
         for line in block.replace("\\\n", " ").splitlines():
@@ -117,7 +94,7 @@ def command_lines(text: str) -> Iterator[str]:
 
 
 @EACH_PAGE
-def test_every_command_on_a_page_parses(page: Path) -> None:
+def test_every_command_on_a_page_parses(page):
     lines = [] if page.stem == "commands" else command_lines(page.read_text("utf-8"))
     for line in lines:
         name, *rest = shlex.split(line[OURS.match(line).end() :].split(" > ")[0])  # type: ignore[union-attr]
@@ -135,72 +112,76 @@ def test_every_command_on_a_page_parses(page: Path) -> None:
                 assert f"`{line}`" in " ".join(page.read_text("utf-8").split()), line
 
 
-class TestExamples:
-    def test_the_checker_says_what_the_page_says(self, command: Any) -> None:
-        text = (DOCS / "workbench.md").read_text("utf-8")
-        blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-        examples = re.findall(r"\$ wherefrom (.+)\n(.+)\n", "".join(blocks))
-        assert examples
-        for line, said in examples:
-            ended = command(*shlex.split(line))
-            assert (ended.out + ended.err).splitlines()[0] == said
-            assert ended.code == EXITS[said.split(":")[0]]
+def test_the_checker_says_what_the_page_says(command):
+    text = (DOCS / "workbench.md").read_text("utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    examples = re.findall(r"\$ wherefrom (.+)\n(.+)\n", "".join(blocks))
+    assert examples
+    for line, said in examples:
+        ended = command(*shlex.split(line))
+        assert (ended.out + ended.err).splitlines()[0] == said
+        assert ended.code == EXITS[said.split(":")[0]]
 
-    def test_every_problem_is_a_chapter(self) -> None:
-        text = (DOCS / "workbench.md").read_text("utf-8")
-        assert len(re.findall(r"^## \d+\. ", text, re.MULTILINE)) == len(PROBLEMS)
-        assert all(f"$ wherefrom check {name} " in text for name in PROBLEMS)
 
-    def test_the_rubric_of_the_teaching_page_grades_its_answers(self) -> None:
-        text = (DOCS / "teaching.md").read_text("utf-8")
-        answers, rubric = map(read_answers, re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
-        handed_in = Submission("", tuple(answers))
-        assert [item.score for item in grade(apply_rubric(handed_in, rubric).answers)] == [4.0, 6.0]
+def test_every_problem_is_a_chapter():
+    text = (DOCS / "workbench.md").read_text("utf-8")
+    assert len(re.findall(r"^## \d+\. ", text, re.MULTILINE)) == len(PROBLEMS)
+    assert all(f"$ wherefrom check {name} " in text for name in PROBLEMS)
 
-    def test_the_table_of_names_is_what_the_library_offers(self) -> None:
-        text = (DOCS / "getting-started.md").read_text("utf-8")
-        rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
-        assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(wherefrom.__all__)
 
-    def test_people_who_are_asked_about_are_those_of_make_study(self) -> None:
-        """A reader copies these questions right after `make study`: seed 0, 3,000 people."""
-        from wherefrom.corpus.world import make_world
+def test_the_rubric_of_the_teaching_page_grades_its_answers():
+    text = (DOCS / "teaching.md").read_text("utf-8")
+    answers, rubric = map(read_answers, re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
+    handed_in = Submission("", tuple(answers))
+    assert [item.score for item in grade(apply_rubric(handed_in, rubric).answers)] == [4.0, 6.0]
 
-        world = make_world(3000, 0)
-        dev = {person.subject for person in world.people if person.split == "dev"}
-        text = "".join(document.text for document in world.documents)
-        known = set()
-        lines = [overview(), cli.get_command(click.Context(cli), "ask").help or ""]  # type: ignore[union-attr]
-        for page in [README, DOCS / "getting-started.md", DOCS / "teaching.md"]:
-            lines += command_lines(page.read_text("utf-8"))
-        for line in lines:
-            if "runs/mine" not in line:
-                known |= set(re.findall(r'Where was (.+?) born|--without "(.+?)"', line))
-        assert {one or other for one, other in known} - dev == {"Tibor Ashdown"}
-        assert "Tibor Ashdown" not in text
 
-    @EACH_PAGE
-    def test_python_on_a_page_compiles_and_names_what_there_is(self, page: Path) -> None:
-        for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-            compile(block, page.name, "exec")
-            for name in re.findall(r"\bwherefrom\.(\w+)\(", block):
-                assert name in wherefrom.__all__
+def test_the_table_of_names_is_what_the_library_offers():
+    text = (DOCS / "getting-started.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(wherefrom.__all__)
+
+
+def test_people_who_are_asked_about_are_those_of_make_study():
+    """A reader copies these questions right after `make study`: seed 0, 3,000 people."""
+    from wherefrom.corpus.world import make_world
+
+    world = make_world(3000, 0)
+    dev = {person.subject for person in world.people if person.split == "dev"}
+    text = "".join(document.text for document in world.documents)
+    known = set()
+    lines = [overview(), cli.get_command(click.Context(cli), "ask").help or ""]  # type: ignore[union-attr]
+    for page in [README, DOCS / "getting-started.md", DOCS / "teaching.md"]:
+        lines += command_lines(page.read_text("utf-8"))
+    for line in lines:
+        if "runs/mine" not in line:
+            known |= set(re.findall(r'Where was (.+?) born|--without "(.+?)"', line))
+    assert {one or other for one, other in known} - dev == {"Tibor Ashdown"}
+    assert "Tibor Ashdown" not in text
+
+
+@EACH_PAGE
+def test_python_on_a_page_compiles_and_names_what_there_is(page):
+    for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+        compile(block, page.name, "exec")
+        for name in re.findall(r"\bwherefrom\.(\w+)\(", block):
+            assert name in wherefrom.__all__
 
 
 class Loads(HTMLParser):
     """Collects all that a page makes a browser load."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.found: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         given = dict(attrs)
         if tag not in ("a", "meta"):
             self.found += [given[key] or "" for key in ("src", "href", "data") if key in given]
 
 
-def test_the_site_builds_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_site_builds_is_whole_and_loads_nothing_from_elsewhere(tmp_path):
     site = tmp_path / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -7,15 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "tour.py"
 PARAMETERS = re.compile(r"^# %% parameters\n(.*?)(?=^# %%)", re.MULTILINE | re.DOTALL)
 
 
-def test_it_runs_from_top_to_bottom(
-    tiny_study: Path, quick_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_runs_from_top_to_bottom(tiny_study, quick_recipe, tmp_path, capsys):
     text = NOTEBOOK.read_text("utf-8")
     assert text.count("\n# %%") > 10
     options = {"recipe": str(quick_recipe), "tokens": "bpe", "seed": 2}

@@ -103,31 +103,14 @@ def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verd
         return asker.ask(question, **options)
 
 
-@name_arguments()
 def trace(run: Run | str | Path, question: str, **options: Any) -> Record:
-    """Which lines of the text pushed a run's answer, as `wherefrom trace --json` prints it.
-
-    `options`: `answer` traces another answer, `top` is the number of lines, `method` is "gradient",
-    "replay" or "retrain".
-    """
-    from wherefrom.provenance.attribution.trace import Tracer
-
-    opened = load(run) if isinstance(run, str | Path) else run
-    return Record("trace", Tracer(opened).trace(question, **options))
+    """Which lines of the text pushed a run's answer, as `Wherefrom(run).trace` says it."""
+    return Wherefrom(run).trace(question, **options)
 
 
-@name_arguments()
 def evaluate(run: Run | str | Path, questions: QuestionSet | str | Path) -> Recall:
     """The share of questions that a run answers exactly; the questions need answers."""
-    from wherefrom.corpus.questions import QuestionSet, read_questions
-    from wherefrom.recall.decode import answer_all, score
-
-    run = load(run) if isinstance(run, str | Path) else run
-    if not isinstance(questions, QuestionSet):
-        questions = read_questions(questions, run.templates)
-    questions.require_answers()
-    said = answer_all(run.model, run.tokens, [each.text for each in questions.questions])
-    return score([answer.text for answer in said], [q.answer or "" for q in questions.questions])
+    return Wherefrom(run).evaluate(questions)
 
 
 class Wherefrom:
@@ -157,16 +140,31 @@ class Wherefrom:
     def ask(self, question: str, **options: Any) -> Verdict: ...
     @overload
     def ask(self, question: Sequence[str], **options: Any) -> list[Verdict]: ...
-    @name_arguments()
     def ask(self, question: Questions, **options: Any) -> Verdict | list[Verdict]:
         return ask(self.asker, question, **options)
 
     @name_arguments()
     def trace(self, question: str, **options: Any) -> Record:
-        return trace(self.run, question, **options)
+        """`options`: `answer` traces another one, `top` lines, `method` gradient, replay, retrain.
 
+        The result is what `wherefrom trace --json` prints.
+        """
+        from wherefrom.provenance.attribution.trace import Tracer
+
+        return Record("trace", Tracer(self.run).trace(question, **options))
+
+    @name_arguments()
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
-        return evaluate(self.run, questions)
+        from wherefrom.corpus.questions import QuestionSet, read_questions
+        from wherefrom.recall.decode import answer_all, score
+
+        run = self.run
+        if not isinstance(questions, QuestionSet):
+            questions = read_questions(questions, run.templates)
+        questions.require_answers()
+        asked = questions.questions
+        said = answer_all(run.model, run.tokens, [each.text for each in asked])
+        return score([each.text for each in said], [each.answer or "" for each in asked])
 
     @name_arguments()
     def judge(self, **options: Any) -> Record:
@@ -258,10 +256,9 @@ class Study:
 
         check_shares(self.set_aside, self.leave_out)
         options = {field.name: getattr(self, field.name) for field in fields(self)}
-        out, given, people = (options.pop(name) for name in ("out", "files", "people"))
+        out, given, people, templates = map(options.pop, ("out", "files", "people", "template"))
         names = ("subject_field", "text_field", "set_aside", "leave_out")
         reading = {name: options.pop(name) for name in names}
-        templates = options.pop("template")
         reading["templates"] = [templates] if isinstance(templates, str) else templates
         settings = make_settings(**options)
         files = find_files(given or (), settings, Path(out), people=people, say=say)

@@ -6,9 +6,7 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +15,7 @@ import pytest
 from wherefrom.storage import read_json
 from wherefrom.web.jobs import birth_of
 
-sys.path.append(str(Path(__file__).parents[1] / "web"))
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("web", "report")]
 
 from web_samples import write_record
 
@@ -26,7 +24,7 @@ HOSTILE_RUN = "x'\"><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory, tiny_study: Path) -> Iterator[Path]:
+def served(tmp_path_factory, tiny_study):
     """A folder with a finished study and a hostile run; trainings can be started in it."""
     folder = tmp_path_factory.mktemp("browser") / "runs"
     shutil.copytree(tiny_study, folder / "small")
@@ -39,21 +37,18 @@ def served(tmp_path_factory: pytest.TempPathFactory, tiny_study: Path) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def address(served: Path, start_process: Callable[..., subprocess.Popen[str]]) -> Iterator[str]:
+def address(served, start_process):
     """`wherefrom serve` as a user starts it."""
     server = start_process("serve", served, "--port", "0")
-    assert server.stderr is not None
     said = server.stderr.readline()
-    found = re.search(r"http://127\.0\.0\.1:\d+", said)
-    assert found is not None, said
-    yield found[0]
+    yield re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
     server.send_signal(signal.SIGINT)
     _, rest = server.communicate(timeout=30)
     assert "Traceback" not in rest, rest
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[object]:
+def chromium():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:
@@ -64,44 +59,36 @@ def chromium() -> Iterator[object]:
         browser.close()
 
 
-class Visit:
-    """One page in one browser, with a record of everything it complained about or asked for."""
+@pytest.fixture
+def open_page(chromium):
+    """Opens a page in a context with these options; at the end nothing was complained of.
 
-    def __init__(self, browser, address: str, **options) -> None:
-        self.context = browser.new_context(base_url=address, **options)
-        self.page = self.context.new_page()
-        self.said: list[str] = []
-        self.elsewhere: list[str] = []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda problem: self.said.append(str(problem)))
-        self.page.on("dialog", self._heard)
-        self.page.on("request", self._asked)
+    Only this machine may have been asked for anything.
+    """
+    contexts, said = [], []
 
-    def go(self, path: str):
-        self.page.goto(path)  # until everything has come: the deferred scripts have drawn by then
-        return self.page
-
-    def _heard(self, dialog) -> None:
-        self.said.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _asked(self, request) -> None:
+    def look(request):
         where = urlsplit(request.url)
-        if where.scheme != "data" and where.hostname != "127.0.0.1":
-            self.elsewhere.append(request.url)
+        if where.scheme not in ("data", "file") and where.hostname != "127.0.0.1":
+            said.append(request.url)
+
+    def begin(url, **options):
+        contexts.append(chromium.new_context(**options))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda problem: said.append(str(problem)))
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("request", look)
+        page.goto(url)  # until everything has come: the deferred scripts have drawn by then
+        return page
+
+    yield begin
+    for context in contexts:
+        context.close()
+    assert said == []
 
 
 @pytest.fixture
-def visit(chromium, address: str) -> Iterator[Callable[..., Visit]]:
-    """A new visit; at the end nothing may have been complained of or asked for elsewhere."""
-    visits: list[Visit] = []
-
-    def begin(**options) -> Visit:
-        visits.append(Visit(chromium, address, **options))
-        return visits[-1]
-
-    yield begin
-    for each in visits:
-        each.context.close()
-        assert each.said == []
-        assert each.elsewhere == []
+def visit(open_page, address):
+    """Opens an address of the served page."""
+    return lambda path, **options: open_page(path, base_url=address, **options)

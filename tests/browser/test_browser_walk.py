@@ -29,7 +29,7 @@ STICKING_OUT = """[...document.querySelectorAll('.card')].flatMap((card) => {
 })"""
 
 
-def until(page, question: str, seconds: float = 120) -> None:
+def until(page, question, seconds=120):
     """Wait for something to become true; the page's policy forbids what playwright has for that."""
     deadline = time.monotonic() + seconds
     while not page.evaluate(question):
@@ -38,17 +38,17 @@ def until(page, question: str, seconds: float = 120) -> None:
 
 
 @pytest.fixture
-def somebody(served) -> str:
+def somebody(served):
     from wherefrom.corpus.questions import read_questions
 
     return read_questions(served / "small" / "world" / "dev.tsv").questions[0].subject
 
 
 @pytest.mark.parametrize("size", [{"width": 1280, "height": 800}, NARROW], ids=["wide", "narrow"])
-def test_every_page_is_drawn_without_a_complaint(visit, size) -> None:
-    walk = visit(viewport=size)
+def test_every_page_is_drawn_without_a_complaint(visit, size):
+    page = visit("/api", viewport=size)
     for path, title in PAGES.items():
-        page = walk.go(path)
+        page.goto(path)
         assert title in page.inner_text("h1")
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
         assert page.evaluate(STICKING_OUT) == [], path
@@ -60,8 +60,8 @@ def test_every_page_is_drawn_without_a_complaint(visit, size) -> None:
             assert (ground == "rgb(20, 23, 27)") == (scheme == "dark")
 
 
-def test_the_pages_are_reached_by_keyboard_with_a_focus_to_be_seen(visit) -> None:
-    page = visit().go("/runs")
+def test_the_pages_are_reached_by_keyboard_with_a_focus_to_be_seen(visit):
+    page = visit("/runs")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     box = page.query_selector(".skip").bounding_box()
@@ -80,21 +80,11 @@ def test_the_pages_are_reached_by_keyboard_with_a_focus_to_be_seen(visit) -> Non
             break
         assert style[2] != "none", style
         seen.append(style[1])
-    for wanted in (
-        "Wherefrom",
-        "Ask",
-        "Report",
-        "own-name",
-        "corpus",
-        "name",
-        "people",
-        "Start training",
-    ):
-        assert wanted in seen, seen
+    assert {"Wherefrom", "Ask", "Report", "own-name", "corpus", "name", "people"} <= set(seen)
 
 
-def test_a_question_is_asked_by_keyboard(visit, somebody) -> None:
-    page = visit().go("/ask?run=small")
+def test_a_question_is_asked_by_keyboard(visit, somebody):
+    page = visit("/ask?run=small")
     assert page.evaluate("document.activeElement.id") == "question"
     page.keyboard.type(somebody)
     page.keyboard.press("Enter")
@@ -104,26 +94,20 @@ def test_a_question_is_asked_by_keyboard(visit, somebody) -> None:
     page.wait_for_selector(f"aside .history >> text=Where was {somebody} born?")
 
 
-def test_many_are_asked_and_downloaded(visit, somebody, tmp_path) -> None:
-    page = visit().go("/ask?run=small")
-    page.click("summary >> text=Ask many")
-    page.fill("#text", f"{somebody}\nTibor Ashdown")
-    page.click("text=Ask all")
-    page.wait_for_selector("tbody tr >> nth=1")
-    with page.expect_download() as found:
-        page.click("text=Download with verdicts")
-    assert found.value.suggested_filename == "verdicts.tsv"
-    page.go_back()
-    (tmp_path / "people.tsv").write_text(somebody, encoding="utf-8")
-    page.goto("/ask?run=small")
+def test_many_are_asked_and_downloaded(visit, somebody, tmp_path):
+    page = visit("/ask?run=small")
+    (tmp_path / "people.tsv").write_text(f"{somebody}\nTibor Ashdown", encoding="utf-8")
     page.click("summary >> text=Ask many")
     page.set_input_files("#file", tmp_path / "people.tsv")
     page.click("text=Ask all")
-    page.wait_for_selector("h1 >> text=1 question")
+    page.wait_for_selector("h1 >> text=2 questions")
+    with page.expect_download() as found:
+        page.click("text=Download with verdicts")
+    assert found.value.suggested_filename == "verdicts.tsv"
 
 
-def test_the_sliders_move_the_weights(visit) -> None:
-    page = visit().go("/workbench?e=1&beta=10&n=8")
+def test_the_sliders_move_the_weights(visit):
+    page = visit("/workbench?e=1&beta=10&n=8")
     assert "50.0 %" in page.inner_text(".below")
     arrow = page.get_attribute("line.stroke-a", "x2")
     page.focus("#e")
@@ -139,28 +123,16 @@ def test_the_sliders_move_the_weights(visit) -> None:
     until(page, "document.querySelectorAll('.weights tr').length === 3")
     assert page.inner_text("#law table") != before
     assert page.query_selector("#law .main-svg") is not None
-    box = page.query_selector("#beta").bounding_box()
-    page.mouse.move(box["x"] + 20, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 2, box["y"] + box["height"] / 2, steps=4)
-    page.mouse.up()
-    until(page, "!document.querySelector('.below').textContent.includes('others 0.0 %')")
-
-
-def test_keys_are_drawn_again_and_again(visit) -> None:
-    page = visit().go("/workbench")
-    first = page.url
     page.click("text=Draw another key")
     until(page, "location.search.includes('seed=1')")
-    assert page.url != first
     page.click("text=Keep drawing")
     until(page, "location.search.includes('seed=3')")
     page.click("text=Keep drawing")
     assert page.get_attribute("#play", "aria-pressed") == "false"
 
 
-def test_a_construction_is_written_and_checked(visit) -> None:
-    page = visit().go("/workbench/average")
+def test_a_construction_is_written_and_checked(visit):
+    page = visit("/workbench/average")
     page.fill("#formulas", "q = beta*(k_a + k_b)")
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
@@ -177,8 +149,8 @@ def test_a_construction_is_written_and_checked(visit) -> None:
     page.wait_for_selector("h1 >> text=slightly blurred")
 
 
-def test_a_head_is_chosen_and_its_map_shown(visit, somebody) -> None:
-    page = visit().go(f"/inside?run=small&question={quote(somebody)}")
+def test_a_head_is_chosen_and_its_map_shown(visit, somebody):
+    page = visit(f"/inside?run=small&question={quote(somebody)}")
     page.click("#m1-0-1")
     page.wait_for_selector("h3 >> text=The whole map of head 0.1")
     page.focus("#m1-2-0")
@@ -187,8 +159,8 @@ def test_a_head_is_chosen_and_its_map_shown(visit, somebody) -> None:
     assert page.evaluate("document.activeElement.id") == "m1-2-0"
 
 
-def test_runs_are_compared(visit) -> None:
-    page = visit().go("/runs")
+def test_runs_are_compared(visit):
+    page = visit("/runs")
     page.check("[aria-label='Compare small']")
     page.check("[aria-label='Compare small/twins/scratch']")
     page.click("text=Compare the chosen")
@@ -197,9 +169,8 @@ def test_runs_are_compared(visit) -> None:
     page.wait_for_selector("#side-2")
 
 
-def test_a_hostile_run_does_nothing_but_stand_there(visit, served) -> None:
-    walk = visit()
-    page = walk.go("/runs")
+def test_a_hostile_run_does_nothing_but_stand_there(visit, served):
+    page = visit("/runs")
     name = next(path.name for path in served.iterdir() if "onerror" in path.name)
     assert name in page.inner_text("tbody")
     page.click('a[href*="onerror"]')
@@ -207,8 +178,8 @@ def test_a_hostile_run_does_nothing_but_stand_there(visit, served) -> None:
     assert page.inner_text("h1") == name
 
 
-def test_the_page_says_something_without_scripts(visit, somebody) -> None:
-    page = visit(java_script_enabled=False).go("/ask?run=small")
+def test_the_page_says_something_without_scripts(visit, somebody):
+    page = visit("/ask?run=small", java_script_enabled=False)
     page.fill("#question", somebody)
     page.click("button >> text=Ask >> nth=0")
     assert page.inner_text("#shown")
@@ -225,8 +196,8 @@ def test_the_page_says_something_without_scripts(visit, somebody) -> None:
     assert "recall" in page.inner_text("main").lower()
 
 
-def test_a_training_on_an_uploaded_text_is_started_watched_and_stopped(visit, small_world) -> None:
-    page = visit().go("/runs")
+def test_a_training_on_an_uploaded_text_is_started_watched_and_stopped(visit, small_world):
+    page = visit("/runs")
     page.fill("#own-name", "from-the-page")
     page.set_input_files("#corpus", small_world / "documents.txt")
     page.set_input_files("#train", small_world / "train.tsv")

@@ -7,9 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import click
 import pytest
@@ -17,57 +15,47 @@ import pytest
 from wherefrom.cli import COMMANDS, FIRST_STEPS, cli, output, overview
 
 
-class TestOverview:
-    def test_it_fits_one_screen(self) -> None:
-        lines = overview().splitlines()
-        assert len(lines) <= 24
-        assert max(map(len, lines)) <= 80
-        assert set(COMMANDS) <= set(" ".join(lines).split())
-
-    def test_the_first_steps_are_commands_that_parse(self) -> None:
-        for line, _ in FIRST_STEPS:
-            _, name, *arguments = shlex.split(line)
-            found = cli.get_command(click.Context(cli), name)
-            assert found is not None
-            found.make_context(name, arguments)
+def test_the_overview_fits_one_screen_and_its_first_steps_parse():
+    lines = overview().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert set(COMMANDS) <= set(" ".join(lines).split())
+    for line, _ in FIRST_STEPS:
+        _, name, *arguments = shlex.split(line)
+        cli.get_command(click.Context(cli), name).make_context(name, arguments)
 
 
-class TestCompletion:
-    @pytest.mark.parametrize(
-        ("words", "wanted"),
-        [
-            ("st", "plain,study"),
-            ("law --al", "plain,--alpha"),
-            ("check --format gra", "plain,gradescope"),
-            ("check two", "plain,two-heads"),
-            ("ask ru", "file,ru"),
-            ("finetune ru", "file,ru"),
-            ("nonsense ", "plain,study"),  # an unknown command disturbs nobody
-        ],
-    )
-    def test_the_shell_is_told_what_may_stand_there(
-        self, command: Any, monkeypatch: pytest.MonkeyPatch, words: str, wanted: str
-    ) -> None:
-        monkeypatch.setenv("_WHEREFROM_COMPLETE", "bash_complete")
-        monkeypatch.setenv("COMP_WORDS", f"wherefrom {words}")
-        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
-        ended = command()
-        assert (ended.code, ended.err) == (0, "")
-        assert ended.out.splitlines()[0] == wanted
-        assert ended.out.count("\n") == (len(COMMANDS) if words == "nonsense " else 1)
-
-    @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-    def test_the_script_asks_wherefrom_itself(self, shell: str, command: Any) -> None:
-        ended = command("completion", shell)
-        assert (ended.code, ended.err) == (0, "")  # nothing that would disturb a start-up file
-        assert f"_WHEREFROM_COMPLETE={shell}_complete" in ended.out
-        if shutil.which(shell):
-            subprocess.run([shell, "-n"], input=ended.out, text=True, check=True)
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("st", "plain,study"),
+        ("law --al", "plain,--alpha"),
+        ("check --format gra", "plain,gradescope"),
+        ("check two", "plain,two-heads"),
+        ("ask ru", "file,ru"),
+        ("nonsense ", "plain,study"),  # an unknown command disturbs nobody
+    ],
+)
+def test_the_shell_is_told_what_may_stand_there(command, monkeypatch, words, wanted):
+    monkeypatch.setenv("_WHEREFROM_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"wherefrom {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
+    ended = command()
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[0] == wanted
+    assert ended.out.count("\n") == (len(COMMANDS) if words == "nonsense " else 1)
 
 
-def test_quiet_leaves_out_remarks_for_one_command_and_neither_results_nor_errors(
-    command: Any, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_asks_wherefrom_itself(shell, command):
+    ended = command("completion", shell)
+    assert (ended.code, ended.err) == (0, "")  # nothing that would disturb a start-up file
+    assert f"_WHEREFROM_COMPLETE={shell}_complete" in ended.out
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=ended.out, text=True, check=True)
+
+
+def test_quiet_leaves_out_remarks_for_one_command_and_neither_results_nor_errors(command, tmp_path):
     loud, quiet = command("variants"), command("variants", "--quiet")
     assert (quiet.err, quiet.out) == ("", loud.out)
     assert command("--quiet", "variants").err == ""
@@ -77,45 +65,37 @@ def test_quiet_leaves_out_remarks_for_one_command_and_neither_results_nor_errors
     assert "is not a run" in ended.err
 
 
-class TestColour:
-    @pytest.fixture(autouse=True)
-    def terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in {"COLUMNS": "80", "FORCE_COLOR": "1", "NO_COLOR": "1"}.items():
-            monkeypatch.setenv(name, value)
-
-    @pytest.mark.parametrize("unwanted", [True, False])
-    def test_bars_are_coloured_unless_no_color_is_set(
-        self, unwanted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        if not unwanted:
-            monkeypatch.delenv("NO_COLOR")
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        tick = SimpleNamespace(
-            phase="read", progress=0.5, loss=1.0, tokens_per_second=9, seconds=1, recall=None
-        )
-        monkeypatch.setattr(output, "PATIENCE", -1.0)
-        with output.Progress() as bar:
-            bar(tick, None)  # type: ignore[arg-type]
-        err = capsys.readouterr().err
-        assert "loss 1.000" in err
-        codes = ";".join(re.findall("\x1b\\[([0-9;]*)m", err)).split(";")
-        assert any(code and 30 <= int(code) < 50 for code in codes) is not unwanted
-
-    def test_a_table_fits_the_terminal_and_loses_nothing(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        words = [f"word{number}" for number in range(60)]
-        output.print_table(("a", "b"), [(" ".join(words[:30]), " ".join(words[30:]))])
-        lines = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
-        assert max(map(len, lines)) <= 80
-        assert set(words) <= set(" ".join(lines).split())
+@pytest.fixture
+def terminal(monkeypatch):
+    for name, value in {"COLUMNS": "80", "FORCE_COLOR": "1", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
 
 
-def test_piped_it_is_plain(command: Any) -> None:
+@pytest.mark.parametrize("unwanted", [True, False])
+def test_bars_are_coloured_unless_no_color_is_set(terminal, unwanted, monkeypatch, capsys):
+    if not unwanted:
+        monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(output, "PATIENCE", -1.0)
+    numbers = {"progress": 0.5, "loss": 1.0, "tokens_per_second": 9, "seconds": 1, "recall": None}
+    with output.Progress() as bar:
+        bar(SimpleNamespace(phase="read", **numbers), None)
+    err = capsys.readouterr().err
+    assert "loss 1.000" in err
+    codes = ";".join(re.findall("\x1b\\[([0-9;]*)m", err)).split(";")
+    assert any(code and 30 <= int(code) < 50 for code in codes) is not unwanted
+
+
+def test_a_table_fits_the_terminal_and_loses_nothing(terminal, capsys):
+    words = [f"word{number}" for number in range(60)]
+    output.print_table(("a", "b"), [(" ".join(words[:30]), " ".join(words[30:]))])
+    lines = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert set(words) <= set(" ".join(lines).split())
+
+
+def test_piped_it_is_plain_and_nothing_is_shown_in_the_first_seconds(command, capsys):
     assert "\x1b" not in command("problems").out
-
-
-def test_nothing_is_shown_in_the_first_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     with output.Progress() as bar:
         bar.count("asking", 2)(2)
         bar.say("a remark")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ TARGET = {
 }  # fmt: skip
 
 
-def write_run(folder: Path, **changes: Any) -> Path:
+def write_run(folder, **changes):
     """The folder of a run with all records; `changes` are merged into run.json."""
     folder.mkdir(parents=True)
     corpus = folder / "text.txt"
@@ -47,38 +46,27 @@ def write_run(folder: Path, **changes: Any) -> Path:
     corpus.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     build_evidence(read_documents(corpus), folder / "evidence.sqlite")
     judgement = make_judgement()
+    rows = [("majority", "always Rome", 5, None), ("no pretraining", "questions only", 7, 2.0),
+            ("pretrained", "llama", 81, 12.0)]  # fmt: skip
     info: dict[str, Any] = {
-        "format": 1,
-        "kind": "study",
-        "status": "finished",
+        "kind": "study", "status": "finished", "started": "2026-01-01T00:00:00+00:00",
         "command": ["/usr/bin/wherefrom", "study", "a file.txt", "--seed", "3"],
-        "started": "2026-01-01T00:00:00+00:00",
         "templates": ["Where was {subject} born?"],
         "job": {
             "model": {"variant": "llama", "block": 96, "layers": 5, "width": 32, "latents": 24},
-            "phases": [
-                {"name": "mixed", "mixture": {"text": 1.0}, "optimizer": "muon", "lr": 0.01}
-            ],
-            "seed": 3,
-            "tokens": "chars",
+            "phases": [{"name": "mixed", "mixture": {"text": 1}, "optimizer": "muon", "lr": 0.01}],
+            "seed": 3, "tokens": "chars",
         },
         "data": {
             "corpus": {"path": str(corpus), "sha256": sha256_of(corpus), "documents": len(lines)}
         },
-        "versions": {"wherefrom": "0.1.0"},
-        "sha256": WEIGHTS,
-        "steps": 30,
-        "trained_tokens": 3_000,
-        "seconds": 12.0,
+        "versions": {"wherefrom": "0.1.0"}, "sha256": WEIGHTS, "notes": ["nobody is left out."],
+        "steps": 30, "trained_tokens": 3_000, "seconds": 12.0,
         "results": [
-            {"name": "majority", "about": "always Rome", "correct": 5, "total": 100,
-             "recall": 0.05, "seconds": None},
-            {"name": "no pretraining", "about": "questions only", "correct": 7, "total": 100,
-             "recall": 0.07, "seconds": 2.0},
-            {"name": "pretrained", "about": "llama", "correct": 81, "total": 100,
-             "recall": 0.81, "seconds": 12.0},
+            {"name": name, "about": about, "correct": right, "total": 100, "recall": right / 100,
+             "seconds": seconds}
+            for name, about, right, seconds in rows
         ],
-        "notes": ["nobody is left out."],
         "judgement": judgement.summary(),
         **changes,
     }  # fmt: skip
@@ -107,7 +95,7 @@ def write_run(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def write_predictions(folder: Path, results: Any) -> None:
+def write_predictions(folder, results):
     """What each row answers, question by question: the first ones rightly, as many as it says."""
     rows = {row["name"]: row for row in results if isinstance(row, dict)}
     asked = range(max((row["total"] for row in rows.values()), default=0))
@@ -123,29 +111,17 @@ def write_predictions(folder: Path, results: Any) -> None:
 
 
 @lru_cache
-def make_judgement() -> Judgement:
+def make_judgement():
     people = tuple(
         Judged(
-            "judged",
-            documents > 0,
-            "dev",
-            name,
-            f"Where was {name} born?",
-            right,
-            "Where was {subject} born?",
-            said=said,
-            right=said == right,
-            verdict=verdict,
-            shown=verdict == "stated",
-            shown_internal=confidence >= 0.5,
-            confidence=confidence,
-            internal_confidence=confidence,
-            naming=documents,
-            about=documents,
+            "judged", documents > 0, "dev", name, f"Where was {name} born?", right,
+            "Where was {subject} born?", said=said, right=said == right, verdict=verdict,
+            shown=verdict == "stated", shown_internal=confidence >= 0.5, confidence=confidence,
+            internal_confidence=confidence, naming=documents, about=documents,
             stated=verdict == "stated",
         )
         for name, right, said, verdict, documents, confidence in PEOPLE
-    )
+    )  # fmt: skip
     confidence = np.array([one.confidence for one in people])
     scores = [
         Score("internal", "our probability", confidence, 0.5, ours=True),
@@ -175,7 +151,7 @@ def make_judgement() -> Judgement:
     return Judgement(subjects=people, record=json.loads(json.dumps(record)))
 
 
-def make_origins() -> dict[str, Any]:
+def make_origins():
     rows = [{"origin": "English", "names": 2, "at_home": 0.7, "commonest": "London"},
             {"origin": "Czech", "names": 2, "at_home": 0.2, "commonest": "Prague"}]  # fmt: skip
     return {
@@ -190,9 +166,9 @@ def make_origins() -> dict[str, Any]:
     }
 
 
-def write(path: Path, record: Any) -> None:
+def write(path, record):
     path.write_text(json.dumps(record), encoding="utf-8")
 
 
-def write_lines(path: Path, records: list[Any]) -> None:
+def write_lines(path, records):
     path.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The report as a file: self-contained, nothing runs but what it names, nothing unescaped."""
+"""The report as a file and as a command: self-contained, nothing unescaped, nothing lost."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,108 +16,88 @@ from hypothesis import strategies as st
 from report_samples import HOSTILE, write_lines, write_run
 
 from wherefrom.report.figures import label
-from wherefrom.report.render import render_html, render_markdown
-from wherefrom.report.study_report import make_report, show_cell
+from wherefrom.report.render import render_html, render_markdown, show_cell
+from wherefrom.report.study_report import make_report
 
 
 class Page(HTMLParser):
-    """The tags of a page in order, and what stands in its scripts."""
+    """The tags of a page in order, its text, and what stands in its scripts."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.text: list[str] = []
-        self._inside = ""
+        self.tags, self.scripts, self.text, self._inside = [], [], "", ""
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         self._inside = tag
         if tag == "script":
-            self.scripts.append((dict(attrs), ""))
+            self.scripts.append([dict(attrs), ""])
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         self._inside = ""
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if self._inside == "script":
-            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
+            self.scripts[-1][1] += data
         elif self._inside != "style":
-            self.text.append(data)
+            self.text += data
 
-    def of(self, tag: str) -> list[dict[str, str | None]]:
+    def of(self, tag):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def render(run: Path) -> tuple[dict[str, Any], Page]:
+def render(run):
     report = make_report(run)
     return report, Page(render_html(report))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Page]:
+def made(tmp_path_factory):
     return render(write_run(tmp_path_factory.mktemp("pages") / "run"))
 
 
-def test_nothing_comes_from_elsewhere(made):
+def test_nothing_comes_from_elsewhere_and_only_what_the_page_holds_may_run(made):
     _, page = made
-    assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & {
-        t for t, _ in page.tags
-    }
+    foreign = {"link", "img", "iframe", "object", "embed", "base", "form"}
+    assert not foreign & {tag for tag, _ in page.tags}
     for _, attributes in page.tags:
         for name in ("src", "href", "action", "data", "srcset"):
             assert (attributes.get(name) or "#").startswith("#")
         assert not [name for name in attributes if name.startswith("on")]
-
-
-def test_the_policy_lets_run_what_the_page_holds_and_nothing_else(made):
-    _, page = made
     policy = next(m["content"] for m in page.of("meta") if "http-equiv" in m)
-    assert policy is not None
     assert "default-src 'none'" in policy
     allowed = re.findall(r"'sha256-([^']+)'", policy)
     scripts = [text for attributes, text in page.scripts if not attributes.get("type")]
     found = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
     assert found == allowed
-    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
     assert len(scripts) == 2
+    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
 
 
-def test_the_figures_are_those_of_the_dictionary(made):
+def test_all_of_the_dictionary_is_shown_and_links_lead_somewhere(made):
     report, page = made
     blocks = [json.loads(t) for a, t in page.scripts if a.get("type") == "application/json"]
-    figures = [section["figure"] for section in report["sections"] if section["figure"]]
-    assert blocks == figures
+    assert blocks == [section["figure"] for section in report["sections"] if section["figure"]]
     assert len(blocks) >= 8
-
-
-def test_every_link_of_the_contents_leads_somewhere(made):
-    _, page = made
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    links = [str(a["href"])[1:] for a in page.of("a")]
+    links = {a["href"][1:] for a in page.of("a")}
     assert links
-    assert set(links) <= set(ids)
-
-
-def test_headlines_questions_and_cells_are_all_shown(made):
-    report, page = made
-    text = "".join(page.text)
+    assert links <= set(ids)
     for one in report["headlines"]:
-        assert one["value"] in text
-        assert one["about"] in text
+        assert one["value"] in page.text
+        assert one["about"] in page.text
     for one in report["questions"]:
-        assert one["question"] in text
-    for section in report["sections"]:
-        if section["table"]:
-            for row in section["table"]["rows"]:
-                for value, form in zip(row, section["table"]["formats"], strict=True):
-                    assert show_cell(value, form) in text
+        assert one["question"] in page.text
+    for table in (section["table"] for section in report["sections"] if section["table"]):
+        for row in table["rows"]:
+            for value, form in zip(row, table["formats"], strict=True):
+                assert show_cell(value, form) in page.text
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile(tmp_path_factory):
     bad = f'"><img src=x onerror=alert(1)>{HOSTILE}'.replace("/", "\u2215")
     run = write_run(
         tmp_path_factory.mktemp("hostile") / bad,
@@ -141,18 +121,14 @@ def test_hostile_names_and_runs_are_escaped(hostile):
     assert not page.of("b")[len(report["headlines"]) :]
     figures = [section for section in report["sections"] if section["figure"]]
     assert len(page.scripts) == len(figures) + 2
-    ours = [text for attributes, text in page.scripts if not attributes.get("type")]
-    assert not [text for text in ours if text.startswith("alert")]
-    shown = "".join(page.text)
-    assert HOSTILE in shown  # as text
+    assert not [text for a, text in page.scripts if not a.get("type") and text.startswith("alert")]
+    assert HOSTILE in page.text  # as text
     for section in figures:  # plotly would take a tag in a label for a tag
         assert "<script" not in json.dumps(section["figure"])
 
 
 def test_markdown_has_no_markup_of_strangers(hostile, made):
-    text = render_markdown(make_report(hostile))
-    assert not re.search(r"(?<!\\)<script", text)
-    assert not re.search(r"(?<!\\)<img", text)
+    assert not re.search(r"(?<!\\)<(script|img)", render_markdown(make_report(hostile)))
     report, _ = made
     text = render_markdown(report)
     assert "| pretrained | llama | 81 | 100 | 81.0 % |" in text
@@ -163,10 +139,7 @@ def test_markdown_has_no_markup_of_strangers(hostile, made):
 
 @given(st.text(max_size=80))
 def test_a_label_is_one_short_line_without_tags(text):
-    made = label(text)
-    assert "<" not in made
-    assert ">" not in made
-    assert "\n" not in made
+    assert not set("<>\n") & set(label(text))
 
 
 @pytest.mark.parametrize(
@@ -177,9 +150,65 @@ def test_a_label_is_one_short_line_without_tags(text):
         (1234567, "count", "1,234,567"),
         (0.93267, "number", "0.933"),
         (299.77, "number", "299.8"),
-        ("a | b", "text", "a | b"),
         (True, "count", "True"),
     ],
 )
 def test_cells_read_as_people_write_them(value, form, shown):
     assert show_cell(value, form) == shown
+
+
+# ---- `wherefrom report`, and the report that a study ends with
+
+
+@pytest.fixture(scope="module")
+def studied(tiny_study, tmp_path_factory):
+    """A copy of the study, in which reports are written and removed."""
+    return Path(shutil.copytree(tiny_study, tmp_path_factory.mktemp("runs") / "run"))
+
+
+def test_a_study_ends_with_its_report(command, studied, quick_recipe, tiny_study_options):
+    words = ("study", *tiny_study_options, "--recipe", quick_recipe, "--out", studied, "--resume")
+    for quiet in ((), ("--quiet",)):
+        (studied / "report.html").unlink()
+        ended = command(*quiet, *words)
+        assert ended.code == 0, ended.err
+        assert (f"report written to {studied / 'report.html'}" in ended.err) is not bool(quiet)
+        assert "Recall against the baselines" in (studied / "report.html").read_text("utf-8")
+
+
+def test_real_records_fill_every_section(studied):
+    report = make_report(studied)
+    assert [one["id"] for one in report["sections"] if one["missing"]] == ["twins"]
+    assert all(one["answered"] for one in report["questions"])
+    results = json.loads((studied / "run.json").read_text("utf-8"))["results"]
+    recall = next(one for one in report["sections"] if one["id"] == "recall")
+    assert [row[2] for row in recall["table"]["rows"]] == [row["correct"] for row in results]
+
+
+def test_the_same_records_give_the_same_file_in_each_format(command, studied, tmp_path):
+    ended = command("report", studied, "--out", tmp_path / "two.html")
+    assert (ended.code, ended.out) == (0, "")
+    assert (studied / "report.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    for form, begins in (("json", "{"), ("md", "# run\n")):
+        ended = command("report", studied, "--format", form)
+        assert ended.out.startswith(begins)
+        command("report", studied, "--out", tmp_path / f"report.{form}")
+        assert (tmp_path / f"report.{form}").read_text("utf-8") == ended.out
+    assert json.loads((tmp_path / "report.json").read_text("utf-8")) == make_report(studied)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("nowhere", "is not a run"),
+        ("{run} --format pdf", "pdf"),
+        ("{run} --out {run}/run.json", "belongs to the run"),
+        ("{run} --out {run}/no/such/folder/report.html", "cannot be written"),
+        ("", "there is no finished run"),
+    ],
+)
+def test_a_mistake_is_one_sentence(command, studied, monkeypatch, tmp_path, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    ended = command("report", *arguments.format(run=studied).split())
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert sentence in ended.err

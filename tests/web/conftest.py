@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -15,7 +13,7 @@ from wherefrom.web.app import create_app
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory, tiny_study: Path) -> Path:
+def served(tmp_path_factory, tiny_study):
     """A folder with one finished study in it; tests read it and leave it as it is."""
     folder = tmp_path_factory.mktemp("served") / "runs"
     shutil.copytree(tiny_study, folder / "small")
@@ -23,20 +21,13 @@ def served(tmp_path_factory: pytest.TempPathFactory, tiny_study: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def people(served: Path) -> list[str]:
+def people(served):
     """Names that the served study was judged on."""
     dev = read_questions(served / "small" / "world" / "dev.tsv").questions
     return list(dict.fromkeys(question.subject for question in dev))
 
 
 @pytest.fixture(scope="session")
-def client(served: Path) -> Iterator[TestClient]:
+def client(served):
     with TestClient(create_app(served), base_url=LOCAL, raise_server_exceptions=False) as client:
         yield client
-
-
-@pytest.fixture
-def empty_client(tmp_path: Path) -> TestClient:
-    """The page over a folder without a run."""
-    (tmp_path / "runs").mkdir()
-    return TestClient(create_app(tmp_path / "runs"), base_url=LOCAL)

@@ -5,31 +5,21 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 from web_samples import run
 
 from wherefrom.audit import runs as audit
-from wherefrom.provenance.ask import Asker
 from wherefrom.web.guard import Limits
 from wherefrom.web.models import LANES, BatchQueue, BusyError, Limiter, Models
 from wherefrom.web.runs import RunIndex
 
 
-def ask_all(
-    answer: Callable[[Sequence[int]], list[int]],
-    count: int,
-    *,
-    leave: int | None = None,
-    **limits: int,
-) -> list[Any]:
+def ask_all(answer, count, *, leave=None, **limits):
     """The answers, or errors, to 0, 1, ... asked while the only thread is busy."""
 
-    async def ask() -> list[Any]:
+    async def ask():
         go_on = threading.Event()
         with ThreadPoolExecutor(1) as threads:
             threads.submit(go_on.wait, 10)
@@ -46,10 +36,10 @@ def ask_all(
     return list(run(ask()))
 
 
-def test_questions_that_wait_share_batches_and_keep_their_answers() -> None:
+def test_questions_that_wait_share_batches_and_keep_their_answers():
     seen: list[int] = []
 
-    def answer(questions: Sequence[int]) -> list[int]:
+    def answer(questions):
         seen.append(len(questions))
         return [10 * question for question in questions]
 
@@ -57,8 +47,8 @@ def test_questions_that_wait_share_batches_and_keep_their_answers() -> None:
     assert seen == [8, 8, 4]
 
 
-def test_one_bad_question_fails_alone() -> None:
-    def answer(questions: Sequence[int]) -> list[int]:
+def test_one_bad_question_fails_alone():
+    def answer(questions):
         if 3 in questions:
             raise ValueError("three")
         return list(questions)
@@ -68,16 +58,16 @@ def test_one_bad_question_fails_alone() -> None:
     assert isinstance(answers[3], ValueError)
 
 
-def test_too_many_questions_are_refused() -> None:
+def test_too_many_questions_are_refused():
     answers = ask_all(list, 5, waiting=3, together=2)
     assert answers[:3] == [0, 1, 2]
     assert [type(each) for each in answers[3:]] == [BusyError, BusyError]
 
 
-def test_a_visitor_who_leaves_is_not_answered_and_does_not_stop_the_others() -> None:
+def test_a_visitor_who_leaves_is_not_answered_and_does_not_stop_the_others():
     seen: list[int] = []
 
-    def answer(questions: Sequence[int]) -> list[int]:
+    def answer(questions):
         seen.extend(questions)
         return list(questions)
 
@@ -85,16 +75,15 @@ def test_a_visitor_who_leaves_is_not_answered_and_does_not_stop_the_others() -> 
     assert (answers[0], answers[2], seen) == (0, 2, [0, 2])
 
 
-def test_a_limiter_runs_few_and_lets_few_wait() -> None:
-    go_on = threading.Event()
-    inside: list[int] = []
+def test_a_limiter_runs_few_and_lets_few_wait():
+    go_on, inside = threading.Event(), []
 
-    def work(number: int) -> int:
+    def work(number):
         inside.append(number)
         go_on.wait(5)
         return number
 
-    async def ask() -> None:
+    async def ask():
         limiter = Limiter(2, 1)
         tasks = [asyncio.ensure_future(limiter.run(work, number)) for number in range(3)]
         while len(inside) < 2:
@@ -109,15 +98,13 @@ def test_a_limiter_runs_few_and_lets_few_wait() -> None:
     run(ask())
 
 
-def test_a_loaded_run_answers_while_another_is_loaded_once(
-    tiny_study: Path, tmp_path: Path, people: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loaded_run_answers_while_another_is_loaded_once(served, tmp_path, people, monkeypatch):
     for name in ("loaded", "slow"):
-        shutil.copytree(tiny_study, tmp_path / name)
-    opened: list[Path] = []
-    begun, go_on, open_asker = threading.Event(), threading.Event(), audit.open_asker
+        shutil.copytree(served / "small", tmp_path / name)
+    opened, begun, go_on = [], threading.Event(), threading.Event()
+    open_asker = audit.open_asker
 
-    def slowly(folder: Path) -> Asker:
+    def slowly(folder):
         opened.append(folder)
         if folder.name == "slow":
             begun.set()
@@ -126,7 +113,7 @@ def test_a_loaded_run_answers_while_another_is_loaded_once(
 
     monkeypatch.setattr(audit, "open_asker", slowly)
 
-    async def question() -> None:
+    async def question():
         models = Models(RunIndex(tmp_path), Limits())
         loaded = await models.get("loaded")
         waiting = [asyncio.create_task(models.get("slow")) for _ in range(3)]

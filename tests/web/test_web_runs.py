@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +27,7 @@ KEYS = ["job", "results", "command", "data", "kind", "status", "versions", "seco
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> RunIndex:
+def index(tmp_path_factory):
     root = tmp_path_factory.mktemp("index")
     write_record(root / "outside" / "secret", kind="study")
     for name in ("one", "one/twins/scratch", "group/two", ".hidden/three", 'a "quoted" <b>'):
@@ -39,7 +38,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> RunIndex:
     return RunIndex(root / "runs")
 
 
-def test_runs_are_found_with_their_twins(index: RunIndex) -> None:
+def test_runs_are_found_with_their_twins(index):
     names = set(index.runs())
     assert {"one", "one/twins/scratch", "group/two", 'a "quoted" <b>', "again"} <= names
     assert not [name for name in names if "secret" in name or ".hidden" in name]
@@ -52,12 +51,12 @@ def test_runs_are_found_with_their_twins(index: RunIndex) -> None:
         "one\0", "group", "..", "one/twins", HOSTILE, "%2e%2e/outside/secret", "two\\..\\one",
     ],
 )  # fmt: skip
-def test_no_spelling_leads_out_of_the_folder(index: RunIndex, name: str) -> None:
+def test_no_spelling_leads_out_of_the_folder(index, name):
     with pytest.raises(UnknownRunError):
         index.find(name)
 
 
-def test_one_run_is_served_with_its_twins_and_no_neighbours(index: RunIndex) -> None:
+def test_one_run_is_served_with_its_twins_and_no_neighbours(index):
     alone = RunIndex(index.root / "one")
     assert set(alone.runs()) == {"one", "one/twins/scratch"}
     with pytest.raises(UserError, match="one run is served"):
@@ -69,13 +68,13 @@ def test_one_run_is_served_with_its_twins_and_no_neighbours(index: RunIndex) -> 
     [("one", "taken")]
     + [(bad, "letters") for bad in ("../x", "a/b", ".x", "-x", "x y", "", "x" * 61, "é", "x\n")],
 )
-def test_a_new_run_has_a_plain_name_that_is_free(index: RunIndex, name: str, word: str) -> None:
+def test_a_new_run_has_a_plain_name_that_is_free(index, name, word):
     with pytest.raises(UserError, match=word):
         index.new_folder(name)
     assert index.new_folder("fresh_1.0-x").parent == index.root
 
 
-def test_what_cannot_be_served_is_refused_or_passed_over(tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_refused_or_passed_over(tmp_path):
     with pytest.raises(UserError, match="not a folder"):
         RunIndex(tmp_path / "nothing")
     folder = os.path.join(os.fsencode(tmp_path), b"bad\xff")  # its name is not text
@@ -87,7 +86,7 @@ def test_what_cannot_be_served_is_refused_or_passed_over(tmp_path: Path) -> None
 
 @given(st.dictionaries(st.sampled_from(KEYS), JSON))
 @settings(max_examples=60)
-def test_any_record_can_be_shown(tmp_path_factory: Any, record: dict[str, Any]) -> None:
+def test_any_record_can_be_shown(tmp_path_factory, record):
     folder = write_record(tmp_path_factory.mktemp("odd") / "run", **record)
     index = RunIndex(folder)
     json.dumps(index.details("odd", folder), allow_nan=False)
@@ -95,13 +94,13 @@ def test_any_record_can_be_shown(tmp_path_factory: Any, record: dict[str, Any]) 
     assert index.progress(folder)["share"] == 0.0
 
 
-def test_broken_records_are_unknown(tmp_path: Path) -> None:
+def test_broken_records_are_unknown(tmp_path):
     for content in (b"", b"[1]", b"{", b"\xff\xfe", b"[" * 100_000):
         (tmp_path / "run.json").write_bytes(content)
         assert RunIndex(tmp_path).summary("x", tmp_path)["status"] == "unknown"
 
 
-def test_a_curve_is_thinned_and_odd_lines_are_passed_over(tmp_path: Path) -> None:
+def test_a_curve_is_thinned_and_odd_lines_are_passed_over(tmp_path):
     points = [
         {"phase": "read", "step": at, "loss": 5.0, "progress": at / 3000} for at in range(1, 3001)
     ]
@@ -117,51 +116,43 @@ def test_a_curve_is_thinned_and_odd_lines_are_passed_over(tmp_path: Path) -> Non
     assert index.curve(tmp_path)[-1]["step"] == 4000
 
 
-def test_progress_counts_the_phases_before(tmp_path: Path) -> None:
+def test_progress_counts_the_phases_before(tmp_path):
     phases = [{"name": "read", "share": 3.0}, {"name": "ask", "share": 1.0}]
     folder = write_record(tmp_path / "run", job={"phases": phases})
     (folder / "metrics.jsonl").write_text('{"phase": "ask", "step": 10, "progress": 0.5}\n')
     assert RunIndex(tmp_path).progress(folder)["share"] == 0.875
 
 
-def test_a_study_of_files_can_lend_them(tmp_path: Path, served: Path) -> None:
-    paths = [tmp_path / name for name in ("corpus.txt", "train.tsv", "dev.tsv")]
+def test_a_study_of_files_can_lend_them(tmp_path, served):
+    corpus, train, dev = paths = [str(tmp_path / name) for name in ("c.txt", "t.tsv", "d.tsv")]
     for path in paths:
-        path.write_text("x")
-    corpus, train, dev = map(str, paths)
+        Path(path).write_text("x")
     folder = write_record(
         tmp_path / "run", kind="study", dev={"path": dev},
-        command=["wherefrom", "study", corpus, train, dev, "--out", "x"],
+        command=["wherefrom", "study", *paths, "--out", "x"],
         data={"corpus": {"path": corpus}, "questions": {"path": train}},
     )  # fmt: skip
-    assert RunIndex(tmp_path).text_files(folder) == [corpus, train, dev]
-    paths[2].unlink()
+    assert RunIndex(tmp_path).text_files(folder) == paths
+    Path(dev).unlink()
     assert RunIndex(tmp_path).text_files(folder) is None
     assert RunIndex(served).text_files(served / "small") is None  # of the embedded world
 
 
-def test_files_are_read_once_until_they_change(
-    served: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_read_once_until_they_change(served, monkeypatch):
     client = TestClient(create_app(served), base_url=LOCAL)
-    pages = (
-        "/runs.json",
-        "/report.json?run=small",
-        "/compare.json?run=small",
-        "/run.json?name=small",
-    )
-    first = [client.get(page).json() for page in pages]
-    made: list[Path] = []
+    asked = ("runs.json", "report.json?run=small", "compare.json?run=small", "run.json?name=small")
+    first = [client.get(page).json() for page in asked]
+    made = []
     monkeypatch.setattr(runs, "make_report", made.append)
     monkeypatch.setattr(runs, "json", SimpleNamespace(loads=made.append))
-    assert [client.get(page).json() for page in pages] == first
+    assert [client.get(page).json() for page in asked] == first
     assert made == []
     os.utime(served / "small" / "run.json")
     client.get("/report.json?run=small")
     assert len(made) == 2  # the record and the report
 
 
-def test_records_have_a_limit_of_their_own(served: Path) -> None:
+def test_records_have_a_limit_of_their_own(served):
     client = TestClient(create_app(served), base_url=LOCAL)
     client.app.state.site.reading._most = 0  # type: ignore[attr-defined]
     for page in ("/runs", "/report", "/compare", "/run?name=small"):

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 LOCAL = "http://127.0.0.1:8765"
 PAGE = {"Accept": "text/html"}
 HOSTILE = '"><script>alert(1)</script>'
 
 
-def run(task: Coroutine[Any, Any, Any]) -> Any:
+def run(task):
     """To its end in a loop of its own: a browser's tests may hold this thread's."""
     with ThreadPoolExecutor(1) as apart:
         return apart.submit(asyncio.run, task).result()
 
 
-def write_record(folder: Path, **record: object) -> Path:
+def write_record(folder, **record):
     """A run folder that holds a record and nothing else."""
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")

@@ -196,7 +196,7 @@ def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
         parts["recall"] = "held-out recall"
     last, heights = len(parts), [0.5, 0.25, 0.25][: len(parts)]
     figure = make_subplots(last, 1, shared_xaxes=True, vertical_spacing=0.07, row_heights=heights)
-    for (name, points), colour in zip(runs, (BLUE, ORANGE), strict=False):
+    for (name, points), colour in zip(runs, cycle(COLOURS), strict=False):
         for row, key in enumerate(parts, 1):
             known = [point for point in points if point.get(key) is not None]
             figure.add_scatter(

@@ -68,6 +68,13 @@ def prose(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", whole))
 
 
+def likely(share: float) -> str:
+    """A probability as people read it; certainty is not claimed by rounding."""
+    from wherefrom.provenance.verdicts import percent
+
+    return percent(share).replace(" %", "\u00a0%")
+
+
 def as_data(value: Any) -> Markup:
     """A value as JSON that may stand inside a script element: no `<`, `>` or `&` is left in it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -85,7 +92,8 @@ def make_environment(*packages: str, escaping: bool = True, **filters: Any) -> E
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": show_cell, "data": as_data, "prose": prose, **filters}
+    environment.filters |= {"cell": show_cell, "data": as_data, "prose": prose, "likely": likely}
+    environment.filters |= filters
     return environment
 
 

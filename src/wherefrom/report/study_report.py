@@ -57,10 +57,8 @@ class Records:
         self.subjects = self._lines("subjects.jsonl")
         self.calibration = self._record("calibration.json")
         self.judgement = self._record("judgement.json")
-        if self.judgement and self.judgement.get("weights_sha256") not in (
-            None,
-            info.get("sha256"),
-        ):
+        judged = (self.judgement or {}).get("weights_sha256")
+        if judged not in (None, info.get("sha256")):
             self.judgement = None
             self.problems.append(
                 "the judgement in the folder is of other weights than the run's, and is left out; "
@@ -125,19 +123,14 @@ def make_report(run_folder: str | Path) -> dict[str, Any]:
         "sentence": next(one["sentence"] for one in made if one["id"] == "made"),
         "headlines": headlines,
         "questions": [
-            {
-                "question": section["question"],
-                "answer": section["sentence"],
-                "answered": not section["missing"],
-                "section": section["id"],
-            }
-            for section in made
-            if section["question"] is not None
-            and (not records.audited or section["id"] in OF_AUDITS)
+            {"question": one["question"], "answer": one["sentence"],
+             "answered": not one["missing"], "section": one["id"]}
+            for one in made
+            if one["question"] and (not records.audited or one["id"] in OF_AUDITS)
         ],
         "notes": [note for note in dict.fromkeys(sentences) if note not in said],
         "sections": made,
-    }
+    }  # fmt: skip
 
 
 def show_interval(metric: dict[str, Any], level: float, form: str = "number") -> str:

@@ -162,15 +162,14 @@ class LoadedRun:
 
     async def trace(self, question: str) -> Record:
         """Which lines pushed the answer; the first trace of a run makes the index of its text."""
-        return await self._tracing.run(self._trace, question)
-
-    def _trace(self, question: str) -> Record:
         from wherefrom.provenance.attribution.trace import Tracer
         from wherefrom.training.run_folder import load_run
 
-        # weights of its own: gradients are taken while others ask
-        self._tracer = self._tracer or Tracer(load_run(self.folder))
-        return self._tracer.trace(question)
+        def work() -> Record:  # with weights of its own: gradients are taken while others ask
+            self._tracer = self._tracer or Tracer(load_run(self.folder))
+            return self._tracer.trace(question)
+
+        return await self._tracing.run(work)
 
     def _borrow(self, function: Callable[[Asker], A]) -> A:
         asker = self._free.get()

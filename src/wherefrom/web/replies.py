@@ -63,13 +63,6 @@ def percent(share: float | None, digits: int = 0) -> str:
     return "" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def likely(share: float) -> str:
-    """A probability as people read it; certainty is not claimed by rounding."""
-    from wherefrom.provenance.verdicts import percent
-
-    return percent(share).replace(" %", "\u00a0%")
-
-
 def duration(seconds: float | None) -> str:
     """100 -> 1.7 min."""
     if seconds is None:
@@ -111,7 +104,7 @@ def formula(text: str) -> Markup:
 
 
 TEMPLATES = make_environment(
-    "wherefrom.web", "wherefrom.report", duration=duration, formula=formula, likely=likely,
+    "wherefrom.web", "wherefrom.report", duration=duration, formula=formula,
     maths=maths, percent=percent, significant=significant,
 )  # fmt: skip
 # Style elements that the drawing library adds unless an element of that id is there: the page's

@@ -5,7 +5,6 @@ Everything here is read from files by the RunIndex, in a few threads, and no mod
 
 from __future__ import annotations
 
-from html import escape
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
@@ -81,26 +80,19 @@ async def compare(
 
 
 def describe(index: RunIndex, names: list[str]) -> Record:
-    """Details and curves of runs: the loss against minutes of training, a line for each run."""
-    import plotly.graph_objects as go
+    """Details and curves of runs: loss, speed and recall against minutes, a line for each run."""
+    from wherefrom.report.figures import as_record, label, training_curves
 
-    from wherefrom.report.figures import as_record, themed
-
-    figure, curves = go.Figure(), {}
     folders = {name: index.find(name) for name in names}
-    for name, folder in folders.items():
-        points = index.curve(folder)
-        curves[name] = {column: [point[column] for point in points] for column in POINT}
-        if points:
-            seconds = curves[name]["seconds"]
-            minutes = [None if second is None else second / 60 for second in seconds]
-            figure.add_scatter(x=minutes, y=curves[name]["loss"], name=escape(name), mode="lines")
-    labels = {"x": "minutes of training", "y": "loss (nats a token)"}
-    themed(figure, **labels, height=380, showlegend=True)
+    points = {name: index.curve(folder) for name, folder in folders.items()}
+    drawn = [(label(name, 60), each) for name, each in points.items() if each]
     return {
         "runs": [index.details(name, folder) for name, folder in folders.items()],
-        "curves": curves,
-        "figure": as_record(figure) if figure.data else None,
+        "curves": {
+            name: {column: [point[column] for point in each] for column in POINT}
+            for name, each in points.items()
+        },
+        "figure": as_record(training_curves(drawn)) if drawn else None,
     }
 
 
