@@ -178,7 +178,7 @@ def test_a_study_ends_with_its_report(command, studied, quick_recipe, tiny_study
 
 def test_real_records_fill_every_section(studied):
     report = make_report(studied)
-    assert [one["id"] for one in report["sections"] if one["missing"]] == ["twins"]
+    assert [one["id"] for one in report["sections"] if one["missing"]] == ["leaning", "twins"]
     assert all(one["answered"] for one in report["questions"])
     results = json.loads((studied / "run.json").read_text("utf-8"))["results"]
     recall = next(one for one in report["sections"] if one["id"] == "recall")
