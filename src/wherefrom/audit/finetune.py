@@ -24,9 +24,7 @@ from wherefrom.results import Record
 from wherefrom.training.run_folder import check_folder
 
 CLOZE = "Fill in the blank: {}. {}___{}\nA:"
-WINDOW = 200  # characters of a document on both sides of a blank
-FACTS = 4  # blanks of a document
-BLOCK = 512  # tokens of an example at most
+WINDOW, FACTS, BLOCK = 200, 4, 512  # characters beside a blank, blanks a document, tokens
 RATE, LORA_RATE, EPOCHS = 5e-5, 2e-4, 3.0
 NO_LOSS = -100  # the label of a token that Trainer does not learn
 

@@ -33,8 +33,7 @@ from wherefrom.storage import make_folder, write_json
 from wherefrom.training import run_folder
 
 FITS, TESTS = 0.45, 0.65  # shares of the subjects up to which they fit and test; others are judged
-SHOTS = 5
-OTHER_SHOTS = 3  # examples of the second prompt
+SHOTS, OTHER_SHOTS = 5, 3  # examples before a question, and those of the second prompt
 ROOM = 4  # tokens that an answer may be longer than nearly all accepted ones
 FEWEST = 20  # questions of a relation that goes by itself, and of an audit
 MADE_UP = 0.15  # invented subjects, as a share of a relation's questions

@@ -391,6 +391,9 @@ def load_foreign(path: Path, *, to_train: bool = False) -> tuple[Any, Any]:
     except Exception as problem:
         line = next((x.strip() for x in str(problem).split("\n") if x.strip()), "it is broken")
         raise UserError(f"{path} cannot be loaded: {line.rstrip('.')[:200]}.") from None
+    if path.is_file():  # dequantized as it was loaded
+        model.is_quantized, model.hf_quantizer = False, None
+        model.config.__dict__.pop("quantization_config", None)
     wrong = [*info["missing_keys"], *info["mismatched_keys"], *info["unexpected_keys"]]
     if wrong:
         raise UserError(
