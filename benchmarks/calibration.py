@@ -39,7 +39,7 @@ from wherefrom.provenance.confidence.fit import (
 )
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.provenance.judging.judge import require_evidence
-from wherefrom.provenance.metrics import Answers, auroc, ece
+from wherefrom.provenance.metrics import Answers, auroc, ece, measure
 from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, NAME_SIGNALS
 from wherefrom.training.run_folder import (
     find_source,
@@ -148,8 +148,8 @@ def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str,
                 "missed": float((shown & ~hits).sum() / max(1, shown.sum())),
                 "right_shown": float((shown & table.right).sum() / max(1, table.right.sum())),
                 "unseen_shown": float((shown & ~table.seen).sum() / max(1, (~table.seen).sum())),
-                "ece": ece(Answers(sure, hits)).value or 0.0,
-                "auroc": auroc(Answers(sure, hits)).value or np.nan,
+                "ece": measure(ece, Answers(sure, hits)).value or 0.0,
+                "auroc": measure(auroc, Answers(sure, hits)).value or np.nan,
             }
     return rows
 

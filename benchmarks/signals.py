@@ -30,7 +30,7 @@ from wherefrom.provenance.metrics import (
     auroc,
     coverage_at_precision,
     ece,
-    log_loss,
+    measure,
 )
 from wherefrom.provenance.signals.reader import CORE, SIGNS
 from wherefrom.training.run_folder import load_run
@@ -46,7 +46,7 @@ SETS = {
 
 def split_auroc(values: Floats, truth: Bools) -> float | None:
     known = np.isfinite(values)
-    found = auroc(Answers(values[known], truth[known])).value
+    found = measure(auroc, Answers(values[known], truth[known])).value
     return None if found is None else round(found, 3)
 
 
@@ -64,20 +64,18 @@ def judge_sets(columns: dict[str, Floats], right: Bools) -> None:
     """Sets of signals, each person's probability by fits without them."""
     for name, signals in {**SETS, "all": tuple(columns)}.items():
         used = {each: columns[each] for each in signals if np.isfinite(columns[each]).any()}
-        fits = [
-            fit_calibration(used, right, signs=SIGNS, bent=False, seed=seed)
-            for seed in range(DEALS)
-        ]
-        deals = [fitted.bend(held_out) for fitted, held_out in fits]
+        fits = [fit_calibration(used, right, signs=SIGNS, seed=seed) for seed in range(DEALS)]
+        deals = [held_out for _, held_out in fits]
         measures = {
-            "log_loss": log_loss,
             "auroc": auroc,
             "ece": ece,
             "right_given": coverage_at_precision(PRECISION, of_right=True),
         }
         row = {
-            key: round(float(np.mean([measure(Answers(d, right)).value for d in deals])), 4)
-            for key, measure in measures.items()
+            key: round(
+                float(np.mean([measure(formula, Answers(d, right)).value for d in deals])), 4
+            )
+            for key, formula in measures.items()
         }
         print(json.dumps({"set": name, "signals": list(used), **row}), flush=True)
 

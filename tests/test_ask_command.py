@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,8 @@ from typing import Any
 import pytest
 
 from wherefrom.cli import ask as ask_module
-from wherefrom.cli import output
 from wherefrom.corpus.questions import read_questions
 from wherefrom.provenance.verdicts import excerpt
-from wherefrom.training.run_folder import update_run
 
 
 @pytest.fixture
@@ -98,20 +95,6 @@ def test_questions_come_from_a_file_or_from_stdin(
     assert subjects == [dev[at].subject for at in (4, 2, 3, 0, 1)]
 
 
-def test_the_newest_run_is_asked_if_none_is_named(
-    command: Any, run: Path, dev: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ended = command("ask", dev[0].text)
-    assert ended.code == 2
-    assert ended.err.startswith("wherefrom: there is no finished run below runs; ")
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "study").symlink_to(run)
-    ended = command("ask", dev[0].text)
-    assert ended.code == 0
-    assert ended.err == "asking the newest run, runs/study\n"
-
-
 def test_answers_of_another_model_are_judged(
     command: Any, run: Path, dev: list[Any], tmp_path: Path
 ) -> None:
@@ -178,37 +161,6 @@ def test_stdin_that_is_no_text_or_too_much_is_one_sentence(
         assert said in command("ask", run, "-").err
 
 
-def test_a_lost_index_is_rebuilt_and_a_changed_text_refused(
-    command: Any, run: Path, dev: list[Any], tmp_path: Path
-) -> None:
-    copied = Path(shutil.copytree(run, tmp_path / "copied"))
-    info = json.loads((copied / "run.json").read_text("utf-8"))
-    text = copied / "world" / "documents.txt"
-    info["data"]["corpus"]["path"] = str(text)
-    update_run(copied, data=info["data"])
-    (copied / "evidence.sqlite").write_bytes(b"")
-    ended = command("ask", copied, dev[0].text)
-    assert (ended.code, ended.err) == (
-        0,
-        f"building the index of the documents again from {text}\n",
-    )
-    (copied / "evidence.sqlite").unlink()
-    text.write_text(text.read_text("utf-8") + "Zoe Hart. Zoe Hart sang.\n", "utf-8")
-    ended = command("ask", copied, dev[0].text)
-    assert (ended.code, ended.out) == (2, "")
-    assert "has changed since" in ended.err
-
-
-def test_progress_is_shown_to_those_who_wait(
-    command: Any, run: Path, dev: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    two = tmp_path / "two.tsv"
-    two.write_text(f"{dev[0].text}\tRome\n{dev[1].text}\tRome\n", "utf-8")
-    monkeypatch.setattr(output, "PATIENCE", -1.0)
-    for words in (("ask", run, dev[0].text, dev[1].text), ("evaluate", run, two)):
-        assert re.fullmatch(r"asking  100% +0 s  2 of 2\n", command(*words).err)
-
-
 def test_a_long_line_is_shown_where_the_answer_is() -> None:
     text = "Ada Moe. " + "word " * 100 + "born in Oslo " + "word " * 100
     shown = excerpt(text, "Oslo")
@@ -240,11 +192,3 @@ def test_every_head_is_shown_as_json_as_a_table_and_as_one_page(
         assert word in place
     assert "Layer 2" in text
     assert "src=" not in text.split("<body>")[0]
-
-
-def test_a_folder_that_is_no_run_and_a_question_too_long_are_sentences(
-    command: Any, run: Path, tmp_path: Path
-) -> None:
-    for arguments in ((tmp_path, NAMED), (run, f"Where was {'q~' * 500} born?")):
-        ended = command("attention", *arguments)
-        assert (ended.code, ended.err.count("\n")) == (2, 1)

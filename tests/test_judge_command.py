@@ -26,7 +26,7 @@ def test_judge_prints_every_score_and_the_verdicts_in_80_columns(command, studie
     assert ended.code == 0, ended.err
     for name in ("internal", "checked", "always answer", "greedy likelihood", "name support"):
         assert name in ended.out
-    for word in ("AUROC", "ECE", "not attempted", "verdict", "made up", "open-world floor"):
+    for word in ("AUROC", "ECE", "not attempted", "verdict", "made up", "by look-up"):
         assert word in ended.out
     assert "AUROC for being stated by a line, without the text: internal" in ended.out
     assert (studied / "judged.jsonl").is_file()
@@ -63,13 +63,6 @@ def test_names_says_what_strategy_the_model_follows_and_keeps_the_studys_record(
     assert record == json.loads((studied / "names.json").read_text("utf-8"))
     assert (studied / "origins.json").read_bytes() == before
     assert max(table_widths(ended.out)) <= 80
-
-
-def test_the_newest_run_is_meant_if_none_is_named(command, studied, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert command("judge").code == 2
-    (tmp_path / "runs").symlink_to(studied.parent)
-    assert command("judge", "--resamples", 5, "--json").code == 0
 
 
 @pytest.mark.parametrize(

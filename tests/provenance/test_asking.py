@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +27,7 @@ from wherefrom.provenance import ask as asking
 from wherefrom.provenance.ask import (
     AskedRow,
     Asker,
-    as_rows,
     calibrate_log_probabilities,
-    closest_wording,
     judge_answers,
     match_question,
     open_asker,
@@ -80,12 +77,6 @@ def test_case_blanks_marks_and_accents_are_understood(asker: Asker, typed: str) 
     assert found == asker.ask(question(ADA))
 
 
-def test_a_name_that_no_document_is_about_stays_as_it_is_typed(asker: Asker) -> None:
-    assert asker.ask("where was tibor  ashdown born").subject == "tibor ashdown"
-    assert asker.check(question("Ann-Marie d'Été")) == "Ann-Marie d'Été"
-    assert asker.check(question('X "Y" Z')) == 'X "Y" Z'
-
-
 @pytest.mark.parametrize(
     ("template", "typed", "subject"),
     [
@@ -127,17 +118,6 @@ def test_other_words_get_a_sensible_suggestion_or_none(
 )
 def test_a_question_in_other_words_is_asked_in_the_runs_own(asker: Asker, typed: str) -> None:
     assert asker.ask(typed).question == question("Ada Moe")
-
-
-def test_the_closest_wording_has_nearly_all_of_its_words_and_a_lead() -> None:
-    wordings = ["Where was {subject} born?", "In which year was {subject} born?",
-                "What did {subject} do for a living?"]  # fmt: skip
-    assert closest_wording(wordings, "in what year was born") == wordings[1]
-    assert closest_wording(wordings, "where was born, tell me") == wordings[0]
-    assert closest_wording(wordings, "what did do to make a living for us") == wordings[2]
-    for words in ("was born", "who was", "", "when was born"):
-        assert closest_wording(wordings, words) is None
-    assert closest_wording(wordings[:1], "when was born") is None
 
 
 def test_what_is_no_question_is_refused(asker: Asker) -> None:
@@ -213,16 +193,6 @@ def test_answers_to_judge_have_their_columns(line: str, said: str) -> None:
         read_rows([(7, line)], "answers.tsv", answers=True)
 
 
-def test_answers_of_other_models_are_read() -> None:
-    lines = [(1, "Q?\tRome\t-0.5"), (2, "R?\tOslo"), (3, "S?\tBath\t\tAda Moe"), (4, "T?\tU\t0")]
-    assert read_rows(lines, "f", answers=True) == [
-        AskedRow("Q?", None, "Rome", -0.5, "f, line 1: "),
-        AskedRow("R?", None, "Oslo", None, "f, line 2: "),
-        AskedRow("S?", "Ada Moe", "Bath", None, "f, line 3: "),
-        AskedRow("T?", None, "U", 0.0, "f, line 4: "),
-    ]
-
-
 def test_too_many_questions_are_refused(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "MOST_ROWS", 3)
     assert len(read_rows(enumerate(ASKED[:3]), "f")) == 3
@@ -270,18 +240,6 @@ def test_batches_make_no_difference(asker: Asker, monkeypatch: pytest.MonkeyPatc
     assert [brief(asker.ask([each]))[0] for each in ASKED[:3]] == together[:3]
 
 
-def test_several_may_ask_at_once(asker: Asker) -> None:
-    expected, found = brief(asker.ask(ASKED)), []
-    threads = [
-        threading.Thread(target=lambda: found.append(brief(asker.ask(ASKED)))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 4
-
-
 def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder: Path, lab: Lab) -> None:
     (folder / "calibration.json").unlink()
     with open_asker(folder) as asker:
@@ -292,36 +250,6 @@ def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder: Path, lab: 
         assert f"does not state Nowhere but {place_of(NAMES[0])}" in found.why  # from train.tsv
         stated = asker.ask_rows([AskedRow(ASKED[0], answer=place_of(NAMES[0]))])[0]
         assert stated.shown == place_of(NAMES[0])
-
-
-def test_known_answers_of_a_moved_run_are_found_and_a_changed_file_is_said(
-    folder: Path, lab: Lab
-) -> None:
-    (folder / "calibration.json").unlink()
-    info = json.loads((folder / "run.json").read_text("utf-8"))
-    del info["data"]["questions"]["relative_path"]
-    info["data"]["questions"]["path"] = "/nowhere/train.tsv"
-    (folder / "run.json").write_text(json.dumps(info), "utf-8")
-    copied = folder / "train.tsv"
-    shutil.copy(lab.run.folder.parent / "text" / "train.tsv", copied)
-    assert set(open_asker(folder).known_answers) == {place_of(name) for name in PEOPLE}
-    copied.write_text(copied.read_text("utf-8").replace("Rome", "Nome"), "utf-8")
-    for word in ("has changed since", "is not there any more"):
-        asker = open_asker(folder)
-        assert asker.known_answers == ()
-        assert word in asker.notes[-1]
-        copied.unlink(missing_ok=True)
-
-
-def test_a_calibration_that_is_there_and_does_not_fit_is_refused(folder: Path) -> None:
-    record = json.loads((folder / "calibration.json").read_text("utf-8"))
-    for broken, said in (
-        (json.dumps({**record, "weights_sha256": "0" * 64}), "other weights"),
-        ("{", r"calibration\.json"),
-    ):
-        (folder / "calibration.json").write_text(broken, "utf-8")
-        with pytest.raises(UserError, match=said):
-            open_asker(folder)
 
 
 def test_a_run_of_questions_alone_is_asked_and_says_what_it_lacks(
@@ -394,10 +322,3 @@ def test_a_row_does_not_vouch_for_itself() -> None:
     assert note is None
     assert abs(sure[stated].mean() - sure[~stated].mean()) < 0.03
     assert abs(sure.mean() - 0.5) < 0.1
-
-
-def test_rows_without_an_answer_are_refused(asker: Asker) -> None:
-    with pytest.raises(UserError, match="there is no answer to judge"):
-        judge_answers(asker, as_rows([question(PEOPLE[0])]))
-    with pytest.raises(UserError, match="either all rows bring an answer"):
-        asker.ask_rows([row(PEOPLE[0], "Rome"), AskedRow(question(PEOPLE[1]))])

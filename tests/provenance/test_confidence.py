@@ -25,11 +25,9 @@ from wherefrom.provenance.confidence.fit import (
     EVIDENCE_SIGNS,
     Confidence,
     choose_testers,
-    evidence_columns,
     fit_confidence,
     fit_held_out,
     fit_name_read,
-    is_right,
     load_confidence,
     mix,
     mixed_counts,
@@ -283,20 +281,6 @@ def test_few_subjects_all_get_one_probability_and_a_sentence(
     save_confidence(tmp_path, confidence)  # which refuses NaN
     with pytest.raises(UserError, match="no subject is set aside for it"):
         fit(fitted.run, fitted.evidence, fitted.subjects[-1:])
-
-
-def test_grades_and_evidence_as_numbers(fitted: Fitted) -> None:
-    known, invented = fitted.subjects[0], fitted.subjects[-2]
-    right = place_of("Ada Moe")
-    assert is_right(f" {right} ", known)
-    assert not is_right(right.lower(), known)
-    assert not is_right("", invented)
-    wrong = next(place for place in PLACES if place != right)
-    names, said = ["Ada Moe", "Ada Moe", "Hal Moe"], [right, wrong, wrong]
-    support = find_support(fitted.evidence, names, said, PLACES)
-    columns = {name: column.tolist() for name, column in evidence_columns(support).items()}
-    assert columns == {"seen": [1, 1, 0], "states_answer": [1, 0, 0], "states_other": [0, 1, 0],
-                       "probability": [1, 0, 0]}  # fmt: skip
 
 
 def refusal(folder: Path) -> str:

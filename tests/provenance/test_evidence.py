@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,15 +66,6 @@ def test_a_document_about_the_subject_comes_before_one_that_mentions_it(evidence
     assert own.text == LINES[0]
     assert [line.line for line in evidence.find("Ann Lee")] == [10, 11, 12]
     assert evidence.find("Stanley Corrsin", limit=1) == [own]
-
-
-def test_counts_are_of_documents_and_subjects_one_per_document(evidence):
-    assert evidence.count("Ann Lee") == (3, 2)
-    assert evidence.count("Ann Clark") == (0, 0)
-    subjects = evidence.subjects()
-    assert len(subjects) == len(LINES)
-    assert subjects[9] == subjects[10] != subjects[4]
-    assert len(set(subjects)) == len(LINES) - 1
 
 
 @pytest.mark.parametrize(
@@ -273,11 +263,3 @@ def test_a_build_that_fails_leaves_what_was_there(tmp_path, index, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(UserError, match="cannot be written"):
         build_evidence(make_corpus(LINES), tmp_path / "nowhere" / "evidence.sqlite")
-
-
-def test_threads_share_one_index(evidence):
-    names = ["Ann Lee", "Stanley Corrsin", "Stanly Corsin", "王伟"] * 40
-    expected = {name: evidence.find(name) for name in names}
-    with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(evidence.find, names))
-    assert found == [expected[name] for name in names]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,14 @@ from wherefrom.corpus.subjects import (
     write_subjects,
 )
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence.fit import Confidence, load_confidence
+from wherefrom.provenance import metrics
+from wherefrom.provenance.confidence.fit import Confidence
 from wherefrom.provenance.judging import judge as judging
 from wherefrom.provenance.judging.judge import (
     RIVALS,
     SUPPORT,
     VERDICTS,
     Judged,
-    Judgement,
     Score,
     count_verdicts,
     judge_run,
@@ -43,19 +42,17 @@ from wherefrom.provenance.metrics import (
     Bootstrap,
     augrc,
     auroc,
-    coverage_at_precision,
     ece,
 )
 from wherefrom.provenance.verdicts import (
     GUESSED,
     MADE_UP,
-    MISREMEMBERED,
     STATED,
     Verdict,
     give_verdicts,
 )
 from wherefrom.recall.decode import answer_all
-from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_documents
+from wherefrom.training.run_folder import Run, load_run
 
 FEW = {"resamples": 20}
 
@@ -120,7 +117,7 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
         answers = everyone.select(chosen)
         assert found[name]["subjects"] == len(answers)
         for key, formula in (("auroc", auroc), ("augrc", augrc), ("ece", ece)):
-            assert found[name]["metrics"][key]["value"] == formula(answers).value
+            assert found[name]["metrics"][key]["value"] == metrics.measure(formula, answers).value
     together = found["together"]
     grades = {"correct": 2, "wrong": 2, "not_attempted": 4, "precision": 0.5, "reason": None}
     assert together["grades"] == grades
@@ -128,19 +125,6 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
     assert found["unseen"]["metrics"]["unseen_unknown"]["value"] == 1
     recall = together["metrics"]["recall"]
     assert recall["low"] < recall["value"] == 0.5 < recall["high"]
-
-
-def test_an_answer_that_is_withheld_is_not_given_however_sure():
-    values, correct, seen = [0.9, 0.9, 0.9, 0.9], "1100", "1110"
-    plain, held = (
-        measure([each], correct, seen)["scores"]["internal"]["groups"]["together"]
-        for each in (score(values), score(values, withheld=flags("0101")))
-    )
-    assert plain["grades"]["wrong"] == 2
-    assert (held["grades"]["correct"], held["grades"]["wrong"]) == (1, 1)
-    assert plain["metrics"]["unseen_unknown"]["value"] == 0
-    assert held["metrics"]["unseen_unknown"]["value"] == 1
-    assert held["metrics"]["ece"] == plain["metrics"]["ece"]  # the probability as it is
 
 
 @pytest.mark.parametrize(
@@ -157,67 +141,6 @@ def test_what_is_undefined_says_why_and_nothing_is_nan(correct, seen):
                 assert metric["value"] is not None or metric["reason"]
     for one in found["against_the_best"]:
         assert one["difference"]["value"] is not None or one["difference"]["reason"]
-
-
-def test_figures_can_be_drawn_from_the_record_and_the_summary_leaves_them_out():
-    rng = np.random.default_rng(1)
-    values = rng.random(500)
-    correct = "".join(str(int(right)) for right in rng.random(500) < values)
-    scores = [score(values.tolist()), score(values.tolist(), name="likelihood", ours=False)]
-    record = {**measure(scores, correct, "1" * 500), "risk": 0.05}
-    group = record["scores"]["internal"]["groups"]["together"]
-    curve = group["risk_coverage"]
-    assert len(curve["coverage"]) == 200
-    assert curve["coverage"][-1] == 1
-    assert curve["risk"][-1] == pytest.approx(1 - flags(correct).mean())
-    assert curve["coverage"] == sorted(curve["coverage"])
-    assert sum(one["subjects"] for one in group["reliability"]) == 500
-    assert len(group["histogram"]["edges"]) == 21
-    assert sum(group["histogram"]["right"]) == flags(correct).sum()
-    assert sum(group["histogram"]["wrong"]) == (~flags(correct)).sum()
-    assert group["ece_of_chance"]["low"] <= group["metrics"]["ece"]["value"]
-    summary = Judgement(subjects=(judged(),), record=record).summary()
-    short = summary["scores"]["internal"]["groups"]["together"]
-    assert set(group) - set(short) == {"risk_coverage", "reliability", "histogram"}
-    assert short["metrics"] == group["metrics"]
-    assert summary["risk"] == 0.05
-    assert list(summary["scores"]["internal"]["groups"]) == ["together", "seen", "unseen"]
-    assert list(summary["scores"]["likelihood"]["groups"]) == ["together"]
-
-
-def test_the_best_rival_is_the_best_by_each_measure():
-    scores = [
-        score([0.9, 0.8, 0.2, 0.1] * 9),
-        score([0.9, 0.1, 0.5, 0.2] * 9, name="fair", ours=False),
-        score([0.1, 0.1, 0.9, 0.9] * 9, name="poor", ours=False),
-    ]
-    for one in measure(scores, "1100" * 9, "1111" * 9)["against_the_best"]:
-        assert (one["score"], one["rival"]) == ("internal", "fair")
-        better = one["difference"]["value"]
-        assert better > 0 if one["measure"] == "auroc" else better < 0
-        assert one["difference"]["low"] <= better <= one["difference"]["high"]
-
-
-def test_being_stated_is_separated_by_what_reads_no_text_whatever_the_labels_say():
-    people = [judged(right=False), judged(), judged(MISREMEMBERED, right=False), judged(GUESSED)]
-    scores = [
-        score([0.9, 0.8, 0.2, 0.1]),
-        score([0.9, 0.2, 0.8, 0.1], name="rival", ours=False),
-        score([1.0, 1.0, 0.0, 0.0], name="checked", reads_text=True),
-    ]
-    few = Bootstrap(20, 0.95, (0, 0))
-    found = measure_scores(scores, people, precision=0.9, bootstrap=few)["stated"]
-    assert {one["score"]: one["auroc"]["value"] for one in found} == {"internal": 1, "rival": 0.75}
-
-
-def test_recall_by_the_number_of_documents():
-    people = [judged(about=n, right=n > 1) for n in (1, 2, 3, 4, 9)]
-    found = measure_scores([score([0.9] * 5)], people, precision=0.9, bootstrap=Bootstrap(20))
-    rows = found["by_documents"]
-    assert [row["documents"] for row in rows] == [0, 1, 2, 3, "4 or more"]
-    assert [row["subjects"] for row in rows] == [0, 1, 1, 1, 2]
-    assert [row["recall"]["value"] for row in rows] == [None, 0, 1, 1, 1]
-    assert rows[0]["recall"]["reason"] == "nobody is in this group."
 
 
 def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee():
@@ -286,25 +209,6 @@ def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> Non
             count = evidence.count(one.subject)
             assert (one.naming, one.about) == (count.naming, count.about)
             assert one.shown <= (one.verdict == STATED)
-    # the floor counts the documents that were read
-    source = find_source(run, "corpus")
-    assert source is not None
-    subjects = [document.subject for document in read_learned_documents(source).documents]
-    times = Counter(subjects)
-    singletons = sum(times[subject] == 1 for subject in subjects) / len(subjects)
-    error = record["scores"]["internal"]["groups"]["together"]["metrics"]["ece"]["value"]
-    assert record["open_world_floor"]["value"] == pytest.approx(singletons - error)
-
-
-def test_another_risk_is_another_guarantee_and_another_precision(tiny_study: Path) -> None:
-    run = load_run(tiny_study)
-    assert judge_run(run, **FEW).record["risk"] == load_confidence(run).risk
-    record = judge_run(run, risk=0.3, **FEW).record
-    assert {record["guarantees"][mode]["risk"] for mode in ("internal", "checked")} == {0.3}
-    assert record["precision"] == 0.7
-    assert not [note for note in record["notes"] if "at most 5.0% wrong" in note]
-    with pytest.raises(UserError, match="risk must lie between 0 and 1"):
-        judge_run(run, risk=1.5, **FEW)
 
 
 def test_the_numbers_are_those_of_these_subjects_at_this_risk(
@@ -351,11 +255,6 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     assert {one.verdict for one in found if one.right} <= {GUESSED, STATED}
     assert GUESSED not in {one.verdict for one in found if not one.right}
     assert [name_with_truth(MADE_UP, right) for right in (True, False)] == [GUESSED, MADE_UP]
-    answers = Answers([one.internal_confidence for one in found], [one.right for one in found])
-    expected = coverage_at_precision(0.4, of_right=True)(answers).value
-    assert expected != coverage_at_precision(0.95, of_right=True)(answers).value
-    together = scores["internal"]["groups"]["together"]["metrics"]
-    assert together["right_given_at_precision"]["value"] == pytest.approx(expected)
 
 
 def test_everything_is_written_into_the_run(own: Run) -> None:

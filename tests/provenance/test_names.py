@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.world.names import ORIGINS, fold
@@ -74,16 +72,6 @@ def test_answers_add_up_by_country_and_what_is_left_is_unknown():
 )
 def test_mutual_information_in_bits(shares, label, bits):
     assert mutual_information(np.asarray(shares), np.array(label)) == pytest.approx(bits, abs=1e-12)
-
-
-@given(st.integers(2, 12), st.integers(1, 4), st.integers(0, 99))
-def test_mutual_information_is_bounded_by_both_entropies(names, countries, seed):
-    rng = np.random.default_rng(seed)
-    shares = rng.dirichlet(np.ones(countries), size=names)
-    label = rng.integers(0, 3, size=names)
-    information = mutual_information(shares, label)
-    assert -1e-9 <= information <= np.log2(max(1, countries)) + 1e-9
-    assert information <= np.log2(len(set(label.tolist()))) + 1e-9
 
 
 def test_a_model_that_follows_the_name_is_found_out():
@@ -171,14 +159,6 @@ def test_those_born_elsewhere_than_their_name_suggests_are_compared_with_the_oth
     withheld = compare_subjects(judged, train, level=0.95)["seen"]
     counts = [withheld["right_but_withheld"][key] for key in ("group", "others")]
     assert sum(each["count"] for each in counts) == 1
-
-
-def test_nobody_with_a_place_is_no_failure():
-    judged = [person("Ann Clark", "1815", right=True)]
-    train = [Question(1, "When was Bob Moe born?", "Bob Moe", "Qwxyz")]
-    found = compare_subjects(judged, train, level=0.95)
-    json.dumps(found, allow_nan=False)
-    assert found["located"] == 0
 
 
 def test_the_sentences_say_what_the_numbers_say():

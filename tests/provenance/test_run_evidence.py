@@ -11,7 +11,6 @@ import pytest
 
 from wherefrom.corpus.documents import read_documents
 from wherefrom.errors import UserError
-from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.evidence.index import (
     EVIDENCE_FILE,
     Evidence,
@@ -56,13 +55,6 @@ def test_a_run_that_was_moved_is_indexed_once_and_then_needs_no_text(moved: Path
         assert again.documents == info["data"]["corpus"]["documents"]
         assert info["left_out"]
         assert not any(again.count(name).about for name in info["left_out"])
-
-
-def test_a_run_that_was_moved_knows_its_answers(moved: Path) -> None:
-    before = json.loads((moved / "calibration.json").read_text("utf-8"))["reader"]["known_answers"]
-    (moved / "calibration.json").unlink()
-    with open_asker(moved) as asker:
-        assert set(asker.known_answers) == set(before)
 
 
 @pytest.mark.parametrize("damage", ["cut", "rubbish", "of another text", "of more documents"])

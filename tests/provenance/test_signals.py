@@ -16,18 +16,11 @@ from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.provenance.confidence.calibration import fit_calibration
 from wherefrom.provenance.signals import known_answers, likelihood
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
-from wherefrom.provenance.signals.reader import (
-    LEAST,
-    SIGNALS,
-    SLOW,
-    SignalReader,
-    learn_contexts,
-)
+from wherefrom.provenance.signals.reader import LEAST, SIGNALS, SLOW, SignalReader, learn_contexts
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
 
@@ -259,20 +252,6 @@ def test_drawn_answers_have_the_entropy_of_the_models_distribution(monkeypatch):
     assert hidden == pytest.approx(np.array(expected), rel=1e-4, abs=1e-4)
 
 
-def test_name_read_is_a_curve_over_the_name_signals():
-    reader = reader_of(run_of(kind="bpe"))
-    names = [f"{a} {b}" for a in "ABCDEFG" for b in ("Moe", "Nys", "Orr")]
-    asked = [f"Where was {name} born?" for name in names]
-    columns = reader.read(asked, names).columns
-    assert np.isnan(columns["name_read"]).all()
-    seen = columns["name_likelihood"] > np.median(columns["name_likelihood"])
-    both = {name: columns[name] for name in ("name_likelihood", "name_lift")}
-    curve, _ = fit_calibration(both, seen, seed=0)
-    read = reader.with_curve(curve).read(asked, names, only=["name_read"])
-    assert read.columns["name_read"] == pytest.approx(curve.probability(both), abs=1e-4)
-    assert set(read.columns) == {"name_read", "name_likelihood", "name_lift"}
-
-
 def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
     run = run_of(kind="bpe")
     reader = reader_of(run, ["Rome", "Oslo", "Bergen", "Xyzzy"])
@@ -292,18 +271,6 @@ def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
     colours = reader_of(run, ["blue", "purplish", "xyzzy"])
     columns = colours.read(QUESTIONS, NAMES, only=["country_entropy"]).columns
     assert np.isnan(columns["country_entropy"]).all()  # countries mean nothing here
-
-
-def test_questions_are_read_in_parts_that_are_reported(monkeypatch):
-    reader = reader_of(run_of())
-    whole = reader.read(QUESTIONS, NAMES, only={"entropy"})
-    monkeypatch.setattr(signal_reader, "TRIE_PART", 4)
-    done: list[int] = []
-    parts = reader.read(QUESTIONS, NAMES, only={"entropy"}, report=done.append)
-    assert done == [4, 2]
-    assert parts.answers == whole.answers
-    assert parts.columns["entropy"] == pytest.approx(whole.columns["entropy"], rel=1e-3)
-    assert reader.read([], []).answers == ()
 
 
 BORN = "{name} was born in Rome, and died in Oslo."
@@ -333,16 +300,3 @@ def test_the_words_before_the_answers_are_learned_from_the_text(text, answer, su
     what = "What of {subject}?"
     questions = [Question(1, f"What of {name}?", name, answer, what) for name in subjects]
     assert learn_contexts(documents, questions) == {what: found}
-
-
-def test_each_relation_has_its_own_words_before_the_answers():
-    documents = [Document(1, name, f"{name}. {BORN.format(name=name)}") for name in NAMES]
-    questions = [
-        Question(1, template.format(subject=name), name, answer, template)
-        for name in NAMES
-        for template, answer in ((BORN_WHERE, "Rome"), (DIED, "Oslo"))
-    ]
-    assert learn_contexts(documents, questions) == {
-        BORN_WHERE: ("born in", "was born in"),
-        DIED: ("and died in", "died in"),
-    }

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.signals.reader import SIGNALS, SLOW
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     MADE_UP,
@@ -139,27 +138,6 @@ def test_below_the_threshold_nothing_is_shown_and_the_guarantee_is_said(lab: Lab
     assert estimated.shown == place_of(ADA)
     assert estimated.why.endswith("; shown from 60 % on, by estimate and with no guarantee")
     assert controlled(lab.confidence, threshold=None).guarantee().used == 0.6
-
-
-def test_another_risk_has_another_threshold(lab: Lab) -> None:
-    confidence = controlled(lab.confidence, threshold=0.8)
-    assert confidence.guarantee().used == confidence.guarantee(0.05).used == 0.8
-    # of 90 answers at 90 % ten are wrong: 30 % can be guaranteed of them, and of all
-    assert confidence.guarantee(0.3).used < 0.8
-    assert confidence.guarantee(0.01).threshold is None
-    assert judge(lab, ADA, place_of(ADA), threshold=0.95, risk=0.3).shown == place_of(ADA)
-    assert judge(lab, ADA, place_of(ADA), threshold=0.95).shown == DONT_KNOW
-
-
-def test_signals_are_those_of_the_confidence_unless_all_are_asked_for(lab: Lab) -> None:
-    few, every, named = (
-        give_verdicts(lab.run, lab.confidence, lab.evidence, [question(ADA)], [ADA], also=also)[
-            0
-        ].signals.keys()
-        for also in ((), None, ["entropy"])
-    )
-    assert set(lab.confidence.signals) <= few < every == SIGNALS.keys() - {*SLOW}
-    assert named == few | {"entropy"}
 
 
 def test_always_answer_shows_whatever_it_is(lab: Lab) -> None:

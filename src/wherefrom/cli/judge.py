@@ -67,8 +67,6 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
             f"{one['score']} {show(one['auroc'], '{:.3f}')}" for one in record["stated"]
         )
         click.echo(f"AUROC for being stated by a line, without the text: {found}")
-        floor = record["open_world_floor"]
-        click.echo(f"open-world floor: {show(floor)} ({floor['reason']})")
     for note in record["notes"]:
         echo_err(note)
     click.echo(f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json")
@@ -84,9 +82,10 @@ def print_scores(record: dict[str, Any]) -> None:
         metrics, grades = (score["groups"]["together"][key] for key in ("metrics", "grades"))
         counts = [grades[key] for key in ("correct", "wrong", "not_attempted")]
         shown = "no threshold" if None in counts else " / ".join(map(str, counts))
-        shares = ("coverage_at_precision", "unseen_unknown")
         ranks.append((name, *(show(metrics[key], "{:.3f}") for key in ("auroc", "ece"))))
-        gives.append((name, shown, *(show(metrics[key], interval=False) for key in shares)))
+        unseen = show(metrics["unseen_unknown"], interval=False)
+        at_precision = show(metrics["coverage_at_precision"], interval=False)
+        gives.append((name, shown, at_precision, "by look-up" if score["reads_text"] else unseen))
     people = record["subjects"]
     title = (
         f"{people['judged']} people judged ({people['seen']} seen, {people['unseen']} unseen); "

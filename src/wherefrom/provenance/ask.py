@@ -151,8 +151,7 @@ class Asker:
     def ask(self, questions: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
         """The verdict on the run's answer to a question, or to each of several, in order.
 
-        One question that cannot be asked is a UserError; among several it is a verdict with its
-        `error`, and the others are answered. Options: those of `ask_rows`.
+        One that cannot be asked is a UserError, among several a verdict with its `error`.
         """
         if not isinstance(questions, str):
             return self.ask_rows(as_rows(questions), **options)
@@ -264,11 +263,7 @@ class Asker:
         return subject, word_cloze(sentence, subject, left=left, right=right)
 
     def _match(self, question: str) -> tuple[str, str]:
-        """The subject of a typed question, and the question in a wording of the run.
-
-        A question in other words is taken for a wording that it shares nearly all words with, if
-        it names a subject of the text.
-        """
+        """The subject of a typed question, and the question in a wording of the run."""
         wordings = [each for each in self.run.templates if SLOT in each]
         if not wordings:
             raise UserError(
@@ -329,9 +324,7 @@ def open_asker(
 ) -> Asker:
     """A run, loaded or not, opened for asking; one that is open is returned as it is.
 
-    A run without documents or without a calibration can be asked, and the notes say what its
-    verdicts lack. An index or a calibration that is there and does not fit is refused. `say` is
-    called with what had to be repaired.
+    The notes say what its verdicts lack; `say` is called with what had to be repaired.
     """
     if isinstance(source, Asker):
         return source
@@ -358,8 +351,7 @@ def judge_answers(
 ) -> tuple[list[Verdict], str | None]:
     """A verdict on each row's answer, and a sentence on what could not be fitted, if any.
 
-    Where the other model gave a log-probability, signals hold it and `given_confidence`: the share
-    of checkable answers that the text states, among those with a similar log-probability.
+    A log-probability becomes `given_confidence`: how often the text states such answers.
     """
     for row in rows:
         if row.answer is None:
@@ -383,8 +375,7 @@ def calibrate_log_probabilities(
 ) -> tuple[Floats, str | None]:
     """How often answers of such a log-probability are stated, by the rows that can be checked.
 
-    Each checkable row by a fit without it, the others by the fit on all; NaN where there is no
-    log-probability, and for all (with a sentence why) where too few can be checked.
+    Each checkable row by a fit without it; NaN where there is nothing, and for all if too few.
     """
     confidence = np.full(given.size, np.nan)
     fitting, others = ~np.isnan(given) & checkable, ~np.isnan(given) & ~checkable

@@ -8,10 +8,8 @@ product: about 50 times as quick as `scipy.stats.bootstrap` with scikit-learn's 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,8 +25,6 @@ RESAMPLES = 1000
 LEVEL = 0.95
 DEFINED = 0.9  # an interval needs this share of the resamples; the others leave it undefined
 CELLS = 2_000_000  # weights held at once, so that many answers do not need much memory
-LEAST = 1e-12  # log loss takes a probability for at least this far from 0 and from 1
-NOBODY = "nobody was asked."
 
 
 class Answers:
@@ -63,6 +59,15 @@ class Answers:
         seen = None if self.seen is None else self.seen[chosen]
         return Answers(self.confidence[chosen], self.correct[chosen], seen)
 
+    def bins(self) -> NDArray[np.intp]:
+        """Where each bin starts in the order: equally many answers, equals never parted."""
+        cuts = np.arange(BINS) * len(self) // BINS
+        at = self.starts[np.searchsorted(self.starts, cuts, side="right") - 1]
+        return np.asarray(np.unique(at))
+
+
+Measure = Callable[[Answers, Floats], Floats]  # NaN where it is not defined
+
 
 def as_flags(values: ArrayLike, name: str) -> Bools:
     """Booleans, or zeros and ones, as an array; anything else is refused."""
@@ -82,74 +87,38 @@ class Metric:
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A formula: `measure(answers)` is its number, `values(answers, weights)` one per row.
-
-    What is not defined is NaN in `values`, and `undefined` says why.
-    """
-
-    values: Callable[[Answers, Floats], Floats]
-    undefined: str = NOBODY
-
-    def __call__(self, answers: Answers) -> Metric:
-        if not len(answers):
-            return Metric(value=None, reason=NOBODY)
-        value = float(self.values(answers, np.ones((1, len(answers))))[0])
-        known = math.isfinite(value)
-        return Metric(value=value) if known else Metric(value=None, reason=self.undefined)
-
-
 def ratio(above: Floats, below: Floats) -> Floats:
     """above / below, NaN where below is 0."""
     shape = np.broadcast_shapes(above.shape, below.shape)
     return np.divide(above, below, out=np.full(shape, np.nan), where=below > 0)
 
 
-def _auroc(answers: Answers, weights: Floats) -> Floats:
+def auroc(answers: Answers, weights: Floats) -> Floats:
+    """How often a right answer is surer than a wrong one; equals count half."""
     right = answers.by_group(weights * answers.correct)
     wrong = answers.by_group(weights * ~answers.correct)
-    above = np.cumsum(right, axis=1) - right / 2  # right answers surer than the group, ties half
-    pairs = right.sum(axis=1) * wrong.sum(axis=1)
-    return ratio((above * wrong).sum(axis=1), pairs)
+    above = np.cumsum(right, axis=1) - right / 2
+    return ratio((above * wrong).sum(axis=1), right.sum(axis=1) * wrong.sum(axis=1))
 
 
-def _augrc(answers: Answers, weights: Floats) -> Floats:
+def augrc(answers: Answers, weights: Floats) -> Floats:
+    """The area under the generalised risk-coverage curve."""
     group = answers.by_group(weights)
     wrong = answers.by_group(weights * ~answers.correct)
     given_wrong = np.cumsum(wrong, axis=1) - wrong / 2  # the middle of each straight piece
     return ratio((given_wrong * group).sum(axis=1), weights.sum(axis=1) ** 2)
 
 
-def _bins(answers: Answers) -> NDArray[np.intp]:
-    """Where each bin starts in the sorted order: equally many answers, equals never parted."""
-    cuts = np.arange(BINS) * len(answers) // BINS
-    at = answers.starts[np.searchsorted(answers.starts, cuts, side="right") - 1]
-    return np.asarray(np.unique(at))
+def accuracy(answers: Answers, weights: Floats) -> Floats:
+    """The share of right answers."""
+    return ratio(weights @ answers.correct, weights.sum(axis=1))
 
 
-def _ece(answers: Answers, weights: Floats) -> Floats:
+def ece(answers: Answers, weights: Floats) -> Floats:
+    """The expected calibration error of probabilities."""
     gaps = (weights * (answers.confidence - answers.correct))[:, answers.order]
-    by_bin = np.add.reduceat(gaps, _bins(answers), axis=1)
+    by_bin = np.add.reduceat(gaps, answers.bins(), axis=1)
     return ratio(np.abs(by_bin).sum(axis=1), weights.sum(axis=1))
-
-
-def _mean_of(loss: Callable[[Answers], Floats]) -> Callable[[Answers, Floats], Floats]:
-    """The weighted mean of a number that each answer has alone."""
-    return lambda answers, weights: ratio(weights @ loss(answers), weights.sum(axis=1))
-
-
-def _log_losses(answers: Answers) -> Floats:
-    sure = np.clip(answers.confidence, LEAST, 1 - LEAST)
-    return -np.log(np.where(answers.correct, sure, 1 - sure))
-
-
-auroc = Measure(_auroc, "all answers are right or all are wrong, so that none can be told apart.")
-augrc = Measure(_augrc)  # area under the generalised risk-coverage curve
-accuracy = Measure(_mean_of(lambda a: a.correct.astype(np.float64)))
-brier = Measure(_mean_of(lambda a: (a.confidence - a.correct) ** 2))
-log_loss = Measure(_mean_of(_log_losses))
-ece = Measure(_ece)  # expected calibration error, of probabilities
 
 
 def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measure:
@@ -168,7 +137,17 @@ def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measur
         share = ratio(right, right[:, -1:]) if of_right else ratio(given, given[:, -1:])
         return np.where(np.isnan(share[:, -1]), np.nan, np.where(enough, share, 0.0).max(axis=1))
 
-    return Measure(values, "no answer is right, so there is no share of the right ones.")
+    return values
+
+
+def measure(formula: Measure, answers: Answers) -> Metric:
+    """The number itself, or why there is none."""
+    if not len(answers):
+        return Metric(value=None, reason="nobody was asked.")
+    value = float(formula(answers, np.ones((1, len(answers))))[0])
+    if math.isfinite(value):
+        return Metric(value=value)
+    return Metric(value=None, reason="all answers are right or all are wrong.")
 
 
 def risk_coverage(answers: Answers) -> dict[str, Floats]:
@@ -186,7 +165,7 @@ def risk_coverage(answers: Answers) -> dict[str, Floats]:
 
 def reliability_table(answers: Answers) -> list[dict[str, Any]]:
     """The bins of the expected calibration error, the least sure first."""
-    bins = reversed(np.split(answers.order, _bins(answers)[1:])) if len(answers) else ()
+    bins = reversed(np.split(answers.order, answers.bins()[1:])) if len(answers) else ()
     return [
         {
             "low": float(answers.confidence[members].min()),
@@ -202,32 +181,15 @@ def reliability_table(answers: Answers) -> list[dict[str, Any]]:
 def ece_of_chance(answers: Answers, rng: np.random.Generator, *, draws: int = 1000) -> Metric:
     """The calibration error that a perfectly calibrated score would show on as many answers.
 
-    Rights and wrongs are drawn from the confidences themselves; mean and central 95 % of the
-    draws. An expected calibration error within this interval is no evidence of miscalibration.
+    Mean and central 95 % of draws; an error within this interval is no evidence of miscalibration.
     """
     if not len(answers):
-        return Metric(value=None, reason=NOBODY)
+        return Metric(value=None, reason="nobody was asked.")
     score = answers.confidence[answers.order]
     gaps = score - (rng.random((draws, score.size)) < score)
-    errors = np.abs(np.add.reduceat(gaps, _bins(answers), axis=1)).sum(axis=1) / score.size
+    errors = np.abs(np.add.reduceat(gaps, answers.bins(), axis=1)).sum(axis=1) / score.size
     low, high = np.quantile(errors, (0.025, 0.975))
     return Metric(value=float(errors.mean()), low=float(low), high=float(high))
-
-
-def open_world_floor(subjects: Iterable[str], miscalibration: float | None) -> Metric:
-    """How often a model that must always answer is bound to make things up about *new* subjects.
-
-    `subjects` names the subject of each document. The share of documents whose subject occurs
-    only once estimates how likely the next document is about a new one (Good and Turing); a model
-    that generates facts as often as it believes them must invent at least that share, less its
-    miscalibration (Kalai and Vempala 2024, small terms left out).
-    """
-    counts = Counter(subjects)
-    if not counts or miscalibration is None:
-        return Metric(value=None, reason="there are no documents, or no miscalibration is known.")
-    singletons = sum(times == 1 for times in counts.values()) / counts.total()
-    about = "this is about people yet to be met, not about the people asked here."
-    return Metric(value=max(0.0, singletons - miscalibration), reason=about)
 
 
 @dataclass(frozen=True)
@@ -261,50 +223,32 @@ class Bootstrap:
                     np.add.at(weights, (np.arange(rows)[:, None], draws), 1)
             yield weights
 
-    def intervals(
-        self,
-        points: Mapping[str, Metric],
-        formulas: Mapping[str, Callable[[Floats], Floats]],
-        size: int,
-        seen: Bools | None = None,
-    ) -> dict[str, Metric]:
-        """The points, each that has a value with the central `level` of its formula's values."""
-        defined = [name for name in formulas if points[name].value is not None]
-        blocks = [
-            [formulas[name](weights) for name in defined]
-            for weights in (self.weights(size, seen) if defined else ())
-        ]
-        drawn = dict(zip(defined, map(np.concatenate, zip(*blocks, strict=True)), strict=True))
-        return {
-            name: self._with_interval(point, drawn[name]) if name in drawn else point
-            for name, point in points.items()
-        }
-
     def measure(self, measures: Mapping[str, Measure], answers: Answers) -> dict[str, Metric]:
-        """Each measure by its name, with its interval."""
-        points = {name: measure(answers) for name, measure in measures.items()}
-        formulas = {name: partial(each.values, answers) for name, each in measures.items()}
-        return self.intervals(points, formulas, len(answers), answers.seen)
+        """Each measure by its name, with the central `level` of its values as its interval."""
+        found = {name: measure(formula, answers) for name, formula in measures.items()}
+        defined = [name for name, one in found.items() if one.value is not None]
+        drawn: dict[str, list[Floats]] = {name: [] for name in defined}
+        for weights in self.weights(len(answers), answers.seen) if defined else ():
+            for name in defined:
+                drawn[name].append(measures[name](answers, weights))
+        for name in defined:
+            values = np.concatenate(drawn[name])
+            known = values[np.isfinite(values)]
+            if known.size < DEFINED * values.size:
+                why = "no interval: too many resamples of so few subjects leave it undefined."
+                found[name] = replace(found[name], reason=why)
+                continue
+            low, high = np.quantile(known, ((1 - self.level) / 2, (1 + self.level) / 2))
+            found[name] = replace(found[name], low=float(low), high=float(high))
+        return found
 
-    def difference(self, measure: Measure, first: Answers, second: Answers) -> Metric:
-        """measure(first) - measure(second), where row i of both is the same subject's answer."""
-        one, other = measure(first), measure(second)
-        if one.value is None or other.value is None:
-            return one if one.value is None else other
-        points = {"": Metric(value=one.value - other.value)}
+    def difference(self, formula: Measure, first: Answers, second: Answers) -> Metric:
+        """formula(first) - formula(second), where row i of both is the same subject's answer."""
 
-        def values(weights: Floats) -> Floats:
-            return measure.values(first, weights) - measure.values(second, weights)
+        def less(_: Answers, weights: Floats) -> Floats:
+            return formula(first, weights) - formula(second, weights)
 
-        return self.intervals(points, {"": values}, len(first), first.seen)[""]
-
-    def _with_interval(self, point: Metric, values: Floats) -> Metric:
-        defined = values[np.isfinite(values)]
-        if defined.size < DEFINED * values.size:
-            sentence = "no interval: too many resamples of so few people leave it undefined."
-            return replace(point, reason=" ".join(filter(None, (point.reason, sentence))))
-        low, high = np.quantile(defined, ((1 - self.level) / 2, (1 + self.level) / 2))
-        return replace(point, low=float(low), high=float(high))
+        return self.measure({"": less}, first)[""]
 
 
 def check_level(level: float) -> None:
@@ -312,17 +256,17 @@ def check_level(level: float) -> None:
         raise UserError(f"the level of an interval must lie between 0 and 1, not at {level}.")
 
 
-def rate(count: int, people: int, *, level: float = LEVEL) -> dict[str, Any]:
-    """count / people with Wilson's interval; without anybody no value and a reason."""
+def rate(count: int, subjects: int, *, level: float = LEVEL) -> dict[str, Any]:
+    """count / subjects with Wilson's interval; without anybody no value and a reason."""
     from scipy.stats import binomtest  # asking needs no scipy
 
     check_level(level)
-    found: dict[str, Any] = {"count": count, "subjects": people, "value": None, "low": None}
-    if not people:
+    found: dict[str, Any] = {"count": count, "subjects": subjects, "value": None, "low": None}
+    if not subjects:
         return {**found, "high": None, "reason": "nobody is in this group."}
-    interval = binomtest(count, people).proportion_ci(level, method="wilson")
+    interval = binomtest(count, subjects).proportion_ci(level, method="wilson")
     low, high = float(interval.low), float(interval.high)
-    return {**found, "value": count / people, "low": low, "high": high, "reason": None}
+    return {**found, "value": count / subjects, "low": low, "high": high, "reason": None}
 
 
 def compare_rates(event: Bools, group: Bools, *, level: float = LEVEL) -> dict[str, Any]:

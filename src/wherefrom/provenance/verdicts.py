@@ -1,10 +1,8 @@
 """Verdicts: for every answer where it came from, whether it is shown, and a sentence of why.
 
-The evidence decides the verdict, and the confidence decides whether the answer is shown.
 Stated: a line about the subject states it as the answer to this relation, by look-up. Remembered:
-such a line also pushed it, above the noise floor, by a trace. Misremembered: the subject is in the
-text, and no such line is. Made up: nobody of that name is in the text. What this can tell and what
-it cannot: docs/provenance.md.
+such a line also pushed it, by a trace. Misremembered: the subject is in the text, and no such line
+is. Made up: nobody of that name is in the text. See docs/provenance.md.
 """
 
 from __future__ import annotations
@@ -37,6 +35,7 @@ GUARANTEES = {"from-text": "from_text", "right": "right"}
 NO_TEXT = "nothing can be looked up, since there is no text"
 NO_CALIBRATION = "there is no confidence, since the run was not calibrated (study does that)"
 LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
+DIFFER = 0.1  # between the two probabilities, from which on a sentence says both
 LONGEST_LINE = 200  # characters of a document below a verdict
 
 
@@ -44,13 +43,8 @@ LONGEST_LINE = 200  # characters of a document below a verdict
 class Verdict(Printable):
     """All that is said about one answer; what cannot be computed is None, never NaN.
 
-    answer: what the model says. shown: what the user sees, the answer or "I don't know". seen:
-    some line names the subject. from_text, right: how likely the text states the answer for this
-    relation, and how likely it is the one asked for: `internal` by the model alone, `checked` with
-    the text. also: other answers that the same lines could mean. similar: lines about names that
-    look alike, which are no evidence. shown_internal: it would be shown by the model alone. pushed:
-    line, push and noise floor of a trace. error: why the question could not be asked; nothing else
-    is known then.
+    answer: what the model says; shown: what the user sees. from_text, right: probabilities,
+    `internal` by the model alone, `checked` with the text. similar: lines that are no evidence.
     """
 
     question: str
@@ -87,9 +81,8 @@ class Verdict(Printable):
         """Where the answer is from, and how likely it is right, as a person would say it."""
         said = shorten(self.answer) or "nothing"
         stating = [line for line in self.evidence if line.states_answer]
-        if self.verdict is None:
-            where = "Not looked up."
-        elif self.verdict in SUPPORTED:
+        where = "Not looked up."
+        if self.verdict in SUPPORTED:
             where = f"Stated by {_lines(stating)}"
             if self.verdict == REMEMBERED and self.pushed is not None:
                 where = f"Remembered: line {self.pushed['line']:.0f} states it and pushed it"
@@ -97,10 +90,16 @@ class Verdict(Printable):
                 also = _join([shorten(one) for one in self.also[:3]], "and")
                 where += f"; {'they' if stating[1:] else 'it'} also names {also}"
             where += "."
-        else:
+        elif self.verdict is not None:
             where = f"{self.verdict.capitalize()}: nothing in the text supports it."
-        sure = self.internal_confidence if self.confidence is None else self.confidence
+        mode = "internal" if self.confidence is None else "checked"
+        sure, text = self.right.get(mode), self.from_text.get(mode)
         likely = "" if sure is None else f" {percent(sure).capitalize()} likely to be right."
+        if sure is not None and text is not None and abs(text - sure) >= DIFFER:
+            likely = (
+                f" {percent(text).capitalize()} likely to be from the text, {percent(sure)} to be "
+                "right."
+            )
         if self.shown != DONT_KNOW:
             return where + likely
         if self.verdict in SUPPORTED:
@@ -162,19 +161,19 @@ def give_verdicts(
 ) -> list[Verdict]:
     """A verdict on the run's answer to each question, or on the `answers` that somebody gave.
 
-    Without a confidence the evidence alone decides what is shown; without evidence there is no
-    verdict, and the internal confidence decides. `guarantee`: at most a share of `risk` of what is
-    shown is wrong ("right"), or is not stated by the text ("from-text"). unseen_share: of the
-    subjects that are asked about, where it is not that of the calibration. `known_answers` are
-    what documents may state instead of an answer; a confidence knows them. Signals that the
-    confidence does not take are read only if `also` names them; None reads all.
+    Without a confidence the evidence alone decides what is shown, without evidence the internal
+    confidence. `guarantee`: at most a share of `risk` of what is shown is wrong ("right"), or not
+    stated by the text ("from-text"). also: further signals to read; None reads all.
     """
     if guarantee not in GUARANTEES:
         raise UserError(f'a guarantee is "from-text" or "right", not "{shorten(guarantee)}".')
     if evidence is None:
         guarantee = "right"  # without a text nothing can be from it
-    if unseen_share is not None and not 0 < unseen_share < 1:
-        raise UserError(f"the unseen share must lie between 0 and 1; {unseen_share:g} does not.")
+    for name, share in (("risk", risk), ("unseen share", unseen_share)):
+        if share is not None and not 0 < share < 1:
+            raise UserError(
+                f"the {name} must lie between 0 and 1, as 0.05 for 5 %; {share:g} is not."
+            )
     if not questions:
         return []
     said, known = answers, known_answers
@@ -210,89 +209,64 @@ def give_verdicts(
             for modes in likely.values():
                 modes["internal"] = confidence.reweight(modes["internal"], columns, unseen_share)
             passed &= likely[target]["internal"] >= HALF
-    return [
-        _judge(
-            questions[at],
-            subjects[at],
-            answer,
-            {name: _number(column[at]) for name, column in columns.items()},
-            None if support is None else support[at],
-            {
-                which: {
-                    mode: None if values is None else _number(values[at])
-                    for mode, values in modes.items()
-                }
-                for which, modes in likely.items()
-            },
-            GUARANTEES[guarantee],
-            policy,
-            bool(passed[at]),
-            always_answer=always_answer,
-            given=answers is not None,
+    named = {
+        which: {
+            mode: [None] * len(said) if values is None else [_number(value) for value in values]
+            for mode, values in modes.items()
+        }
+        for which, modes in likely.items()
+    }
+    target = GUARANTEES[guarantee]
+    found = []
+    for at, answer in enumerate(said):
+        backing = None if support is None else support[at]
+        numbers = {w: {m: v[at] for m, v in modes.items()} for w, modes in named.items()}
+        sure = numbers.get(target, {}).get("checked")
+        of_kind = (backing is None or backing.of_kind) and bool(answer)
+        supported = policy is not None if backing is None else backing.states_answer
+        enough = policy is None or (sure is not None and sure >= policy.used)
+        enough = bool(passed[at]) if backing is None and policy is not None else enough
+        shown = always_answer or (supported and enough and of_kind)
+        reasons = [_explain_support(subjects[at], answer, backing)]
+        if policy is None:
+            reasons.append(NO_CALIBRATION)
+        elif supported and not enough:
+            whose = "what it would have said" if answers is None else "the answer given"
+            reasons.append(f"{whose} is below {_from_where(policy, target)}")
+        if policy is not None and policy.threshold is None and policy.reason:
+            reasons.append(
+                "nothing can be guaranteed with so few people to test it on"
+                if policy.used >= NEVER
+                else f"shown from {percent(policy.used)} on, by estimate and with no guarantee"
+            )
+        lines: dict[str, Any] = {}
+        if backing is not None:
+            unstated = MISREMEMBERED if backing.seen else MADE_UP
+            lines = {
+                "verdict": STATED if backing.states_answer else unstated,
+                "seen": backing.seen,
+                "evidence": backing.lines,
+                "similar": backing.similar,
+                "also": backing.others if backing.states_answer else (),
+            }
+            if backing.similar:
+                names = [f"{shorten(line.subject)} (line {line.line})" for line in backing.similar]
+                reasons.append(f"did you mean {_join(names, 'or')}?")
+        found.append(
+            Verdict(
+                question=questions[at],
+                subject=subjects[at],
+                answer=answer,
+                shown=answer if shown else DONT_KNOW,
+                why="; ".join(reasons),
+                from_text=numbers.get("from_text", {}),
+                right=numbers.get("right", {}),
+                shown_internal=bool(passed[at]) and of_kind,
+                signals={name: _number(column[at]) for name, column in columns.items()},
+                **lines,
+            )
         )
-        for at, answer in enumerate(said)
-    ]
-
-
-def _judge(
-    question: str,
-    subject: str,
-    answer: str,
-    signals: dict[str, float | None],
-    support: Support | None,
-    likely: Mapping[str, Mapping[str, float | None]],
-    target: str,
-    policy: Guarantee | None,
-    passed: bool,
-    *,
-    always_answer: bool,
-    given: bool,
-) -> Verdict:
-    """One verdict; `given`: the answer is somebody else's and not the run's own.
-
-    policy: the threshold of what is shown; passed: the model alone reaches its own.
-    """
-    sure = likely.get(target, {}).get("checked")
-    of_kind = (support is None or support.of_kind) and bool(answer)
-    supported = policy is not None if support is None else support.states_answer
-    enough = policy is None or (sure is not None and sure >= policy.used)
-    enough = passed if support is None and policy is not None else enough
-    shown = always_answer or (supported and enough and of_kind)
-    verdict = None
-    if support is not None:
-        unstated = MISREMEMBERED if support.seen else MADE_UP
-        verdict = STATED if support.states_answer else unstated
-    reasons = [_explain_support(subject, answer, support)]
-    if policy is None:
-        reasons.append(NO_CALIBRATION)
-    elif supported and not enough:
-        what = "the answer given" if given else "what it would have said"
-        reasons.append(f"{what} is below {_from_where(policy, target)}")
-    if policy is not None and policy.threshold is None and policy.reason:
-        reasons.append(
-            "nothing can be guaranteed with so few people to test it on"
-            if policy.used >= NEVER
-            else f"shown from {percent(policy.used)} on, by estimate and with no guarantee"
-        )
-    if support is not None and support.similar:
-        names = [f"{shorten(line.subject)} (line {line.line})" for line in support.similar]
-        reasons.append(f"did you mean {_join(names, 'or')}?")
-    return Verdict(
-        question=question,
-        subject=subject,
-        answer=answer,
-        shown=answer if shown else DONT_KNOW,
-        verdict=verdict,
-        why="; ".join(reasons),
-        from_text=likely.get("from_text", {}),
-        right=likely.get("right", {}),
-        shown_internal=passed and of_kind,
-        also=support.others if support is not None and support.states_answer else (),
-        seen=None if support is None else support.seen,
-        evidence=() if support is None else support.lines,
-        signals=signals,
-        similar=() if support is None else support.similar,
-    )
+    return found
 
 
 def _explain_support(subject: str, answer: str, support: Support | None) -> str:

@@ -222,8 +222,8 @@ def summarise(rows: Sequence[Record], rng: Generator) -> Record:
         scores = values(lambda said: said["scores"][name])  # noqa: B023
         readers = Answers(scores[::2], true[::2])
         agreement[name] = {
-            "all": _estimate(auroc.values(Answers(scores, true), both), ONE_KIND),
-            "readers": _estimate(auroc.values(readers, weights), ONE_KIND),
+            "all": _estimate(auroc(Answers(scores, true), both), ONE_KIND),
+            "readers": _estimate(auroc(readers, weights), ONE_KIND),
             "rank": _estimate(_rank_correlations(scores[::2], push, weights), CONSTANT),
         }
     for name, test in TESTS.items():

@@ -19,6 +19,7 @@ from wherefrom.provenance.metrics import Bools, Floats, as_flags
 
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss
 FOLDS = 5
+MOST = 12.0  # logits beyond are not believed: nothing is certain
 FEWEST = 20  # fewer subjects, or fewer than FEWEST_EACH right or wrong: no weights are fitted
 FEWEST_EACH = 5
 
@@ -65,7 +66,7 @@ class Calibration:
         for name, signal in self.signals.items():
             values = columns.get(name, np.full(rows, np.nan))
             logits = logits + signal.scaled(values) * signal.weight
-        return sigmoid(logits)
+        return sigmoid(np.clip(logits, -MOST, MOST))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +135,7 @@ def fit_calibration(
         for (name, each), value in zip(weights.items(), fitted, strict=True)
     }
     found = Calibration(signals=chosen, intercept=intercept, strength=strength, **about)
-    return found, sigmoid(logits[best])
+    return found, sigmoid(np.clip(logits[best], -MOST, MOST))
 
 
 def sigmoid(logits: Floats) -> Floats:

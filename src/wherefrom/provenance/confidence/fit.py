@@ -49,6 +49,7 @@ from wherefrom.training.run_folder import Run
 CALIBRATED = "calibration.json"
 VERSION = 6
 FEWEST_FOR_NAMES = 10  # subjects seen and unseen, each, below which `name_read` is not fitted
+CLEARLY = 0.95  # of the log loss of the product, below which one plain fit is taken
 BELOW = -1.0  # the probability of an answer that is withheld at any threshold
 FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")
 INTERNAL, CHECKED = MODES = ("internal", "checked")
@@ -62,12 +63,10 @@ Fitted = Calibration | Product
 
 @dataclass(frozen=True)
 class Policy:
-    """A probability, and who tests from where on answers are shown by it.
+    """A probability of `target`, and who tests from where on answers are shown by it.
 
-    target: what it is the probability of. tested: the probability of each testing subject by a fit
-    without it, BELOW if the answer would be withheld anyway; hits: whether its answer is as hoped;
-    seen: whether its subject was. share: of unseen subjects in the calibration. looked_up: the text
-    itself has said what the probability is of. guarantee: at the risk of the calibration.
+    tested: of each testing subject by a fit without it, BELOW if withheld anyway. looked_up: the
+    text itself has said what the probability is of. guarantee: at the risk of the calibration.
     """
 
     calibration: Fitted
@@ -108,9 +107,7 @@ class Policy:
 class Confidence:
     """All that turns an answer of this run into probabilities; calibration.json but for the run.
 
-    policies: by target (from_text: the text states the answer for this relation; right: it is the
-    one asked for) and mode. seen: that the subject was read about, by the model's signals. share:
-    of unseen subjects in the calibration. risk, delta: of the guarantee, if no other is asked for.
+    seen: that the subject was read about. share: of unseen subjects in the calibration.
     """
 
     run: InstanceOf[Run]
@@ -193,10 +190,7 @@ def fit_confidence(
 ) -> Confidence:
     """Read the signals of the calibration subjects, and fit both targets in both modes on them.
 
-    `names` are those of the data, from which other first words are taken; `contexts` the words
-    that lead to an answer in the text. Subjects of the text without a question tell what is from
-    the text, and nothing about what is right. `report` is called with the number of subjects just
-    done.
+    names: those of the data. contexts: words that lead to an answer in the text.
     """
     asked = [one for one in subjects if one.role in (CALIBRATION, FITTING)]
     if not any(one.role == CALIBRATION for one in asked):
@@ -303,10 +297,10 @@ def fit_policies(
             whole: Fitted = Product(seen=None if checked else seen, given=given, guessed=guessed)
             part = text["seen"] if checked else alone
             sure = np.asarray(part * likely + (1 - part) * guessed)
-            if not checked:  # one fit on all signals, if it foresees better who is as hoped
+            if not checked:  # one fit on all signals, if it foresees clearly better
                 plain, held_out = fit_held_out(subjects, first, hits, rows=rows, **about)
                 counts = mixed_counts(subjects, rows) * rows
-                if log_loss(held_out, hits, counts) < log_loss(sure, hits, counts):
+                if log_loss(held_out, hits, counts) < CLEARLY * log_loss(sure, hits, counts):
                     whole, sure = plain, held_out
             sure = np.where(of_kind & stated if checked else of_kind, sure, BELOW)
             policy = choose_testers(subjects, whole, sure, hits, rows, target, fits=fits, seed=seed)

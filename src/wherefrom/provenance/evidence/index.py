@@ -172,12 +172,6 @@ class Evidence:
             kind = self._relations.get(template, (0, 0, ""))[2]
         return kind not in ("words", "numbers") or kind == kind_of([answer])
 
-    def subjects(self) -> list[str]:
-        """The subject of each document, in order: the same text for the same name, folded."""
-        query = "SELECT words FROM documents JOIN names ON names.id = name ORDER BY documents.id"
-        with self._turn:
-            return [str(words) for (words,) in self._fetch(query)]
-
     def close(self) -> None:
         with self._turn:
             self._database.close()

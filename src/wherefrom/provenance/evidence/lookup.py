@@ -18,12 +18,8 @@ LINES = 3  # lines that are shown for an answer
 class Support:
     """What the evidence says of one subject and one answer.
 
-    seen: some document names the subject. states_answer: a line about the subject states the
-    answer to this relation. states_other: one states another answer and none states this. lines:
-    the most telling. similar: lines about names that look alike, where this name is not known.
-    others: other answers that lines about the subject state, likeliest first. probability: how
-    likely the answer is the one that the lines state for this relation. of_kind: it is no number
-    where the relation's answers are words, and the reverse; one that is not is never stated.
+    probability: how likely the answer is what the lines state for this relation. others: other
+    answers that they state. of_kind: no number where answers are words, and the reverse.
     """
 
     seen: bool

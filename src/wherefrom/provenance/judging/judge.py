@@ -1,8 +1,6 @@
 """How far the verdicts of a run can be believed: asked about subjects kept for judging it.
 
-Beside our confidence stand scores that others would use. Each rival gets what ours gets: weights, a
-curve and a threshold with the same guarantee, or else an estimated one, from the same calibration
-subjects.
+Rivals get what ours gets: weights and a guaranteed or estimated threshold, from the same subjects.
 """
 
 from __future__ import annotations
@@ -57,6 +55,11 @@ BARS = 20  # of a drawn histogram
 MOST_DOCUMENTS = 4  # subjects with so many documents or more are counted together
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
 HIDDEN = "hidden"  # stands for one column per number of the last hidden state
+# our own scores
+OURS = {
+    INTERNAL: "our probability by the model's own signals",
+    CHECKED: "our probability with what the lines of the text say; given only if stated",
+}
 # what others would use: the signals, and what they are
 Rivals = Mapping[str, tuple[tuple[str, ...], str]]
 RIVALS: Rivals = {
@@ -76,12 +79,9 @@ RIVALS: Rivals = {
 
 @dataclass(frozen=True)
 class Judged(Subject):
-    """A judged subject with what the run said, whether that is right, and whether it is shown.
+    """A judged subject, what the run said, and its verdict, which may be `guessed` here.
 
-    verdict: "guessed" too, since here the truth is known. stated: a line about the subject states
-    it for this relation. shown_internal: by the model's own signals alone. from_text,
-    internal_from_text: how likely it is stated, with the text and without. naming, about: documents
-    that name the subject, and that are about it.
+    naming, about: documents that name the subject, and that are about it.
     """
 
     said: str
@@ -107,25 +107,21 @@ class Judgement:
 
     def summary(self) -> dict[str, Any]:
         """The record without what is only drawn, and of the rivals all subjects together alone."""
-        scores = {
-            name: {
-                **score,
-                "groups": {
-                    group: {key: value for key, value in found.items() if key not in DRAWN}
-                    for group, found in score["groups"].items()
-                    if score["ours"] or group == "together"
-                },
+        scores = {}
+        for name, score in self.record["scores"].items():
+            kept = score["groups"] if score["ours"] else {"together": score["groups"]["together"]}
+            groups = {
+                group: {key: value for key, value in found.items() if key not in DRAWN}
+                for group, found in kept.items()
             }
-            for name, score in self.record["scores"].items()
-        }
+            scores[name] = {**score, "groups": groups}
         return {**self.record, "scores": scores}
 
 
 class Score(NamedTuple):
     """How likely one method finds each answer to be right, and from where on it would give it.
 
-    reason: what a reader must know about the threshold. withheld: answers that are not given
-    however sure it is. reads_text: it looks something up.
+    withheld: answers that are not given however sure it is. reads_text: it looks something up.
     """
 
     name: str
@@ -154,9 +150,7 @@ def judge_run(
 ) -> Judgement:
     """Ask about the judged subjects of a study and measure everything; nothing is written.
 
-    risk, guarantee: of what is shown; the calibration's if not given. confidence: of a run that
-    keeps it in a way of its own, which may have read no text. grade: whether an answer about a
-    subject is right. all_rivals: those too that take many times as long as an answer.
+    confidence: of a run that keeps it in a way of its own. grade: whether an answer is right.
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
     opened = require_evidence(run) if confidence is None else open_run_evidence(run)
@@ -186,7 +180,6 @@ def judge_run(
         )
         table = confidence.reader.read(questions, names, only=signals, report=report)
         naming = [evidence.count(name).naming if evidence else 0 for name in names]
-        subjects = evidence.subjects() if evidence else []
     columns = {name: [one.signals[name] for one in verdicts] for name in signals}
     columns[SUPPORT] = [one.naming for one in judged]
     mine = {name: np.array(values, dtype=float) for name, values in columns.items()}  # None: NaN
@@ -197,31 +190,21 @@ def judge_run(
             known.update({f"{HIDDEN} {at}": column for at, column in enumerate(states.T)})
     pairs = zip(table.answers, calibrating, strict=True)
     right = np.array([grade(said, one) for said, one in pairs])
-    internal, checked = thresholds[RIGHT].values()
-    scores = [
-        Score(
-            INTERNAL,
-            "our probability by the model's own signals",
-            np.array([one.internal_confidence for one in judged]),
-            internal.used,
-            internal.reason,
-            ours=True,
-        ),
-        Score(
-            CHECKED,
-            "our probability with what the lines of the text say; given only if stated",
-            np.array([one.confidence for one in judged]),
-            checked.used,
-            checked.reason,
-            ours=True,
-            withheld=None if opened is None else np.array([not one.stated for one in judged]),
-            reads_text=True,
-        ),
+    withheld = None if opened is None else np.array([not one.stated for one in judged])
+    scores = []
+    for mode, found in thresholds[RIGHT].items():
+        checked = mode == CHECKED
+        key = "confidence" if checked else "internal_confidence"
+        values = np.array([getattr(one, key) for one in judged])
+        held = withheld if checked else None
+        scores.append(
+            Score(mode, OURS[mode], values, found.used, found.reason, True, held, checked)
+        )
+    scores += [
         Score("always answer", "every answer is taken for certain", np.ones(len(judged)), 0.0),
         *rival_scores(rivals, mine, theirs, calibrating, right, risk=risk, delta=confidence.delta),
     ]
     measured = measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap)
-    error = measured["scores"][INTERNAL]["groups"]["together"]["metrics"]["ece"]["value"]
     shown = thresholds[GUARANTEES[guarantee]]
     record: dict[str, Any] = {
         "weights_sha256": run.info["sha256"],
@@ -245,7 +228,6 @@ def judge_run(
             for template in dict.fromkeys(one.template for one in judged)
         },
         **measured,
-        "open_world_floor": asdict(metrics.open_world_floor(subjects, error)),
         # the calibration's notes, but for those about a risk
         "notes": [note for note in confidence.notes if "can guarantee" not in note]
         + [f"{mode}: {found.reason}" for mode, found in shown.items() if found.reason],
@@ -366,6 +348,7 @@ def measure_scores(
         score.name: {
             "about": score.about,
             "ours": score.ours,
+            "reads_text": score.reads_text,
             "threshold": score.threshold,
             "threshold_reason": score.reason,
             "groups": {
@@ -395,12 +378,7 @@ def measure_scores(
 
 
 def _measure_group(
-    score: Score,
-    correct: Bools,
-    seen: Bools,
-    chosen: Bools,
-    precision: float,
-    bootstrap: Bootstrap,
+    score: Score, correct: Bools, seen: Bools, chosen: Bools, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """The numbers of one score on some of the subjects."""
     answers = Answers(score.values, correct, seen).select(chosen)
@@ -415,7 +393,6 @@ def _measure_group(
         "coverage_at_precision": metrics.coverage_at_precision(precision),
         "right_given_at_precision": metrics.coverage_at_precision(precision, of_right=True),
         "ece": metrics.ece,
-        "brier": metrics.brier,
     }
     unknown = rate(int((unseen & ~given).sum()), int(unseen.sum()), level=bootstrap.level)
     chance = metrics.ece_of_chance(answers, np.random.default_rng(bootstrap.seed))
@@ -461,10 +438,11 @@ def _compare_with_best(
     mine = next(score.name for score in scores if score.ours)
     rivals = [score.name for score in scores if not score.ours]
     found = []
-    for key, measure, sign in (("auroc", metrics.auroc, 1), ("augrc", metrics.augrc, -1)):
-        values = {name: sign * (measure(answers[name]).value or 0.0) for name in rivals}
+    for key, formula, sign in (("auroc", metrics.auroc, 1), ("augrc", metrics.augrc, -1)):
+        found_here = {name: metrics.measure(formula, answers[name]).value for name in rivals}
+        values = {name: sign * (value or 0.0) for name, value in found_here.items()}
         best = max(values, key=values.__getitem__, default=mine)
-        difference = bootstrap.difference(measure, answers[mine], answers[best])
+        difference = bootstrap.difference(formula, answers[mine], answers[best])
         rival = None if best == mine or difference.value is None else best
         row = {"measure": key, "score": mine, "rival": rival, "difference": asdict(difference)}
         found.append(row)
@@ -498,7 +476,7 @@ def measure_targets(
         if mode == CHECKED:
             shown &= stated
         if (target, mode) != (FROM_TEXT, CHECKED):
-            together = {"auroc": metrics.auroc, "ece": metrics.ece, "brier": metrics.brier}
+            together = {"auroc": metrics.auroc, "ece": metrics.ece}
             measured = _measure(together, answers, bootstrap)
             among = _measure({"auroc": metrics.auroc}, answers.select(seen), bootstrap)
             measured["auroc_among_seen"] = among["auroc"]
@@ -516,40 +494,31 @@ def measure_targets(
 
 def measure_policy(judged: Sequence[Judged]) -> dict[str, Any]:
     """Of some judged answers: right, stated, and what is shown of them."""
-    shown = [one for one in judged if one.shown]
-    internal = [one for one in judged if one.shown_internal]
-    return {
-        "subjects": len(judged),
-        "right": sum(one.right for one in judged),
-        "stated": sum(one.stated for one in judged),
-        "shown": len(shown),
-        "shown_wrong": sum(not one.right for one in shown),
-        "shown_unstated": sum(not one.stated for one in shown),
-        "internal_shown": len(internal),
-        "internal_shown_wrong": sum(not one.right for one in internal),
-        "internal_shown_unstated": sum(not one.stated for one in internal),
+    counts = {"subjects": len(judged)} | {
+        name: sum(getattr(one, name) for one in judged) for name in ("right", "stated")
     }
+    for name, key in (("shown", "shown"), ("internal_shown", "shown_internal")):
+        shown = [one for one in judged if getattr(one, key)]
+        counts[name] = len(shown)
+        counts[f"{name}_wrong"] = sum(not one.right for one in shown)
+        counts[f"{name}_unstated"] = sum(not one.stated for one in shown)
+    return counts
 
 
 def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     """One row for each of seen and unseen and each verdict; rows add up to all subjects."""
     rows = []
     for seen, verdict in ((seen, verdict) for seen in (True, False) for verdict in VERDICTS):
-        here = [one for one in judged if one.seen == seen and one.verdict == verdict]
-        found = measure_policy(here)
+        found = measure_policy([o for o in judged if (o.seen, o.verdict) == (seen, verdict)])
+        count = found.pop("subjects")
+        row = {"subjects": "seen" if seen else "unseen", "verdict": verdict, "count": count}
+        row |= {key: value for key, value in found.items() if "stated" not in key}
+        row["wrong"] = count - found["right"]
         rows.append(
-            {
-                "subjects": "seen" if seen else "unseen",
-                "verdict": verdict,
-                "count": len(here),
-                "right": found["right"],
-                "wrong": len(here) - found["right"],
-                "shown": found["shown"],
-                "unknown": len(here) - found["shown"],
-                "shown_wrong": found["shown_wrong"],
-                "internal_shown": found["internal_shown"],
-                "internal_unknown": len(here) - found["internal_shown"],
-                "internal_shown_wrong": found["internal_shown_wrong"],
+            row
+            | {
+                "unknown": count - found["shown"],
+                "internal_unknown": count - found["internal_shown"],
             }
         )
     return rows

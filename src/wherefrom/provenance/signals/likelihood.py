@@ -101,11 +101,7 @@ def score_answers(model: Decoder, prompts: Sequence[Ids], answers: Sequence[Ids]
 
 @torch.inference_mode()
 def score_tokens(
-    model: Decoder,
-    before: Sequence[Ids],
-    scored: Sequence[Ids],
-    *,
-    compared: bool = False,
+    model: Decoder, before: Sequence[Ids], scored: Sequence[Ids], *, compared: bool = False
 ) -> list[TokenScores | None]:
     """For each row the tokens `scored` behind `before`, each given all that stand before it.
 
