@@ -258,7 +258,7 @@ class ContextReader:
         features = np.hstack((spans.features(at), known))
         there = np.zeros(1 << BITS, dtype=bool)
         there[features] = True
-        used, column = np.flatnonzero(there), (np.cumsum(there) - 1)[features]
+        used, column = np.flatnonzero(there), (np.cumsum(there, dtype=np.int32) - 1)[features]
         bounds = np.arange(0, features.size + 1, features.shape[1])
         ones = np.ones(features.size, dtype=np.float32)
         matrix = csr_matrix((ones, column.ravel(), bounds), shape=(len(at), len(used)))

@@ -223,9 +223,9 @@ class Spans:
             inside, length, shape, words.shape[last], words.suffix[last],
             place, mix(place, 1) + shape,
         ]  # fmt: skip
-        hashed = [mix(each, 10 + number) for number, each in enumerate(features)]
-        hashed += [mix(each, 8) for each in before] + [mix(each, 9) for each in behind]  # anywhere
-        return np.stack([(each & FEATURE_BITS).astype(np.int32) for each in hashed], axis=1)
+        salted = [(each, 10 + number) for number, each in enumerate(features)]
+        salted += [(each, 8) for each in before] + [(each, 9) for each in behind]  # anywhere
+        return np.stack([(mix(*each) & FEATURE_BITS).astype(np.int32) for each in salted], axis=1)
 
     def known_features(self, at: Ints, known: Ints) -> NDArray[np.int32]:
         """Features of how many other subjects have each span as their answer, in small numbers."""
