@@ -35,7 +35,7 @@ def path_to(part, begins, *keys):
 CHANGES = {
     "a world's file": (path_to("worlds", "world", "made", "dev.tsv"), "0" * 64, True),
     "a weight's last bit": (path_to("weights", "pretrain", "made", "sha256"), "0" * 64, False),
-    "a loss": (path_to("weights", "pretrain", "made", "losses", "pretrain 40"), 1.1, True),
+    "a loss": (path_to("weights", "pretrain", "made", "losses", "pretrain 20"), 1.1, True),
     "an option less": (path_to("plain", "study --help", "--resume"), None, True),
     "a verdict": (path_to("plain", "check average", "json", "verdict"), "refuted", True),
     "an exit code": (path_to("study", "ask", "exit"), 1, True),

@@ -302,7 +302,11 @@ def split(
             found.append(Statement([name], parts[1:]))
         elif not found and "word" not in kinds:
             found.append(Statement([], [clause]))
-        elif formula and "".join(name.text for name in found[-1].names) in rows:
+        elif (
+            formula
+            and any(found[-1].formulas[-1:])
+            and "".join(name.text for name in found[-1].names) in rows
+        ):
             row = found[-1].formulas[-1]
             row = row[1:-1] if row[0].text == "row" else row
             opened, comma, closed = (
