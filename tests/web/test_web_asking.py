@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import shlex
 from shutil import copytree
 
@@ -11,9 +12,11 @@ from starlette.testclient import TestClient
 from web_samples import LOCAL, PAGE
 
 from wherefrom.provenance.ask import open_asker
+from wherefrom.provenance.attribution.twins import map_line
 from wherefrom.provenance.verdicts import percent
 from wherefrom.report.sections import mark
 from wherefrom.storage import write_json
+from wherefrom.training.run_folder import load_run
 from wherefrom.web.app import create_app
 from wherefrom.web.guard import Limits
 from wherefrom.web.pages.ask import word_question
@@ -183,6 +186,43 @@ def test_inside_shows_every_head_of_both_runs(client, people):
         assert named == people[0]
     page = client.get("/inside", params=asked, headers=PAGE).text
     assert page.count("The whole map of head 1.1") == 2
+
+
+def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, people):
+    run = load_run(copytree(served / "small", tmp_path / "small"))
+    client = TestClient(create_app(tmp_path), base_url=LOCAL)
+    asked = {"run": "small", "question": people[0]}
+    page = client.get("/inside.json", params=asked).json()
+    (side,) = page["sides"]
+    last, before = side["lens"]["layers"][-1], [row["layer"] for row in side["lens"]["layers"]]
+    assert before == list(range(run.model.config.layers))
+    # after the last layer the lens is the model itself
+    assert math.prod(last["probability"]) == pytest.approx(side["probability"], rel=0.02, abs=1e-3)
+    assert (side["entry"], side["entries"]) == (None, [])
+    assert people[0] in side["entry_command"]
+    assert "wherefrom twins" in client.get("/inside", params=asked, headers=PAGE).text
+
+    where = map_line(run, load_run(run.folder / "twins" / "scratch"), page["question"], "Rome")
+    record = {"subject": people[0], "question": page["question"], "with": {"answer": "Rome"},
+              "without": {"answer": "Oslo"}, "why": "So.", "where": where}  # fmt: skip
+    folder = run.folder / "twins" / "without-two"
+    folder.mkdir()
+    other = {**record, "subject": people[1], "question": f"Where was {people[1]} born, then?"}
+    write_json(folder / "without.json", {"people": [record, other]})
+    (side,) = client.get("/inside.json", params=asked).json()["sides"]
+    assert [each["subject"] for each in side["entries"]] == people[:2]
+    entry = side["entry"]
+    assert entry["notes"] == ["this twin was trained without 2 people at once."]
+    assert {row["place"] for row in entry["rows"]} == set(where["places"])
+    for row in entry["rows"]:
+        lost = [where["with"] - value for value in where["places"][row["place"]]]
+        assert row["nats"] == pytest.approx(lost, abs=1e-3)
+    for part in ("attention", "feed-forward"):
+        shares = [row["share"] for row in entry["rows"] if row["place"].startswith(part)]
+        assert max(map(max, shares)) == pytest.approx(1, abs=1e-3)
+        assert entry["most"][part] > 0
+    text = client.get("/inside", params=asked, headers=PAGE).text
+    assert all(place in text for place in where["places"])
 
 
 def test_a_run_that_cannot_be_loaded_does_not_hide_the_others(served, tmp_path):

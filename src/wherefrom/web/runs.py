@@ -47,7 +47,8 @@ RUN = {
 }  # fmt: skip
 WITHOUT = {
     "subject": "", "truth": "", "why": "", "score": 0, "notes": [""], "with": {"answer": ""},
-    "without": {"answer": ""}, "documents": [{"line": 0, "text": ""}],
+    "without": {"answer": ""}, "documents": [{"line": 0, "text": ""}], "question": "",
+    "where": {"tokens": [""], "with": 0, "without": 0, "places": {"*": [0]}},
 }  # fmt: skip
 
 
@@ -280,13 +281,19 @@ class RunIndex:
         kept = {key: last[key] for key in ("phase", "step", "loss")}
         return {**kept, "recall": recalls[-1] if recalls else None, "share": share, "left": left}
 
-    def twins_without(self, folder: Path, subject: str) -> list[Record]:
-        """What twins say that never read about the subject, by the records that they left."""
+    def twins_without(self, folder: Path, subject: str | None = None) -> list[Record]:
+        """What twins say that never read about the subject (any), by the records they left."""
         paths = sorted(folder.glob("twins/without-*/without.json"))[:200]
         inside = [path for path in paths if path.resolve().is_relative_to(folder)]
-        records = [self.read(path, WITHOUT) for path in inside]
-        return [
-            {**record, **{key: record[key]["answer"] for key in ("with", "without")}}
-            for record in records
-            if record["why"] and fold_words(record["subject"] or "") == fold_words(subject)
-        ]
+        found = []
+        for path in inside:
+            record = self.read(path, {**WITHOUT, "people": [WITHOUT]})
+            together = record.pop("people") or [record]
+            beside = f"this twin was trained without {len(together)} people at once."
+            for each in together:
+                answers = {key: each[key]["answer"] for key in ("with", "without")}
+                notes = [*each["notes"], *([beside] if len(together) > 1 else [])]
+                about = fold_words(each["subject"] or "")
+                if each["why"] and about and (subject is None or about == fold_words(subject)):
+                    found.append({**each, **answers, "notes": notes})
+        return found

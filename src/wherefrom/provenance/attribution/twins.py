@@ -404,7 +404,7 @@ def run_patched(
     patches: by place the donor's states, and which of them to take (B, T).
     """
     places: dict[str, nn.Module] = {"embedding": model.embed}
-    for layer, block in enumerate(model.blocks, start=1):
+    for layer, block in enumerate(model.blocks):
         assert isinstance(block, Block)
         places[f"attention {layer}"] = block.mixer
         places[f"feed-forward {layer}"] = block.feed
@@ -454,3 +454,22 @@ def map_line(
         "without": log_p(of_twin)[0],
         "places": rows,
     }
+
+
+@torch.inference_mode()
+def logit_lens(run: Run, question: str, answer: str) -> dict[str, Any]:
+    """What the head reads off the hidden states after each layer, where the answer is said.
+
+    layers: for each piece of the answer its probability, and the piece that is the most likely.
+    """
+    ids, weights = answer_row(run, question, answer)
+    _, states = run_patched(run.model, ids[None, :-1], {})
+    where, wanted, rows = weights[1:] > 0, ids[1:], []
+    for place, state in states.items():
+        if place.startswith("hidden") and state.shape[1] == len(where):
+            shares = run.model.head(run.model.norm(state[0, where])).softmax(1)
+            said = [run.tokens.surface(token) for token in shares.argmax(1).tolist()]
+            of_answer = shares.gather(1, wanted[where, None])[:, 0].tolist()
+            shares = [round(share, 4) for share in of_answer]
+            rows.append({"layer": int(place.split()[1]), "probability": shares, "says": said})
+    return {"tokens": [run.tokens.surface(each) for each in wanted[where].tolist()], "layers": rows}
