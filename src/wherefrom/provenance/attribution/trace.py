@@ -213,7 +213,7 @@ SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING = KINDS = (
     "people with the same given name",
     "people with the same family name",
     "lines with the same answer",
-    "people whose names have the same origin",
+    "names of the same origin",
     "lines that share nothing",
 )
 

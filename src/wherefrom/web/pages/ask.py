@@ -106,7 +106,7 @@ def word_question(question: str, templates: Sequence[str], limits: Limits) -> st
     question = " ".join(words)
     if len(question) > limits.question:
         raise UserError(
-            f"a question may have {limits.question} characters, and this one has "
+            f"questions have at most {limits.question} characters, and this one has "
             f"{len(question):,}; ask a shorter one."
         )
     wordings = [each for each in templates if SLOT in each]

@@ -168,7 +168,9 @@ async def chapter(
     found, names = CHAPTERS[name], [None, *CHAPTERS, None]
     at = names.index(name)
     shown = {key: value for key, value in found.items() if key not in ("problem", "sliders")}
-    write = " or ".join(" and ".join(form) for form in PROBLEMS[name].forms)
+    forms = PROBLEMS[name].forms
+    whole = [form for form in forms if not any(set(form) < set(other) for other in forms)]
+    write = " or ".join(" and ".join(form) for form in whole)
     verdict = drawing = None
     computing = site_of(request).computing
     if formulas is not None:
