@@ -89,7 +89,10 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
             for similar, key in ((False, "evidence"), (True, "similar"))
             for line in verdict[key]
         ],
-        "without": await site.reading.run(site.index.twins_without, folder, subject),
+        "without": [
+            {key: twin[key] for key in twin if key != "where"}
+            for twin in await site.reading.run(site.index.twins_without, folder, subject)
+        ],
         "without_command": command_without(folder, subject),
         "suggested": [each for each in dict.fromkeys(others) if each != verdict["question"]][:6],
     }

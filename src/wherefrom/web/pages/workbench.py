@@ -169,8 +169,9 @@ async def chapter(
     at = names.index(name)
     shown = {key: value for key, value in found.items() if key not in ("problem", "sliders")}
     forms = PROBLEMS[name].forms
-    whole = [form for form in forms if not any(set(form) < set(other) for other in forms)]
-    write = " or ".join(" and ".join(form) for form in whole)
+    alone = {form[0] for form in forms if len(form) == 1}  # several of these need no mention
+    listed = [form for form in forms if len(form) == 1 or not alone.issuperset(form)]
+    write = " or ".join(" and ".join(form) for form in listed)
     verdict = drawing = None
     computing = site_of(request).computing
     if formulas is not None:
