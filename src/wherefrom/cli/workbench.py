@@ -125,13 +125,14 @@ def _tell(result: CheckResult) -> None:
     if (failure := result.failure) is not None:
         when = f" (n = {failure.n}, beta = {failure.beta:.4g})" if failure.n else ""
         rows.append(("fails if", failure.meaning))
-        rows.append(("", f"exactly {failure.probability:.4%}{when}"))
-        if failure.set_aside:
-            aside = f"{failure.set_aside:.2%} set aside; {failure.in_all:.4%} fail in all samples"
-            rows.append(("", aside))
+        kept = "of the samples kept" if failure.set_aside else "of all samples"
+        rows.append(("", f"exactly {failure.probability:.4%} {kept}{when}"))
         if failure.simulated is not None:
             error = f"standard error {failure.standard_error:.4%}"
-            rows.append(("", f"simulated {failure.simulated:.4%}, {error}"))
+            rows.append(("", f"simulated {failure.simulated:.4%} {kept}, {error}"))
+        if failure.set_aside:
+            aside = f"{failure.in_all:.4%} of all samples, with the {failure.set_aside:.2%} set "
+            rows.append(("", f"{aside}aside (e < 0)"))
         if failure.alpha_allowed is not None:
             rows.append(("", f"the blur alpha may be {failure.alpha_allowed:.2g} at this beta"))
     words = {True: "needs", False: "does not need", None: "may need"}

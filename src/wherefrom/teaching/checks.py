@@ -64,6 +64,9 @@ def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
     return ""
 
 
+NO_MODULE = "{} imports {}: the submission has no such file, and there is no such library"
+
+
 def caller(adapters: Any) -> Call:
     """Calls the student's functions through adapters.py and says in a sentence what they raise."""
 
@@ -77,6 +80,8 @@ def caller(adapters: Any) -> Call:
             raise Wrong(f"{empty} is not filled in yet") from None
         except Wrong as wrong:
             raise Wrong(f"{name} {wrong}") from None
+        except ModuleNotFoundError as error:
+            raise Wrong(NO_MODULE.format(name, error.name)) from error
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(last.filename).name}, line {last.lineno}"

@@ -106,6 +106,8 @@ def _answer(channel: socket.socket) -> None:
         call = checks.caller(importlib.import_module("adapters"))
     except BaseException as error:
         said = f"the code cannot be imported: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            said = checks.NO_MODULE.format("the code", error.name)
         _send(channel, wrong=said[:500])
         return
     _send(channel, ready=True)

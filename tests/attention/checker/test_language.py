@@ -82,7 +82,7 @@ def test_the_language_means_what_it_says(text: str, expected: object) -> None:
         ("beta*foo", 6, 'no name "foo"'),
         ("β*foo", 3, 'no name "foo"'),  # columns count characters, not bytes
         ("k_a^2", 1, "a power is of a number"),
-        ("beta**n", 7, "written whole number from 0 to 8"),
+        ("beta**n", 7, "whole number from 0 to 8"),
         ("beta^{1/3}", 6, "whole number"),
         ("k_a.shape", 4, "only thing that may follow a dot is T"),
         ("k_a[0]", 1, "square brackets"),
@@ -106,7 +106,7 @@ def test_the_language_means_what_it_says(text: str, expected: object) -> None:
         ("\\foo k_a", 1, 'command "\\foo"'),
         ("A ⊙ A", 1, "entry by entry"),
         ("\\sum_i k_i", 1, "sum is not understood"),
-        ("exp(exp(exp(n)))", 5, "grow beyond"),
+        ("exp(exp(exp(n)))", 5, "too large to compute with"),
     ],
 )
 def test_what_may_not_be_written_is_pointed_at(text: str, column: int, words: str) -> None:
@@ -131,8 +131,8 @@ def test_the_caps() -> None:
     ("problem", "texts", "words"),
     [
         ("average", ["q=beta*k_a", "q=beta*k_b"], "written twice"),
-        ("average", ["p=beta*k_a"], 'asks for q, and this begins with "p"'),
-        ("two-heads", ["beta*mu_a"], 'expects "q1=..."'),
+        ("average", ["k_b=beta*k_a"], 'write q = ... (this begins with "k_b")'),
+        ("two-heads", ["beta*mu_a"], "asks for q1 and q2; write q1 = ..."),
         ("two-heads", ["q1=beta*mu_a"], "needs q1, q2"),
         ("noisy-average", ["q=beta*(k_a+k_b)"], "sampled after the query is chosen"),
         ("two-heads", ["q1=lam*k_a", "q2=lam*k_b"], "only the means are known; write mu_a"),

@@ -74,7 +74,7 @@ CASES = [
     ("variance", r"\mathrm{Var}(c_2) = 0", "proved", "equal at every n"),
     ("variance", "var_one → 1/4, var_norm << var_one", "proved", "tends to"),
     ("variance", "variance of c_1 is smaller than variance of c_2", "refuted", "tends to"),
-    ("variance", "var_one = 1/4", "refuted", "the limits are equal"),
+    ("variance", "var_one = 1/4", "refuted", "the same limit"),
     ("variance", "var_c < var_c1/4", "refuted", "equal at every n"),
     ("variance", "var_one < 1/4", "holds", "no proof"),
     # hull

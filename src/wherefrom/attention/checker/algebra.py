@@ -113,9 +113,7 @@ def show(terms: Terms) -> str:
 
 class Polynomials:
     """What the nodes of a formula mean; `values` are names that stand for something else.
-
-    Rows in brackets are lists, on which operations act entry by entry.
-    """
+    Rows in brackets are lists, on which operations act entry by entry."""
 
     def __init__(self, values: Mapping[str, Terms] | None = None) -> None:
         self.values = values or {}
@@ -354,9 +352,7 @@ class Field:
 
     def sign(self, terms: Terms, n: int | None = None) -> int:
         """Of a polynomial without beta, at one n or for every n at once; 0 for zero or unclear.
-
-        Atoms are positive, so the sign is certain where the polynomials in n before them agree.
-        """
+        Atoms are positive, so the sign is certain where the polynomials in n before them agree."""
         if n is None:
             signs = {sign for runs in self.runs(terms) for _, sign in runs}
             if len(signs) == 1 or self.mentions_n(terms):
@@ -440,10 +436,8 @@ class Field:
 
 def _sign_runs(p: Sequence[int], start: int) -> list[tuple[int, int]]:
     """(first n, sign) of every run of equal signs of a polynomial on the integers from start on.
-
     Between two sign changes of its difference p(n+1) - p(n), which has a lower degree, p is
-    monotone, and where its sign changes is found by bisection: nothing is rounded.
-    """
+    monotone, and where its sign changes is found by bisection: nothing is rounded."""
 
     def sign(n: int) -> int:
         value = sum(c * n**k for k, c in enumerate(p))

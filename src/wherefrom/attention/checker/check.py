@@ -81,9 +81,7 @@ def check(
 
 def _read(problem: Problem, texts: Sequence[str]) -> Construction:
     """The construction; a name with a second shape has it where the first does not fit.
-
-    Formulas that are said to be equal, as in V = ... = ..., must be: the last one is judged.
-    """
+    Formulas that are said to be equal, as in V = ... = ..., must be: the last one is judged."""
     try:
         read = read_construction(problem, texts)
     except ExpressionError:

@@ -109,10 +109,8 @@ def read_submissions(
     path: Path, rubric: Sequence[Answer] = (), *, of_one: bool = False
 ) -> list[Submission]:
     """The submissions of a folder (a file or a folder per student), of a CSV file, or of one file.
-
     What cannot be read is a mistake of its submission; only a path that is not there is an error.
-    `of_one` takes a folder for the work of one student, as Gradescope hands it over.
-    """
+    `of_one` takes a folder for the work of one student, as Gradescope hands it over."""
     if not path.exists():
         raise UserError(f"{path} cannot be read: No such file or directory.")
     asked = {answer.id: answer for answer in rubric}

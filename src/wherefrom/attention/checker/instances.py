@@ -26,7 +26,7 @@ Variants = Callable[[Floats, int, np.random.Generator, int], Iterator[tuple[str,
 WORDS = ("x1", "x2", "x3")
 Matrix = NDArray[Any]
 MAX_MAGNITUDE = 1e100
-TOO_LARGE = f"the numbers grow beyond {MAX_MAGNITUDE:.0e} here."
+TOO_LARGE = f"the numbers become too large to compute with here (above {MAX_MAGNITUDE:.0e})."
 MAX_SIZE = 64  # rows or columns of a matrix of an instance
 SMALLEST = 1e-300  # stands for what is smaller and not zero; nothing may divide by it
 FUNCTIONS: dict[str, Callable[[float], float]] = {
@@ -71,10 +71,8 @@ def grouped_keys(
     """The same over n orthonormal keys in few coordinates: the named keys, the sum of the others
     over its length `root`, one direction for all other combinations of keys, and one for what no
     key reaches.
-
     Nothing that can be written tells the other keys apart, so a matrix is a multiple of the
-    identity on those last two, and every formula has the same value as over all n keys.
-    """
+    identity on those last two, and every formula has the same value as over all n keys."""
     named = len(problem.target) - 1
     rows = np.eye(named + 2, named + 3, dtype=int).astype(object)
     others, everything = [0] * named + [root, 0, 0], [1] * named + [root, 0, 0]
@@ -164,9 +162,7 @@ def shown(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 class Numeric:
     """The algebra of floating point matrices over the values of one instance.
-
-    Plain numbers are Python's own, which are faster than matrices of one entry.
-    """
+    Plain numbers are Python's own, which are faster than matrices of one entry."""
 
     dtype: Any = np.float64
 
@@ -252,7 +248,7 @@ class Numeric:
         if name == "log" and at <= 0:
             raise UndefinedError("this is the logarithm of a number that is not positive.")
         if name == "log" and at <= 10 * SMALLEST:
-            raise UndefinedError("this is too small for a number.", too_large=True)
+            raise UndefinedError("this number is too small to compute with.", too_large=True)
         try:
             return self.checked(FUNCTIONS[name](at))
         except OverflowError:
@@ -308,9 +304,7 @@ class Exact(Numeric):
 
     def inverse(self, x: Matrix, *, pseudo: bool) -> Matrix:
         """Gauss and Jordan; a pivot that may be zero for some n is put down as a doubt.
-
-        The pseudo-inverse is found by the normal equations, without rows and columns of zeros.
-        """
+        The pseudo-inverse is found by the normal equations, without rows and columns of zeros."""
         if pseudo:
             rows, columns = (
                 [i for i, line in enumerate(lines) if not all(entry.is_zero for entry in line)]

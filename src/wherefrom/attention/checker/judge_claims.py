@@ -28,6 +28,7 @@ from wherefrom.attention.checker.algebra import (
 from wherefrom.attention.checker.language import (
     Construction,
     ExpressionError,
+    decimal_points,
     evaluate,
     parse,
     write,
@@ -62,11 +63,9 @@ def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
         keys = (tuple(int(power.get(x, 0)) for x in SIZES) for power in powers)
         terms, exact = _shifted(dict(zip(keys, written.values(), strict=True))), _shifted(exact)
         if not terms or min(terms.values()) < 0:
-            because = f"{name}: a cost that may be zero or negative, as at L = 3, is no cost."
+            because = f"{name}: a part of this is zero or negative at L = 3, and no cost is."
             told = show(written)
-            return draft.refuted(
-                because, f"at L = 3, {told} loses a term.", {"L": 3}, {"written": told}
-            )
+            return draft.refuted(because, f"L = 3 in {told}.", {"L": 3}, {"written": told})
         missing, extra = _not_dominated(exact, terms), _not_dominated(terms, exact)
         attention = {key: c for key, c in exact.items() if key[3] < 2}
         if missing and not extra and not without_d and not _not_dominated(attention, terms):
@@ -153,7 +152,7 @@ def _wrong_cost(
                 f"{x} = {n:,}" for x, n in sizes.items() if x != "d" or any(k[3] for k in exact)
             )
             sentence = f"with {at} the model multiplies {does:,.0f} times and what is written is "
-            sentence += f"{says:,.0f}; the quotient grows without bound in this direction."
+            sentence += f"{says:,.0f}; as these sizes grow, no constant makes up for that."
             what = f"{_text({key: Fraction(1)})} is {'too large' if too_large else 'missing'}"
             numbers = {"written": says, "counted": does}
             return draft.refuted(f"{name}: the term {what}.", sentence, sizes, numbers)
@@ -170,8 +169,9 @@ LIMITS = {
 # c_2 does not move, so that these hold at every n and beta
 SAME: dict[str, Terms] = {"var_c2": {}, "var_c": {(("var_c1", 1),): Fraction(1, 4)}}
 VARIANCE = re.compile(
-    r"(?:\\(?:mathrm|text|operatorname)\s*\{\s*)?\b[Vv]ar(?:iance)?\}?\s*(?:of\s+)?[\[(_{]*\s*"
-    r"(c_?\{?[12]\}?|c|one|norm\w*)\b\}?[\])}]*"
+    r"(?:\b[Tt]he\s+)?(?:\\(?:mathrm|text|operatorname|mathbb)\s*\{\s*)?(?:\b[Vv]ar(?:iance)?\}?"
+    r"|\b(?:V|Var)(?=\s*[\[(])\}?|(?:\\sigma|σ)(?:\^?\{?[2²]\}?))\s*(?:of\s+)?(?:the\s+)?[\[(_{]*\s*"
+    r"(c_?\{?[12]\}?|c|one|norm\w*)(?![a-zA-Z])\}?[\])}]*"
 )
 RELATIONS = {
     "<=": r"<=|≤|\\leq?\b|is at most", ">=": r">=|≥|\\geq?\b|is at least",
@@ -196,14 +196,15 @@ def judge_variance(problem: Problem, texts: Sequence[str], draft: CheckResult) -
     """Every claim of the texts; the first that is not right decides."""
     claims = [part for text in texts for part in re.split(r"[;\n]|,(?!\s*\d)|\band\b", text)]
     results = list[CheckResult]()
-    for claim in filter(None, (claim.strip(" $.\t") for claim in claims)):
+    stripped = (decimal_points(claim.strip(" $.\t")) for claim in claims)
+    for claim in (link for whole in stripped if whole for link in _links(whole)):
         sign, left, right, read = _read_claim(problem, claim)
         claimed = replace(draft, read_as={"claim": read})
         try:
             sides = [one_value(evaluate(side, Polynomials(SAME))) for side in (left, right)]
             results.append(_compare(claimed, sign, *sides))
         except NotExactError:
-            because = "a claim compares sums and products of the variances and numbers."
+            because = "only sums and products of the variances and numbers can be compared."
             results.append(claimed.judged("inconclusive", because))
         if not results[-1].passed:
             break
@@ -216,6 +217,14 @@ def judge_variance(problem: Problem, texts: Sequence[str], draft: CheckResult) -
     worst = next((r for r in results if r.verdict != "proved"), results[-1])
     derived = tuple(dict.fromkeys(line for result in results for line in result.derived))
     return replace(worst, read_as=read_as, derived=derived, construction=dict(read_as))
+
+
+def _links(claim: str) -> list[str]:
+    """a < b < c as a < b and b < c."""
+    signs = list(RELATION.finditer(claim))
+    starts = [0, *(sign.end() for sign in signs)]
+    ends = [*(sign.start() for sign in signs[1:]), len(claim)]
+    return [claim[start:end] for start, end in zip(starts, ends, strict=False)]
 
 
 def _read_claim(problem: Problem, claim: str) -> tuple[str, Any, Any, str]:
@@ -273,13 +282,13 @@ def _compare(draft: CheckResult, sign: str, left: Terms, right: Terms) -> CheckR
         if sign == "->":
             return draft.judged("proved", f"{because}.")
     elif sign in ("->", "~"):
-        return draft.judged("inconclusive", "a limit is a number or one of the variances.")
+        return draft.judged("inconclusive", "write a number or one of the variances as the limit.")
     tried = itertools.product((3, 4, 10, 100), (5.0, 10.0, 20.0, 50.0, 200.0))
     if all(TRUE[sign](_gap_at(gap, n, beta)) for n, beta in tried):
         because = "true wherever it was tried (n = 3 to 100, beta = 5 to 200). That is no proof."
         return draft.judged("holds", because)
     why = (
-        "the limits are equal, the values are not"
+        "both sides have the same limit, but they are not equal"
         if sign == "="
         else "it fails for some n and beta"
     )
@@ -340,8 +349,8 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
         q = [Fraction(x / np.abs(direction).max()).limit_denominator(1000) for x in direction]
         draft = _judge_query(draft, keys, [times(constant(x), symbol("beta")) for x in q])
         if draft.verdict == "refuted":
-            because = "it can be copied in floating point, but no simple query in fractions was "
-            return draft.judged("holds", because + "found.", counterexample=None)
+            because = "floating point has a query that copies key 1, but no simple one was found."
+            return draft.judged("holds", because, counterexample=None)
         text = ", ".join(map(str, q))
         because = f"key 1 is a corner of the convex hull, and q = beta*({text}) copies it."
         return replace(draft, because=because)
@@ -351,7 +360,7 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
     few = nnls(rows[:, 1:], rows[:, 0])[0]  # of few keys, so with small denominators
     weights = [Fraction(x).limit_denominator(100_000) for x in few]
     if _judge_mixture(draft, keys, weights).verdict != "proved":
-        because = f"key 1 lies within the hull of the others to rounding: at most {most:.4g}."
+        because = "key 1 is so near the convex hull of the others that rounding decides."
         return draft.judged("inconclusive", because)
     told = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
     because = f"key 1 is {told}, so no query gives it more than {most:.4g} of the weight."
@@ -403,7 +412,7 @@ def _judge_query(draft: CheckResult, keys: list[list[Fraction]], query: Any) -> 
     formula = f"every lead >= ln((n-1)*(1-eps)/eps) = {level:.4g}"
     beta = max(0.0, level / float(slope)) ** (1 / order)
     needed = BetaNeeded(formula, beta, len(keys), {len(keys): beta})
-    because = "the logit of key 1 runs away from every other as beta grows."
+    because = "the lead of k_1.q over every other k_i.q grows with beta, without bound."
     return draft.judged("proved", because, beta=needed)
 
 

@@ -28,10 +28,15 @@ from wherefrom.attention.checker.instances import (
     word_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.problems import FAULT, Assumption, BetaNeeded, CheckResult
+from wherefrom.attention.checker.problems import (
+    FAULT,
+    NO_PROOF,
+    Assumption,
+    BetaNeeded,
+    CheckResult,
+)
 from wherefrom.attention.equation import attend
 
-NO_PROOF = "That is no proof: the exact algebra does not reach this formula."
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident
 SMALLEST = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 3, 1))
 SIZES = ((1, 1, 0), (2, 3, 0), (3, 2, 5), (5, 7, 1), (11, 3, 2))
@@ -64,7 +69,7 @@ def judge_extract(construction: Construction, draft: CheckResult) -> CheckResult
         if wrong and max(abs(keeps.at(1.0, 1) - 1), abs(leaks.at(1.0, 1))) > draft.tolerance:
             return _refuted_extraction(draft, construction, wrong)
         if wrong:
-            draft = draft.judged("holds", f"within this tolerance only: {wrong}.")
+            draft = draft.judged("holds", f"right only within this tolerance: {wrong}.")
     rng = np.random.default_rng(draft.seed)
     drawn = [space_instance(*size, rng) for size in SIZES for _ in range(DRAWS)]
     worst = max(_extraction_error(construction, values, rng) for values in drawn)
@@ -133,10 +138,8 @@ def _needed_of_bases(
     construction: Construction, tolerance: float, rng: np.random.Generator
 ) -> Iterator[Assumption]:
     """Each assumption given up on bases drawn at random, the smallest sizes first.
-
     Both sides of M A = A and M B = 0 are analytic in the bases, so equations that hold at random
-    points hold everywhere; one that fails is a counterexample.
-    """
+    points hold everywhere; one that fails is a counterexample."""
     argument = f"M A = A and M B = 0 over bases of {len(SIZES)} sizes drawn without it, so over all"
     for name in ("bases that are orthonormal", "spaces that are orthogonal"):
         evidence = ""
@@ -230,9 +233,7 @@ def _given(
 
 def _limits(construction: Construction) -> tuple[list[str], str, str]:
     """The exact logits as lines; why every goal is reached, or what is wrong, if either is clear.
-
-    In the basis of the four u and one more vector.
-    """
+    In the basis of the four u and one more vector."""
     field = Field()
     algebra = Exact(field, {})
     u = algebra.matrix(np.eye(4, 5, dtype=int)) * field.beta
@@ -325,5 +326,5 @@ def _needed_of_words(
             if errors[1] > tolerance and errors[1] >= STILL_FALLING * errors[0]:
                 found = f"with d = 7 and {what}, a goal is missed by {errors[1]:.2g} beta"
                 break
-        evidence = found or f"not refuted by {tried} sets of u, some chosen to break it"
+        evidence = found or f"no counterexample in {tried} sets, some chosen to break it"
         yield Assumption(name, True if found else None, evidence)

@@ -64,10 +64,10 @@ def judge_permutation(construction: Construction, draft: CheckResult) -> CheckRe
         because = f"{' and '.join(FIXED[x] for x in fixed)} stays in place while the tokens are "
         numbers = shown(values | named, (*values, *named))
         return draft.refuted(because + "reordered.", sentence, {"n": n, "d": d}, numbers)
-    checked = f"{2 + 3 * DRAWS} drawn layers with 2 to 4 tokens"
+    checked = f"{2 + 3 * DRAWS} random layers with 2 to 4 tokens"
     if fixed:
-        because = "positions are named, but no drawn layer shows that they matter. "
-        return draft.judged("holds", because + "That is no proof.", checked=checked)
+        because = "places occur in the formula, but in no random layer do they matter. That is no "
+        return draft.judged("holds", because + "proof.", checked=checked)
     because = "for every n and d: products, sums, softmax of each row and functions of single "
     because += "entries commute with reordering the tokens, and nothing else is written."
     return draft.judged("proved", because, checked=checked)
@@ -236,11 +236,11 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
                 sentence += " (d = 2)." if of_first else "."
                 because = f"the table comes back to where it was: p({s}) = p({t})."
                 return draft.refuted(because, sentence, {"s": s, "t": t}, {"p": values})
-            near = near or f"p({s}) and p({t}) agree to nine digits, and whether they are equal is "
+            near = near or f"p({s}) and p({t}) agree to nine digits, but no argument shows whether "
         if len(before) < 9:
             before.append(t)
     if near:
-        return draft.judged("inconclusive", near + "not decided by any argument here.")
+        return draft.judged("inconclusive", near + "they are equal.")
     because = f"no two of the first {POSITIONS:,} positions share a vector. That is no proof."
     return draft.judged("holds", because)
 
@@ -261,7 +261,7 @@ class Turns(Polynomials):
         turn = tuple(sorted(((self.t, 1), ("theta", 1))))
         speed = angle.get(turn, Fraction(0))
         if speed.denominator != 1 or set(angle) - {turn}:
-            raise UndefinedError("an angle is a whole multiple of t*theta here.")
+            raise UndefinedError("write every angle as a whole multiple of t*theta.")
         forth, back = (
             symbol(f"z_{self.t}", sign * int(speed)) if speed else UNITY for sign in (1, -1)
         )

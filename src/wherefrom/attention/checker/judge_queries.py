@@ -40,6 +40,7 @@ from wherefrom.attention.checker.logits import (
 )
 from wherefrom.attention.checker.problems import (
     FAULT,
+    NO_PROOF,
     Assumption,
     BetaNeeded,
     CheckResult,
@@ -80,7 +81,7 @@ def judge_keys(construction: Construction, draft: CheckResult) -> CheckResult:
         notes.append(f"{' and '.join(letters)} are read as one large factor, beta.")
     beta = model.first_usable(5) if len(model.expressions) > 1 else None
     if beta is not None and any(head[0] > 0 for head in model.logits(beta, 5)):
-        notes.append("samples with k_a.q < 0 because the key points backwards are set aside.")
+        notes.append("samples in which k_a points backwards (e < 0, so k_a.q < 0) are set aside.")
     draft = decide(model, replace(draft, derived=tuple(derived), notes=tuple(notes)))
     if not draft.passed:
         shown = draft.counterexample is not None and draft.counterexample.sizes.get("n")
@@ -88,33 +89,33 @@ def judge_keys(construction: Construction, draft: CheckResult) -> CheckResult:
         return replace(draft, failure=_failure(model, 0.0, draft)) if spoilt else draft
     needed = _beta_needed(model, draft.tolerance)
     if needed is None:
-        because = "as beta grows the weights should arrive, but no beta that a computer can hold "
-        return draft.judged("inconclusive", because + "brings them near enough.")
+        because = "the weights should reach the goal, but at no beta that a computer can hold."
+        return draft.judged("inconclusive", because)
     draft = replace(draft, beta=needed)
     if model.problem.noise != "none":
         draft = replace(draft, failure=_failure(model, needed.value, draft))
     fault = _contradiction(model, draft, needed)
     if fault:
         return draft.judged("inconclusive", fault)
-    checked = f"drawn keys at every n from {model.problem.least_n} to {EVERY_N}, with beta from "
-    checked += "1.1 to 1000 times what is needed, with the attention equation"
+    checked = f"random keys at every n from {model.problem.least_n} to {EVERY_N}, with beta from "
+    checked += "1.1 to 1000 times what is needed"
     return replace(draft, checked=checked, assumptions=tuple(_assumptions(model, draft)))
 
 
 def decide(model: Queries, draft: CheckResult) -> CheckResult:
     """The draft with the verdict that algebra and numbers give, before drawn keys confirm it."""
     if model.proved():
-        because = "the logits of a and b agree and run away from all others as beta grows."
+        because = "k_a.q and k_b.q agree, and their lead over every other k_i.q grows with beta."
         if model.stretched and all(head["a"].is_zero for head in model.exact):
             because = "no query has a component along mu_a, so the length of k_a does not matter, "
             because += "and every other key loses its weight as beta grows."
         elif model.stretched:
-            because = "the weights tend to 1/2, 1/2, 0."
+            because = "the weights of a, b and all others tend to 1/2, 1/2 and 0."
             return draft.judged(
                 "proved", f"for every n and every length e not set aside, {because}"
             )
         elif model.named == 1:
-            because = "the logit of j runs away from all others as beta grows."
+            because = "the lead of k_j.q over every other k_i.q grows with beta, without bound."
         return draft.judged("proved", f"for every n: {because}")
     readings = model.readings(draft.tolerance)
     n, reading = next(iter(readings.items()))
@@ -124,23 +125,20 @@ def decide(model: Queries, draft: CheckResult) -> CheckResult:
     if lead is not None:
         return _outnumbered(draft, model, lead)
     if any(ok is None for ok, _, _ in readings.values()):
-        because = "the weights change too slowly with beta to see where they end, and the formula "
-        return draft.judged(
-            "inconclusive", because + "is not one that the exact algebra can follow."
-        )
+        because = "the weights change too slowly with beta to see their limit, and exact algebra "
+        return draft.judged("inconclusive", because + "cannot handle this formula.")
     worst, most = max(size for _, size, _ in readings.values()), max(readings)
     sizes = f"n = {min(readings)} to "
     sizes += f"{most:,}" if most < 10**7 else f"10^{math.log10(most):.0f}"
     if not model.exact:
-        because = f"computed in numbers for {sizes}. That is no proof: the exact algebra does not "
-        because += "reach this formula."
+        because = f"true in numbers for {sizes}. {NO_PROOF}"
     elif worst == 0 and not model.stretched:
         because = f"the goal is reached at each n that was tried, {sizes}; "
         because += "no argument covers every n."
     else:
-        what = "the failure rate" if model.stretched else "the misplaced share"
-        rest = f": {what} tends to {worst:.3g} at worst, which no beta removes" if worst else ""
-        because = f"within this tolerance for {sizes}, but not for every tolerance{rest}."
+        what = "of the samples fail" if model.stretched else "of the weight stays misplaced"
+        rest = f": {worst:.3g} {what} at worst, however large beta is" if worst else ""
+        because = f"right within this tolerance for {sizes}, but not within every one{rest}."
     return draft.judged("holds", because)
 
 
@@ -195,8 +193,8 @@ def _outnumbered(draft: CheckResult, model: Queries, lead: float) -> CheckResult
     """A lead that nothing increases is lost among enough other keys: from n = e^lead on."""
     reach = 1 + 10 * SD if model.stretched else 1.0  # longer than k_a is in any sample
     digits = (reach * lead + math.log(model.named)) / math.log(10)
-    because = f"the named keys are ahead by {lead:.6g} whatever n and beta are, so all others "
-    because += f"together outweigh them from n = 10^{digits:.5g} on"
+    because = f"the lead over the other keys' logits is {lead:.6g} at every n and beta, so these "
+    because += f"keys together have more weight from n = 10^{digits:.5g} on"
     because += "." if model.uses_beta else "; nothing in the formula grows with beta."
     sentence = f"with 10^{digits:.5g} keys the others have at least half of the weight."
     return draft.refuted(because, sentence, numbers={"lead": lead, "log10_n": digits})
@@ -273,7 +271,7 @@ def _beta_needed(model: Queries, tolerance: float) -> BetaNeeded | None:
     if not model.uses_beta:
         return BetaNeeded("none: the formula has no large factor", 0.0, REPORTED_N, by_n)
     if model.stretched:
-        formula = f"P(misplaced > eps) <= {RISK:g} (from the exact law of e)"
+        formula = f"P(more than eps of the weight is misplaced) <= {RISK:g}, by the law of e"
     elif not model.exact:
         formula = f"k_a.q - k_i.q >= {level}"
     else:
@@ -343,10 +341,8 @@ def _failure(model: Queries, needed: float, draft: CheckResult) -> Failure | Non
 
 def _simulate(model: Queries, n: int, beta: float, draft: CheckResult) -> tuple[float, float]:
     """How often the goal is missed over drawn keys, with its standard error.
-
     Stretched: too much weight is misplaced, among the samples that are not set aside. Isotropic:
-    the split between a and b is uneven.
-    """
+    the split between a and b is uneven."""
     rng = np.random.default_rng([draft.seed, 1])
     means = orthonormal(n, n, rng)
     queries = _queries(model, means, beta)
@@ -383,9 +379,7 @@ def _lengths(kept_only: bool) -> Floats:
 
 def _missed(model: Queries, keys: Floats, beta: float, tolerance: float) -> tuple[bool, Floats]:
     """Whether the goal is missed over these keys or means, and the weights of the worst sample.
-
-    ExpressionError where there is no value, or where rounding swamps the logits.
-    """
+    ExpressionError where there is no value, or where rounding swamps the logits."""
     queries = _queries(model, keys, beta)
     lengths = _lengths(len(queries) > 1) if model.stretched else np.ones(1)
     drawn = np.repeat(keys[None], len(lengths), axis=0)
@@ -407,7 +401,7 @@ def _contradiction(model: Queries, draft: CheckResult, needed: BetaNeeded) -> st
         if abs(drawn - exact) > GATE * failure.standard_error:
             return (
                 f"the exact failure rate {exact:.4f} and the simulated one {drawn:.4f} disagree: a "
-                "fault of the checker."
+                "fault of the checker, so a person should judge this."
             )
     rng = np.random.default_rng(draft.seed)
     for n in range(model.problem.least_n, EVERY_N + 1):
@@ -443,10 +437,8 @@ def _search(
     model: Queries, draft: CheckResult, name: str, variants: Variants, rng: np.random.Generator
 ) -> Assumption:
     """Look for keys without the assumption on which the goal is missed however large beta is.
-
     Without a find, the assumption is not needed if the logits are the same over all of the keys:
-    they are analytic in the keys, so those that agree at random points agree everywhere.
-    """
+    they are analytic in the keys, so those that agree at random points agree everywhere."""
     tried, same = 0, True
     small = model.first_usable(REPORTED_N, least=2.0) or 1.0
     for n, d in SEARCHED:
@@ -468,8 +460,8 @@ def _search(
                 evidence = f"{where}, the weights tend to {told}, the others {others:.3g}"
                 return Assumption(name, True, evidence)
     if same:
-        return Assumption(name, False, f"the logits are the same without it, over {tried} sets")
-    return Assumption(name, None, f"not refuted by {tried} sets of keys, some chosen to break it")
+        return Assumption(name, False, f"{tried} sets of keys without it have the same logits")
+    return Assumption(name, None, f"no counterexample in {tried} sets, some chosen to break it")
 
 
 def _missed_in_the_limit(model: Queries, keys: Floats, tolerance: float) -> Floats | None:

@@ -6,6 +6,7 @@ allow-list into `Node`s, and only those are evaluated. Vectors are columns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -43,12 +44,17 @@ FUNCTIONS |= {"dot": (2, 2), "outer": (2, 2), "hstack": (2, MAX_BLOCKS)}
 BY_NAME = ("exp", "log", "sin", "cos")  # may be written without brackets, as in sin t
 ENTRYWISE = ("relu", "softmax", "layernorm", "mask")  # of a matrix, some row by row
 ALIASES = {"ReLU": "relu", "LayerNorm": "layernorm", "causal": "mask", "inner": "dot"}
-ALIASES |= {"Θ": "O", "Theta": "O", "ln": "log", "inverse": "inv", "normalize": "unit"}
+ALIASES |= {"Θ": "O", "Theta": "O", "ln": "log", "inverse": "inv", "matmul": "dot"}
 INCOMPLETE = "this is not a complete formula (is an operator or a bracket missing?)."
-BAD_POWER = f"a power must be a written whole number from 0 to {MAX_POWER} "
-BAD_POWER += "(sqrt(x) and 1/x are there for the others)."
+BAD_POWER = f"a power must be a whole number from 0 to {MAX_POWER}; write sqrt(x) or 1/x."
 CLOSING = {"(": ")", "{": "}", "[": "]"}
 ONE = ("1",)
+NUMBER, LENGTH = r"(-?\d+(?:\.\d+)?)", r"(?:e|\\?(?:var)?epsilon|ε|ϵ)(?:_\{?a\}?)?"
+RANGE = re.compile(  # 0.5 <= e <= 1.5 and e in [0.5, 1.5]
+    rf"{NUMBER}\s*(?:<=?|≤|\\leq?)\s*{LENGTH}\s*(?:<=?|≤|\\leq?)\s*{NUMBER}"
+    rf"|\b{LENGTH}\s*(?:\\?in|∈|(?:is |lies )?between)\s*[\[(]?\s*{NUMBER}\s*(?:,|and)\s*{NUMBER}"
+    r"\s*[\])]?"
+)
 
 
 class UndefinedError(ArithmeticError):
@@ -158,12 +164,8 @@ def parse(
     refused: Mapping[str, str] | None = None,
     shapes: Mapping[str, Shape] | None = None,
 ) -> Expression:
-    """Read one expression.
-
-    known    every spelling that may be written -> the name it stands for
-    refused  names with a reason of their own for not being writable, as a sentence
-    shapes   of the names; with them products are the ones that the shapes allow
-    """
+    """Read one expression; `known` are the spellings and what they stand for, `refused` names with
+    the reason why not, and with `shapes` products are the ones that these allow."""
     tokens = tokenize(source, {*known, *(refused or {}), *FUNCTIONS, *ALIASES})
     return _Parser(source, tokens, known, refused or {}, shapes or {}).read()
 
@@ -203,7 +205,7 @@ class _Parser:
 
     def unexpected(self) -> ExpressionError:
         if self.kind in ("<", ">", "≫", "≪", "≠", "="):
-            return self.error("a comparison may not be written here.")
+            return self.error("a comparison cannot stand in a formula; write it after a comma.")
         if self.kind == "word":
             return self.error(f'the word "{self.text[:40]}" may not be written here.')
         return self.error(TWO_SIGNS if self.kind == "±" else INCOMPLETE)
@@ -286,7 +288,7 @@ class _Parser:
         end, column = self.tokens[self.at - 1].end, base.column
         opened = self.take("{", "(")
         minus = self.take("-")
-        turned = self.kind == "name" and self.text in ("T", "t") and self.text not in self.known
+        turned = self.text in ("T", "t", "H") and self.text not in self.known
         if self.take("⊤", "*") or (turned and self.take("name")):
             made = self.node("transpose", column, base)
         elif self.take("†", "+"):
@@ -308,7 +310,7 @@ class _Parser:
             if value.denominator not in (1, 2) or (value.denominator == 2 and abs(value) > 1):
                 raise self.error(BAD_POWER, end)
             if abs(value) > MAX_POWER:
-                raise self.error(f"a power may be 0 to {MAX_POWER}.", end)
+                raise self.error(f"a power may be 0 to {MAX_POWER}; write 1e10 for 10^10.", end)
             if value == -1:
                 made = self.node("inv", column, base)
             elif value.denominator == 2:
@@ -518,7 +520,7 @@ class _Parser:
         if node.op in ("name", "number"):
             return node, self.shapes[node.name] if node.name else Shape()
         if node.op == "indexed":
-            raise self.error("an index stands for nothing outside a sum.", node.column)
+            raise self.error("this index has a meaning inside a sum only.", node.column)
         parts, shapes = zip(*map(self.typed, node.arguments), strict=True)
         op, first, last = node.op, shapes[0], shapes[-1]
         if op == "⊙" and not (first.is_number or last.is_number):
@@ -526,6 +528,8 @@ class _Parser:
         if op in ("*", "·", "⊙"):
             product = "dot" if op == "·" and first.is_column and last.is_column else "@"
             op = "*" if first.is_number or last.is_number else product
+        elif op == "dot" and not (first.is_column and last.is_column):
+            op = "@"  # numpy's
         elif op == "⊗":
             op = "outer"
         elif op == "bars":
@@ -551,9 +555,7 @@ def _ops(node: Node) -> list[str]:
 
 def _shape(op: str, shapes: Sequence[Shape]) -> Shape | str:
     """The shape of a result, or the sentence that says why the shapes do not fit.
-
-    Sizes are letters: `A @ B.T` is refused because m and p need not be equal.
-    """
+    Sizes are letters: `A @ B.T` is refused because m and p need not be equal."""
     first, last = shapes[0], shapes[-1]
     vectors = first.is_column and last.is_column
     one_row = ONE in (first.rows, first.columns)
@@ -619,6 +621,16 @@ class Construction:
         return {name: write(e.tree) for name, e in self.expressions.items()}
 
 
+def decimal_points(text: str) -> str:
+    """The text with 0,5 as 0.5, and a range of e as its two ends."""
+    thousands = re.search(r"(?<![\d.,])[1-9]\d?\d?,000(?![\d.,])", text)
+    if thousands:
+        sentence = f'"{thousands[0]}" can be read in two ways; write it without the comma.'
+        raise ExpressionError(sentence, text, thousands.start() + 1)
+    text = re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", r"\1.\2", text)
+    return RANGE.sub(lambda m: f"low={m[1] or m[3]}; high={m[2] or m[4]}", text)
+
+
 def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
     """Read every `name = formula`; what may not be written is an ExpressionError."""
     read = Construction(problem)
@@ -638,30 +650,37 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
         else:
             lines.append(text)
     asked = " or ".join(" and ".join(form) for form in problem.forms)
-    for text in lines:
-        for statement in split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows):
-            names = [(token.text, token.column) for token in statement.names] or [(only, 1)]
-            for name, column in names:
-                if not name:
-                    forms = " or ".join(
-                        " ".join(f'"{n}=..."' for n in form) for form in problem.forms
-                    )
-                    raise ExpressionError(f"{problem.name} expects {forms}.", text, column)
-                if name not in wanted:
-                    sentence = (
-                        f'{problem.name} asks for {asked}, and this begins with "{name[:40]}".'
-                    )
-                    raise ExpressionError(sentence, text, column)
-                target = wanted[name]
-                if target.name in read.expressions:
-                    raise UserError(f"{target.name} is written twice.")
-                known = {} if target.plain else spellings
-                formulas = [
-                    _Parser(text, tokens, known, problem.refused, shapes, functions).read()
-                    for tokens in statement.formulas or [[]]
-                ]
-                read.expressions[target.name] = formulas[-1]
-                read.again.extend((target.name, each) for each in formulas[:-1])
+    statements = [
+        (text, statement)
+        for text in (lines if rows else map(decimal_points, lines))
+        for statement in split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows)
+    ]
+    said = {token.text for _, statement in statements for token in statement.names}
+    form = problem.forms[0]
+    for text, statement in statements:
+        first = only
+        if problem.family == "cost":  # only the perceiver has m latents
+            first = form[bool({"m", "M"} & {token.text for token in statement.formulas[-1]})]
+        elif not said and problem.family == "keys" and len(statements) == len(form):
+            first = form[len(read.expressions)]
+        for name, column in [(t.text, t.column) for t in statement.names] or [(first, 1)]:
+            strange = "_" not in name or name[-1].isdigit()
+            if strange and name not in vocabulary and not said & set(wanted):  # g = ..., for q
+                name = only or next((x for x in form if x[-1:] == name[-1:]), name)
+            if name not in wanted:
+                sentence = f"{problem.name} asks for {asked}; write {asked.split()[0]} = ..."
+                sentence += f' (this begins with "{name[:40]}").' if name else ""
+                raise ExpressionError(sentence, text, column)
+            target = wanted[name]
+            if target.name in read.expressions:
+                raise UserError(f"{target.name} is written twice.")
+            known = {} if target.plain else spellings
+            formulas = [
+                _Parser(text, tokens, known, problem.refused, shapes, functions).read()
+                for tokens in statement.formulas or [[]]
+            ]
+            read.expressions[target.name] = formulas[-1]
+            read.again.extend((target.name, each) for each in formulas[:-1])
     if not any(set(read.expressions) == set(form) for form in problem.forms):
         forms = " or ".join(", ".join(form) for form in problem.forms)
         got = ", ".join(sorted(read.expressions)) or "nothing"

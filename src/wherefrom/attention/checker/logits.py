@@ -47,6 +47,7 @@ class Queries:
         self.field = field = Field(self.problem.least_n)
         self.exact: list[dict[str, Scalar]] = []  # the logits of each head, if they are known
         self.gaps: list[dict[tuple[str, str], Scalar]] = []  # and their differences
+        self.at_n: dict[int, Numeric] = {}  # the keys in numbers
         with contextlib.suppress(NotExactError):
             root = field.function("sqrt", field.n - field.rational(self.named))
             algebra = Exact(field, grouped_keys(self.problem, field.beta, field.n, root))
@@ -66,7 +67,10 @@ class Queries:
         """For each query the logit of each group; ExpressionError where there is no value."""
         if not self.is_exact_at(n):
             root = math.sqrt(n - self.named)
-            algebra = Numeric(grouped_keys(self.problem, beta, n, root))
+            if n not in self.at_n:
+                self.at_n[n] = Numeric(grouped_keys(self.problem, beta, n, root))
+            algebra = self.at_n[n]
+            algebra.values["beta"] = algebra.matrix(beta)
             found = [evaluate(x, algebra).ravel().tolist() for x in self.expressions.values()]
             return [(*q[: self.named], q[self.named] / root) for q in found]
         source = next(iter(self.expressions.values())).source
@@ -77,7 +81,7 @@ class Queries:
         except OverflowError:
             heads = [(math.inf,)]
         if max(abs(x) for head in heads for x in head) > LARGEST:
-            sentence = f"the numbers grow beyond {LARGEST:g} here."
+            sentence = f"the numbers become too large to compute with here (above {LARGEST:g})."
             raise ExpressionError(sentence, source, 1, too_large=True)
         return heads
 
@@ -201,11 +205,9 @@ class Queries:
 
     def _ladder_reading(self, n: int, eps: float) -> Reading:
         """Numbers only: the last rungs decide, if they agree and no further growth can help.
-
         log(log(beta)) arrives, but on no ladder, so what still moves is also followed to its end; a
         number that moves less and less converges. Beyond a million numbers may cancel, so those
-        rungs can only take a decision back.
-        """
+        rungs can only take a decision back."""
         limit = RISK if self.stretched else eps
         exact = self.stretched and self.is_exact_at(n)
         last = FAR if exact else self.usable(RUNGS, n, most=3)
@@ -241,9 +243,7 @@ class Queries:
 
     def largest_lead(self) -> float | None:
         """How far the named logits can be ahead of the others, if neither n nor beta changes it.
-
-        Then enough other keys outweigh them, however far that is.
-        """
+        Then enough other keys outweigh them, however far that is."""
         if self.exact:
             trends = [self.trend(g, "others", head=i) for i, h in enumerate(self.exact) for g in h]
             if any(t.kind in ("up", "unclear") for t in trends):
@@ -270,18 +270,18 @@ def _outgrows(a: Trend, rival: Trend, way: str, positive: bool) -> bool:
 def misplaced(heads: Sequence[Head], e: Floats, n: int) -> Floats:
     """Half the sum of |weight - wanted| of the averaged heads, for each e."""
     a, b, other = np.array(heads, dtype=np.float64).T[:, :, None]
-    scores = np.stack([np.clip(a * e, -1e300, 1e300), b + 0 * e, other + math.log(n - 2) + 0 * e])
-    weights = softmax_over_keys(np.moveaxis(scores, 0, -1)).mean(axis=0)
-    return np.asarray(0.5 * np.abs(weights - np.array([0.5, 0.5, 0.0])).sum(axis=-1))
+    scores = np.empty((3, len(heads), e.size))
+    scores[0], scores[1], scores[2] = np.clip(a * e, -1e300, 1e300), b, other + math.log(n - 2)
+    weights = np.exp(scores - scores.max(axis=0))
+    shares = (weights / weights.sum(axis=0)).mean(axis=1)
+    return np.asarray(0.5 * np.abs(shares - [[0.5], [0.5], [0.0]]).sum(axis=0))
 
 
 def failure_probability(
     heads: Sequence[Head], n: int, tolerance: float
 ) -> tuple[float, float, float]:
     """P(misplaced > tolerance): among the samples kept, set aside, and in all samples.
-
-    Of several heads samples with e < 0 are set aside if one looks along mu_a, so that k_a.q < 0.
-    """
+    Of several heads samples with e < 0 are set aside if one looks along mu_a, so that k_a.q < 0."""
     intervals = _good_intervals(heads, n, tolerance)
     in_all = max(0.0, 1 - sum(probability_between(low, high) for low, high in intervals))
     if len(heads) == 1 or not any(head[0] > 0 for head in heads):
@@ -301,10 +301,8 @@ def probability_between(low: float, high: float) -> float:
 
 def _good_intervals(heads: Sequence[Head], n: int, tolerance: float) -> list[tuple[float, float]]:
     """The intervals of e on which the misplaced share is within the tolerance.
-
     The weight on a turns where a*e meets the other logits; points crowd geometrically around
-    every such place, so that a window as narrow as 1e-6 of a logit is not stepped over.
-    """
+    every such place, so that a window as narrow as 1e-6 of a logit is not stepped over."""
     low, high = 1 - REACH * SD, 1 + REACH * SD
     near = np.geomspace(1e-6, 1e3, 120)
     near = np.concatenate([-near[::-1], [0.0], near])
@@ -318,8 +316,8 @@ def _good_intervals(heads: Sequence[Head], n: int, tolerance: float) -> list[tup
     good = misplaced(heads, grid, n) <= tolerance
     flips = np.flatnonzero(good[1:] != good[:-1])
     left, right = grid[flips], grid[flips + 1]
-    cuts, rows = np.linspace(0.0, 1.0, 17), np.arange(len(flips))
-    for _ in range(12 if len(flips) else 0):  # 16 parts a step: 48 bits
+    cuts, rows = np.linspace(0.0, 1.0, 65), np.arange(len(flips))
+    for _ in range(8 if len(flips) else 0):  # 64 parts a step: 48 bits
         points = left[:, None] + (right - left)[:, None] * cuts
         state = (misplaced(heads, points.ravel(), n) <= tolerance).reshape(points.shape)
         state[:, -1] = ~good[flips]

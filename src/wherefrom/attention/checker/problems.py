@@ -20,7 +20,8 @@ from wherefrom.results import Printable
 
 Word = Literal["proved", "holds", "refuted", "inconclusive"]
 EXIT_CODES: dict[Word, int] = {"proved": 0, "holds": 0, "refuted": 1, "inconclusive": 3}
-FAULT = "{what} contradict what was found: a fault of the checker."
+NO_PROOF = "That is no proof: exact algebra cannot handle this formula."
+FAULT = "{what} contradict the verdict: a fault of the checker, so a person should judge this."
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,7 @@ class BetaNeeded:
 @dataclass(frozen=True)
 class Assumption:
     """One assumption of the problem, and whether this construction needs it.
-
-    `used` is true with a counterexample, false with an argument, None where neither was found.
-    """
+    `used` is true with a counterexample, false with an argument, None where neither was found."""
 
     name: str
     used: bool | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Callable, Collection
@@ -23,7 +24,8 @@ def _words(text: str) -> set[str]:
 
 
 GREEK = _table(
-    "α alpha β beta γ gamma ε epsilon κ kappa λ lambda μ mu τ tau θ theta π pi ω omega φ phi ℓ ell"
+    "α alpha β beta γ gamma δ delta ε epsilon η eta κ kappa λ lambda μ mu ρ rho σ sigma τ tau "
+    "θ theta π pi ω omega φ phi ℓ ell"
 )
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin", strict=True))
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ᵀ"
@@ -43,11 +45,11 @@ COMMANDS = _table("""
     exp name log name ln name det name min name max name sin name cos name
 """)
 STYLES = _words(
-    "mathbf mathrm mathit mathcal mathsf boldsymbol bm vec operatorname textbf textit bar"
+    "mathbf mathrm mathit mathcal mathsf boldsymbol bm vec operatorname textbf textit bar hat"
 )
 # words of prose: what begins a condition, what begins another formula, what says how large
 CUTS = _words("where with for as if when such st given provided assuming")
-JOINS = _words("and then so let set hence thus choose define take")
+JOINS = _words("and then so let set hence thus choose define take vs versus while")
 SMALL = _words("small negative tiny zero vanishing")
 WORDS = CUTS | JOINS | SMALL
 WORDS |= _words("large big huge positive infinity enough sufficiently larger very arbitrarily")
@@ -60,11 +62,11 @@ TOKEN = re.compile(
     "|".join(
         f"(?P<{kind}>{pattern})"
         for kind, pattern in (
-            ("matrix", r"\\(?:begin|end)\s*\{[pbv]?matrix\}"),
-            ("skip", r"[ \t\r~$&]+|\\[,;:! ()\[\]\\]|\.(?=\s*(?:$|[\n$;(]|\\q?quad))"
-             r"|\\(?:begin|end|label)\s*\{[^{}]*\}"
+            ("matrix", r"\\(?:begin|end)\s*\{(?:[pbv]?matrix|array)\}(?:\{[lcr|]+\})?"),
+            ("line", r"\n+|\\\\(?!\s*(?:&\s*)?(?:\\q?quad)?\s*[-+*/])"),
+            ("skip", r"[ \t\r~$&]+|\\\\\s*&?\s*\\q?quad|\\[,;:! ()\[\]\\]|\^\{\}"
+             r"|\.(?=\s*(?:$|[\n$;(]|\\q?quad))|\\(?:begin|end|label)\s*\{[^{}]*\}|\\lim\s*_\s*\{[^{}]*\}"
              r"|\\(?:left|right|[bB]ig[lr]?|displaystyle|limits|rm|bf|begin|end|label)(?![a-zA-Z])"),
-            ("line", r"\n+"),
             ("number", r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
              f"|[{''.join(FRACTIONS)}]"),
             ("text", r"\\text\s*\{[^{}]*\}"),
@@ -79,7 +81,19 @@ TOKEN = re.compile(
 )  # fmt: skip
 PIECE = re.compile(
     rf"{STYLE_COMMAND}\s*(?:\{{(?P<inner>[^{{}}]*)\}})?|(?P<greek>{GREEK_COMMAND})"
-    rf"|_\s*\{{\s*(?:\\[a-z]+)?\{{?\s*(?P<below>\w+)\s*\}}?\s*\}}|(?P<plain>{LETTER})"
+    rf"|_\s*\{{\s*(?P<style>\\[a-z]+\s*\{{\s*|\\alph(?=a\}}))?(?P<below>\w+)\s*\}}"
+    rf"(?(style)\s*\}}?)|(?P<plain>{LETTER})"
+)
+# what is written in plain text, in HTML or in a program -> the same in at most as many characters
+PLAIN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+    (r"(?<=[a-zA-Z]{3})['’]s\b|\b(?:e\.g|i\.e)\.", lambda _: ""),
+    (r"\b(?:np|numpy|torch|math|jnp)\.(?:linalg\.|array\b|tensor\b)?", lambda _: ""),
+    (r"&#?\w+;", lambda m: html.unescape(m[0])),
+    (r"<sub>(\w+)</sub>", lambda m: f"_{m[1]}"),
+    (r"<sup>(\w+)</sup>", lambda m: f"^{m[1]}"),
+    (r"(?<=[A-Za-zμ])\[([a-z])\]", lambda m: f"_{m[1]}"),
+    (r"_\{\([^{}]*\)\}", lambda _: ""),  # PE_{(pos, 2i)}
+    (r"\\?\bmax(?:imum)?\s*\(\s*0\s*,", lambda _: "relu("),
 )
 TWO_SIGNS = "± is two signs at once; if it stands for a letter such as t, write that letter."
 
@@ -165,22 +179,25 @@ def tokenize(text: str, known: Collection[str]) -> list[Token]:
 
 def _plain(text: str) -> str:
     """The text with one character for one, so that columns stay where the writer sees them.
-
-    Inside a matrix & becomes a comma and the end of a row ↵; inside brackets a line may end.
-    """
+    Inside a matrix & becomes a comma and the end of a row ↵; inside brackets a line may end."""
     same = {*RAISED, *SUBSCRIPTS}
     folded = (c if c in same else unicodedata.normalize("NFKC", c) for c in text)
     plain = "".join(p if len(p) == 1 else c for p, c in zip(folded, text, strict=True))
-    plain = re.sub(r"(?<=[a-zA-Z]{3})['’]s\b", "  ", plain)  # let's
+    for pattern, short in PLAIN:
+        plain = re.sub(pattern, lambda m, short=short: short(m).ljust(len(m[0])), plain)  # type: ignore[misc]
+    plain = re.sub(
+        r"(?s)(\\begin\s*\{(?:[pbv]?matrix|array)\})(.*?)(?=\\end)",
+        lambda m: m[1] + m[2].replace("&", ",").replace("\\\\", "↵ ").replace("\n", " "),
+        plain,
+    )
     depth, characters = 0, list(plain)
     for i, c in enumerate(characters):
         depth = max(0, depth + (c in "([{") - (c in ")]}"))
-        characters[i] = " " if c == "\n" and depth else c
-    return re.sub(
-        r"(?s)(\\begin\s*\{[pbv]?matrix\})(.*?)(?=\\end)",
-        lambda m: m[1] + m[2].replace("&", ",").replace("\\\\", "↵ ").replace("\n", " "),
-        "".join(characters),
-    )
+        if depth and plain[i : i + 2] == "\\\\":
+            characters[i : i + 2] = "  "
+        elif depth and c == "\n":
+            characters[i] = " "
+    return "".join(characters)
 
 
 def _why_not(character: str) -> str:
@@ -238,20 +255,17 @@ def split(
     rows: Collection[str] = (),
 ) -> list[Statement]:
     """The statements of a text. Side conditions are checked, and they and prose are left out.
-
-    known    names that have a meaning; others before a wanted name are prose
-    wanted   names that are asked for
-    factors  names of the large factor, of which a condition may speak
-    rows     names whose formula may be a row without brackets, as in p = sin(t), cos(t); "" is
-             among them if a formula without a name may be one
-    """
+    `known` names have a meaning, `wanted` ones are asked for, conditions are on `factors`, and the
+    formulas of `rows` may be rows without brackets ("": also one without a name)."""
     found: list[Statement] = []
     before = Token("", "", 0, 0)
     for i, token in enumerate(tokens):  # "q: ...", "let q be ..." and "q as ..." are q = ...
         after = tokens[i + 1 : i + 2]
-        says = token.kind == ":" or token.text in ("as", "is", "be")
+        says = token.kind == ":" or token.text in ("as", "is", "be", "costs")
         if says and before.text in wanted and after and after[0].text not in wanted:
             tokens[i] = replace(token, kind="=", text="=")
+        elif token.text == "O" and before.text in wanted:  # "vanilla O(L l^2)"
+            tokens.insert(i, replace(token, kind="=", text="="))
         before = token
 
     def ends(i: int, token: Token) -> bool:
@@ -279,6 +293,8 @@ def split(
             about and "word" in kinds
         )
         formula = len(parts) == 1 and not kinds & {"word", "±"} and kinds & {"name", ","}
+        row = {t.text for t in found[-1].names} or {""} if found else set[str]()
+        row = row & {*rows} if row and any(found[-1].formulas[-1:]) else set()
         turned = [token.kind for token in parts[0][1:]] in (["^", "⊤"], ["'"])
         names_of = [t.text for t in clause if t.kind == "name" and t.text not in known]
         unknown = [x for x in names_of if x.isalpha() and len(x) > 1]
@@ -289,33 +305,42 @@ def split(
         if len(parts) > 1 and not parts[0] and found:  # "= ..." goes on with what was said before
             found[-1].formulas += [part for part in parts[1:] if part]
         elif names:
-            found.append(
-                Statement(names, [part for part in parts if part and part[0] not in names])
-            )
+            formulas = [part for part in parts if part and part[0] not in names]
+            if names[0].text in row and any(formulas[-1:]):
+                _extend(found[-1], formulas[-1])  # PE_{(pos, 2i)} = ..., PE_{(pos, 2i+1)} = ...
+            else:
+                found.append(Statement(names, formulas))
         elif condition or (leading and leading[0].text in factors):
-            _check_condition(text, clause, factors)
+            _check_condition(text, clause, factors, wanted)
         elif len(parts) > 1 and parts[0]:
             name = next((t for t in parts[0] if t.kind != "word"), parts[0][0])
             if turned:  # q^T = x is q = x^T
                 marks = [replace(name, kind=kind, text="") for kind in "()^⊤"]
                 parts[1:] = [[marks[0], *part, *marks[1:]] for part in parts[1:]]
-            found.append(Statement([name], parts[1:]))
+            if name.text in row and parts[-1]:
+                _extend(found[-1], parts[-1])  # PE(pos, 2i) = ..., PE(pos, 2i+1) = ...
+            elif any(t.text in wanted and t.kind == "name" for t in parts[0][1:]):
+                _check_condition(text, clause, factors, wanted)
+            else:
+                new = [t for t in leading if t.kind == "name" and t.text not in known] or [name]
+                found.append(Statement(new, parts[len(new) :]))
         elif not found and "word" not in kinds:
             found.append(Statement([], [clause]))
-        elif (
-            formula
-            and any(found[-1].formulas[-1:])
-            and "".join(name.text for name in found[-1].names) in rows
-        ):
-            row = found[-1].formulas[-1]
-            row = row[1:-1] if row[0].text == "row" else row
-            opened, comma, closed = (
-                Token(kind, "row", row[0].column, row[0].column) for kind in "(,)"
-            )
-            found[-1].formulas[-1] = [opened, *row, comma, *clause, closed]
+        elif formula and row:
+            _extend(found[-1], clause)
+        elif formula and len(wanted) > 1 and not any(each.names for each in found):
+            found.append(Statement([], [clause]))
         else:
-            _check_condition(text, clause, factors)
+            _check_condition(text, clause, factors, wanted)
     return found
+
+
+def _extend(statement: Statement, entry: list[Token]) -> None:
+    """Make the last formula a row, and the entry its last one."""
+    row = statement.formulas[-1]
+    row = row[1:-1] if row[0].text == "row" else row
+    opened, comma, closed = (Token(kind, "row", row[0].column, row[0].column) for kind in "(,)")
+    statement.formulas[-1] = [opened, *row, comma, *entry, closed]
 
 
 def _divide(
@@ -344,7 +369,9 @@ def _is_remark(tokens: list[Token]) -> bool:
     return prose or bool({"≫", "≪", ">", "<", "→"} & {token.kind for token in inside})
 
 
-def _check_condition(text: str, clause: list[Token], factors: Collection[str]) -> None:
+def _check_condition(
+    text: str, clause: list[Token], factors: Collection[str], wanted: Collection[str]
+) -> None:
     """Refuse a condition that is not one on a large factor."""
     first = clause[0]
     said = text[first.column - 1 : clause[-1].end - 1].strip()
@@ -355,11 +382,15 @@ def _check_condition(text: str, clause: list[Token], factors: Collection[str]) -
         return  # the number of an equation, or in which space something lies
     if "±" in kinds:
         raise ExpressionError(TWO_SIGNS, text, first.column)
+    if words and not named and set(kinds) <= {"word", "name", "(", ")"}:
+        return  # prose
+    about = next((t.text for t in clause if t.kind == "name" and t.text in wanted), "")
+    if about and not words:
+        sentence = f'"{said}" says what {about} must do; write a formula that does it, as '
+        raise ExpressionError(f"{sentence}{about} = ...", text, first.column)
     if not named:
-        if words and set(kinds) <= {"word", "name", "(", ")"}:
-            return  # prose
-        sentence = f'"{said}" is not understood: it is neither a name = formula that is asked for '
-        raise ExpressionError(sentence + "nor a word on the large factor.", text, first.column)
+        sentence = f'"{said}" is not understood; write name = formula, and after a comma at most '
+        raise ExpressionError(f"{sentence}how large the factor is.", text, first.column)
     at = named[0]
     after, front = kinds[at + 1 : at + 2], kinds[at - 1 : at] if at else []
     small = words & SMALL or {"≪", "<"} & set(after) or {"≫", ">"} & set(front)
