@@ -133,7 +133,7 @@ def test_the_caps() -> None:
         ("average", ["q=beta*k_a", "q=beta*k_b"], "written twice"),
         ("average", ["k_b=beta*k_a"], 'write q = ... (this begins with "k_b")'),
         ("two-heads", ["beta*mu_a"], "asks for q1 and q2; write q1 = ..."),
-        ("two-heads", ["q1=beta*mu_a"], "needs q1, q2"),
+        ("two-heads", ["q1=beta*mu_a"], "needs q1 and q2"),
         ("noisy-average", ["q=beta*(k_a+k_b)"], "sampled after the query is chosen"),
         ("two-heads", ["q1=lam*k_a", "q2=lam*k_b"], "only the means are known; write mu_a"),
         ("average", ["q=beta*(v_a+v_b)"], "cannot mention one"),

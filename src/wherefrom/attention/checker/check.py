@@ -16,13 +16,9 @@ from wherefrom.attention.checker.instances import (
     space_instance,
     word_instance,
 )
-from wherefrom.attention.checker.language import (
-    Construction,
-    ExpressionError,
-    evaluate,
-    read_construction,
-)
+from wherefrom.attention.checker.language import Construction, evaluate, read_construction
 from wherefrom.attention.checker.problems import CheckResult, Problem, Variable, find_problem
+from wherefrom.attention.checker.reading import ExpressionError
 from wherefrom.errors import UserError
 
 __all__ = ["CheckResult", "check"]

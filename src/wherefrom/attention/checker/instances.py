@@ -25,22 +25,15 @@ Values = dict[str, Any]
 Variants = Callable[[Floats, int, np.random.Generator, int], Iterator[tuple[str, Floats]]]
 WORDS = ("x1", "x2", "x3")
 Matrix = NDArray[Any]
+NO_PROOF = "That is no proof: exact algebra cannot handle this formula."
 MAX_MAGNITUDE = 1e100
 TOO_LARGE = f"the numbers become too large to compute with here (above {MAX_MAGNITUDE:.0e})."
 MAX_SIZE = 64  # rows or columns of a matrix of an instance
 SMALLEST = 1e-300  # stands for what is smaller and not zero; nothing may divide by it
-FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "sqrt": math.sqrt,
-    "exp": lambda x: max(math.exp(x), SMALLEST),
-    "log": math.log,
-    "abs": abs,
-}
-PLAIN: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "**": operator.pow,
-}
+FUNCTIONS: dict[str, Callable[[float], float]] = {"sqrt": math.sqrt, "log": math.log}
+FUNCTIONS |= {"exp": lambda x: max(math.exp(x), SMALLEST), "abs": abs}
+PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub}
+PLAIN |= {"*": operator.mul, "**": operator.pow}
 PRODUCTS: dict[str, Callable[[Matrix, Matrix], Matrix]] = {
     **PLAIN,
     "@": operator.matmul,

@@ -25,15 +25,9 @@ from wherefrom.attention.checker.algebra import (
     times,
     value,
 )
-from wherefrom.attention.checker.language import (
-    Construction,
-    ExpressionError,
-    decimal_points,
-    evaluate,
-    parse,
-    write,
-)
+from wherefrom.attention.checker.language import Construction, evaluate, parse, write
 from wherefrom.attention.checker.problems import FAULT, BetaNeeded, CheckResult, Problem
+from wherefrom.attention.checker.reading import ExpressionError, decimal_points
 from wherefrom.attention.positions import model_cost
 from wherefrom.errors import UserError
 

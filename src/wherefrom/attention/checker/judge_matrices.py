@@ -13,6 +13,7 @@ import numpy as np
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
 from wherefrom.attention.checker.instances import (
+    NO_PROOF,
     WORDS,
     Exact,
     Matrix,
@@ -28,13 +29,7 @@ from wherefrom.attention.checker.instances import (
     word_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.problems import (
-    FAULT,
-    NO_PROOF,
-    Assumption,
-    BetaNeeded,
-    CheckResult,
-)
+from wherefrom.attention.checker.problems import FAULT, Assumption, BetaNeeded, CheckResult
 from wherefrom.attention.equation import attend
 
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident

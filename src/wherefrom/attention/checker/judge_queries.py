@@ -18,6 +18,7 @@ import numpy as np
 
 from wherefrom.attention.checker.algebra import UNITY
 from wherefrom.attention.checker.instances import (
+    NO_PROOF,
     Floats,
     Numeric,
     Variants,
@@ -40,7 +41,6 @@ from wherefrom.attention.checker.logits import (
 )
 from wherefrom.attention.checker.problems import (
     FAULT,
-    NO_PROOF,
     Assumption,
     BetaNeeded,
     CheckResult,

@@ -6,7 +6,6 @@ allow-list into `Node`s, and only those are evaluated. Vectors are columns.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -18,6 +17,7 @@ from wherefrom.attention.checker.reading import (
     TWO_SIGNS,
     ExpressionError,
     Token,
+    decimal_points,
     split,
     tokenize,
 )
@@ -49,12 +49,6 @@ INCOMPLETE = "this is not a complete formula (is an operator or a bracket missin
 BAD_POWER = f"a power must be a whole number from 0 to {MAX_POWER}; write sqrt(x) or 1/x."
 CLOSING = {"(": ")", "{": "}", "[": "]"}
 ONE = ("1",)
-NUMBER, LENGTH = r"(-?\d+(?:\.\d+)?)", r"(?:e|\\?(?:var)?epsilon|ε|ϵ)(?:_\{?a\}?)?"
-RANGE = re.compile(  # 0.5 <= e <= 1.5 and e in [0.5, 1.5]
-    rf"{NUMBER}\s*(?:<=?|≤|\\leq?)\s*{LENGTH}\s*(?:<=?|≤|\\leq?)\s*{NUMBER}"
-    rf"|\b{LENGTH}\s*(?:\\?in|∈|(?:is |lies )?between)\s*[\[(]?\s*{NUMBER}\s*(?:,|and)\s*{NUMBER}"
-    r"\s*[\])]?"
-)
 
 
 class UndefinedError(ArithmeticError):
@@ -621,16 +615,6 @@ class Construction:
         return {name: write(e.tree) for name, e in self.expressions.items()}
 
 
-def decimal_points(text: str) -> str:
-    """The text with 0,5 as 0.5, and a range of e as its two ends."""
-    thousands = re.search(r"(?<![\d.,])[1-9]\d?\d?,000(?![\d.,])", text)
-    if thousands:
-        sentence = f'"{thousands[0]}" can be read in two ways; write it without the comma.'
-        raise ExpressionError(sentence, text, thousands.start() + 1)
-    text = re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", r"\1.\2", text)
-    return RANGE.sub(lambda m: f"low={m[1] or m[3]}; high={m[2] or m[4]}", text)
-
-
 def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
     """Read every `name = formula`; what may not be written is an ExpressionError."""
     read = Construction(problem)
@@ -660,7 +644,9 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
     for text, statement in statements:
         first = only
         if problem.family == "cost":  # only the perceiver has m latents
-            first = form[bool({"m", "M"} & {token.text for token in statement.formulas[-1]})]
+            first = form[
+                bool({"m", "M"} & {t.text for tokens in statement.formulas for t in tokens})
+            ]
         elif not said and problem.family == "keys" and len(statements) == len(form):
             first = form[len(read.expressions)]
         for name, column in [(t.text, t.column) for t in statement.names] or [(first, 1)]:
@@ -682,9 +668,8 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
             read.expressions[target.name] = formulas[-1]
             read.again.extend((target.name, each) for each in formulas[:-1])
     if not any(set(read.expressions) == set(form) for form in problem.forms):
-        forms = " or ".join(", ".join(form) for form in problem.forms)
         got = ", ".join(sorted(read.expressions)) or "nothing"
-        raise UserError(f"{problem.name} needs {forms}, and this gives {got}.")
+        raise UserError(f"{problem.name} needs {asked}, and this gives {got}.")
     letters = sorted({e.factor for e in read.expressions.values()} - {""})
     if len(letters) > 1 and problem.family == "words":
         told = " and ".join(letters)

@@ -20,7 +20,6 @@ from wherefrom.results import Printable
 
 Word = Literal["proved", "holds", "refuted", "inconclusive"]
 EXIT_CODES: dict[Word, int] = {"proved": 0, "holds": 0, "refuted": 1, "inconclusive": 3}
-NO_PROOF = "That is no proof: exact algebra cannot handle this formula."
 FAULT = "{what} contradict the verdict: a fault of the checker, so a person should judge this."
 
 

@@ -95,6 +95,15 @@ PLAIN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     (r"_\{\([^{}]*\)\}", lambda _: ""),  # PE_{(pos, 2i)}
     (r"\\?\bmax(?:imum)?\s*\(\s*0\s*,", lambda _: "relu("),
 )
+NUMBER, LENGTH = r"(-?\d+(?:\.\d+)?)", r"(?:e|\\?(?:var)?epsilon|ε|ϵ)(?:_\{?a\}?)?"
+RANGE = re.compile(  # 0.5 <= e <= 1.5 and e in [0.5, 1.5]
+    rf"{NUMBER}\s*(?:<=?|≤|\\leq?)\s*{LENGTH}\s*(?:<=?|≤|\\leq?)\s*{NUMBER}"
+    rf"|\b{LENGTH}\s*(?:\\?in|∈|(?:is |lies )?between)\s*[\[(]?\s*{NUMBER}\s*(?:,|and)\s*{NUMBER}"
+    r"\s*[\])]?"
+)
+UNSEEN = "only characters that can be seen may be written."
+WHY_NOT = dict.fromkeys('"`', "text in quotes may not be written here, only names and numbers.")
+WHY_NOT["."] = "the only thing that may follow a dot is T, for transpose."
 TWO_SIGNS = "± is two signs at once; if it stands for a letter such as t, write that letter."
 
 
@@ -167,7 +176,8 @@ def tokenize(text: str, known: Collection[str]) -> list[Token]:
             pieces = [(kind, said[1:] if kind == "name" else said, at)]
         elif kind == "symbol":
             if said not in SYMBOLS:
-                raise ExpressionError(_why_not(said), text, at + 1)
+                sentence = f'"{said}" may not be written here.' if said.isprintable() else UNSEEN
+                raise ExpressionError(WHY_NOT.get(said, sentence), text, at + 1)
             kinds = "],[" if SYMBOLS[said] == "row" else [SYMBOLS[said]]
             pieces = [(kind, said, at) for kind in kinds]
         elif kind != "skip":
@@ -175,6 +185,16 @@ def tokenize(text: str, known: Collection[str]) -> list[Token]:
         tokens += [Token(kind, text, first + 1, end + 1) for kind, text, first in pieces]
         at = end
     return tokens
+
+
+def decimal_points(text: str) -> str:
+    """The text with 0,5 as 0.5, and a range of e as its two ends."""
+    thousands = re.search(r"(?<![\d.,])[1-9]\d?\d?,000(?![\d.,])", text)
+    if thousands:
+        sentence = f'"{thousands[0]}" can be read in two ways; write it without the comma.'
+        raise ExpressionError(sentence, text, thousands.start() + 1)
+    text = re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", r"\1.\2", text)
+    return RANGE.sub(lambda m: f"low={m[1] or m[3]}; high={m[2] or m[4]}", text)
 
 
 def _plain(text: str) -> str:
@@ -198,16 +218,6 @@ def _plain(text: str) -> str:
         elif depth and c == "\n":
             characters[i] = " "
     return "".join(characters)
-
-
-def _why_not(character: str) -> str:
-    if character in '"`':
-        return "text in quotes may not be written here, only names and numbers."
-    if character == ".":
-        return "the only thing that may follow a dot is T, for transpose."
-    if not character.isprintable():
-        return "only characters that can be seen may be written."
-    return f'"{character}" may not be written here.'
 
 
 def _letters(text: str, at: int) -> tuple[list[tuple[str, int]], int]:
