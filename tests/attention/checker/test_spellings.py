@@ -108,6 +108,7 @@ UNDERSTOOD = [
     # by strangers: other letters and names, decimal commas, programs, HTML, environments
     ("average", r"$g = \beta (K_{\alpha}+K_b)$", AVERAGE),
     ("average", "query = η(k_a + k_b)", AVERAGE),
+    ("average", r"$$\boxed{q = \beta (k_a + k_b)} \tag{3}$$ # large beta", AVERAGE),
     ("average", "q = 0,5β(k_a + k_b)", {"q": "0.5*beta*(k_a + k_b)"}),
     ("average", "q = np.exp(beta) * (k[a] + k[b])", {"q": "exp(beta)*(k_a + k_b)"}),
     ("average", "q = &beta;(k<sub>a</sub> + k<sub>b</sub>), &beta; &gt;&gt; 0", AVERAGE),

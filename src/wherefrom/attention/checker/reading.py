@@ -92,7 +92,8 @@ PLAIN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     (r"<sub>(\w+)</sub>", lambda m: f"_{m[1]}"),
     (r"<sup>(\w+)</sup>", lambda m: f"^{m[1]}"),
     (r"(?<=[A-Za-zμ])\[([a-z])\]", lambda m: f"_{m[1]}"),
-    (r"_\{\([^{}]*\)\}", lambda _: ""),  # PE_{(pos, 2i)}
+    (r"_\{\([^{}]*\)\}|\\tag\s*\{[^{}]*\}|(?<=\S)\s+#.*", lambda _: ""),  # PE_{(pos, 2i)}
+    (r"\\boxed\s*\{(.*)\}", lambda m: m[1].rjust(len(m[0]) - 1)),
     (r"\\?\bmax(?:imum)?\s*\(\s*0\s*,", lambda _: "relu("),
 )
 NUMBER, LENGTH = r"(-?\d+(?:\.\d+)?)", r"(?:e|\\?(?:var)?epsilon|ε|ϵ)(?:_\{?a\}?)?"
