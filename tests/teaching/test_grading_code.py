@@ -94,7 +94,7 @@ HOSTILE = {
         "        try: os.write(fd, b'{\"value\": 1}\\n[[[\\n')\n        except OSError: pass",
         "babbles wrote something else where its result belongs",
     ),
-    "borrows": ("import wherefrom.attention.equation", "borrows imports wherefrom"),
+    "borrows": ("import wherefrom.attention.equation", "borrows needs the module wherefrom"),
     "spies": (
         "import os; return [k for k in os.environ if 'SECRET' in k] or 1 / 0",
         "spies raised Z",
@@ -183,7 +183,10 @@ CANNOT = "the code cannot be imported: "
 EMPTY = make_skeleton(SOLUTION, ["attention", "softmax", "causal_mask"])
 BROKEN = [
     ({"transformer": "def attention(:\n"}, CANNOT + r"SyntaxError: .* \(transformer.py, line 1\)"),
-    ({"adapters": "import my_attention\n"}, "the code imports my_attention: the submission has no"),
+    (
+        {"adapters": "import my_attention\n"},
+        "the code needs the module my_attention: the submission has no",
+    ),
     ({"adapters": "import sys; sys.exit(0)"}, CANNOT + "SystemExit"),
     ({"adapters": "import os; os._exit(0)"}, r"loading the code ended .* \(exit status 0\)"),
     ({"transformer": ""}, "attention raised AttributeError"),

@@ -64,7 +64,7 @@ def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
     return ""
 
 
-NO_MODULE = "{} imports {}: the submission has no such file, and there is no such library"
+NO_MODULE = "{0} needs the module {1}: the submission has no {1}.py, and no library has that name"
 
 
 def caller(adapters: Any) -> Call:
