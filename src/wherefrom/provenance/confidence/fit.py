@@ -27,9 +27,7 @@ from wherefrom.provenance.confidence.calibration import (
 )
 from wherefrom.provenance.confidence.guarantee import (
     HALF,
-    UNSEEN_RISK,
     Guarantee,
-    fewest_answers,
     guarantee_threshold,
 )
 from wherefrom.provenance.evidence.index import Evidence
@@ -48,6 +46,7 @@ from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
 VERSION = 6
+ENOUGH_UNSEEN = 100  # unseen subjects of the text, from which on none that are invented test
 FEWEST_FOR_NAMES = 10  # subjects seen and unseen, each, below which `name_read` is not fitted
 CLEARLY = 0.95  # of the log loss of the product, below which one plain fit is taken
 BELOW = -1.0  # the probability of an answer that is withheld at any threshold
@@ -369,7 +368,7 @@ def choose_testers(
     order = order[np.argsort(late, kind="stable")]
     testing = order[(rows if fits is None else rows & ~fits)[order]]
     real = np.array([subjects[at].source != INVENTED or seen[at] for at in testing], dtype=bool)
-    if (~seen[testing[real]]).sum() >= fewest_answers(UNSEEN_RISK, 0.05):
+    if (~seen[testing[real]]).sum() >= ENOUGH_UNSEEN:
         testing = testing[real]
     tested, hit = np.round(sure[testing], 6).tolist(), hits[testing].tolist()
     seen_too = seen[testing].tolist()

@@ -22,7 +22,7 @@ HALF = 0.5  # nothing is shown below, whatever is guaranteed
 NEVER = 1.0  # the threshold that no probability reaches
 GRID = np.round(np.arange(999, 499, -1) / 1000, 3)  # 0.999, 0.998, ..., 0.5
 LIKELY = 0.25  # the delta of an estimate: 27 answers without a mistake at a risk of 5 %
-UNSEEN_RISK = 0.02  # share of unseen subjects that may be given an answer
+UNSEEN_RISK = 0.01  # share of unseen subjects that may be given an answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +66,9 @@ def guarantee_threshold(
     """The lowest threshold at which "at most `risk` wrong" holds with confidence 1 - delta.
 
     One row per subject, with probabilities by fits without it; below 0 for what is never shown.
-    Where enough `unseen` are given, a threshold must also give at most `unseen_risk` of them an
-    answer. Where none passes, one is estimated: the lowest that would pass with delta = LIKELY, and
-    at least 1 - risk; where there is none, nothing is shown. `what` an error is.
+    A threshold must also give at most `unseen_risk` of the `unseen` an answer (of these; it is not
+    guaranteed of others). Where none passes, one is estimated: the lowest that would pass with
+    delta = LIKELY, and at least 1 - risk; if there is none, nothing is shown. `what` an error is.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
@@ -80,13 +80,14 @@ def guarantee_threshold(
     doubt = np.array([(1 - sure[sure >= at]).sum() for at in GRID])
     failing = tail(np.floor(doubt), given, risk)
     failed = tail(wrong, given, risk) > delta
+    allowed = unseen_risk * others.size
+    failed |= strangers > allowed
     if others.size >= fewest_answers(unseen_risk, delta):
         expected = np.floor(doubt * others.size / max(1, sure.size))
         failing = np.maximum(failing, tail(expected, others.size, unseen_risk))
-        failed |= tail(strangers, others.size, unseen_risk) > delta
     start = int(np.argmin(failing))
     ended = start + int(np.argmax(np.append(failed[start:], True)))
-    within = (tail(wrong, given, risk) <= LIKELY) & (strangers <= unseen_risk * others.size)
+    within = (tail(wrong, given, risk) <= LIKELY) & (strangers <= allowed)
     at = ended - 1 if ended > start else int(within.nonzero()[0].max(initial=-1))
     about: dict[str, Any] = {"risk": risk, "delta": delta, "subjects": sure.size}
     some, bad, met = (int(x[at]) if at >= 0 else 0 for x in (given, wrong, strangers))
