@@ -31,6 +31,7 @@ from wherefrom.training.run_folder import Run, digest_of, is_run, load_run
 
 Ids = list[int]
 ROWS = 16  # prompts that go through the model together
+NODES = 64  # beginnings of answers that do
 LAYERS = 8  # of which hidden states are kept at most
 UNLIKELY = np.log(1e-3)  # the beginning of a known answer below which it is not followed
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -198,19 +199,23 @@ class LanguageModel:
             nodes = [AnswerNode(row, (), True, samples, range(len(known)), 0.0) for row in rows]
             # the draws of a prompt depend on it alone, not on those beside it
             seeds = {row: crc32(str(prompts[row]).encode()) for row in rows}
-            rngs = {row: np.random.default_rng(seed) for row, seed in seeds.items()}
-            for step in range(room):
-                last = step + 1 == room
-                parents, nodes = self._grow(likely, nodes, replies, rngs, known, last)
+            waiting = [(past, *self._grow(likely, nodes, replies, seeds, known, room == 1))]
+            while waiting:  # so many nodes at a time, for memory's sake
+                before, parents, nodes = waiting.pop()
+                if len(nodes) > NODES:
+                    waiting.append((before, parents[NODES:], nodes[NODES:]))
+                nodes = nodes[:NODES]
                 if not nodes:
-                    break
-                self.select(past, torch.tensor(parents, device=self.device))
+                    continue
+                past = self.fork(before, parents[:NODES])
                 tokens = torch.tensor([node.ids[-1:] for node in nodes], device=self.device)
                 logits, states, past = self.forward(tokens, past, 1, layers)
                 likely = logits[:, 0].float().log_softmax(-1)
                 for at, node in enumerate(nodes):
                     if node.greedy and states is not None:
                         replies[node.row].states[-1] = states[:, at, 0].half().cpu().numpy()
+                last = len(nodes[0].ids) + 1 == room
+                waiting.append((past, *self._grow(likely, nodes, replies, seeds, known, last)))
         return replies
 
     def _grow(
@@ -218,7 +223,7 @@ class LanguageModel:
         likely: Tensor,
         nodes: Sequence[AnswerNode],
         replies: Sequence[Reply],
-        rngs: dict[int, np.random.Generator],
+        seeds: dict[int, int],
         known: Sequence[Ids],
         last: bool,
     ) -> tuple[list[int], list[AnswerNode]]:
@@ -235,7 +240,8 @@ class LanguageModel:
                 reply.other.append(float(row[second]))
             if node.samples:
                 ends = np.exp(row, dtype=np.float64).cumsum()
-                places = np.searchsorted(ends, rngs[node.row].random(node.samples) * ends[-1])
+                rng = np.random.default_rng([seeds[node.row], *node.ids])
+                places = np.searchsorted(ends, rng.random(node.samples) * ends[-1])
                 drawn = Counter(places.tolist())
             for answer in node.known:
                 branches[known[answer][depth]].append(answer)
