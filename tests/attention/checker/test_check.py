@@ -131,6 +131,11 @@ def test_wrong_with_the_smallest_counterexample(
         ("extract", "M=0.999999*A@A.T", "999999/1000000 v_a"),
         ("extract", "M=D", "M (v_a + v_b) is not v_a"),  # right in the basis S, and only there
         ("self-attention", f"K=I|Q=I|{V}", "c1 tends to u_b and not to u_b - u_c"),
+        (  # beta must be above 2,000 for the first term to win
+            "self-attention",
+            f"W=outer(u_d,u_b)/(1000*beta)+outer(u_d,u_a-u_b)/beta**2+outer(u_c,u_d)/beta**2|{V}",
+            "c1 tends to u_b",
+        ),
         ("self-attention", f"K=I|{Q}|V=outer(u_b,u_b)-outer(u_c,u_c)", "beta**2"),
         ("self-attention", f"K=I|Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**4|{V}", "misses its goal"),
         # with weights (1/2, 0, 1/2), as a public answer has it, c2 would be u_b - u_c/2

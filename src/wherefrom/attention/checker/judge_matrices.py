@@ -38,6 +38,7 @@ SIZES = ((1, 1, 0), (2, 3, 0), (3, 2, 5), (5, 7, 1), (11, 3, 2))
 DRAWS = 5
 TURNED = ((1, -8, 4), (4, 4, 7), (8, -1, -4))  # nine times an orthonormal basis, as columns
 RUNGS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, *(2.0**k for k in range(5, 11)))
+LARGE = (1e4, 1e5, 1e6)  # where a slow term may yet win
 DIMENSIONS = (4, 5, 7, 11, 16)
 STILL_FALLING = 0.999  # an error that falls by more from rung to rung may yet arrive
 
@@ -172,9 +173,11 @@ def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
         return draft.judged("inconclusive", because)
     within = [error <= draft.tolerance for error in errors[-3:]]
     settled = bool(wrong) or not errors[-1] < STILL_FALLING * errors[-2]
-    if not reached and not any(within) and settled:
+    far = [_word_error(construction, word_instance(4, beta), beta) for beta in LARGE]
+    lost = not reached and any(draft.tolerance < error < math.inf for error in far)
+    if not reached and ((not any(within) and settled) or (wrong and lost)):
         return _refuted_words(construction, draft, wrong)
-    if not all(within):
+    if lost or not all(within):
         because = "c1 and c2 change too slowly with beta to see where they end."
         if reached:
             because = "the limit is right, but no beta that a computer can hold shows it."
@@ -290,7 +293,7 @@ def _word_error(construction: Construction, values: Values, beta: float) -> floa
 
 def _refuted_words(construction: Construction, draft: CheckResult, wrong: str) -> CheckResult:
     """With d = 4 and u = beta times the standard basis, at the first round beta that shows it."""
-    for beta in (4.0, 8.0, 16.0, 32.0, 128.0, *RUNGS[-3:]):
+    for beta in (4.0, 8.0, 16.0, 32.0, 128.0, *RUNGS[-3:], *LARGE):
         values = word_instance(4, beta)
         try:
             rows = _rows(construction, values, beta)
