@@ -128,6 +128,15 @@ def test_the_sign_of_a_polynomial_is_known_at_every_n(p: list[int], roots: list[
     assert max(runs) < 130 or len(p) > 2
 
 
+def test_a_term_lost_in_rounding_is_not_a_counterexample() -> None:
+    """At n = 35 k_a.q - k_i.q = beta*exp(-35) + 2 grows: n = 36 is the first that fails."""
+    result = check("average", "q=beta*(exp(-n)+35)*(k_a+k_b)+(beta*n-2)*sum_others")
+    assert result.counterexample is not None
+    assert result.counterexample.sizes["n"] == 36
+    hidden = check("average", "q=beta*(exp(-n)+35)*(k_a+k_b)+(beta*35-2)*sum_others")
+    assert hidden.verdict != "refuted"  # right at every n, for a beta above e^n
+
+
 def test_exact_numbers() -> None:
     field = Field(least_n=3)
     gap = field.n - field.rational(2)

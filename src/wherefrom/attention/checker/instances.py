@@ -6,6 +6,7 @@ random position. Shapes: keys (n, d); A (d, m), B (d, p), C (d, r); u (4, d).
 
 from __future__ import annotations
 
+import decimal
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ def key_values(problem: Problem, keys: Floats, beta: float) -> Values:
 
 
 def grouped_keys(
-    problem: Problem, beta: float | Scalar, n: int | Scalar, root: float | Scalar
+    problem: Problem, beta: float | Scalar, n: int | Scalar, root: float | Scalar | decimal.Decimal
 ) -> Values:
     """The same over n orthonormal keys in few coordinates: the named keys, the sum of the others
     over its length `root`, one direction for all other combinations of keys, and one for what no
@@ -254,6 +255,56 @@ class Numeric:
         largest = abs(value) if type(value) is float else np.max(np.abs(value), initial=0.0)
         if not largest <= MAX_MAGNITUDE:
             raise UndefinedError(TOO_LARGE, too_large=True)
+        return value
+
+
+class Digits(Numeric):
+    """The same algebra with very many digits, without inverses. With `least`, a term that is lost
+    beside another one, being smaller by that factor, is a number too small to compute with."""
+
+    dtype = object
+    context = decimal.Context(500, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+
+    def __init__(self, values: Mapping[str, Any], least: str = "0") -> None:
+        self.least = decimal.Decimal(least)
+        super().__init__(values)
+
+    def number(self, value: Any) -> Any:
+        if isinstance(value, decimal.Decimal):
+            return value
+        top, below = Fraction(value).as_integer_ratio()
+        return decimal.Decimal(top) / decimal.Decimal(below)
+
+    def matrix(self, value: Any) -> Matrix:
+        return np.vectorize(self.number, otypes=[object])(super().matrix(value))
+
+    def name(self, name: str) -> Matrix:
+        return self.values[name]
+
+    def power(self, base: Any, exponent: int) -> Any:
+        return self.apply("**", (base, exponent))
+
+    def apply(self, op: str, arguments: Sequence[Any]) -> Any:
+        blocks = [self.matrix(x) for x in arguments]
+        if op in ("+", "-") and self.least:
+            for x, y in zip(*(block.ravel() for block in blocks), strict=True):
+                if x and y and not self.least <= abs(x / y) <= 1 / self.least:
+                    raise UndefinedError("this number is too small.", too_large=True)
+        if op in ("inv", "pinv") or op in ENTRYWISE:
+            raise NotExactError
+        return super().apply(op, blocks)
+
+    def norm(self, x: Matrix) -> Any:
+        return self.matrix((x * x).sum().sqrt())
+
+    def function(self, name: str, x: Matrix) -> Matrix:
+        at = x.item()
+        if (name == "sqrt" and at < 0) or (name == "log" and at <= 0):
+            raise UndefinedError("this has no value.")
+        functions = {"sqrt": at.sqrt, "exp": at.exp, "log": at.ln, "abs": at.copy_abs}
+        return self.matrix(functions[name]())
+
+    def checked(self, value: Matrix) -> Matrix:
         return value
 
 

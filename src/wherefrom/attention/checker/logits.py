@@ -6,6 +6,7 @@ Nothing that can be written tells the other keys apart, so a query is one logit 
 from __future__ import annotations
 
 import contextlib
+import decimal
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -13,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar, Trend
-from wherefrom.attention.checker.instances import Exact, Floats, Numeric, grouped_keys
+from wherefrom.attention.checker.instances import Digits, Exact, Floats, Numeric, grouped_keys
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
 from wherefrom.attention.equation import softmax_over_keys
 
@@ -25,6 +26,7 @@ Reading = tuple[bool | None, float, str]
 # the ladder of factors on which "for large beta" is looked at in numbers
 RUNGS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6)
 HIGH_RUNGS = (1e7, 1e8, 1e9, 1e10, 1e12, 1e14, 1e16, 1e18, 1e20, 1e25, 1e30, 1e45, 1e60, 1e90)
+BEYOND = 1e120  # with very many digits
 FAR = [1e3, 1e6, 1e9]  # where the limit of a failure probability is read off
 LARGEST = 1e290  # logit that is computed with
 EVERY_N = 30  # every n up to here is looked at
@@ -228,12 +230,34 @@ class Queries:
         followed = self.error(far, n, eps) <= limit
         falling = sizes[len(tried) - len(high) - 1] < 0.999 * sizes[len(tried) - len(high) - 2]
         failed = not (any(within) or followed or falling)
+        failed = failed and (exact or self._fails_in_digits(n, eps))
         ok = True if all(within) and followed else False if failed else None
         if self.stretched:
             sentence = f"at n = {n}, however large beta is, c misses the average by more than "
             return ok, sizes[-1], f"{sentence}{eps:g} in {sizes[-1]:.1%} of the samples"
         logits = dict(zip(self.groups, heads[0].tolist(), strict=True))
         return ok, sizes[-1], self._tends(self.weights(logits, n), n)
+
+    def _fails_in_digits(self, n: int, eps: float) -> bool:
+        """Does the goal also fail far out and with 500 digits, where no term is lost in rounding?
+        A term so small that even that beta does not show it leaves it open; inverses are not
+        tried."""
+        with decimal.localcontext(Digits.context):
+            root = decimal.Decimal(n - self.named).sqrt()
+            for beta, least in ((10.0, "1e-110"), (BEYOND, "0")):
+                algebra = Digits(grouped_keys(self.problem, beta, n, root), least)
+                try:
+                    values = [evaluate(x, algebra).ravel() for x in self.expressions.values()]
+                except (NotExactError, ExpressionError, ArithmeticError) as problem:
+                    if beta == BEYOND or not isinstance(problem, ExpressionError):
+                        return True
+                    if problem.too_large:
+                        return False
+            heads = [[*q[: self.named], q[self.named] / root] for q in values]
+            shift = 0 if self.stretched else max(heads[0])
+            most = max(abs(x - shift) for head in heads for x in head) / decimal.Decimal(LARGEST)
+            far = [tuple(float((x - shift) / max(most, 1)) for x in head) for head in heads]
+        return self.error(far, n, eps) > (RISK if self.stretched else eps)
 
     def _tends(self, weights: Mapping[str, float], n: int) -> str:
         parts = ", ".join(
