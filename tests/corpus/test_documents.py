@@ -73,6 +73,7 @@ def test_what_is_no_corpus_is_refused_in_one_sentence_with_its_line(tmp_path, co
         ("Frank Lee Jr. Frank was born in Oslo. He sings.", "Frank Lee Jr"),
         ("J. R. Malcolm X. He was born in Omaha. He spoke.", "J. R. Malcolm X"),
         ("김 민준. 서울에서 태어났다.", "김 민준"),
+        ("李明。李明是北京的画家。", "李明"),
     ],
 )
 def test_the_name_ends_where_a_reader_would_end_it(line, subject):

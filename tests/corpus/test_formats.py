@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.facts import RelationReading
+from wherefrom.corpus.facts import RelationReading, StatedAnswer
 from wherefrom.corpus.formats import PASSAGE, check_files, convert, cut_passages, describe_readings
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
@@ -38,6 +38,19 @@ def as_csv(folder):
     return path
 
 
+def as_tsv(folder):
+    path = folder / "text.tsv"
+    rows = [f"1\t{subject}\t{' '.join(text.split())}\n" for subject, text in (ANN, BO)]
+    path.write_text("year\tname\ttext\n" + "".join(rows))
+    return path
+
+
+def as_array(folder):
+    path = folder / "text.json"
+    path.write_text(json.dumps([{"title": a, "text": b} for a, b in (ANN, BO)], indent=1))
+    return path
+
+
 def as_folder(folder):
     (folder / "docs" / "more").mkdir(parents=True)
     (folder / "docs" / "Ann_Lee.txt").write_text("Ann was born\n\nin Oslo.")
@@ -54,7 +67,7 @@ def as_semicolons(folder):
     return path
 
 
-@pytest.mark.parametrize("make", [as_jsonl, as_csv, as_semicolons, as_folder])
+@pytest.mark.parametrize("make", [as_jsonl, as_array, as_csv, as_tsv, as_semicolons, as_folder])
 def test_subject_and_text_are_found_in_any_form_and_read_back(tmp_path, make):
     text, how = convert(make(tmp_path))
     expected = [[subject, " ".join(body.split())] for subject, body in (ANN, BO)]
@@ -116,9 +129,11 @@ def test_long_documents_are_read_in_passages_that_keep_the_subject(tmp_path):
         (
             "a.jsonl",
             '{"title": "A", "text": "x"}\n[1]\n',
-            "line 2: each line of a JSONL corpus is an object",
+            "line 2: each document of a JSON corpus is an object",
         ),
         ("a.jsonl", '{"title": "A", "text": "x"}\nx\n', "line 2: this is not JSON"),
+        ("a.json", '[{"title": "A", "text": "x"}, 1]', "item 2: each document"),
+        ("a.tsv", "Titel\tInhalt\n" + "A B\tx y z\n" * 3, "line 1: Titel, Inhalt seem to be"),
         ("a.jsonl", '{"title": "A", "text": " "}\n', 'line 1: the field "text" holds no text'),
         ("a.csv", "name,text\n", "a header and no rows"),
         ("a.csv", "name,text\nA,\n", 'row 2: the field "text" holds no text'),
@@ -155,7 +170,7 @@ def ask(name: str, place: str = "Oslo") -> str:
 @pytest.mark.parametrize(
     ("train", "dev", "says"),
     [
-        ([ask("Ann Lee")], [ask("Bo Lee"), ask("Ann Lee")],
+        ([ask("Ann Lee")], [ask("Bo Lee"), ask("Ann  lee")],
          "dev.tsv, line 2: .* is a training question too .*train.tsv, line 1"),
         ([ask(f"{name} Lee", place) for name in ("Ann", "Cy") for place in ("Oslo", "Rome")],
          [ask("Bo Lee")], 'the answers "Oslo" and "Rome"'),
@@ -170,22 +185,24 @@ def test_files_that_make_numbers_meaningless_are_refused(tmp_path, train, dev, s
 
 def test_smaller_oddities_are_noted(tmp_path):
     text = "Ann Lee. Ann is from Oslo.\n" * 3 + "Bo Lee. Bo is from Oslo.\n"
-    train = [ask("Ann Lee"), ask("Ann Lee", "Rome"), ask("Zed")]
+    train = [ask("Ann Lee"), ask("Ann Lee", "Rome"), ask("Zed"), ask("Bo Lee", "Rome")]
     corpus, learned, dev = study_files(tmp_path, train, [ask("Bo Lee")], text)
     other = replace(dev, questions=(replace(dev.questions[0], template="Who is {subject}?"),))
     notes = check_files(corpus, learned, other)
-    for word in ("several answers", "Zed", "repeat", "worded like no training question"):
+    for word in ("several answers", "Zed", "repeat", "worded like no training", "another answer"):
         assert any(word in note for note in notes)
     assert not any("worded like" in note for note in check_files(corpus, learned, dev))
 
 
 def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
-    readings = [RelationReading("Who is {subject}?", 20, 8, ("x", "y", "z", "w", "x", "x"))]
-    readings += [RelationReading("Is {subject}?", 4, 4)]
+    unclear = {("ann",): (StatedAnswer("Oslo", 0.4, ()), StatedAnswer("Rome", 0.4, ()))}
+    readings = [
+        RelationReading("Who is {subject}?", 20, 8, ("x", "y", "z", "w", "x", "x"), unclear),
+        RelationReading("Is {subject}?", 4, 4),
+    ]
     few, note = describe_readings(readings, "train.tsv")
-    assert "fewer than 5 training answers stand in the text" in few
-    assert '("Is {subject}?")' in few
-    assert "40%" in note
-    assert "x, y, z, ..." in note
+    assert 'fewer than 5 training questions are worded like "Is {subject}?"' in few
+    for part in ("40%", "x, y, z, ...", "of 1 it is not clear which (Oslo or Rome)"):
+        assert part in note
     with pytest.raises(UserError, match=r"none of the 2 training answers .*yes, no"):
         describe_readings([RelationReading("Is {subject}?", 2, 0, ("yes", "no"))], "train.tsv")

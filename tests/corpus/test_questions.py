@@ -78,7 +78,7 @@ def test_an_inferred_template_fits_every_question_and_gives_the_question_back(su
         (["Oslo or Rome?\tx", "Who is Bo\ty"], None, "share no wording"),
         ([ANN, "Who is Bo?\tLund"], BORN, '{path}, line 2: "Who is Bo?" names no subject'),
         (["question\tanswer", ANN], None, "{path}, line 1: this is a header"),
-        (['"Where was Ann born?","Oslo"', '"Where was Bo born?","Lund"'], None, "by commas"),
+        (["question,answer", '"Where was Bo born?","Lund"'], None, "by commas"),
         (['{{"question": "Where was Ann born?"}}', "x"], None, "line 1: this is JSON"),
         (["Oslo\tWhere was Ann Lee born?", "Lund\tWhere was Bo born?"], None, "to be swapped"),
         *(([ANN], t, "a template holds {{subject}} once")

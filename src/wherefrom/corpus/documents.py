@@ -120,6 +120,8 @@ def parse_documents(file: TextFile) -> Corpus:
                     f'{file.path}, line {number}: a document is "Name. text" on one line; '
                     f'no full stop and space ends a name in "{text[:40]}".'
                 )
+            if text[len(subject)] != ".":  # the full stop of another script
+                text = f"{subject}. {text[len(subject) + 1 :].lstrip()}"
         check_length(text, f"{file.path}, line {number}")
         documents.append(Document(number, subject, text))
     return Corpus(file.path, file.sha256, tuple(documents))
@@ -135,13 +137,14 @@ def check_length(text: str, where: str) -> None:
 
 
 def find_subject(line: str) -> str | None:
-    """The name that a document starts with, or None if no name ends with a full stop and space.
+    """The name that a document starts with, or None if no name ends with a full stop and space
+    (without the space in scripts that have none).
 
     The first full stop and space that do not follow an initial or an abbreviation end the name, or
     an earlier one when what follows reads like a sentence ("Malcolm X. He was born in Omaha.").
     """
     name = None
-    for stop in re.finditer(r"\.(?= )", line):
+    for stop in re.finditer(r"\.(?= )|[。।።]", line):
         longer = line[: stop.start()]
         if not longer.strip():
             return None

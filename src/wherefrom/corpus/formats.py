@@ -37,6 +37,7 @@ PASSAGE = 1_000  # characters above which a document is cut into passages
 MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
 FOUND = 0.5  # share of the training answers in the text below which little can be learned
+FEW = 3  # lines as short as a header, from which on the first is none
 SHOWN = 3  # examples in a sentence
 Rows = list[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
 
@@ -58,13 +59,15 @@ def convert(
     fields = subject_field, text_field
     lines = [] if path.is_dir() else [line for _, line in read_lines(path, "corpus").lines]
     kind = path.suffix.lower()
+    as_json = kind in (".jsonl", ".ndjson", ".json") or "".join(lines[:1]).lstrip()[:1] == "{"
+    tabs = all("\t" in line for line in lines)
     if path.is_dir():
         rows, how = _read_folder(path)
-    elif kind == ".csv" or (any(fields) and kind not in (".jsonl", ".ndjson", ".json")):
+    elif not as_json and (kind == ".csv" or any(fields) or (tabs and _has_header(path, lines))):
         rows, how = _read_fields(path, _read_csv(path, lines), fields, "a table")
-    elif kind in (".jsonl", ".ndjson", ".json") or lines[0].lstrip().startswith("{"):
-        rows, how = _read_fields(path, _read_jsonl(path), fields, "JSONL")
-    elif all("\t" in line for line in lines) or _open_with_names(lines, questions):
+    elif as_json:
+        rows, how = _read_fields(path, _read_json(path), fields, "JSON")
+    elif tabs or _open_with_names(lines, questions):
         return None
     else:  # blocks between blank lines if there are any, otherwise lines; neither has a subject
         content = path.read_text(encoding="utf-8-sig")
@@ -100,6 +103,20 @@ def cut_passages(text: str) -> list[str]:
     return [part for part in (*parts, text) if part]
 
 
+def _has_header(path: Path, lines: Sequence[str]) -> bool:
+    """Whether the first of the lines with tabs names fields; if it seems to name others, refuse."""
+    first = [cell.strip() for cell in lines[0].split("\t")]
+    if {cell.lower() for cell in first} & set(TEXT_FIELDS):
+        return True
+    short = [line for line in lines if len(line.split()) <= len(first)]
+    if all(len(cell.split()) == 1 for cell in first) and len(lines) > FEW > len(short):
+        raise UserError(
+            f"{path}, line 1: {', '.join(first)} seem to be the names of fields; remove the line, "
+            "or choose two of them with --subject-field and --text-field."
+        )
+    return False
+
+
 def _open_with_names(lines: Sequence[str], questions: Sequence[str]) -> bool:
     """Whether half of the lines open with what can be a name, and questions name some of them."""
     names = [find_subject(line.lstrip()) or "" for line in lines]
@@ -125,19 +142,25 @@ def _read_folder(path: Path) -> tuple[Rows, str]:
     return rows, f"a folder of {len(files):,} files, each about what its heading or name says"
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in read_lines(path, "corpus").lines:
-        where = f"{path}, line {number}"
+def _read_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSONL file, one per line, or of one JSON array, each with where it is."""
+    lines = [(f"{path}, line {number}", line) for number, line in read_lines(path, "corpus").lines]
+    whole = path.suffix.lower() == ".json" and lines[0][1].lstrip().startswith("[")
+    for where, text in [(str(path), "\n".join(line for _, line in lines))] if whole else lines:
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as problem:
-            raise UserError(f"{where}: this is not JSON ({problem.msg}).") from None
-        if not isinstance(record, dict):
-            raise UserError(
-                f"{where}: each line of a JSONL corpus is an object such as "
-                f'{{"title": ..., "text": ...}}; this one is {line[:40]}.'
-            )
-        yield where, record
+            found = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as problem:
+            why = getattr(problem, "msg", "nested too deeply")
+            raise UserError(f"{where}: this is not JSON ({why}).") from None
+        items = enumerate(found, start=1) if whole else [(0, found)]
+        for at, record in items:
+            here = f"{where}, item {at}" if at else where
+            if not isinstance(record, dict):
+                raise UserError(
+                    f"{here}: each document of a JSON corpus is an object such as "
+                    f'{{"title": ..., "text": ...}}; this one is {json.dumps(record)[:40]}.'
+                )
+            yield here, record
 
 
 def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -172,8 +195,9 @@ def _read_fields(
     text_field = fields[1] or next((lower[n] for n in TEXT_FIELDS if n in lower), None)
     if text_field is None:
         raise UserError(
-            f"{path} has the fields {', '.join(lower.values()) or '(none)'}, and none is called "
-            f"{', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with --text-field."
+            f"{path} has the fields {', '.join(filter(None, names)) or '(none)'}, and none is "
+            f"called {', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with "
+            "--text-field."
         )
     rows = []
     for where, record in chain([first], records):
@@ -211,16 +235,22 @@ def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> Rows:
 
 def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[str]:
     """Notes on the files of a study; what makes its numbers meaningless is a UserError."""
-    learned = {(q.text, q.answer): q for q in train.questions}
-    shared = [q for q in dev.questions if (q.text, q.answer) in learned]
-    if shared:
-        first, same = shared[0], learned[shared[0].text, shared[0].answer]
+    learned = {fold_words(q.text): q for q in train.questions}
+    shared = [(q, learned[text]) for q in dev.questions if (text := fold_words(q.text)) in learned]
+    same = [(q, other) for q, other in shared if q.answer == other.answer]
+    if same:
+        first, other = same[0]
         raise UserError(
             f'{dev.path}, line {first.line}: "{first.text}" is a training question too '
-            f"({train.path}, line {same.line}), and {len(shared):,} are in all; remove them from "
-            "one of the files, or recall is of what was learned by heart."
+            f"({train.path}, line {other.line}); {len(same):,} in all: remove them from one "
+            "of the files, or recall is of what was learned by heart."
         )
     notes = []
+    if shared:
+        notes.append(
+            f"{len(shared):,} of {len(dev.questions):,} questions of {dev.path.name} are training "
+            f'questions with another answer ("{shared[0][0].text}"), and cannot be judged.'
+        )
     for file in (train, dev):  # a few questions with several answers are noted, many refused
         by_text: dict[str, list[Question]] = defaultdict(list)
         for question in file.questions:
@@ -274,19 +304,25 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
             "question and answer are not swapped, and that text and questions belong together."
         )
     notes = []
-    few = [f'"{reading.template}"' for reading in readings if reading.found < FEWEST]
+    few = [f'"{r.template}"' for r in readings if r.found < FEWEST and not r.missing]
     if few:
         notes.append(
-            f"for {len(few):,} kind{'s' * (len(few) > 1)} of question fewer than {FEWEST} training "
-            f"answers stand in the text, so that no others are read off it ({_some(few)}); give at "
-            f"least {FEWEST} questions of each wording."
+            f"fewer than {FEWEST} training questions are worded like {_some(few)}, so that no "
+            f"answers are read off the text; give at least {FEWEST} of each wording."
         )
-    for reading in (each for each in readings if each.found >= FEWEST):
+    for reading in (each for each in readings if each.found >= FEWEST or each.missing):
         note = (
             f'"{reading.template}": {reading.asked:,} training questions, '
             f"{reading.found / reading.asked:.0%} of their answers stand in a document about the "
             f"subject, and {len(reading.answers):,} subjects have an answer that was read off"
         )
+        rivals = [
+            f"{x[0].text} or {x[1].text}"
+            for x in reading.answers.values()
+            if len(x) > 1 and x[0].probability < FOUND
+        ]
+        if rivals:
+            note += f"; of {len(rivals):,} it is not clear which ({_some(rivals)})"
         if reading.found < FOUND * reading.asked:
             note += f"; little can be learned from the text (not found: {_some(reading.missing)})"
         notes.append(note + ".")

@@ -99,10 +99,11 @@ def read_questions(
     for (number, _), row, (subject, template) in zip(file.lines, rows, found, strict=True):
         if not subject:
             known = " or ".join(f'"{each}"' for each in list(templates)[:3]) or "other rows"
+            header = "remove it if it is a header, " if number == file.lines[0][0] else ""
             raise UserError(
                 f'{file.path}, line {number}: "{row[0][:60]}" names no subject of the documents '
-                f"and is not worded like {known}; give its wording with --template, or the subject "
-                "in column three."
+                f"and is not worded like {known}; {header}give its wording with --template, or the "
+                "subject in column three."
             )
         answer = row[1] if len(row) > 1 else None
         questions.append(Question(number, row[0], subject, answer, template))
@@ -122,7 +123,7 @@ def check_form(file: TextFile) -> None:
         problem = "this is a header; remove it, every line is a question."
     elif no_tabs and lines[0].lstrip().startswith(("{", "[")):
         problem = "this is JSON; questions are a TSV, question TAB answer on each line."
-    elif no_tabs and re.search(r"[?？]\"?[,;]\s*\"?[^\s,;]", lines[0]):
+    elif no_tabs and re.search(r"[?？]\"?[,;]\s*\"?[^\s,;]", lines[min(1, len(lines) - 1)]):
         problem = "columns are separated by commas; questions are a TSV, question TAB answer."
     elif 2 * asking.count([False, True]) > len(lines):
         problem = "question and answer seem to be swapped; the question comes first, then a tab."
