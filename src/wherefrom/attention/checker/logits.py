@@ -254,9 +254,12 @@ class Queries:
                     if problem.too_large:
                         return False
             heads = [[*q[: self.named], q[self.named] / root] for q in values]
-            shift = 0 if self.stretched else max(heads[0])
-            most = max(abs(x - shift) for head in heads for x in head) / decimal.Decimal(LARGEST)
-            far = [tuple(float((x - shift) / max(most, 1)) for x in head) for head in heads]
+            most = decimal.Decimal(LARGEST)
+            if self.stretched:
+                scale = max(1, max(abs(x) for q in heads for x in q) / most)
+                far = [tuple(float(x / scale) for x in q) for q in heads]
+            else:  # differences decide
+                far = [tuple(float(max(x - max(q), -most)) for x in q) for q in heads]
         return self.error(far, n, eps) > (RISK if self.stretched else eps)
 
     def _tends(self, weights: Mapping[str, float], n: int) -> str:
