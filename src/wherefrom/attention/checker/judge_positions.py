@@ -80,9 +80,11 @@ def _layers() -> Iterator[tuple[Floats, Values]]:
     for n, d, random in [*sizes, *((n, d, True) for n, d in ((2, 2), (3, 2), (4, 3)) * DRAWS)]:
         tokens = np.arange(n, dtype=float)[:, None] + np.zeros(d)
         learned = {f"W_{x}": np.eye(d) for x in "qkvo12"} | {"P": tokens + 1}
+        learned |= {"b_1": np.ones((1, d)), "b_2": np.ones((1, d))}
         if random:
             tokens = rng.integers(-2, 3, (n, d)).astype(float)
             learned = {k: rng.integers(-2, 3, x.shape).astype(float) for k, x in learned.items()}
+        learned |= {b: np.tile(learned[b], (n, 1)) for b in ("b_1", "b_2")}
         yield tokens, learned | {"M": np.where(np.tri(n) > 0, 0.0, -1e30)}
 
 
@@ -99,6 +101,7 @@ def judge_synthesizer(construction: Construction, draft: CheckResult) -> CheckRe
     if _is_local(expression.tree):
         rng = np.random.default_rng(draft.seed)
         values: Values = {k: rng.normal(size=(2, 2)) for k in "ABR"}
+        values |= {b: np.tile(rng.normal(size=2), (2, 1)) for b in ("b_1", "b_2")}
         values |= {"beta": 4.0, "n": 2, "ones": np.ones(2)}
         rows = [
             softmax_over_keys(evaluate(expression, Numeric(values | {"X": X})))[0]
@@ -113,10 +116,11 @@ def judge_synthesizer(construction: Construction, draft: CheckResult) -> CheckRe
         because, sentence = because + "at least, whatever is learned.", sentence + "drawn)."
         return draft.refuted(because, sentence, {"n": 2, "d": 2}, numbers)
     checked = "every sentence of up to 5 words out of 3, with the softmax itself"
-    learned = expression.names & {"A", "B", "R"}
+    learned = expression.names & {"A", "B", "R", "b_1", "b_2"}
     for words in (w for n in range(1, 6) for w in itertools.product(range(3), repeat=n)):
         n = len(words)
         values = {"A": BETA * np.eye(3), "B": np.zeros((3, n)), "R": np.zeros((n, n))}
+        values |= {"b_1": np.zeros((n, 3)), "b_2": np.zeros((n, n))}
         values |= {"X": np.eye(3)[list(words)], "beta": BETA, "n": n, "ones": np.ones(n)}
         same = np.equal.outer(words, words).astype(float)
         wanted = same / same.sum(axis=1, keepdims=True)

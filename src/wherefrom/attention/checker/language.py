@@ -16,10 +16,13 @@ from wherefrom.attention.checker.reading import (
     MAX_LENGTH,
     TWO_SIGNS,
     ExpressionError,
+    Statement,
     Token,
     decimal_points,
+    ranges,
     split,
     tokenize,
+    without_prose,
 )
 from wherefrom.errors import UserError, did_you_mean
 
@@ -202,7 +205,8 @@ class _Parser:
             return self.error("a comparison cannot stand in a formula; write it after a comma.")
         if self.kind == "word":
             return self.error(f'the word "{self.text[:40]}" may not be written here.')
-        return self.error(TWO_SIGNS if self.kind == "±" else INCOMPLETE)
+        told = {"±": TWO_SIGNS, "∞": "infinity is not a number; write a large factor, beta."}
+        return self.error(told.get(self.kind, INCOMPLETE))
 
     @property
     def kind(self) -> str:
@@ -323,13 +327,14 @@ class _Parser:
             raise self.error(INCOMPLETE)
         token = self.tokens[self.at]
         before = self.tokens[self.at - 1] if self.at else token
+        touches = before.end == token.column and before.kind in ("name", ")", "]")
         self.at += 1
         match token.kind:
             case "number":
                 return self.literal(token)
             case "name":
                 return self.named(token, depth)
-            case "[" if before.end == token.column and before.kind in ("name", ")", "]"):
+            case "[" if touches and "]" in (t.kind for t in self.tokens[self.at :][:2]):
                 sentence = "an index in square brackets may not be written here."
                 raise self.error(sentence, before.column)
             case "(" | "{" | "[":
@@ -420,6 +425,9 @@ class _Parser:
                 meant = did_you_mean(said, self.functions)
                 raise self.error(f'there is no function "{said}".{meant}', column)
             meant = did_you_mean(said, set(self.known.values()))
+            if self.kind == "[":
+                sentence = f'which one "{said}[...]" is, a number does not say; write its letter.'
+                raise self.error(sentence, column)
             if len(name) == 1 and "beta" in self.known:
                 meant = f" A large factor is written beta.{meant}"
             raise self.error(f'there is no name "{said}" in this problem.{meant}', column)
@@ -634,11 +642,16 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
         else:
             lines.append(text)
     asked = " or ".join(" and ".join(form) for form in problem.forms)
-    statements = [
-        (text, statement)
-        for text in (lines if rows else map(decimal_points, lines))
-        for statement in split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows)
-    ]
+    statements = list[tuple[str, Statement]]()
+    for text in lines if rows else [x for y in lines for x in ranges(decimal_points(y))]:
+        try:
+            found = split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows)
+        except ExpressionError as refusal:
+            rest = without_prose(text, vocabulary, wanted)
+            if "does not let" in refusal.sentence or not rest:
+                raise
+            found = split(rest, tokenize(rest, vocabulary), vocabulary, wanted, factors, rows)
+        statements += [(text, statement) for statement in found]
     said = {token.text for _, statement in statements for token in statement.names}
     form = problem.forms[0]
     for text, statement in statements:
@@ -659,7 +672,9 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
                 raise ExpressionError(sentence, text, column)
             target = wanted[name]
             if target.name in read.expressions:
-                raise UserError(f"{target.name} is written twice.")
+                if problem.family not in ("keys", "extract", "words"):
+                    raise UserError(f"{target.name} is written twice.")
+                read.again.append((target.name, read.expressions[target.name]))
             known = {} if target.plain else spellings
             formulas = [
                 _Parser(text, tokens, known, problem.refused, shapes, functions).read()
@@ -668,8 +683,10 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
             read.expressions[target.name] = formulas[-1]
             read.again.extend((target.name, each) for each in formulas[:-1])
     if not any(set(read.expressions) == set(form) for form in problem.forms):
-        got = ", ".join(sorted(read.expressions)) or "nothing"
-        raise UserError(f"{problem.name} needs {asked}, and this gives {got}.")
+        got = ", ".join(sorted(read.expressions)) or "no formula"
+        raise UserError(
+            f"{problem.name} needs {asked}, and this gives {got}; write {asked.split()[0]} = ..."
+        )
     letters = sorted({e.factor for e in read.expressions.values()} - {""})
     if len(letters) > 1 and problem.family == "words":
         told = " and ".join(letters)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from wherefrom.errors import UserError
 
-MAX_LENGTH = 800  # characters of one text
+MAX_LENGTH = 3000  # characters of one text
 
 
 def _table(text: str) -> dict[str, str]:
@@ -32,20 +32,22 @@ RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ᵀ"
 FRACTIONS = _table("½ 1/2 ⅓ 1/3 ¼ 1/4 ¾ 3/4 ⅔ 2/3")
 SUPERSCRIPTS = str.maketrans(RAISED, "0123456789-+T")
 SYMBOLS = _table(r"""
-    − - – - · · ⋅ · • · × * ∗ * ÷ / ⊙ ⊙ ∘ ⊙ ≈ = ≃ = ≅ = ≔ = ≫ ≫ ≪ ≪ ≥ > ≤ < → → ∞ ∞ ∈ ∈ ≠ ≠
-    ∉ ∉ ∥ ‖ ‖ ‖ || ‖ \| ‖ ⟨ ⟨ ⟩ ⟩ ′ ' ’ ' † † √ sqrt ⊗ ⊗ : : ∑ sum Σ sum ± ± ∝ ∝ ⊤ ⊤ \{ { \} } ↵ row
-    >> ≫ << ≪ -> → => ; := = == = <= < >= > ** ^ != ≠
+    − - – - · · ⋅ · • · × * ∗ * ÷ / ⊙ ⊙ ∘ ⊙ ≈ = ≃ = ≅ = ≔ = ≡ = ≜ = ← = ≫ ≫ ≪ ≪ ≥ > ≤ < → → ∞ ∞
+    ∈ ∈ ≠ ≠ ∉ ∉ ∀ for ∥ ‖ ‖ ‖ || ‖ \| ‖ ⟨ ⟨ ⟩ ⟩ ′ ' ’ ' † † √ sqrt ⊗ ⊗ : : ∑ sum Σ sum ± ±
+    ∝ ∝ ⊤ ⊤ \{ { \} } ↵ row ∼ ∼ … … >> ≫ << ≪ -> → => ; := = == = <= < >= > ** ^ != ≠
 """) | {c: c for c in "-+*/@^()[]{},;=<>|'"}
 COMMANDS = _table("""
-    cdot · times * ast * odot ⊙ circ ⊙ div / approx = simeq = coloneqq = gg ≫ ll ≪ ge > geq > gt >
-    le < leq < lt < to → rightarrow → infty ∞ in ∈ ne ≠ neq ≠ not ≠ notin ∉ Vert ‖ lVert ‖ rVert ‖
+    cdot · times * ast * odot ⊙ circ ⊙ div / approx = simeq = coloneqq = equiv =
+    triangleq = leftarrow = gets = star * gg ≫ ll ≪ ge > geq > gt > le <
+    leq < lt < to → rightarrow → infty ∞ in ∈ ne ≠ neq ≠ not ≠ notin ∉ Vert ‖ lVert ‖ rVert ‖
     vert | lvert | rvert | langle ⟨ rangle ⟩ top ⊤ intercal ⊤ prime ⊤ dagger † pm ± propto ∝
     sum sum frac frac dfrac frac tfrac frac sqrt sqrt mathbb set quad quad qquad quad tag quad
-    otimes ⊗ Theta name forall for therefore ; Rightarrow ; implies ;
+    sim ∼ dots … ldots … cdots … otimes ⊗ Theta name forall for therefore ; Rightarrow ; implies ;
     exp name log name ln name det name min name max name sin name cos name
 """)
 STYLES = _words(
-    "mathbf mathrm mathit mathcal mathsf boldsymbol bm vec operatorname textbf textit bar hat"
+    "mathbf mathrm mathit mathcal mathsf boldsymbol bm vec operatorname textbf textit bar hat "
+    "tilde widehat overline underline"
 )
 # words of prose: what begins a condition, what begins another formula, what says how large
 CUTS = _words("where with for as if when such st given provided assuming")
@@ -66,14 +68,14 @@ TOKEN = re.compile(
             ("line", r"\n+|\\\\(?!\s*(?:&\s*)?(?:\\q?quad)?\s*[-+*/])"),
             ("skip", r"[ \t\r~$&]+|\\\\\s*&?\s*\\q?quad|\\[,;:! ()\[\]\\]|\^\{\}"
              r"|\.(?=\s*(?:$|[\n$;(]|\\q?quad))|\\(?:begin|end|label)\s*\{[^{}]*\}|\\lim\s*_\s*\{[^{}]*\}"
-             r"|\\(?:left|right|[bB]ig[lr]?|displaystyle|limits|rm|bf|begin|end|label)(?![a-zA-Z])"),
+             r"|\\(?:left|right|[bB]ig[lr]?|displaystyle|textstyle|limits|rm|bf|begin|end|label)(?![a-zA-Z])"),
             ("number", r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
              f"|[{''.join(FRACTIONS)}]"),
             ("text", r"\\text\s*\{[^{}]*\}"),
             ("letters", f"(?={LETTER}|{GREEK_COMMAND}|{STYLE_COMMAND})"),
             ("command", r"\\[a-zA-Z]+"),
             ("raised", f"[{RAISED}]+"),
-            ("transpose", r"\.(?:T|transpose\(\))(?![\w(])"),
+            ("transpose", r"\.(?:m?T|t\(\)|transpose\(\))(?![\w(])"),
             ("symbol", r"\\[|{}]|\|\||\*\*|>>|<<|->|=>|:=|==|<=|>=|!=|."),
         )
     ),
@@ -84,24 +86,51 @@ PIECE = re.compile(
     rf"|_\s*\{{\s*(?P<style>\\[a-z]+\s*\{{\s*|\\alph(?=a\}}))?(?P<below>\w+)\s*\}}"
     rf"(?(style)\s*\}}?)|(?P<plain>{LETTER})"
 )
+RAISED_T, DOTS = r"(?:\^\{?(?:T|\\top|⊤)\}?|ᵀ)", r"(?:\\[lc]?dots|\.\.\.|…)"
 # what is written in plain text, in HTML or in a program -> the same in at most as many characters
 PLAIN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+    (r"(?<=[A-Za-z])\^\{?\((\d)\)\}?", lambda m: f"_{m[1]}"),
+    (r"```\w*|`|\([a-z]\.[ivx]+\)|(?m:^\s*\*\*[a-z\d][.)]\*\*)", lambda _: ""),
+    (r"\.\.\.", lambda _: "…"),
+    (r"(?<!\S)(\*\*|__)(?=\S)(.*?\S)\1(?![\w(])", lambda m: f"  {m[2]}"),  # emphasis
+    (r"((?:^|[-(=+,:])\s*)\*(\w+)\*(?![\w(])", lambda m: f"{m[1]} {m[2]}"),
+    (r"(?<!\w)_([A-Za-z]\w*)_(?!\w)", lambda m: f" {m[1]}"),
+    (
+        r"(?m)^\s*(?:[-*•]|\(?[a-z\d]{1,3}[.)])\s+(?=[$*\s]*(?:[A-Z][a-z]{2,}\b|[\w{}\\]+\s*(?:[=≈:]|\\app)))",
+        lambda _: "",
+    ),  # of a list
+    (r"\$([^$]+)\$(?=\s+([a-z]{2,}))", lambda m: f" {m[1]}{' ' if m[2] in WORDS else ';'}"),
+    (r"(?<=[\w)$])\.(?=\s+[A-Za-z$\\])", lambda _: ";"),
     (r"(?<=[a-zA-Z]{3})['’]s\b|\b(?:e\.g|i\.e)\.", lambda _: ""),
     (r"\b(?:np|numpy|torch|math|jnp)\.(?:linalg\.|array\b|tensor\b)?", lambda _: ""),
-    (r"&#?\w+;", lambda m: html.unescape(m[0])),
+    (r"&#?\w+;", lambda m: html.unescape(m[0]).replace("\xa0", " ")),
     (r"<sub>(\w+)</sub>", lambda m: f"_{m[1]}"),
     (r"<sup>(\w+)</sup>", lambda m: f"^{m[1]}"),
     (r"(?<=[A-Za-zμ])\[([a-z])\]", lambda m: f"_{m[1]}"),
+    (r"\bI_\{?[a-z]\}?(?!\w)|\beye\(\w+\)|\\mathbb\s*\{?[I1]\}?", lambda _: "I"),
+    (
+        rf"a_\{{?1\}}?\s*a_\{{?1\}}?{RAISED_T}\s*\+.*?{DOTS}\s*\+\s*a_\{{?m\}}?\s*a_\{{?m\}}?{RAISED_T}",
+        lambda _: "AA^T",
+    ),
+    (rf"\[\s*a_\{{?1\}}?[^\]]*{DOTS}[\s,|]*a_\{{?m\}}?\s*\]", lambda _: "A"),
+    (
+        r"(?:\\mathbb\s*\{E\}|\bE)\s*[\[(]\s*k_\{?(\w)\}?\s*[\])]|\\bar\s*\{?k\}?_\{?(\w)\}?",
+        lambda m: f"mu_{m[1] or m[2]}",
+    ),
     (r"_\{\([^{}]*\)\}|\\tag\s*\{[^{}]*\}|(?<=\S)\s+#.*", lambda _: ""),  # PE_{(pos, 2i)}
     (r"\\boxed\s*\{(.*)\}", lambda m: m[1].rjust(len(m[0]) - 1)),
     (r"\\?\bmax(?:imum)?\s*\(\s*0\s*,", lambda _: "relu("),
 )
 NUMBER, LENGTH = r"(-?\d+(?:\.\d+)?)", r"(?:e|\\?(?:var)?epsilon|ε|ϵ)(?:_\{?a\}?)?"
+MEAN = r"\s*\\?(?:mu|μ)_\{?a\}?\$?(?:\s*\([^()]*\))?"
 RANGE = re.compile(  # 0.5 <= e <= 1.5 and e in [0.5, 1.5]
     rf"{NUMBER}\s*(?:<=?|≤|\\leq?)\s*{LENGTH}\s*(?:<=?|≤|\\leq?)\s*{NUMBER}"
     rf"|\b{LENGTH}\s*(?:\\?in|∈|(?:is |lies )?between)\s*[\[(]?\s*{NUMBER}\s*(?:,|and)\s*{NUMBER}"
     r"\s*[\])]?"
+    rf"|{LENGTH}\s*(?:ranges|varies|goes|is)?\s*from\s*{NUMBER}\s*to\s*{NUMBER}"
+    rf"|k_a\b[^.]*?between\s*\$?{NUMBER}{MEAN}\s*and\s*\$?{NUMBER}{MEAN}"
 )
+MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 UNSEEN = "only characters that can be seen may be written."
 WHY_NOT = dict.fromkeys('"`', "text in quotes may not be written here, only names and numbers.")
 WHY_NOT["."] = "the only thing that may follow a dot is T, for transpose."
@@ -157,7 +186,7 @@ def tokenize(text: str, known: Collection[str]) -> list[Token]:
             if word in WORDS and word not in known:
                 pieces = [("word", word, at)]
             else:
-                cut = _cut(letters, known) or ([(word, letters[0][1])] if letters else [])
+                cut = _cut(letters, known) or _indexed(letters)
                 pieces = [("number" if x.isdigit() else "name", x, i) for x, i in cut]
         elif kind == "matrix":
             pieces = [("[" if said.startswith(r"\b") else "]", said, at)] * 2
@@ -189,13 +218,42 @@ def tokenize(text: str, known: Collection[str]) -> list[Token]:
 
 
 def decimal_points(text: str) -> str:
-    """The text with 0,5 as 0.5, and a range of e as its two ends."""
+    """The text with 0,5 as 0.5."""
     thousands = re.search(r"(?<![\d.,])[1-9]\d?\d?,000(?![\d.,])", text)
     if thousands:
         sentence = f'"{thousands[0]}" can be read in two ways; write it without the comma.'
         raise ExpressionError(sentence, text, thousands.start() + 1)
-    text = re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", r"\1.\2", text)
-    return RANGE.sub(lambda m: f"low={m[1] or m[3]}; high={m[2] or m[4]}", text)
+    return re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", r"\1.\2", text)
+
+
+def ranges(text: str) -> list[str]:
+    """The text without a range of e, and the two ends of that."""
+    found = RANGE.search(text)
+    if not found:
+        return [text]
+    low, high = filter(None, found.groups())
+    rest = text[: found.start()] + " " * len(found[0]) + text[found.end() :]
+    return [rest] * bool(rest.strip(" $\n.")) + [f"low={low}; high={high}"]
+
+
+def without_prose(text: str, known: Collection[str], wanted: Collection[str]) -> str:
+    """An essay with only those formulas between dollars left that give what is asked for or say how
+    large a factor is; nothing is left of a text without four words beside its formulas."""
+    if len(re.findall(r"\b[A-Za-z]{3,}", MATH.sub(" ", text))) < 4:
+        return ""
+    kept = ""
+    for found in MATH.finditer(text):
+        inner = str(found[1] or found[2] or found[3])
+        try:
+            tokens = tokenize(inner, known)
+        except ExpressionError:
+            continue
+        kinds = [token.kind for token in tokens]
+        names = [i for i, token in enumerate(tokens[:-1]) if token.text in wanted]
+        gives = names[:1] == [0] and kinds[1] == "="
+        if gives or (len(tokens) < 5 and {"≫", "≪"} & {*kinds}):
+            kept = kept.ljust(found.start()) + found[0].replace("$", " ")[:-1] + ";"
+    return kept
 
 
 def _plain(text: str) -> str:
@@ -257,6 +315,15 @@ def _cut(letters: list[tuple[str, int]], known: Collection[str]) -> list[tuple[s
     return None
 
 
+def _indexed(letters: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """a_ia_i as a_i and a_i; any other letters as one name."""
+    word = "".join(text for text, _ in letters)
+    pairs = re.findall(r"[A-Za-z]_[A-Za-z\d]", word)
+    if len(pairs) < 2 or "".join(pairs) != word or len(letters) % len(pairs):
+        return [(word, letters[0][1])] if letters else []
+    return [(x, letters[i * (len(letters) // len(pairs))][1]) for i, x in enumerate(pairs)]
+
+
 def split(
     text: str,
     tokens: list[Token],
@@ -269,11 +336,14 @@ def split(
     `known` names have a meaning, `wanted` ones are asked for, conditions are on `factors`, and the
     formulas of `rows` may be rows without brackets ("": also one without a name)."""
     found: list[Statement] = []
+    conditions: list[list[Token]] = []
+    tokens = _pairs(tokens, wanted)
     before = Token("", "", 0, 0)
     for i, token in enumerate(tokens):  # "q: ...", "let q be ..." and "q as ..." are q = ...
         after = tokens[i + 1 : i + 2]
         says = token.kind == ":" or token.text in ("as", "is", "be", "costs")
-        if says and before.text in wanted and after and after[0].text not in wanted:
+        goes_on = after and after[0].text not in wanted and not _is_prose(after[0], known)
+        if says and before.text in wanted and goes_on:
             tokens[i] = replace(token, kind="=", text="=")
         elif token.text == "O" and before.text in wanted:  # "vanilla O(L l^2)"
             tokens.insert(i, replace(token, kind="=", text="="))
@@ -281,10 +351,10 @@ def split(
 
     def ends(i: int, token: Token) -> bool:
         joins = token.kind == "word" and token.text in CUTS | JOINS
-        remark = token.kind == "(" and _is_remark(tokens[i:])
+        remark = token.kind in ("(", "[") and _is_remark(tokens[i:])
         return joins or remark or token.kind in (",", ";", ":", "quad", "∈", "for")
 
-    for clause in filter(None, _divide(tokens, ends, keep=("∈", "(", "for", *CUTS))):
+    for clause in filter(None, _divide(tokens, ends, keep=("∈", "(", "[", "for", *CUTS))):
         parts = _divide(clause, lambda _, token: token.kind == "=")
         *prose, last = parts[0] or [clause[0]]
         if last.text in wanted and all(
@@ -306,7 +376,8 @@ def split(
         formula = len(parts) == 1 and not kinds & {"word", "±"} and kinds & {"name", ","}
         row = {t.text for t in found[-1].names} or {""} if found else set[str]()
         row = row & {*rows} if row and any(found[-1].formulas[-1:]) else set()
-        turned = [token.kind for token in parts[0][1:]] in (["^", "⊤"], ["'"])
+        mark = [token.kind for token in parts[0][1:]]
+        turned = mark == ["^", "⊤"] or (mark == ["'"] and parts[-1][-1:][0].kind in "'⊤")
         names_of = [t.text for t in clause if t.kind == "name" and t.text not in known]
         unknown = [x for x in names_of if x.isalpha() and len(x) > 1]
         if len(clause) == 1 and clause[0].text in {*wanted, *factors} and len(tokens) > 1:
@@ -322,7 +393,7 @@ def split(
             else:
                 found.append(Statement(names, formulas))
         elif condition or (leading and leading[0].text in factors):
-            _check_condition(text, clause, factors, wanted)
+            conditions.append(clause)
         elif len(parts) > 1 and parts[0]:
             name = next((t for t in parts[0] if t.kind != "word"), parts[0][0])
             if turned:  # q^T = x is q = x^T
@@ -330,8 +401,8 @@ def split(
                 parts[1:] = [[marks[0], *part, *marks[1:]] for part in parts[1:]]
             if name.text in row and parts[-1]:
                 _extend(found[-1], parts[-1])  # PE(pos, 2i) = ..., PE(pos, 2i+1) = ...
-            elif any(t.text in wanted and t.kind == "name" for t in parts[0][1:]):
-                _check_condition(text, clause, factors, wanted)
+            elif any(t.text in wanted and t.kind == "name" for t in clause[1:]):
+                conditions.append(clause)
             else:
                 new = [t for t in leading if t.kind == "name" and t.text not in known] or [name]
                 found.append(Statement(new, parts[len(new) :]))
@@ -342,8 +413,43 @@ def split(
         elif formula and len(wanted) > 1 and not any(each.names for each in found):
             found.append(Statement([], [clause]))
         else:
-            _check_condition(text, clause, factors, wanted)
+            conditions.append(clause)
+    wordy = sum(_is_prose(token, known) for token in tokens) > 3
+    named = [each for each in found if any(t.text in wanted for t in each.names)]
+    if wordy:
+        found = named or [x for x in found if x.names or len(x.formulas[0]) > 1]
+    used = {t.text for each in found for formula in each.formulas for t in formula}
+    for clause in conditions:
+        letters = {t.text for t in clause if t.kind == "name"}
+        on, strange = letters & {*factors}, letters - {*known}
+        if strange & used or (not on and wordy) or (on and found and not on & used):
+            continue  # on a letter without a meaning, in words, or on one that no formula has
+        _check_condition(text, clause, factors, wanted)
     return found
+
+
+def _is_prose(token: Token, known: Collection[str]) -> bool:
+    unknown = token.kind == "name" and token.text not in known
+    return token.kind == "word" or (unknown and token.text.isalpha() and len(token.text) > 1)
+
+
+def _pairs(tokens: list[Token], wanted: Collection[str]) -> list[Token]:
+    """(q1, q2) = (x, y) as q1 = x; q2 = y, with or without brackets."""
+    for i in range(len(tokens) - 3):
+        names = [t for t in tokens[i : i + 3 : 2] if t.text in wanted]
+        start, at = i - (i > 0 and tokens[i - 1].kind in "(["), i + 3
+        at += tokens[at].kind in ")]"
+        if len(names) < 2 or tokens[i + 1].kind != "," or tokens[at : at + 1] == []:
+            continue
+        rest = tokens[at + 1 :]
+        sides = _divide(rest, lambda _, t: t.kind in (",", ";"))
+        if rest and rest[0].kind in "([" and len(sides[0]) > 2 and sides[0][-1].kind in ")]":
+            sides = _divide(sides[0][1:-1], lambda _, t: t.kind == ",") + sides[1:]
+        if tokens[at].kind == "=" and len(sides) > 1:
+            equal, end = tokens[at], replace(tokens[i + 1], kind=";")
+            pairs = [names[0], equal, *sides[0], end, names[1], equal, *sides[1]]
+            return tokens[:start] + pairs + [t for side in sides[2:] for t in (end, *side)]
+    return tokens
 
 
 def _extend(statement: Statement, entry: list[Token]) -> None:
@@ -361,7 +467,7 @@ def _divide(
     parts, depth = [list[Token]()], 0
     for i, token in enumerate(tokens):
         depth += (token.kind in "([{") - (token.kind in ")]}")
-        if depth <= (token.kind == "(") and ends(i, token):
+        if depth <= (token.kind in ("(", "[")) and ends(i, token):
             parts.append([token] if token.kind in keep or token.text in keep else [])
         else:
             parts[-1].append(token)
@@ -389,7 +495,7 @@ def _check_condition(
     kinds = [token.kind for token in clause]
     words = {token.text for token in clause if token.kind == "word"}
     named = [i for i, token in enumerate(clause) if token.kind == "name" and token.text in factors]
-    if set(kinds) <= {"(", ")", "number"} or "∈" in kinds or kinds[0] == "for":
+    if set(kinds) <= {"(", ")", "number"} or {"∈", "∼"} & {*kinds} or kinds[0] == "for":
         return  # the number of an equation, or in which space something lies
     if "±" in kinds:
         raise ExpressionError(TWO_SIGNS, text, first.column)
@@ -407,7 +513,9 @@ def _check_condition(
     small = words & SMALL or {"≪", "<"} & set(after) or {"≫", ">"} & set(front)
     if "→" in after and "∞" not in kinds and "word" not in kinds:
         small = {"→"}
-    if "=" in kinds or small:
+    said_equal = [t for t in clause if t.kind != "word"][:2]
+    fixed = [t.kind for t in said_equal] == ["name", "="] and said_equal[0].text in factors
+    if fixed or small or kinds == ["number", "=", "name"]:
         letter = clause[at].text
         raise ExpressionError(
             f'"{said}" does not let {letter} grow, and {letter} is read as a large factor; write '
