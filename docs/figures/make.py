@@ -38,6 +38,7 @@ from wherefrom.report.workbench_figures import (
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 LENGTHS, ACCURACY = RESULTS / "lengths.jsonl", RESULTS / "accuracy.jsonl"
+QUESTIONS = RESULTS / "questions.jsonl"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 26, 14, 84
 GREY = "#7c838d"
 
@@ -99,10 +100,26 @@ def failure_against_n_and_beta() -> go.Figure:
 
 def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:
     """File name -> figure, as far as there are results to draw."""
-    rows = _last_whole_run(results)
-    if not rows:
-        return {}
-    return {"time-against-length": lambda: against_length(rows, "value", 1e3, "ms per sequence")}
+    figures: dict[str, Callable[[], go.Figure]] = {"few-questions": against_questions}
+    if rows := _last_whole_run(results):
+        time = "time-against-length"
+        figures[time] = lambda: against_length(rows, "value", 1e3, "ms per sequence")
+    return figures
+
+
+def against_questions(results: Path = QUESTIONS) -> go.Figure:
+    """Recall of dev questions against the number of training questions: every seed, and means."""
+    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    numbers, figure = sorted({row["questions"] for row in rows}), go.Figure()
+    for key, name, colour in (("value", "the model", BLUE), ("reader", "the reader", ORANGE)):
+        mean = [np.mean([row[key] for row in rows if row["questions"] == n]) for n in numbers]
+        add_line(figure, numbers, mean, name, colour)
+    dots = np.array([(row["questions"], row["value"]) for row in rows])
+    add_dots(figure, dots, "", color=BLUE, size=6)
+    ticks = {"tickvals": numbers, "ticktext": [f"{n:,}" for n in numbers]}
+    axis = {"type": "log", "range": [1.2, 3.4], **ticks}
+    titles = ("training questions", "recall of dev questions (A5)")
+    return set_axes(figure, titles, axis, {"range": [0, 1]})
 
 
 # dev recall of the best public solution of each variant (of about 120 that were rescored)

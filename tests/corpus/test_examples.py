@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wherefrom.corpus import examples
 from wherefrom.corpus.documents import Document, find_subject
 from wherefrom.corpus.examples import (
     EncodedDocument,
@@ -25,6 +26,7 @@ from wherefrom.corpus.examples import (
     text_example,
 )
 from wherefrom.corpus.facts import RelationReading, StatedAnswer
+from wherefrom.corpus.packed import Packed
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
@@ -267,6 +269,22 @@ def test_a_fact_with_a_particle_glued_to_it_is_answered_without_the_particle():
     assert tokens.decode(between_masks(example.ids)[2]) == "춘천"
 
 
+def test_records_are_read_back_from_their_file_while_it_grows():
+    packed = Packed(lambda *row: row, [(1, "é"), ((2, b"x"), 0.5)])
+    assert list(packed) == [(1, "é"), ((2, b"x"), 0.5)]
+    packed.add(())
+    assert packed[-1] == ()
+    assert packed[1:] == [((2, b"x"), 0.5), ()]
+    with pytest.raises(IndexError):
+        packed[3]
+
+
+def test_documents_are_encoded_alike_in_chunks_of_any_size(monkeypatch):
+    whole = [tuple(map(repr, d[:4])) for d in ENCODED["bpe"]]
+    monkeypatch.setattr(examples, "CHUNK", 1)
+    assert [tuple(map(repr, d[:4])) for d in encode_documents(DOCUMENTS, KINDS["bpe"])] == whole
+
+
 def test_questions_are_derived_for_every_subject_and_a_training_answer_takes_precedence():
     known = Question(1, "Where was Ann Lee born?", "Ann Lee", "Bern", "Where was {subject} born?")
     stated = (StatedAnswer("Oslo", 0.75, ()), StatedAnswer("Rome", 0.25, ()))
@@ -287,4 +305,4 @@ def test_questions_are_derived_for_every_subject_and_a_training_answer_takes_pre
     assert {drawn(ann) for _ in range(20)} == {("Where was Ann Lee born?", "Bern")}
     counts = Counter(drawn(bo) for _ in range(2000))
     assert counts["Where was Bo Ek born?", "Oslo"] / 2000 == pytest.approx(0.75, abs=0.05)
-    assert derive_questions(DOCUMENTS, [], readings, tokens, 20) == []  # no room
+    assert len(derive_questions(DOCUMENTS, [], readings, tokens, 20)) == 0  # no room

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import string
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wherefrom.corpus import facts
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.facts import FEWEST, informative_spans, read_relations
 from wherefrom.corpus.folding import fold_words
@@ -146,7 +148,23 @@ def test_any_text_has_spans_inside_its_documents_and_features_for_each(texts):
     assert (features == again[::-1]).all()
 
 
-def test_informative_spans_are_rare_words_that_belong_together():
+def test_three_questions_show_that_a_new_wording_asks_for_a_known_relation():
+    documents, questions = biographies("english", 60)
+    homes = [q for q in questions if q.template == BORN]
+    new = "where is {subject} from?"
+    more = [replace(q, text=new.replace("{subject}", q.subject), template=new) for q in homes[-3:]]
+    by_template = {r.template: r for r in read_relations(documents, [*questions[:60], *more])}
+    assert by_template[new].same_as == BORN
+    assert by_template[new].answers == by_template[BORN].answers
+    wrong = [replace(q, answer="painter") for q in more]  # answers of neither relation
+    (other,) = (
+        r for r in read_relations(documents, [*questions[:60], *wrong]) if r.template == new
+    )
+    assert not other.same_as
+    assert not other.answers
+
+
+def test_informative_spans_are_rare_words_that_belong_together(monkeypatch):
     rng = random.Random(0)
     places = ["New York", "San Juan", "Oslo", "Lima", "Rome", "Graz", "Cork", "Bonn",
               "Bern", "Kyiv", "Riga", "Sofia", "Tunis", "Doha", "Baku", "Hue"] * 4  # fmt: skip
@@ -159,5 +177,8 @@ def test_informative_spans_are_rare_words_that_belong_together():
         assert found[0] == place
         assert len(found) == 2
         assert found[1].isdigit()
-    assert informative_spans([]) == []
-    assert informative_spans([Document(1, "A", "A. !")]) == [[]]
+    whole = list(informative_spans(documents))
+    monkeypatch.setattr(facts, "COUNTED", 100)  # characters: a few documents at a time
+    assert list(informative_spans(documents)) == whole
+    assert list(informative_spans([])) == []
+    assert list(informative_spans([Document(1, "A", "A. !")])) == [[]]

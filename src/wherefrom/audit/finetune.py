@@ -99,7 +99,7 @@ def make_examples(
     """Documents as they stand, their facts as blanks, and questions, with loss on answers alone."""
     block, examples = min(BLOCK, opened.longest), []
     asked = [(PROMPT.replace(ASKED, q.text), accepted(q.answer)[0]) for q in questions]
-    facts = informative_spans(documents)
+    facts = list(informative_spans(documents))
     readings = read_relations(documents, questions)
     for stated in (answers for each in readings for answers in each.answers.values()):
         for doc, start, end in stated[0].spans:  # what questions ask for comes first

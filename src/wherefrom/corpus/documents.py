@@ -30,7 +30,7 @@ class TextFile:
     lines: tuple[tuple[int, str], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Document:
     """One line: its number, its subject ("" for none), and its text, which opens with that."""
 

@@ -13,9 +13,11 @@ Six objectives, each a pure function of an encoded record and a random generator
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from array import array
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.facts import RelationReading, informative_spans
 from wherefrom.corpus.folding import FoldedName, fold_words
+from wherefrom.corpus.packed import Arrays, Packed
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
@@ -31,6 +34,7 @@ from wherefrom.errors import UserError
 Ids = NDArray[np.int32]
 _MASK = np.array([MASK], dtype=np.int32)
 LONGEST_PREFIX = 3  # words
+CHUNK = 2_000  # documents, or questions, that are put into tokens at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +61,8 @@ class EncodedDocument(NamedTuple):
     name_end: int
     word_starts: NDArray[np.int32]
     facts: tuple[tuple[int, int], ...]
-    answers: tuple[Ids, ...]
-    weights: tuple[NDArray[np.float64], ...]
+    answers: Sequence[Ids]
+    weights: Sequence[NDArray[np.float64]]
 
 
 class DerivedQuestion(NamedTuple):
@@ -66,51 +70,90 @@ class DerivedQuestion(NamedTuple):
 
     subject: FoldedName
     prompt: Ids
-    answers: tuple[Ids, ...]
+    answers: Sequence[Ids]
     probabilities: NDArray[np.float64]  # sums to one
 
 
 def encode_documents(
     documents: Sequence[Document], tokens: Tokenizer, readings: Sequence[RelationReading] = ()
-) -> list[EncodedDocument]:
+) -> Sequence[EncodedDocument]:
     """Tokenize documents once; the readings say which spans questions ask for."""
-    # for each document, by relation: how likely each of its spans is the answer
-    asked: list[dict[int, dict[tuple[int, int], float]]] = [{} for _ in documents]
+    # document, relation, start, end of each span that answers, and how likely it is the one
+    rows, chances = array("q"), array("d")
     for relation, reading in enumerate(readings):
         for answer in (each for stated in reading.answers.values() for each in stated):
             for doc, start, end in answer.spans:
-                chances = asked[doc].setdefault(relation, {})
-                chances[start, end] = answer.probability / len(answer.spans)
+                rows.extend((doc, relation, start, end))
+                chances.append(answer.probability / len(answer.spans))
+    asked = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    order = np.argsort(asked[:, 0], kind="stable")
+    first = np.searchsorted(asked[order, 0], np.arange(len(documents) + 1))
+    informative = informative_spans(documents)
+    result = Packed(_unpack_document)
+    for at in range(0, len(documents), CHUNK):
+        chunk = documents[at : at + CHUNK]
+        by_relation: list[dict[int, dict[tuple[int, int], float]]] = []
+        for index in range(at, at + len(chunk)):
+            by_relation.append({})
+            for row in order[first[index] : first[index + 1]].tolist():
+                _, relation, start, end = asked[row].tolist()
+                by_relation[-1].setdefault(relation, {})[start, end] = chances[row]
+        for row in _encode_chunk(chunk, tokens, list(islice(informative, len(chunk))), by_relation):
+            result.add(row)
+    return result
+
+
+def _encode_chunk(
+    documents: Sequence[Document],
+    tokens: Tokenizer,
+    informative: Sequence[Sequence[tuple[int, int]]],
+    asked: Sequence[dict[int, dict[tuple[int, int], float]]],
+) -> Iterator[tuple[Any, ...]]:
+    """Each document as `_unpack_document` takes it."""
     every = [
         sorted({*own, *(span for row in more.values() for span in row)})
-        for own, more in zip(informative_spans(documents), asked, strict=True)
+        for own, more in zip(informative, asked, strict=True)
     ]
     texts = {d.text[a:b] for d, each in zip(documents, every, strict=True) for a, b in each}
     answer_ids = _encode(tokens, texts)
     # a BPE token carries the space before its word; among characters the space is a token
     space = 0 if tokens.kind == "chars" else 1
-    result = []
     encoded = tokens.encode_with_offsets([document.text for document in documents])
     for document, (ids, offsets), facts, rows in zip(documents, encoded, every, asked, strict=True):
         starts, ends = np.array(offsets, dtype=np.int32).reshape(-1, 2).T
         head = len(document.subject) + 2 - space if document.subject else 0
         name_end = int(np.searchsorted(starts, head))
         words = [word.start() - space for word in re.finditer(r"(?<=\s)\S", document.text)]
-        word_starts = np.unique(np.searchsorted(starts, words))
+        word_starts = np.unique(np.searchsorted(starts, words)).astype(np.int32)
         firsts = np.searchsorted(ends, [start for start, _ in facts], side="right")
         lasts = np.searchsorted(starts, [end for _, end in facts], side="left")
         weights = np.array([[row.get(fact, 0.0) for fact in facts] for row in rows.values()])
-        result.append(
-            EncodedDocument(
-                ids=np.array(ids, dtype=np.int32),
-                name_end=name_end,
-                word_starts=word_starts[word_starts >= name_end].astype(np.int32),
-                facts=tuple(zip(firsts.tolist(), lasts.tolist(), strict=True)),
-                answers=tuple(answer_ids[document.text[a:b]] for a, b in facts),
-                weights=tuple(row / row.sum() for row in weights),
-            )
+        yield (
+            np.array(ids, dtype=np.int32).tobytes(),
+            name_end,
+            word_starts[word_starts >= name_end].tobytes(),
+            tuple(zip(firsts.tolist(), lasts.tolist(), strict=True)),
+            tuple(answer_ids[document.text[a:b]].tobytes() for a, b in facts),
+            tuple((row / row.sum()).tobytes() for row in weights),
         )
-    return result
+
+
+def _unpack_document(
+    ids: bytes,
+    name_end: int,
+    word_starts: bytes,
+    facts: tuple[tuple[int, int], ...],
+    answers: tuple[bytes, ...],
+    weights: tuple[bytes, ...],
+) -> EncodedDocument:
+    return EncodedDocument(
+        np.frombuffer(ids, dtype=np.int32),
+        name_end,
+        np.frombuffer(word_starts, dtype=np.int32),
+        facts,
+        Arrays(answers, np.int32),
+        Arrays(weights, np.float64),
+    )
 
 
 def derive_questions(
@@ -119,26 +162,50 @@ def derive_questions(
     readings: Sequence[RelationReading],
     tokens: Tokenizer,
     block: int,
-) -> list[DerivedQuestion]:
+) -> Sequence[DerivedQuestion]:
     """Every relation's question about every subject of the documents that it was read for; where
     a training question asks the same, its answer takes the place of what was read."""
     spelling = {fold_words(document.subject): document.subject for document in documents}
     given = {(fold_words(q.subject), q.template): q.answer or "" for q in questions}
-    rows: list[tuple[FoldedName, str, list[tuple[str, float]]]] = []
-    for reading in readings:
-        for name, stated in reading.answers.items() if SLOT in reading.template else ():
-            known = given.get((name, reading.template))
-            answers = [(known, 1.0)] if known else [(a.text, a.probability) for a in stated]
-            rows.append((name, reading.template.replace(SLOT, spelling[name]), answers))
-    encoded = _encode(tokens, {text for *_, answers in rows for text, _ in answers})
-    prompts = _encode(tokens, [prompt for _, prompt, _ in rows])
-    result = []
-    for name, prompt, answers in rows:
-        ids = tuple(encoded[text] for text, _ in answers)
-        if len(prompts[prompt]) + max(map(len, ids)) + 2 <= block:
-            chances = np.array([chance for _, chance in answers])
-            result.append(DerivedQuestion(name, prompts[prompt], ids, chances / chances.sum()))
+    every = (
+        (
+            name,
+            reading.template.replace(SLOT, spelling[name]),
+            given.get((name, reading.template)),
+            stated,
+        )
+        for reading in readings
+        if SLOT in reading.template
+        for name, stated in reading.answers.items()
+    )
+    result = Packed(_unpack_question)
+    while chunk := list(islice(every, CHUNK)):
+        rows = [
+            (name, prompt, [(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
+            for name, prompt, known, stated in chunk
+        ]
+        encoded = _encode(tokens, {text for *_, answers in rows for text, _ in answers})
+        prompts = _encode(tokens, [prompt for _, prompt, _ in rows])
+        for name, prompt, answers in rows:
+            ids = tuple(encoded[text] for text, _ in answers)
+            if len(prompts[prompt]) + max(map(len, ids)) + 2 <= block:
+                chances = np.array([chance for _, chance in answers])
+                shares = (chances / chances.sum()).tobytes()
+                result.add(
+                    (name, prompts[prompt].tobytes(), tuple(i.tobytes() for i in ids), shares)
+                )
     return result
+
+
+def _unpack_question(
+    subject: FoldedName, prompt: bytes, answers: tuple[bytes, ...], probabilities: bytes
+) -> DerivedQuestion:
+    return DerivedQuestion(
+        subject,
+        np.frombuffer(prompt, dtype=np.int32),
+        Arrays(answers, np.int32),
+        np.frombuffer(probabilities),
+    )
 
 
 def question_examples(
@@ -184,7 +251,7 @@ def _learn_all(ids: Ids) -> Example:
 
 def name_example(document: EncodedDocument, block: int) -> Example:
     """The name alone, or two tokens, so that one can be predicted."""
-    return _learn_all(document.ids[: max(2, document.name_end)][:block])
+    return _learn_all(document.ids[: max(2, document.name_end)][:block].copy())
 
 
 def text_example(document: EncodedDocument, block: int, rng: Generator) -> Example:

@@ -13,8 +13,8 @@ together more often than chance would have it, and in few documents.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -22,16 +22,31 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, fold_words
+from wherefrom.corpus.packed import Packed
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.spans import BITS, SpanRules, Spans, Words, hash_text, learn_rules, phrase_key
+from wherefrom.corpus.spans import (
+    BITS,
+    Hashes,
+    Ints,
+    SpanRules,
+    Spans,
+    Words,
+    hash_text,
+    learn_rules,
+    mix,
+    phrase_key,
+)
 
 Floats = NDArray[np.float64]
 Scores = NDArray[np.float32]
 FEWEST = 5  # found answers below which no reader is learned
+FEWEST_WORDED, MANY_WORDED = 3, 50  # questions of a wording that may ask what another one asks,
+SAME = 0.8  # if that answers so many of them rightly
 ENOUGH = 1_000  # found answers above which a reader learns nothing from its own readings
 ROUNDS = 2  # of learning from its own readings
 BELIEVED = 0.6  # probability from which on it does
 MOST_READINGS = 1_500
+MOST_LABELS = 5_000  # documents with known answers that a reader learns from
 NEGATIVES = 80  # other spans of a document that a found answer is compared with
 PENALTY = 1.0
 ITERATIONS = 40
@@ -40,7 +55,8 @@ SILENT = 0.02  # probability below which a document does not answer
 LEAST = 0.02  # probability of an answer that is kept
 COMMON = 0.1  # share of the documents above which a span carries no information
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
-PART = 50_000  # characters of the documents that are read at once
+PART = 50_000  # characters of the documents that are read at once,
+COUNTED = 1_000_000  # and whose words are counted
 CHUNK = 50_000  # spans scored at once
 NEGLIGIBLE = 15.0  # a span that scores so much less than the best one does not answer
 
@@ -54,12 +70,34 @@ class StatedAnswer:
     spans: tuple[tuple[int, int, int], ...]  # document, start, end
 
 
+class StatedAnswers(Mapping[FoldedName, tuple[StatedAnswer, ...]]):
+    """By folded subject the answers of one relation, most likely first; `packed` has those of all
+    relations."""
+
+    def __init__(self, packed: Packed[tuple[StatedAnswer, ...]]) -> None:
+        self._packed, self._places = packed, dict[FoldedName, int]()
+
+    def add(self, name: FoldedName, answers: Sequence[StatedAnswer]) -> None:
+        self._places[name] = len(self._packed)
+        self._packed.add(tuple((each.text, each.probability, each.spans) for each in answers))
+
+    def __getitem__(self, name: FoldedName) -> tuple[StatedAnswer, ...]:
+        return self._packed[self._places[name]]
+
+    def __iter__(self) -> Iterator[FoldedName]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
 @dataclass(frozen=True)
 class RelationReading:
     """What was read for one relation.
 
     asked, found: training questions, and those whose answer stands in a document about their
-    subject; missing: answers that do not. answers: by folded subject, most likely first.
+    subject; missing: answers that do not. answers: by folded subject, most likely first; same_as:
+    the relation whose answers these are, if it is asked for in other words.
     """
 
     template: str
@@ -67,6 +105,7 @@ class RelationReading:
     found: int = 0
     missing: tuple[str, ...] = ()
     answers: Mapping[FoldedName, tuple[StatedAnswer, ...]] = field(default_factory=dict)
+    same_as: str = ""
 
 
 def read_relations(
@@ -93,8 +132,9 @@ def _read_all(
                 expected[doc].add(question.answer)
     rules = learn_rules([documents[doc] for doc in expected], list(expected.values()))
     readings, readers = [], []
+    packed = Packed(lambda *rows: tuple(StatedAnswer(*row) for row in rows))
     for template, asked in by_relation.items():
-        reader = ContextReader(documents, rules, asked, about)
+        reader = ContextReader(documents, rules, asked, about, StatedAnswers(packed))
         found = len(asked) - len(reader.missing)
         if found >= FEWEST:
             reader.learn()
@@ -112,7 +152,24 @@ def _read_all(
             for reader in readers:
                 reader.read(part, spans, features)
             part, size = {}, 0
-    return tuple(readings)
+    return tuple(
+        _find_same(reading, by_relation[reading.template], readings) for reading in readings
+    )
+
+
+def _find_same(
+    reading: RelationReading, asked: Sequence[Question], others: Sequence[RelationReading]
+) -> RelationReading:
+    """The reading, or for a wording of few questions that of another wording which answers them:
+    a few examples show what a new wording asks for."""
+    if not FEWEST_WORDED <= len(asked) < MANY_WORDED:
+        return reading
+    for other in sorted(others, key=lambda each: -each.asked):
+        read = [other.answers.get(fold_words(q.subject), ())[:1] for q in asked]
+        same = [a for each, q in zip(read, asked, strict=True) for a in each if a.text == q.answer]
+        if other.asked > reading.asked and len(same) >= SAME * len(asked):
+            return replace(reading, answers=other.answers, same_as=other.template)
+    return reading
 
 
 class ContextReader:
@@ -127,28 +184,33 @@ class ContextReader:
         rules: SpanRules,
         questions: Sequence[Question],
         about: Mapping[FoldedName, Sequence[int]],
+        answers: StatedAnswers,
     ) -> None:
-        self.documents, self.rules = documents, rules
+        self.documents, self.rules, self.answers = documents, rules, answers
         self.missing: list[str] = []
-        self.answers: dict[FoldedName, tuple[StatedAnswer, ...]] = {}
         self.spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer, by its key
         self.labels: dict[int, int] = {}  # for each document the key of the answer that it states
         asked = [about.get(fold_words(question.subject), ()) for question in questions]
-        every = sorted({doc for docs in asked for doc in docs})
-        number = {doc: at for at, doc in enumerate(every)}
-        spans = Spans([documents[doc] for doc in every], rules)
-        for question, docs in zip(questions, asked, strict=True):
-            answer = question.answer or ""
-            key = phrase_key(answer)
-            self.spelling[key][answer] += 1
-            stating = [d for d in docs if np.uint64(key) in spans.key[spans.of(number[d])]]
-            self.labels |= dict.fromkeys(stating, key)
-            if not stating:
-                self.missing.append(answer)
+        for at in range(0, len(asked), MOST_READINGS):
+            some = asked[at : at + MOST_READINGS]
+            every = sorted({doc for docs in some for doc in docs})
+            number = {doc: place for place, doc in enumerate(every)}
+            spans = Spans([documents[doc] for doc in every], rules)
+            for question, docs in zip(questions[at : at + MOST_READINGS], some, strict=True):
+                answer = question.answer or ""
+                key = phrase_key(answer)
+                self.spelling[key][answer] += 1
+                stating = [d for d in docs if np.uint64(key) in spans.key[spans.of(number[d])]]
+                self.labels |= dict.fromkeys(stating, key)
+                if not stating:
+                    self.missing.append(answer)
 
     def learn(self) -> None:
         """Fit to the documents whose answers are known, and where these are few also to others,
         as far as they are then read with confidence."""
+        labelled = list(self.labels.items())
+        step = max(1.0, len(labelled) / MOST_LABELS)
+        self.labels = dict(labelled[int(at * step)] for at in range(int(len(labelled) / step)))
         self.known = known = Counter({key: each.total() for key, each in self.spelling.items()})
         self.believed = dict(self.labels)  # as labels, with what was read with confidence
         self.table = np.zeros(1 << BITS)  # where the next fit starts
@@ -212,7 +274,8 @@ class ContextReader:
             columns = docs[spans.doc[hits]], spans.start[hits], spans.end[hits]
             where = tuple(zip(*(column.tolist() for column in columns), strict=True))
             stated[int(who[group])].append(StatedAnswer(text, float(total[group]), where))
-        self.answers |= {names[which]: tuple(each) for which, each in stated.items()}
+        for which, each in stated.items():
+            self.answers.add(names[which], each)
 
     def _score(
         self, docs: Sequence[int], spans: Spans, features: NDArray[np.int32] | None = None
@@ -303,33 +366,74 @@ class ContextReader:
             self.silence = float((np.log(SILENT / (1 - SILENT)) - offset) / slope)
 
 
-def informative_spans(documents: Sequence[Document]) -> list[list[tuple[int, int]]]:
+def informative_spans(documents: Sequence[Document]) -> Iterator[list[tuple[int, int]]]:
     """For each document the character ranges of spans that carry information, in order.
 
     Words of at most a tenth of the documents do, other than the subject's own; neighbours that
     stand together more often than chance would have it (by normalised mutual information) form one
-    span.
+    span. Words are counted first, a part of the documents at a time.
     """
-    result: list[list[tuple[int, int]]] = [[] for _ in documents]
-    words = Words(documents)
-    if not len(words):
-        return result
-    _, word, count = np.unique(words.word, return_inverse=True, return_counts=True)
-    stated = np.unique(word.astype(np.int64) * len(documents) + words.doc) // len(documents)
-    common = np.bincount(stated)[word] > max(2, COMMON * len(documents))
-    rare = ~words.own & ~words.heading & ~common
-    before, here = word[:-1].astype(np.int64), word[1:]
-    pairs = before * len(count) + here
-    _, pair, together = np.unique(pairs, return_inverse=True, return_counts=True)
-    joint = together[pair] / len(word)
-    information = np.log(joint) - np.log(count[before] / len(word) * count[here] / len(word))
-    near = np.isin(words.gap[1:-1], [hash_text(gap) for gap in ("", " ", "-")])
-    near &= (words.doc[1:] == words.doc[:-1]) & (together[pair] > 1) & rare[1:] & rare[:-1]
-    joined = np.append(False, near & (information > ASSOCIATED * -np.log(joint)))
-    span = np.cumsum(~joined)
-    starts = np.flatnonzero(rare & ~joined)
-    ends = np.searchsorted(span, span[starts], side="right") - 1
-    ranges = words.doc[starts], words.start[starts], words.end[ends]
-    for doc, start, end in zip(*(each.tolist() for each in ranges), strict=True):
-        result[doc].append((start, end))
-    return result
+    counts, stating, pairs = Tally(), Tally(), Tally()
+    for words in _words_of_parts(documents):
+        counts.add(words.word)
+        stating.add(words.word, words.doc)
+        pairs.add(_pairs(words))
+    total = counts.total
+    for words in _words_of_parts(documents):
+        common = stating.of(words.word) > max(2, COMMON * len(documents))
+        rare = ~words.own & ~words.heading & ~common
+        count, together = counts.of(words.word), pairs.of(_pairs(words))
+        joint = together / total
+        information = np.log(joint) - np.log(count[:-1] / total * count[1:] / total)
+        near = np.isin(words.gap[1:-1], [hash_text(gap) for gap in ("", " ", "-")])
+        near &= (words.doc[1:] == words.doc[:-1]) & (together > 1) & rare[1:] & rare[:-1]
+        joined = np.append(False, near & (information > ASSOCIATED * -np.log(joint)))[: len(words)]
+        span = np.cumsum(~joined)
+        starts = np.flatnonzero(rare & ~joined)
+        ends = np.searchsorted(span, span[starts], side="right") - 1
+        found: list[list[tuple[int, int]]] = [[] for _ in words.documents]
+        ranges = words.doc[starts], words.start[starts], words.end[ends]
+        for doc, start, end in zip(*(each.tolist() for each in ranges), strict=True):
+            found[doc].append((start, end))
+        yield from found
+
+
+class Tally:
+    """How often each hash was added, or by how many documents."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+
+    @property
+    def total(self) -> int:
+        return int(self._counts.sum())
+
+    def add(self, hashes: Hashes, doc: Ints | None = None) -> None:
+        keys, at, count = np.unique(hashes, return_inverse=True, return_counts=True)
+        if doc is not None:  # once for each document
+            documents = int(doc.max(initial=0)) + 1
+            count = np.bincount(np.unique(at * documents + doc) // documents)
+        every = np.concatenate((self._keys, keys))
+        self._keys, place = np.unique(every, return_inverse=True)
+        both = np.concatenate((self._counts, count))
+        self._counts = np.bincount(place, both, len(self._keys)).astype(np.int64)
+
+    def of(self, hashes: Hashes) -> Ints:
+        """The counts of hashes that were all added."""
+        return np.asarray(self._counts[np.searchsorted(self._keys, hashes)])
+
+
+def _pairs(words: Words) -> Hashes:
+    """A hash of each word with the one behind it."""
+    return mix(words.word[:-1], 1) + words.word[1:]
+
+
+def _words_of_parts(documents: Sequence[Document]) -> Iterator[Words]:
+    part: list[Document] = []
+    size = 0
+    for at, document in enumerate(documents, start=1):
+        part.append(document)
+        size += len(document.text)
+        if size > COUNTED or at == len(documents):
+            yield Words(part)
+            part, size = [], 0

@@ -304,18 +304,20 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
             "question and answer are not swapped, and that text and questions belong together."
         )
     notes = []
-    few = [f'"{r.template}"' for r in readings if r.found < FEWEST and not r.missing]
+    few = [f'"{r.template}"' for r in readings if not r.answers and not r.missing]
     if few:
         notes.append(
             f"fewer than {FEWEST} training questions are worded like {_some(few)}, so that no "
             f"answers are read off the text; give at least {FEWEST} of each wording."
         )
-    for reading in (each for each in readings if each.found >= FEWEST or each.missing):
+    for reading in (each for each in readings if each.answers or each.missing):
         note = (
             f'"{reading.template}": {reading.asked:,} training questions, '
             f"{reading.found / reading.asked:.0%} of their answers stand in a document about the "
             f"subject, and {len(reading.answers):,} subjects have an answer that was read off"
         )
+        if reading.same_as:
+            note += f', as for "{reading.same_as}", which the training answers agree with'
         rivals = [
             f"{x[0].text} or {x[1].text}"
             for x in reading.answers.values()

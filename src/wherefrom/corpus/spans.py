@@ -8,6 +8,7 @@ language glues particles to its words ("춘천" in "춘천이며"). Surroundings
 from __future__ import annotations
 
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -65,13 +66,13 @@ class Words:
         self.documents = documents
         forms: dict[str, int] = {}  # distinct spellings
         gaps: dict[str, int] = {"^": 0}
-        rows = []
+        rows = array("q")
         for index, document in enumerate(documents):
             text, subject, last = document.text, fold_words(document.subject), -1
             for at, (folded, start, end) in enumerate(split_words(text)):
                 gap = gaps.setdefault(text[last:start][:3] if last >= 0 else "^", len(gaps))
                 form = forms.setdefault(text[start:end], len(forms))
-                rows.append((form, gap, start, end, index, folded in subject, at < len(subject)))
+                rows.extend((form, gap, start, end, index, folded in subject, at < len(subject)))
                 last = end
         columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
         self.form, before, self.start, self.end, self.doc, own, heading = columns.copy()

@@ -90,26 +90,28 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
     """The phase's endless stream of batches: a pool of them is a function of seed and number."""
     documents, questions, derived, block = data.documents, data.questions, data.derived, data.block
     every = range(len(documents))
-    fact_sources = [i for i in every if documents[i].facts]
-    name_sources = [i for i in every if documents[i].name_end]
-    with_facts, named = [documents[i] for i in fact_sources], [documents[i] for i in name_sources]
+    fact_sources, name_sources = [], []
+    for i, document in enumerate(documents):
+        fact_sources += [i] * bool(document.facts)
+        name_sources += [i] * bool(document.name_end)
 
     words = {"left": phase.left_words, "right": phase.right_words}
     context, closing = phase.context_loss_weight, phase.closing_mask
 
     def salient(i: int, rng: Generator) -> Example:
-        own = with_facts[i]
+        own = documents[fact_sources[i]]
         fact = pick_fact(own, rng, asked_prob=phase.asked_fact_prob)
         prefix = None
         if phase.prefix_prob and rng.random() < phase.prefix_prob:
-            prefix = pick_prefix(with_facts[int(rng.integers(len(with_facts)))], rng)
+            other = documents[fact_sources[int(rng.integers(len(fact_sources)))]]
+            prefix = pick_prefix(other, rng)
         return salient_example(
             own, fact, block, rng, **words, context_loss_weight=context, prefix=prefix
         )
 
     # name -> the numbers of its records, and how record i is made an example
     objectives: dict[str, tuple[Sequence[int], Callable[[int, Generator], Example]]] = {
-        "name": (name_sources, lambda i, _: name_example(named[i], block)),
+        "name": (name_sources, lambda i, _: name_example(documents[name_sources[i]], block)),
         "text": (every, lambda i, rng: text_example(documents[i], block, rng)),
         "span": (every, lambda i, rng: span_example(documents[i], block, rng, closing=closing)),
         "salient": (fact_sources, salient),
