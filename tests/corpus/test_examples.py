@@ -54,9 +54,9 @@ def made_of(length: int) -> EncodedDocument:
         ids=np.arange(2, length + 2, dtype=np.int32),
         name_end=min(3, length),
         word_starts=np.arange(min(3, length), length, 5, dtype=np.int32),
-        facts=(),
+        facts=np.zeros((0, 2), dtype=np.int32),
         answers=(),
-        weights=(),
+        weights=np.zeros((0, 1)),
     )
 
 
@@ -270,11 +270,11 @@ def test_a_fact_with_a_particle_glued_to_it_is_answered_without_the_particle():
 
 
 def test_records_are_read_back_from_their_file_while_it_grows():
-    packed = Packed(lambda *row: row, [(1, "é"), ((2, b"x"), 0.5)])
-    assert list(packed) == [(1, "é"), ((2, b"x"), 0.5)]
-    packed.add(())
-    assert packed[-1] == ()
-    assert packed[1:] == [((2, b"x"), 0.5), ()]
+    packed = Packed(lambda *parts: [part.tolist() for part in parts], np.int32, np.float64)
+    rows = [[[1, 2, 3], [0.5]], [[], []], [[7], [1.0, 2.0]]]
+    for count, row in enumerate(rows, start=1):
+        packed.add(*row)
+        assert list(packed) == rows[:count]
     with pytest.raises(IndexError):
         packed[3]
 

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.facts import RelationReading, informative_spans
-from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.packed import Arrays, Packed
+from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.packed import Packed, Ragged
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
@@ -60,15 +60,15 @@ class EncodedDocument(NamedTuple):
     ids: Ids
     name_end: int
     word_starts: NDArray[np.int32]
-    facts: tuple[tuple[int, int], ...]
+    facts: NDArray[np.int32]  # (facts, 2)
     answers: Sequence[Ids]
-    weights: Sequence[NDArray[np.float64]]
+    weights: NDArray[np.float64]  # (relations, facts)
 
 
 class DerivedQuestion(NamedTuple):
-    """A question about a subject (its folded name), and the answers read off its documents."""
+    """A question about the subject of a document, and the answers read off its documents."""
 
-    subject: FoldedName
+    document: int
     prompt: Ids
     answers: Sequence[Ids]
     probabilities: NDArray[np.float64]  # sums to one
@@ -89,7 +89,7 @@ def encode_documents(
     order = np.argsort(asked[:, 0], kind="stable")
     first = np.searchsorted(asked[order, 0], np.arange(len(documents) + 1))
     informative = informative_spans(documents)
-    result = Packed(_unpack_document)
+    result = Packed(_make_document, *[np.int32] * 6, np.float64)
     for at in range(0, len(documents), CHUNK):
         chunk = documents[at : at + CHUNK]
         by_relation: list[dict[int, dict[tuple[int, int], float]]] = []
@@ -98,21 +98,21 @@ def encode_documents(
             for row in order[first[index] : first[index + 1]].tolist():
                 _, relation, start, end = asked[row].tolist()
                 by_relation[-1].setdefault(relation, {})[start, end] = chances[row]
-        for row in _encode_chunk(chunk, tokens, list(islice(informative, len(chunk))), by_relation):
-            result.add(row)
+        for arrays in _encode_chunk(chunk, tokens, informative, by_relation):
+            result.add(*arrays)
     return result
 
 
 def _encode_chunk(
     documents: Sequence[Document],
     tokens: Tokenizer,
-    informative: Sequence[Sequence[tuple[int, int]]],
+    informative: Iterator[Sequence[tuple[int, int]]],
     asked: Sequence[dict[int, dict[tuple[int, int], float]]],
 ) -> Iterator[tuple[Any, ...]]:
-    """Each document as `_unpack_document` takes it."""
+    """The arrays of each document, as `_make_document` takes them."""
     every = [
-        sorted({*own, *(span for row in more.values() for span in row)})
-        for own, more in zip(informative, asked, strict=True)
+        sorted({*next(informative), *(span for row in more.values() for span in row)})
+        for more in asked
     ]
     texts = {d.text[a:b] for d, each in zip(documents, every, strict=True) for a, b in each}
     answer_ids = _encode(tokens, texts)
@@ -124,36 +124,32 @@ def _encode_chunk(
         head = len(document.subject) + 2 - space if document.subject else 0
         name_end = int(np.searchsorted(starts, head))
         words = [word.start() - space for word in re.finditer(r"(?<=\s)\S", document.text)]
-        word_starts = np.unique(np.searchsorted(starts, words)).astype(np.int32)
+        word_starts = np.unique(np.searchsorted(starts, words))
         firsts = np.searchsorted(ends, [start for start, _ in facts], side="right")
         lasts = np.searchsorted(starts, [end for _, end in facts], side="left")
+        answers = [answer_ids[document.text[a:b]] for a, b in facts]
         weights = np.array([[row.get(fact, 0.0) for fact in facts] for row in rows.values()])
         yield (
-            np.array(ids, dtype=np.int32).tobytes(),
             name_end,
-            word_starts[word_starts >= name_end].tobytes(),
-            tuple(zip(firsts.tolist(), lasts.tolist(), strict=True)),
-            tuple(answer_ids[document.text[a:b]].tobytes() for a, b in facts),
-            tuple((row / row.sum()).tobytes() for row in weights),
+            ids,
+            word_starts[word_starts >= name_end],
+            np.stack((firsts, lasts), axis=1),
+            *_flatten(answers),
+            weights / weights.sum(axis=1, keepdims=True) if rows else (),
         )
 
 
-def _unpack_document(
-    ids: bytes,
-    name_end: int,
-    word_starts: bytes,
-    facts: tuple[tuple[int, int], ...],
-    answers: tuple[bytes, ...],
-    weights: tuple[bytes, ...],
+def _flatten(arrays: Sequence[Ids]) -> tuple[Ids, NDArray[np.int64]]:
+    """What `Ragged` takes."""
+    values = np.concatenate((*arrays, np.zeros(0, dtype=np.int32)))
+    return values, np.cumsum([len(each) for each in arrays])
+
+
+def _make_document(
+    name_end: Ids, ids: Ids, words: Ids, facts: Ids, answers: Ids, ends: Ids, weights: Any
 ) -> EncodedDocument:
-    return EncodedDocument(
-        np.frombuffer(ids, dtype=np.int32),
-        name_end,
-        np.frombuffer(word_starts, dtype=np.int32),
-        facts,
-        Arrays(answers, np.int32),
-        Arrays(weights, np.float64),
-    )
+    facts, weights = facts.reshape(-1, 2), weights.reshape(-1, max(1, len(ends)))
+    return EncodedDocument(ids, int(name_end[0]), words, facts, Ragged(answers, ends), weights)
 
 
 def derive_questions(
@@ -165,12 +161,12 @@ def derive_questions(
 ) -> Sequence[DerivedQuestion]:
     """Every relation's question about every subject of the documents that it was read for; where
     a training question asks the same, its answer takes the place of what was read."""
-    spelling = {fold_words(document.subject): document.subject for document in documents}
+    last = {fold_words(document.subject): at for at, document in enumerate(documents)}
     given = {(fold_words(q.subject), q.template): q.answer or "" for q in questions}
     every = (
         (
-            name,
-            reading.template.replace(SLOT, spelling[name]),
+            last[name],
+            reading.template.replace(SLOT, documents[last[name]].subject),
             given.get((name, reading.template)),
             stated,
         )
@@ -178,34 +174,26 @@ def derive_questions(
         if SLOT in reading.template
         for name, stated in reading.answers.items()
     )
-    result = Packed(_unpack_question)
+    result = Packed(
+        lambda at, prompt, ids, ends, chances: DerivedQuestion(
+            int(at[0]), prompt, Ragged(ids, ends), chances
+        ),
+        *[np.int32] * 4,
+        np.float64,
+    )
     while chunk := list(islice(every, CHUNK)):
         rows = [
-            (name, prompt, [(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
-            for name, prompt, known, stated in chunk
+            (at, prompt, [(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
+            for at, prompt, known, stated in chunk
         ]
         encoded = _encode(tokens, {text for *_, answers in rows for text, _ in answers})
         prompts = _encode(tokens, [prompt for _, prompt, _ in rows])
-        for name, prompt, answers in rows:
-            ids = tuple(encoded[text] for text, _ in answers)
+        for at, prompt, answers in rows:
+            ids = [encoded[text] for text, _ in answers]
             if len(prompts[prompt]) + max(map(len, ids)) + 2 <= block:
                 chances = np.array([chance for _, chance in answers])
-                shares = (chances / chances.sum()).tobytes()
-                result.add(
-                    (name, prompts[prompt].tobytes(), tuple(i.tobytes() for i in ids), shares)
-                )
+                result.add(at, prompts[prompt], *_flatten(ids), chances / chances.sum())
     return result
-
-
-def _unpack_question(
-    subject: FoldedName, prompt: bytes, answers: tuple[bytes, ...], probabilities: bytes
-) -> DerivedQuestion:
-    return DerivedQuestion(
-        subject,
-        np.frombuffer(prompt, dtype=np.int32),
-        Arrays(answers, np.int32),
-        np.frombuffer(probabilities),
-    )
 
 
 def question_examples(
@@ -321,7 +309,7 @@ def salient_example(
 
 def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> int:
     """One of the document's facts: with `asked_prob` one that questions ask for, or any."""
-    if document.weights and rng.random() < asked_prob:
+    if len(document.weights) and rng.random() < asked_prob:
         return _draw(document.weights[int(rng.integers(len(document.weights)))], rng)
     return int(rng.integers(len(document.facts)))
 

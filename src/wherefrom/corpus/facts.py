@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.packed import Packed
+from wherefrom.corpus.packed import Packed, Ragged
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.spans import (
     BITS,
@@ -70,19 +70,46 @@ class StatedAnswer:
     spans: tuple[tuple[int, int, int], ...]  # document, start, end
 
 
-class StatedAnswers(Mapping[FoldedName, tuple[StatedAnswer, ...]]):
-    """By folded subject the answers of one relation, most likely first; `packed` has those of all
-    relations."""
+class AnswerStore:
+    """Answers of subjects, of all relations, in a file; each text is kept once."""
 
-    def __init__(self, packed: Packed[tuple[StatedAnswer, ...]]) -> None:
-        self._packed, self._places = packed, dict[FoldedName, int]()
+    def __init__(self) -> None:
+        self._texts: dict[str, int] = {}
+        self._spellings: list[str] = []
+        self.packed = Packed(self._make, np.int32, np.float64, np.int32, np.int32)
+
+    def add(self, answers: Sequence[StatedAnswer]) -> None:
+        self.packed.add(
+            [self._texts.setdefault(each.text, len(self._texts)) for each in answers],
+            [each.probability for each in answers],
+            np.cumsum([len(each.spans) for each in answers]),
+            [span for each in answers for span in each.spans],
+        )
+
+    def _make(
+        self, texts: Ints, probabilities: Floats, ends: Ints, spans: Ints
+    ) -> tuple[StatedAnswer, ...]:
+        if len(self._spellings) < len(self._texts):
+            self._spellings = list(self._texts)
+        where = Ragged(spans.reshape(-1, 3), ends)
+        return tuple(
+            StatedAnswer(self._spellings[text], chance, tuple(map(tuple, where[at].tolist())))
+            for at, (text, chance) in enumerate(zip(texts, probabilities.tolist(), strict=True))
+        )
+
+
+class StatedAnswers(Mapping[FoldedName, tuple[StatedAnswer, ...]]):
+    """By folded subject the answers of one relation, most likely first."""
+
+    def __init__(self, store: AnswerStore) -> None:
+        self._store, self._places = store, dict[FoldedName, int]()
 
     def add(self, name: FoldedName, answers: Sequence[StatedAnswer]) -> None:
-        self._places[name] = len(self._packed)
-        self._packed.add(tuple((each.text, each.probability, each.spans) for each in answers))
+        self._places[name] = len(self._store.packed)
+        self._store.add(answers)
 
     def __getitem__(self, name: FoldedName) -> tuple[StatedAnswer, ...]:
-        return self._packed[self._places[name]]
+        return self._store.packed[self._places[name]]
 
     def __iter__(self) -> Iterator[FoldedName]:
         return iter(self._places)
@@ -131,10 +158,9 @@ def _read_all(
             for doc in about.get(fold_words(question.subject), ()):
                 expected[doc].add(question.answer)
     rules = learn_rules([documents[doc] for doc in expected], list(expected.values()))
-    readings, readers = [], []
-    packed = Packed(lambda *rows: tuple(StatedAnswer(*row) for row in rows))
+    readings, readers, store = [], [], AnswerStore()
     for template, asked in by_relation.items():
-        reader = ContextReader(documents, rules, asked, about, StatedAnswers(packed))
+        reader = ContextReader(documents, rules, asked, about, StatedAnswers(store))
         found = len(asked) - len(reader.missing)
         if found >= FEWEST:
             reader.learn()

@@ -38,6 +38,7 @@ MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
 FOUND = 0.5  # share of the training answers in the text below which little can be learned
 FEW = 3  # lines as short as a header, from which on the first is none
+UNCLEAR = 0.3  # probability of the likeliest answer that the text states
 SHOWN = 3  # examples in a sentence
 Rows = list[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
 
@@ -318,13 +319,10 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
         )
         if reading.same_as:
             note += f', as for "{reading.same_as}", which the training answers agree with'
-        rivals = [
-            f"{x[0].text} or {x[1].text}"
-            for x in reading.answers.values()
-            if len(x) > 1 and x[0].probability < FOUND
-        ]
+        rivals = [x for x in reading.answers.values() if x[0].probability < UNCLEAR]
         if rivals:
-            note += f"; of {len(rivals):,} it is not clear which ({_some(rivals)})"
+            several = " or ".join(each.text for each in rivals[0][:SHOWN])
+            note += f"; of {len(rivals):,} it is not clear which (such as {several})"
         if reading.found < FOUND * reading.asked:
             note += f"; little can be learned from the text (not found: {_some(reading.missing)})"
         notes.append(note + ".")

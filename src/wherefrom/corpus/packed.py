@@ -6,50 +6,52 @@ the operating system as long as there is room. Every process of a training has i
 
 from __future__ import annotations
 
-import marshal
 import mmap
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from wherefrom.errors import UserError
 
 T = TypeVar("T")
+WORD = 8  # bytes: every array starts at a multiple of them
 
 
-class Arrays(Sequence[NDArray[Any]]):
-    """Arrays that were packed as bytes, each made when it is read."""
+class Ragged(Sequence[NDArray[Any]]):
+    """Arrays of different lengths, one behind the other: `ends` says where each one ends."""
 
-    def __init__(self, parts: tuple[bytes, ...], dtype: DTypeLike) -> None:
-        self._parts, self._dtype = parts, dtype
+    def __init__(self, values: NDArray[Any], ends: NDArray[Any]) -> None:
+        self._values, self._ends = values, ends
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._ends)
 
     def __getitem__(self, at: Any) -> Any:
-        return np.frombuffer(self._parts[at], dtype=self._dtype)
+        return self._values[self._ends[at - 1] if at else 0 : self._ends[at]]
 
 
-class Packed(Sequence[T], Generic[T]):
-    """A sequence that grows at its end; `make` turns the plain values that were added (numbers,
-    texts, bytes and tuples of them) into a record, each time that it is read."""
+class Packed(Sequence[T]):
+    """A sequence that grows at its end: of each record arrays of the given types are kept, and
+    `make` makes the record of them, each time that it is read."""
 
-    def __init__(self, make: Callable[..., T], rows: Iterable[tuple[Any, ...]] = ()) -> None:
-        self._make = make
+    def __init__(self, make: Callable[..., T], *dtypes: DTypeLike) -> None:
+        self._make, self._dtypes = make, [np.dtype(each) for each in dtypes]
         self._file = tempfile.TemporaryFile(buffering=1 << 16)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
         self._ends = array("q", [0])
         self._bytes: mmap.mmap | None = None
-        for row in rows:
-            self.add(row)
 
-    def add(self, row: tuple[Any, ...]) -> None:
-        content = marshal.dumps(row)
+    def add(self, *arrays: ArrayLike) -> None:
+        parts = [np.asarray(a, dtype=d) for a, d in zip(arrays, self._dtypes, strict=True)]
+        sizes = np.array([part.size for part in parts], dtype=np.int64)
+        content = b"".join(
+            part.tobytes().ljust(-(-part.nbytes // WORD) * WORD, b"\0") for part in (sizes, *parts)
+        )
         try:
             self._file.write(content)
         except OSError as problem:
@@ -62,15 +64,16 @@ class Packed(Sequence[T], Generic[T]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, at: int) -> T: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[T]: ...
-    def __getitem__(self, at: int | slice) -> T | list[T]:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        at = range(len(self))[at]
-        if self._bytes is None or len(self._bytes) < self._ends[at + 1]:
+    def __getitem__(self, at: Any) -> Any:
+        index = range(len(self))[at]
+        if isinstance(index, range):
+            return [self[each] for each in index]
+        if self._bytes is None or len(self._bytes) < self._ends[index + 1]:
             self._file.flush()
             self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        return self._make(*marshal.loads(self._bytes[self._ends[at] : self._ends[at + 1]]))
+        place, parts = self._ends[index] + WORD * len(self._dtypes), []
+        sizes = np.frombuffer(self._bytes, np.int64, len(self._dtypes), self._ends[index])
+        for size, dtype in zip(sizes.tolist(), self._dtypes, strict=True):
+            parts.append(np.frombuffer(self._bytes, dtype, size, place))
+            place += -(-size * dtype.itemsize // WORD) * WORD
+        return self._make(*parts)

@@ -67,7 +67,10 @@ class TrainingData:
         derived = derive_questions(documents, questions, readings, tokens, block)
         about: dict[FoldedName, list[int]] = {
             name: []
-            for name in (*(fold_words(q.subject) for q in questions), *(q.subject for q in derived))
+            for name in (
+                *(fold_words(q.subject) for q in questions),
+                *(fold_words(documents[q.document].subject) for q in derived),
+            )
         }
         for at, document in enumerate(documents):
             about.get(fold_words(document.subject), []).append(at)
@@ -80,7 +83,7 @@ class TrainingData:
             derived=derived,
             block=block,
             question_sources=[number[fold_words(q.subject)] for q in questions],
-            derived_sources=[number[q.subject] for q in derived],
+            derived_sources=[number[fold_words(documents[q.document].subject)] for q in derived],
             members=members,
             left_out={at for at, each in enumerate(members) if not gone.isdisjoint(each)},
         )
@@ -92,7 +95,7 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
     every = range(len(documents))
     fact_sources, name_sources = [], []
     for i, document in enumerate(documents):
-        fact_sources += [i] * bool(document.facts)
+        fact_sources += [i] * bool(len(document.facts))
         name_sources += [i] * bool(document.name_end)
 
     words = {"left": phase.left_words, "right": phase.right_words}
