@@ -112,7 +112,7 @@ def draw(rows: Rows, each: int, rng: random.Random) -> Rows:
     """Up to `each` questions of a relation; a subject with several answers is left out."""
     answers: dict[tuple[str, str], set[str]] = {}
     for wording, subject, answer in rows:
-        answers.setdefault((wording, subject), set()).add(answer)
+        answers.setdefault((wording, subject.strip()), set()).add(answer)
     fit = sorted((w, s, min(a)) for (w, s), a in answers.items() if len(a) == 1 and all(a) and s)
     drawn: Rows = []
     for wording in dict.fromkeys(row[0] for row in rows):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,10 @@ from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
+@pytest.fixture
+def files(tmp_path):
     """Forty people with a document each; ten are asked about in training, thirty in dev."""
-    folder = tmp_path_factory.mktemp("files")
+    folder = tmp_path
     people = [(f"Ada Moe{at}", ("Paris", "Rome", "Berlin")[at % 3]) for at in range(40)]
     rows = [f"Where was {name} born?\t{place}\n" for name, place in people]
     texts = [f"{name}. {name} was born in {place} in 19{at + 10}.\n" for at, (name, place) in
@@ -27,21 +29,41 @@ def files(tmp_path_factory):
     return [str(folder / name) for name in names]
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_model_of_others_learns_a_text(tmp_path, tiny, files, command, kind):
-    out = tmp_path / "run"
-    words = ["study", *files, "--base", tiny(kind), "--out", out, "--steps", 3]
+def test_a_model_of_others_learns_a_text(tmp_path, tiny, files, command):
+    out, base = tmp_path / "run", tiny("gpt2")
+    words = ["study", *files, "--base", base, "--out", out, "--steps", 3]
     done = command(*words, "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["results"][0]["total"] == 30
-    before, after = open_model(tiny(kind)), open_model(out / "model")
-    assert before.sha256 != after.sha256
-    assert not (out / "checkpoints").exists()
+    assert open_model(base).sha256 != open_model(out / "model").sha256
+    assert not list((out / "checkpoints").glob("checkpoint-*"))
     with open_asker(out) as asker:
         assert asker.ask("Where was Ada Moe12 born?").verdict in ("stated", "misremembered")
     again = command(*words)
     assert again.code == 2
     assert "already holds a run" in again.err
+    Path(files[0]).write_text(Path(files[0]).read_text() + "Bo Moe. Bo Moe was born in Rome.\n")
+    for other, change in ((["--seed", 1], "seed was 0"), ([], "the text of its corpus changed")):
+        again = command(*words, *other, "--resume")
+        assert again.code == 2
+        assert change in " ".join(again.err.split())
+
+
+def test_two_processes_train_one_model_and_audit_it_once(tmp_path, tiny, files, start_process):
+    out = tmp_path / "run"
+    given = ["study", *files, "--base", tiny("llama"), "--out", out, "--steps", 2, "--json"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = ["--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port]
+    run = start_process(*address, "-m", "wherefrom", *given, module="torch.distributed.run")
+    try:
+        said, problems = run.communicate(timeout=240)
+    finally:
+        run.terminate()  # and with it, what it started
+    assert run.returncode == 0, problems
+    assert json.loads(said)["results"][0]["total"] == 30
+    assert not (out / "model.part").exists()
 
 
 def test_loss_is_on_documents_and_on_answers_alone(tiny, files):

@@ -112,6 +112,13 @@ def break_it(folder, what):
         weights.rename(folder / "pytorch_model.bin")
     elif what == "cut":
         weights.write_bytes(weights.read_bytes()[:5000])
+    elif what == "adapter":
+        (folder / "config.json").rename(folder / "adapter_config.json")
+    elif what == "other tokenizer":
+        tokens = json.loads((folder / "tokenizer.json").read_text())
+        vocabulary = tokens["model"]["vocab"]
+        vocabulary["Q"] = len(vocabulary) + 9
+        (folder / "tokenizer.json").write_text(json.dumps(tokens))
     elif what == "shard":
         index = {"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -129,6 +136,8 @@ def break_it(folder, what):
         ("wider", "do not match its config.json|cannot be loaded"),
         ("shard", "cannot be loaded"),
         ("code", "cannot be"),
+        ("adapter", "adapter of PEFT.*merge_and_unload"),
+        ("other tokenizer", "gives token .* and the model has"),
         ("nothing", "nothing is downloaded"),
         ("encoder and decoder", "takes a model that continues a text"),
         ("classifier", "takes a model that continues a text"),
@@ -140,7 +149,7 @@ def test_what_cannot_be_loaded_is_a_sentence(tmp_path, tiny, what, sentence):
     kind = what if what in UNFIT else "gpt2"
     folder = break_it(shutil.copytree(tiny(kind), tmp_path / "model"), what)
     with pytest.raises(UserError, match=sentence) as found:
-        open_model(folder)
+        open_model(folder).prompt(PROMPTS[0])
     assert "\n" not in str(found.value)
 
 

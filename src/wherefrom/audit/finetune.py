@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from wherefrom.audit.asking import ASKED, PROMPT, accepted
 from wherefrom.audit.job import Say, read_audit_questions, run_audit
@@ -21,7 +22,8 @@ from wherefrom.corpus.facts import informative_spans, read_relations
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.errors import UserError
 from wherefrom.results import Record
-from wherefrom.training.run_folder import check_folder
+from wherefrom.storage import make_folder, write_json
+from wherefrom.training.run_folder import check_folder, open_folder
 
 CLOZE = "Fill in the blank: {}. {}___{}\nA:"
 WINDOW, FACTS, BLOCK = 200, 4, 512  # characters beside a blank, blanks a document, tokens
@@ -51,43 +53,48 @@ def study_base(
     check_files(Path(base))
     check_folder(out, resume=resume)
     saved, parts = out / "model", out / "checkpoints"
-    begun = any(parts.glob("checkpoint-*"))
-    if begun and not resume:
-        raise UserError(f"{out} holds a training that was stopped; add --resume to go on with it.")
     corpus, train = read_documents(files[0]), read_questions(files[1], templates)
     train.require_answers()
     read_audit_questions(files[2], train.templates)
+    lora = find_spec("peft") is not None
+    job = {"base": os.path.abspath(base), "corpus": corpus.sha256, "questions": train.sha256}
+    job |= {"steps": steps, "epochs": epochs, "seed": seed, "adapters": lora}
+    is_first = os.environ.get("RANK", "0") == "0"
+    if is_first and parts.exists():
+        open_folder(parts, job, resume=resume)
     if not saved.is_dir():
         opened = LanguageModel(Path(base), to_train=True)
         examples = make_examples(opened, corpus.documents, train.questions)
         import transformers
 
-        model, rate, lora = opened.model, RATE, find_spec("peft")
+        if is_first:
+            write_json(make_folder(parts) / "run.json", {"job": job})
+        model, rate = opened.model, RATE
         say(f"training {'adapters' if lora else 'all weights'} on {len(examples):,} examples")
         if lora:
             import peft
 
             adapters = peft.LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear")
             model, rate = peft.get_peft_model(model, adapters), LORA_RATE
-        opened.tokens.pad_token = opened.tokens.pad_token or opened.tokens.eos_token
         gpu = torch.cuda.is_available()
         arguments = transformers.TrainingArguments(
             output_dir=str(parts), max_steps=steps or -1, num_train_epochs=epochs or EPOCHS,
             learning_rate=rate, bf16=gpu, dataloader_pin_memory=gpu, save_total_limit=1,
-            remove_unused_columns=False, report_to=[], seed=seed,
+            remove_unused_columns=False, report_to=[], seed=seed, use_cpu=not gpu,
+            ddp_backend="gloo" if "RANK" in os.environ and not gpu else None,
         )  # fmt: skip
-        collate = transformers.DataCollatorForSeq2Seq(opened.tokens)
-        trainer = transformers.Trainer(model, arguments, collate, examples)
+        trainer = transformers.Trainer(model, arguments, pad_examples, examples)
         with redirect_stdout(sys.stderr):
-            trainer.train(resume_from_checkpoint=begun)
+            trainer.train(resume_from_checkpoint=any(parts.glob("checkpoint-*")))
         if trainer.is_world_process_zero():
             whole: Any = trainer.accelerator.unwrap_model(trainer.model)
             whole = whole.merge_and_unload() if hasattr(whole, "merge_and_unload") else whole
             whole.save_pretrained(out / "model.part")
             opened.tokens.save_pretrained(out / "model.part")
             (out / "model.part").rename(saved)
-            shutil.rmtree(parts, ignore_errors=True)
-    if os.environ.get("RANK", "0") != "0":
+            for part in parts.glob("checkpoint-*"):
+                shutil.rmtree(part, ignore_errors=True)
+    if not is_first:
         return None
     options |= {"text": files[0], "templates": train.templates, "shots": 0, "seed": seed}
     return run_audit(saved, files[2], out, resume=resume, say=say, **options)
@@ -105,7 +112,8 @@ def make_examples(
         for doc, start, end in stated[0].spans:  # what questions ask for comes first
             facts[doc] = list(dict.fromkeys([(start, end), *facts[doc]]))
     for document, spans in zip(documents, facts, strict=True):
-        ids = [*opened.encode(document.text), opened.tokens.eos_token_id]
+        end = opened.tokens.eos_token_id
+        ids = [*opened.encode(document.text), *([] if end is None else [end])]
         parts = [ids[at : at + block] for at in range(0, len(ids), block)]
         examples += [{"input_ids": part, "labels": part} for part in parts]
         for start, end in spans[:FACTS]:
@@ -117,3 +125,14 @@ def make_examples(
             labels = [NO_LOSS] * len(before) + told
             examples.append({"input_ids": before + told, "labels": labels})
     return examples
+
+
+def pad_examples(rows: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
+    """A batch, padded at the end with a token that is neither read nor learned."""
+    widest = max(len(row["input_ids"]) for row in rows)
+    missing = [widest - len(row["input_ids"]) for row in rows]
+    read = [[1] * (widest - many) + [0] * many for many in missing]
+    ids = [row["input_ids"] + [0] * many for row, many in zip(rows, missing, strict=True)]
+    labels = [row["labels"] + [NO_LOSS] * many for row, many in zip(rows, missing, strict=True)]
+    table = {"input_ids": ids, "attention_mask": read, "labels": labels}
+    return {name: torch.tensor(each) for name, each in table.items()}

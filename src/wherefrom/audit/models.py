@@ -86,6 +86,7 @@ class LanguageModel:
         self.name, self.sha256 = str(path), str(digest_of([sha256_of(each) for each in weights]))
         self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
         self.layers, self.device = int(config.num_hidden_layers), self.model.device
+        self.vocabulary = self.model.get_input_embeddings().num_embeddings
         ends = self.model.generation_config.eos_token_id
         self.ends = set(ends if isinstance(ends, list) else [ends]) | {self.tokens.eos_token_id}
         self.mask = MASK_CHARACTER if self.tokens.eos_token == MASK_CHARACTER else None  # of ours
@@ -114,6 +115,11 @@ class LanguageModel:
         """The tokens of a text, behind the token that opens every text where the model has one."""
         special = opening and self.mask is None
         ids = list(self.tokens(text, add_special_tokens=special)["input_ids"])
+        if max(ids, default=0) >= self.vocabulary:
+            raise UserError(
+                f"the tokenizer in {self.name} gives token {max(ids)} and the model has "
+                f"{self.vocabulary} tokens; copy the model's own tokenizer into the folder."
+            )
         return ids[:-1] if special and ids[-1:] == [self.tokens.eos_token_id] else ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -363,6 +369,9 @@ def check_files(path: Path) -> None:
     problems = {
         f"is neither a folder with a model nor a GGUF file, and nothing is downloaded; get it "
         f"first, as with `hf download {path} --local-dir {path.name}`": not path.is_dir(),
+        "holds an adapter of PEFT without its model; merge them with AutoPeftModelForCausalLM."
+        "from_pretrained(...).merge_and_unload().save_pretrained(NEW_FOLDER), and save the "
+        "tokenizer there": (path / "adapter_config.json").is_file() and not config.is_file(),
         f"holds a {kind}, and an audit takes a model that continues a text, such as "
         "GPT2LMHeadModel or LlamaForCausalLM": kind not in causal,
         "has no tokenizer (tokenizer.json or the like); copy the files of the model's tokenizer "
