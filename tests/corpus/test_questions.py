@@ -107,6 +107,10 @@ def test_a_given_template_or_a_third_column_needs_no_shared_wording(tmp_path):
     assert asked.templates == ("Who sang?", "Ran he?")
     told = read_questions(written(tmp_path, "Where was Bo Ek born?\tLund\tBo Ek"))
     assert told.templates == (BORN,)
+    codes = [f"Which language has the code {code}?\tx\t{code}" for code in ("fr", "de", "la")]
+    assert read_questions(written(tmp_path, *codes)).templates == (
+        "Which language has the code {subject}?",
+    )
 
 
 RELATIONS = {

@@ -120,6 +120,8 @@ def read_block(
                 f"{model.longest}; ask a shorter question, or give fewer --shots."
             )
         at = text.rfind(subject) if subject else -1
+        if SLOT in relation:
+            at = text.rfind(question) + relation.index(SLOT)
         named = text[: at + len(subject)] if at >= 0 else text.removesuffix(model.mask or "\0")
         places.append([min(max(0, len(model.encode(named)) - 1), len(each) - 1)])
     answers_known = state.known.get(relation, ())
@@ -169,8 +171,8 @@ def read_blocks(
     """As `read_block` for any relations, in blocks: the places of some rows, and their records."""
     groups: dict[str, list[int]] = defaultdict(list)
     for at, (question, subject) in enumerate(rows):
-        template = question.replace(subject, SLOT, 1) if subject else question
-        groups[template if template in state.known else OTHERS].append(at)
+        own = (each for each in state.known if each.replace(SLOT, subject) == question)
+        groups[next(own, OTHERS)].append(at)
     for relation, places in groups.items():
         for begin in range(0, len(places), BLOCK):
             part = places[begin : begin + BLOCK]

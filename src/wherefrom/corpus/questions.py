@@ -92,7 +92,11 @@ def read_questions(
         if problem:
             raise UserError(f"{file.path}, line {number}: {problem}")
     if len(rows[0]) == len(COLUMNS):
-        found = [(row[2], _with_slot(row[0], row[2])) for row in rows]
+        # "de" stands in "Which language has the code de?" twice: other rows tell which place is meant
+        wordings = [_with_slots(row[0], row[2]) for row in rows]
+        counts = Counter(each for here in wordings for each in here)
+        best = [max(here, key=counts.__getitem__) for here in wordings]
+        found = [(row[2], wording) for row, wording in zip(rows, best, strict=True)]
     else:
         found = find_subjects([row[0] for row in rows], templates, subjects, file.path)
     questions = []
@@ -141,7 +145,9 @@ def find_subjects(
     known.pop((), None)
     if known and rest:
         named = {at: find_named_subject(texts[at], known) for at in rest}
-        by_name = {at: (name, _with_slot(texts[at], name)) for at, name in named.items() if name}
+        by_name = {
+            at: (name, _with_slots(texts[at], name)[0]) for at, name in named.items() if name
+        }
         counts = Counter(template for _, template in by_name.values())
         # a wording that hardly any question has is one with part of a name in it
         fewest = min(len(rest), max(2, len(rest) // 100))
@@ -231,9 +237,11 @@ def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None
     return max(glued, key=len, default=None)
 
 
-def _with_slot(text: str, subject: str) -> str:
-    """The question with its subject's place marked; as it stands if it does not spell it."""
-    return text.replace(subject, SLOT, 1) if subject in text else text
+def _with_slots(text: str, subject: str) -> list[str]:
+    """The question with each place of its subject marked; as it stands if it does not spell it."""
+    parts = text.split(subject) if subject else [text]
+    cuts = [(subject.join(parts[:at]), subject.join(parts[at:])) for at in range(1, len(parts))]
+    return [before + SLOT + after for before, after in cuts] or [text]
 
 
 def _match_any(templates: Iterable[str], text: str) -> tuple[str, str]:
