@@ -57,8 +57,9 @@ def study_base(
     train.require_answers()
     read_audit_questions(files[2], train.templates)
     lora = find_spec("peft") is not None
-    job = {"base": os.path.abspath(base), "corpus": corpus.sha256, "questions": train.sha256}
-    job |= {"steps": steps, "epochs": epochs, "seed": seed, "adapters": lora}
+    job: dict[str, Any] = {"base": os.path.abspath(base), "corpus": corpus.sha256}
+    job |= {"questions": train.sha256, "steps": steps, "epochs": epochs, "seed": seed}
+    job["adapters"] = lora
     is_first = os.environ.get("RANK", "0") == "0"
     if is_first and parts.exists():
         open_folder(parts, job, resume=resume)

@@ -31,7 +31,7 @@ from wherefrom.training.run_folder import Run, digest_of, is_run, load_run
 
 Ids = list[int]
 ROWS = 16  # prompts that go through the model together
-NODES = 64  # beginnings of answers that do
+NODES = 32  # beginnings of answers that do
 LAYERS = 8  # of which hidden states are kept at most
 UNLIKELY = np.log(1e-3)  # the beginning of a known answer below which it is not followed
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")

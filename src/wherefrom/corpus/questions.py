@@ -92,7 +92,7 @@ def read_questions(
         if problem:
             raise UserError(f"{file.path}, line {number}: {problem}")
     if len(rows[0]) == len(COLUMNS):
-        # "de" stands in "Which language has the code de?" twice: other rows tell which place is meant
+        # "de" stands twice in "Which language has the code de?": other rows tell which is meant
         wordings = [_with_slots(row[0], row[2]) for row in rows]
         counts = Counter(each for here in wordings for each in here)
         best = [max(here, key=counts.__getitem__) for here in wordings]
