@@ -43,10 +43,9 @@ def test_a_model_of_others_learns_a_text(tmp_path, tiny, files, command):
     assert again.code == 2
     assert "already holds a run" in again.err
     Path(files[0]).write_text(Path(files[0]).read_text() + "Bo Moe. Bo Moe was born in Rome.\n")
-    for other, change in ((["--seed", 1], "seed was 0"), ([], "the text of its corpus changed")):
-        again = command(*words, *other, "--resume")
-        assert again.code == 2
-        assert change in " ".join(again.err.split())
+    again = command(*words, "--resume")
+    assert again.code == 2
+    assert "the text of its corpus changed" in " ".join(again.err.split())
 
 
 def test_two_processes_train_one_model_and_audit_it_once(tmp_path, tiny, files, start_process):

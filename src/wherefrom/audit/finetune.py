@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.audit.asking import ASKED, PROMPT, accepted
 from wherefrom.audit.job import Say, read_audit_questions, run_audit
@@ -130,10 +131,9 @@ def make_examples(
 
 def pad_examples(rows: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
     """A batch, padded at the end with a token that is neither read nor learned."""
-    widest = max(len(row["input_ids"]) for row in rows)
-    missing = [widest - len(row["input_ids"]) for row in rows]
-    read = [[1] * (widest - many) + [0] * many for many in missing]
-    ids = [row["input_ids"] + [0] * many for row, many in zip(rows, missing, strict=True)]
-    labels = [row["labels"] + [NO_LOSS] * many for row, many in zip(rows, missing, strict=True)]
-    table = {"input_ids": ids, "attention_mask": read, "labels": labels}
-    return {name: torch.tensor(each) for name, each in table.items()}
+    read = [{**row, "attention_mask": [1] * len(row["labels"])} for row in rows]
+    fill = {"input_ids": 0, "attention_mask": 0, "labels": NO_LOSS}
+    return {
+        name: pad_sequence([torch.tensor(row[name]) for row in read], True, value)
+        for name, value in fill.items()
+    }

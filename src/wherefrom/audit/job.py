@@ -87,12 +87,8 @@ def run_audit(
         many, texts = len(corpus.documents), [each.text for each in corpus.documents]
         job["documents"] = run_folder.digest_of(texts)
         data["corpus"] = run_folder.describe_file(corpus.path, corpus.sha256, out, documents=many)
-    details: dict[str, Any] = {
-        "kind": run_folder.AUDIT,
-        "model": os.path.abspath(model),
-        "sha256": opened.sha256,
-    }
-    details |= {"templates": list(file.templates), "data": data}
+    details = {"kind": run_folder.AUDIT, "model": os.path.abspath(model), "sha256": opened.sha256,
+               "templates": list(file.templates), "data": data}  # fmt: skip
     with run_folder.lock_run(make_folder(out)):
         run_folder.open_folder(out, job, resume=resume)
         run_folder.start_run(out, job, details, say)
@@ -138,9 +134,8 @@ def plan_audit(
     sizes = Counter(row.template for row in real)
     own = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
     nowhere = [row for row in file.questions if row not in real]
-    strangers = [
-        (row, roles.UNSEEN_FILE) for row in (*nowhere, *(unseen.questions if unseen else ()))
-    ]
+    nowhere += unseen.questions if unseen else ()
+    strangers = [(row, roles.UNSEEN_FILE) for row in nowhere]
     decoys: dict[str, tuple[str, ...]] = {}
     for relation in sorted(own - {SLOT}):
         known = [row.subject for row in real if row.template == relation]
@@ -195,9 +190,8 @@ def assign_roles(
     found = []
     for (row, source), name in zip(rows, names, strict=True):
         place, exists = (ranks[name] + 0.5) / len(distinct), source == roles.DEV
-        role = (
-            roles.FITTING if place < FITS else roles.CALIBRATION if place < TESTS else roles.JUDGED
-        )
+        tests = roles.CALIBRATION if place < TESTS else roles.JUDGED
+        role = roles.FITTING if place < FITS else tests
         origin = roles.SET_ASIDE if exists and role != roles.JUDGED else source
         answer = row.answer if exists else None
         found.append(Subject(role, exists, origin, row.subject, row.text, answer, row.template))
