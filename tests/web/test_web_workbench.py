@@ -43,7 +43,7 @@ def test_a_slider_moves_the_figure(name: str, client: TestClient) -> None:
 def test_the_caret_stands_under_its_column_and_what_was_read_is_typeset(
     client: TestClient,
 ) -> None:
-    asked = {"formulas": r"$q_1 = t\mu_a$, $q_2 = t\mu_b$"}
+    asked = {"formulas": r"$q_1 = t\mu_a$" "\n" r"$q_2 = t&mu;_b$"}
     page = client.get("/workbench/two-heads", params=asked, headers=PAGE).text
     assert "= β <i>μ</i><sub>a</sub>" in page
     assert "of samples that are kept" in page  # both rates are of the same samples

@@ -111,7 +111,7 @@ def test_exact_logits_are_those_of_drawn_keys(text: str) -> None:
     scale = max(1.0, float(np.abs(q).max()), *map(abs, exact))
     if scale < 1e9:  # differences of larger numbers keep no digits to compare
         np.testing.assert_allclose((keys @ q)[:3], exact, atol=1e-6 * scale)
-        np.testing.assert_allclose(model.logits(beta, n)[0], exact, atol=1e-6 * scale)
+        np.testing.assert_allclose(model.compute_logits(beta, n)[0], exact, atol=1e-6 * scale)
 
 
 @settings(max_examples=200, deadline=None)

@@ -281,9 +281,6 @@ class Digits(Numeric):
     def name(self, name: str) -> Matrix:
         return self.values[name]
 
-    def power(self, base: Any, exponent: int) -> Any:
-        return self.apply("**", (base, exponent))
-
     def apply(self, op: str, arguments: Sequence[Any]) -> Any:
         blocks = [self.matrix(x) for x in arguments]
         if op in ("+", "-") and self.least:

@@ -10,6 +10,7 @@ import decimal
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -61,11 +62,12 @@ class Queries:
         moving = any(x.moves for head in self.exact for x in head.values())
         named = any("beta" in expression.names for expression in self.expressions.values())
         self.uses_beta = moving if self.exact else named
+        self.logits = cache(self.compute_logits)
 
     def is_exact_at(self, n: int) -> bool:
         return bool(self.exact) and not self.field.has_doubt(n)
 
-    def logits(self, beta: float, n: int) -> list[Head]:
+    def compute_logits(self, beta: float, n: int) -> list[Head]:
         """For each query the logit of each group; ExpressionError where there is no value."""
         if not self.is_exact_at(n):
             root = math.sqrt(n - self.named)

@@ -159,7 +159,7 @@ async def chapter(
     name: Annotated[str, Path(max_length=60, description="the problem's name")],
     formulas: Annotated[
         str | None,
-        Query(max_length=2_000, description="the construction, one formula a line"),
+        Query(max_length=3_000, description="the construction, one formula a line"),
     ] = None,
 ) -> Record:
     """A chapter of the homework; what is written into `formulas` is checked."""
@@ -213,8 +213,6 @@ def _draw(name: str, given: dict[str, str]) -> Record:
 def _check(name: str, formulas: str) -> Record:
     from wherefrom.attention.checker.check import check
 
-    lines = [line.strip() for line in formulas.replace(";", "\n").splitlines()]
-    written = [line for line in lines if line]
-    if not written:
+    if not formulas.strip():
         raise UserError("write a formula first, as in the example below the box.")
-    return check(name, written).to_dict()
+    return check(name, formulas).to_dict()
