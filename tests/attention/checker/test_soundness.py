@@ -133,6 +133,8 @@ def test_a_term_lost_in_rounding_is_not_a_counterexample() -> None:
     result = check("average", "q=beta*(exp(-n)+35)*(k_a+k_b)+(beta*n-2)*sum_others")
     assert result.counterexample is not None
     assert result.counterexample.sizes["n"] == 36
+    steep = check("average", "q=(n-6.5)**2*beta*(k_a+k_b)")  # n = 6 and 7 need the largest beta
+    assert steep.verdict == "proved"
     hidden = check("average", "q=beta*(exp(-n)+35)*(k_a+k_b)+(beta*35-2)*sum_others")
     assert hidden.verdict != "refuted"  # right at every n, for a beta above e^n
 

@@ -148,6 +148,7 @@ UNDERSTOOD = [
     ("average", "q = β(k_a + k_b)\n\nTherefore, q = β(k_a + k_b).", AVERAGE),
     ("average", r"If we set $q = \beta(k_a + k_b)$, where $0 \ll \beta$ to ensure that the term "
      r"$\exp(0) = 1$ is negligible, we see $k_a^\top q = \beta$ and $\Sigma_i \sim 0$.", AVERAGE),
+    ("average", "for big β the term exp(0) is small, so q = β(k_a + k_b)", AVERAGE),
     ("noisy-average", r"q = \beta(\mathbb{E}[k_a] + \bar{k}_b)", MEANS),
     ("noisy-average", r"using $q = \beta(\mu_a + \mu_b)$ from the last section, we get a value $c$",
      MEANS),
@@ -204,6 +205,11 @@ $=(u_du_a^T + u_cu_d^T)\odot \dfrac{1}{\beta^2}$"""
         ("average", "q=beta(k_a+k_b), beta = 5", "does not let beta grow"),
         ("average", "q=t(k_a+k_b), t << 0", "does not let t grow"),
         ("average", "q=t(k_a+k_b) for small t", "does not let t grow"),
+        (
+            "average",
+            "We set $q = t(k_a+k_b)$ where $t$ is a small number here",
+            "does not let t grow",
+        ),
         ("average", "q ∝ k_a + k_b", "leaves the factor open"),
         ("average", "q = t_1 k_a + t_2 k_b", "two large factors"),
         ("average", "the query is close to both keys", "needs q"),

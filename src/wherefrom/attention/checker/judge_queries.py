@@ -407,16 +407,25 @@ def _contradiction(model: Queries, draft: CheckResult, needed: BetaNeeded) -> st
     for n in range(model.problem.least_n, EVERY_N + 1):
         keys = orthonormal(n, n + n % 3, rng)
         least = needed.by_n.get(n, max(needed.by_n.values()))
-        for factor in CONFIRMED_AT:
-            beta = factor * least + 1e-9
-            try:
-                missed = _missed(model, keys, beta, draft.tolerance)[0]
-            except ExpressionError as problem:
-                if problem.too_large:
-                    break
-                return f"at n = {n}, beta = {beta:.4g} the formula has no value: {problem.sentence}"
-            if missed:
+        fault = _contradiction_at(model, keys, least, draft.tolerance)
+        if fault and n not in needed.by_n:  # this n may need more
+            least = _least_beta(model, n, draft.tolerance) or least
+            fault = _contradiction_at(model, keys, least, draft.tolerance)
+        if fault:
+            return fault
+    return ""
+
+
+def _contradiction_at(model: Queries, keys: Floats, least: float, tolerance: float) -> str:
+    for beta in (factor * least + 1e-9 for factor in CONFIRMED_AT):
+        try:
+            if _missed(model, keys, beta, tolerance)[0]:
                 return FAULT.format(what="drawn keys")
+        except ExpressionError as problem:
+            if problem.too_large:
+                break
+            at = f"at n = {len(keys)}, beta = {beta:.4g}"
+            return f"{at} the formula has no value: {problem.sentence}"
     return ""
 
 

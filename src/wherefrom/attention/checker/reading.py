@@ -103,7 +103,7 @@ PLAIN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     (r"(?<=[\w)$])\.(?=\s+[A-Za-z$\\])", lambda _: ";"),
     (r"(?<=[a-zA-Z]{3})['’]s\b|\b(?:e\.g|i\.e)\.", lambda _: ""),
     (r"\b(?:np|numpy|torch|math|jnp)\.(?:linalg\.|array\b|tensor\b)?", lambda _: ""),
-    (r"&#?\w+;", lambda m: html.unescape(m[0]).replace("\xa0", " ")),
+    (r"&#?\w+;", lambda m: html.unescape(m[0]).replace("\xa0", " ").rjust(len(m[0]))),
     (r"<sub>(\w+)</sub>", lambda m: f"_{m[1]}"),
     (r"<sup>(\w+)</sup>", lambda m: f"^{m[1]}"),
     (r"(?<=[A-Za-zμ])\[([a-z])\]", lambda m: f"_{m[1]}"),
@@ -382,7 +382,7 @@ def split(
         unknown = [x for x in names_of if x.isalpha() and len(x) > 1]
         if len(clause) == 1 and clause[0].text in {*wanted, *factors} and len(tokens) > 1:
             continue  # "define q as q = ..."
-        if unknown and kinds <= {"word", "name"} and len(clause) < len(tokens):
+        if unknown and not about and kinds <= {"word", "name"} and len(clause) < len(tokens):
             continue  # prose
         if len(parts) > 1 and not parts[0] and found:  # "= ..." goes on with what was said before
             found[-1].formulas += [part for part in parts[1:] if part]
@@ -510,9 +510,11 @@ def _check_condition(
         raise ExpressionError(f"{sentence}how large the factor is.", text, first.column)
     at = named[0]
     after, front = kinds[at + 1 : at + 2], kinds[at - 1 : at] if at else []
-    small = words & SMALL or {"≪", "<"} & set(after) or {"≫", ">"} & set(front)
+    gaps = {i: kinds[min(i, at) + 1 : max(i, at)] for i, t in enumerate(clause) if t.text in SMALL}
+    small: object = [i for i, gap in gaps.items() if {*gap} <= {"word"}]  # "beta is very small"
+    small = small or {"≪", "<"} & set(after) or {"≫", ">"} & set(front)
     if "→" in after and "∞" not in kinds and "word" not in kinds:
-        small = {"→"}
+        small = True
     said_equal = [t for t in clause if t.kind != "word"][:2]
     fixed = [t.kind for t in said_equal] == ["name", "="] and said_equal[0].text in factors
     if fixed or small or kinds == ["number", "=", "name"]:
