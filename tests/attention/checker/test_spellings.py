@@ -148,6 +148,7 @@ UNDERSTOOD = [
     ("average", "q = β(k_a + k_b)\n\nTherefore, q = β(k_a + k_b).", AVERAGE),
     ("average", r"If we set $q = \beta(k_a + k_b)$, where $0 \ll \beta$ to ensure that the term "
      r"$\exp(0) = 1$ is negligible, we see $k_a^\top q = \beta$ and $\Sigma_i \sim 0$.", AVERAGE),
+    ("average", "q = β k_a\n    + β k_b", {"q": "beta*k_a + beta*k_b"}),
     ("average", "for big β the term exp(0) is small, so q = β(k_a + k_b)", AVERAGE),
     ("noisy-average", r"q = \beta(\mathbb{E}[k_a] + \bar{k}_b)", MEANS),
     ("noisy-average", r"using $q = \beta(\mu_a + \mu_b)$ from the last section, we get a value $c$",

@@ -65,8 +65,8 @@ TOKEN = re.compile(
         f"(?P<{kind}>{pattern})"
         for kind, pattern in (
             ("matrix", r"\\(?:begin|end)\s*\{(?:[pbv]?matrix|array)\}(?:\{[lcr|]+\})?"),
-            ("line", r"\n+|\\\\(?!\s*(?:&\s*)?(?:\\q?quad)?\s*[-+*/])"),
-            ("skip", r"[ \t\r~$&]+|\\\\\s*&?\s*\\q?quad|\\[,;:! ()\[\]\\]|\^\{\}"
+            ("line", r"\n+(?!\s*(?:\+|-\S))|\\\\(?!\s*(?:&\s*)?(?:\\q?quad)?\s*[-+*/])"),
+            ("skip", r"[ \t\r~$&]+|\n+|\\\\\s*&?\s*\\q?quad|\\[,;:! ()\[\]\\]|\^\{\}"
              r"|\.(?=\s*(?:$|[\n$;(]|\\q?quad))|\\(?:begin|end|label)\s*\{[^{}]*\}|\\lim\s*_\s*\{[^{}]*\}"
              r"|\\(?:left|right|[bB]ig[lr]?|displaystyle|textstyle|limits|rm|bf|begin|end|label)(?![a-zA-Z])"),
             ("number", r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
