@@ -95,13 +95,19 @@ def test_each_option_of_a_study_is_handed_on(tmp_path, quick_recipe, monkeypatch
         ({"steps": 1, "minutes": 1}, "give one of minutes, epochs and steps, not 2"),
         *(({"seed": seed, "steps": 1}, "seed must be between 0") for seed in (-1, 2**31, 1.5)),
         ({"set_aside": 2.0, "steps": 1}, "set_aside"),
+        ({"set_aside": "all", "steps": 1}, "set_aside"),
+        ({"minutes": "ten"}, "minutes must be a positive number"),
+        ({"steps": 1.5}, "steps must be a positive number"),
+        ({"size": "9", "steps": 1}, 'no size "9"'),
+        ({"size": "10x2x4", "steps": 1}, "not divisible by 4 heads"),
+        ({"block": 3, "steps": 1}, "block"),
     ],
 )
 def test_a_mistake_names_arguments_and_not_options(tmp_path, options, message):
     with pytest.raises(wherefrom.UserError, match=message) as caught:
         wherefrom.Study(tmp_path / "x", people=40, **options).run()
     assert "--" not in str(caught.value)
-    assert not (tmp_path / "x" / "run.json").exists()
+    assert not (tmp_path / "x").exists()
 
 
 def test_what_is_in_the_folder_is_not_overwritten(tiny_study, tmp_path):
@@ -156,7 +162,7 @@ def test_a_run_prints_and_the_newest_is_taken_or_a_sentence(run, tmp_path, monke
 def test_ask_takes_a_run_a_folder_or_an_open_run_and_one_question_or_several(run, tiny_study):
     question = wherefrom.read_questions(tiny_study / "world" / "dev.tsv").questions[0].text
     with wherefrom.open_asker(run.run) as asker:
-        opened = (str(tiny_study), run.run, asker)
+        opened = (str(tiny_study), run.run, run, asker)
         found = [wherefrom.ask(each, question) for each in opened]
         found += [wherefrom.ask(each, [question, NOBODY])[0] for each in opened]
     found += [run.ask(question), run.ask([question])[0]]
@@ -166,6 +172,11 @@ def test_ask_takes_a_run_a_folder_or_an_open_run_and_one_question_or_several(run
     assert all(each == pytest.approx(signals[0], rel=1e-5) for each in signals)
     assert len({json.dumps(record) for record in records}) == 1
     assert wherefrom.ask(run.run, []) == []
+    for strange in (3, None, [question, 3]):
+        with pytest.raises(wherefrom.UserError, match="a question is a text"):
+            run.ask(strange)
+        with pytest.raises(wherefrom.UserError, match="by the path of its folder"):
+            wherefrom.ask(strange, question)
 
 
 def test_somebody_unseen_is_not_known_unless_an_answer_is_wanted(run):
@@ -204,5 +215,6 @@ def test_judge_names_and_report_do_what_their_commands_do(command, tiny_study, t
     assert json.loads(json.dumps(found)) == said
     path = run.report(tmp_path / "report.json")
     assert path.read_text("utf-8") == command("report", copy, "--format", "json").out
-    with pytest.raises(wherefrom.UserError, match="choose another out"):
-        run.report(copy / "run.json")
+    for out, message in ((copy / "run.json", "choose another out"), ("r.pdf", "ends in none of")):
+        with pytest.raises(wherefrom.UserError, match=message):
+            run.report(out)

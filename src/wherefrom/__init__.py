@@ -15,8 +15,9 @@ import importlib
 
 # modules -> the names that they define; __init__.pyi says the same to type checkers
 _MODULES = {
+    "api": "Study Wherefrom ask design evaluate law load trace",
+    "attention.checker.check": "check",
     "attention.checker.problems": "CheckResult",
-    "api": "Study Wherefrom ask check design evaluate law load trace",
     "attention.equation": "Attention attend",
     "attention.laws": "HeadsLaw",
     "attention.designs": "Design",

@@ -1,12 +1,12 @@
 from wherefrom.api import Study as Study
 from wherefrom.api import Wherefrom as Wherefrom
 from wherefrom.api import ask as ask
-from wherefrom.api import check as check
 from wherefrom.api import design as design
 from wherefrom.api import evaluate as evaluate
 from wherefrom.api import law as law
 from wherefrom.api import load as load
 from wherefrom.api import trace as trace
+from wherefrom.attention.checker.check import check as check
 from wherefrom.attention.checker.problems import CheckResult as CheckResult
 from wherefrom.attention.designs import Design as Design
 from wherefrom.attention.equation import Attention as Attention

@@ -19,7 +19,6 @@ from wherefrom.errors import name_arguments
 from wherefrom.results import Record
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker.problems import CheckResult
     from wherefrom.attention.designs import Design
     from wherefrom.attention.laws import HeadsLaw
     from wherefrom.corpus.questions import QuestionSet
@@ -31,26 +30,8 @@ if TYPE_CHECKING:
     from wherefrom.training.run_folder import Run
     from wherefrom.training.settings import Settings
 
-    Opened = Run | Asker | str | Path
+    Named = Run | str | Path
     Questions = str | Sequence[str]
-
-
-def check(
-    problem: str,
-    construction: str | Sequence[str],
-    *,
-    tolerance: float | None = None,
-    seed: int = 0,
-) -> CheckResult:
-    """Judge a construction: is it proved, does it hold, is it refuted, or is it inconclusive?
-
-    `construction` is one text such as "q=beta*(k_a+k_b)", or several: ["q1=beta*mu_a", ...].
-    `wherefrom problems` lists the problems. A text that is not allowed is a UserError.
-    """
-    from wherefrom.attention.checker import check as checker
-
-    texts = [construction] if isinstance(construction, str) else list(construction)
-    return checker.check(problem, texts, tolerance=tolerance, seed=seed)
 
 
 def design(name: str, **settings: Any) -> Design:
@@ -76,7 +57,7 @@ def law(
 
 
 @name_arguments()
-def load(folder: str | Path) -> Run:
+def load(folder: Run | str | Path) -> Run:
     """A finished run: its `model`, `tokens`, `templates` of questions, and records in `info`."""
     from wherefrom.audit.runs import open_run
 
@@ -84,11 +65,11 @@ def load(folder: str | Path) -> Run:
 
 
 @overload
-def ask(run: Opened, question: str, **options: Any) -> Verdict: ...
+def ask(run: Wherefrom | Asker | Named, question: str, **options: Any) -> Verdict: ...
 @overload
-def ask(run: Opened, question: Sequence[str], **options: Any) -> list[Verdict]: ...
+def ask(run: Wherefrom | Asker | Named, question: Sequence[str], **options: Any) -> list[Verdict]: ...
 @name_arguments()
-def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verdict]:
+def ask(run: Wherefrom | Asker | Named, question: Questions, **options: Any) -> Verdict | list[Verdict]:
     """The verdict on a run's answer to a question, or one for each of several.
 
     `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
@@ -97,18 +78,19 @@ def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verd
     from wherefrom.audit.runs import open_asker
     from wherefrom.provenance.ask import Asker
 
+    run = run.asker if isinstance(run, Wherefrom) else run
     if isinstance(run, Asker):
         return run.ask(question, **options)
     with open_asker(run) as asker:
         return asker.ask(question, **options)
 
 
-def trace(run: Run | str | Path, question: str, **options: Any) -> Record:
+def trace(run: Wherefrom | Named, question: str, **options: Any) -> Record:
     """Which lines of the text pushed a run's answer, as `Wherefrom(run).trace` says it."""
     return Wherefrom(run).trace(question, **options)
 
 
-def evaluate(run: Run | str | Path, questions: QuestionSet | str | Path) -> Recall:
+def evaluate(run: Wherefrom | Named, questions: QuestionSet | str | Path) -> Recall:
     """The share of questions that a run answers exactly; the questions need answers."""
     return Wherefrom(run).evaluate(questions)
 
@@ -120,11 +102,12 @@ class Wherefrom:
     command prints: a result that prints itself, with `to_dict` for what --json prints.
     """
 
-    def __init__(self, run: Run | str | Path | None = None) -> None:
+    def __init__(self, run: Wherefrom | Named | None = None) -> None:
         from wherefrom.training.run_folder import find_newest_run
 
+        self.run: Run
         run = find_newest_run() if run is None else run
-        self.run = load(run) if isinstance(run, str | Path) else run
+        self.run = run.run if isinstance(run, Wherefrom) else load(run)
 
     def __repr__(self) -> str:
         return f"<Wherefrom {self.run.folder}>"

@@ -112,8 +112,15 @@ class AuditConfidence(Confidence):
         return tuple(asking.SIGNS)
 
 
-def open_run(folder: str | Path) -> Run:
-    """A run of ours, loaded, or an audit, whose model is loaded once it is needed."""
+def open_run(folder: Run | str | Path) -> Run:
+    """A run of ours, loaded, or an audit, whose model is loaded once it is needed.
+
+    A run that is open already is returned as it is.
+    """
+    if isinstance(folder, Run):
+        return folder
+    if not isinstance(folder, str | Path):
+        raise UserError(f"a run is named by the path of its folder, not by {folder!r:.60}.")
     info = read_json(Path(folder) / "run.json") if is_run(folder) else {}
     if info.get("kind") != AUDIT:
         return load_run(folder)
@@ -123,7 +130,7 @@ def open_run(folder: str | Path) -> Run:
 
 def open_asker(source: Any, *, say: Callable[[str], None] = lambda _: None) -> Asker:
     """A run or an audit opened for asking; see provenance.ask.open_asker."""
-    run = open_run(source) if isinstance(source, str | Path) else source
+    run = source if isinstance(source, Asker) else open_run(source)
     if not isinstance(run, AuditRun):
         return open_own_asker(run, say=say)
     confidence = load_audit_confidence(run)

@@ -175,11 +175,12 @@ def default_share(subjects: int) -> float:
 def check_shares(set_aside: float | None, leave_out: float) -> None:
     """Refuse shares outside 0 to LARGEST_SHARE."""
     for option, share in (("--set-aside", set_aside), ("--leave-out", leave_out)):
-        if share is not None and not 0 <= share < LARGEST_SHARE:
-            raise UserError(
-                f"{option} is a share of the subjects, from 0 to below {LARGEST_SHARE}, such as "
-                f"0.1 for a tenth; {share:g} is not."
-            )
+        if share is None or (isinstance(share, int | float) and 0 <= share < LARGEST_SHARE):
+            continue
+        raise UserError(
+            f"{option} is a share of the subjects, from 0 to below {LARGEST_SHARE}, such as 0.1 "
+            f"for a tenth; {share} is not."
+        )
 
 
 class SubjectIndex:

@@ -153,9 +153,13 @@ class Asker:
 
         One that cannot be asked is a UserError, among several a verdict with its `error`.
         """
+        asked: Any = [questions] if isinstance(questions, str) else questions
+        if not isinstance(asked, Iterable) or not all(isinstance(each, str) for each in asked):
+            raise UserError(f"a question is a text, and several are a list, not {asked!r:.60}.")
+        verdicts = self.ask_rows(as_rows(list(asked)), **options)
         if not isinstance(questions, str):
-            return self.ask_rows(as_rows(questions), **options)
-        (found,) = self.ask_rows(as_rows([questions]), **options)
+            return verdicts
+        (found,) = verdicts
         if found.error:
             raise UserError(found.error)
         return found

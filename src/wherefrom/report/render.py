@@ -36,7 +36,10 @@ def write_report(
     inside = out.resolve().parent == folder.resolve()
     if inside and out.exists() and not out.name.startswith("report"):
         raise UserError(f"{out} belongs to the run and is not overwritten; choose another --out.")
-    write_whole(out, render(report, form or FORMATS.get(out.suffix.lower(), "html")))
+    form = form or FORMATS.get(out.suffix.lower())
+    if form is None:
+        raise UserError(f"{out} ends in none of {', '.join(FORMATS)}; add --format, such as html.")
+    write_whole(out, render(report, form))
     return out
 
 

@@ -100,7 +100,8 @@ class Budget:
         if len(given) > 1:
             raise UserError(f"give one of --minutes, --epochs and --steps, not {len(given)}.")
         for name, value in given.items():
-            if not 0 < value < 1e9:
+            whole = name == "steps" and type(value) is not int
+            if whole or not isinstance(value, int | float) or not 0 < value < 1e9:
                 raise UserError(f"--{name} must be a positive number, not {value}.")
 
     def divide(self, phases: Sequence[Phase], *, whole: bool = True) -> list[Phase]:

@@ -89,6 +89,23 @@ class Settings(Runtime):
         if type(self.seed) is not int or not 0 <= self.seed <= LARGEST_SEED:
             raise UserError(f"--seed must be between 0 and {LARGEST_SEED}, not {self.seed}.")
         find_variant(self.variant or self.recipe.variant)
+        self.config(LARGEST_SEED)  # a shape that cannot be is refused before anything is written
+
+    def config(self, vocabulary: int) -> ModelConfig:
+        """The shape of a model that starts from nothing."""
+        width, layers, heads = parse_size(self.size or self.recipe.size)
+        block = self.recipe.block if self.block is None else self.block
+        return make_config(
+            variant=self.variant or self.recipe.variant,
+            vocabulary=vocabulary,
+            block=block,
+            layers=layers,
+            heads=heads,
+            width=width,
+            latents=min(64, block) if self.latents is None else self.latents,
+            reads=self.reads or "strided",
+            dropout=self.recipe.dropout,
+        )
 
     def job(
         self,
@@ -124,19 +141,7 @@ class Settings(Runtime):
             # a wording that the text does not have would be spelt in bytes, in every question
             wordings = [each.replace(SLOT, "") for each in asked if SLOT in each][:MOST_WORDINGS]
             tokens, spelling = self._tokens(out, source, wordings, letters)
-            width, layers, heads = parse_size(self.size or self.recipe.size)
-            block = self.recipe.block if self.block is None else self.block
-            config = make_config(
-                variant=self.variant or self.recipe.variant,
-                vocabulary=tokens.size,
-                block=block,
-                layers=layers,
-                heads=heads,
-                width=width,
-                latents=min(64, block) if self.latents is None else self.latents,
-                reads=self.reads or "strided",
-                dropout=self.recipe.dropout,
-            )
+            config = self.config(tokens.size)
         if corpus is not None:
             data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=len(texts))
         if questions is not None:
