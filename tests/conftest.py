@@ -65,15 +65,23 @@ def start_process():
     return start
 
 
-@pytest.fixture
-def small_training(monkeypatch):
-    """Few examples a pool, and one thread, so that sums are equal to the last bit."""
+def make_small(patch):
+    """Few examples a pool and few invented names, and one thread, so that sums are equal."""
     import torch
 
     from wherefrom.corpus import batches
+    from wherefrom.provenance import after_training
 
     torch.set_num_threads(1)
-    monkeypatch.setattr(batches, "POOL", 64)
+    patch.setattr(batches, "POOL", 64)
+    patch.setattr(after_training, "FOR_EACH", 1)
+    patch.setattr(after_training, "NAMES_EACH", 2)
+
+
+@pytest.fixture
+def small_training(monkeypatch):
+    """As `tiny_study` was trained, equal to the last bit."""
+    make_small(monkeypatch)
 
 
 @pytest.fixture(scope="session")
@@ -109,10 +117,7 @@ def tiny_study(tmp_path_factory, quick_recipe, tiny_study_options):
     it; a test that changes anything takes `shutil.copytree(tiny_study, tmp_path / "run")`.
     A test that compares weights to the last bit also needs the fixture `small_training`.
     """
-    import torch
-
     from wherefrom.cli import cli
-    from wherefrom.corpus import batches
 
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -122,8 +127,7 @@ def tiny_study(tmp_path_factory, quick_recipe, tiny_study_options):
     with open(base / "tiny" / "lock", "w") as lock, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
-            torch.set_num_threads(1)
-            patch.setattr(batches, "POOL", 64)
+            make_small(patch)
             options = (*tiny_study_options, "--recipe", quick_recipe, "--out", out, "--quiet")
             arguments = ["study", *map(str, options)]
             patch.setattr(sys, "argv", ["wherefrom", *arguments])  # run.json records it

@@ -141,7 +141,7 @@ def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optim
     stacks: set[tuple[str, ...]] = set()
 
     def step(*_: object) -> None:
-        frames = [each for each in inspect.stack() if Path(each.filename).is_relative_to(source)]
+        frames = [each for each in inspect.stack(0) if Path(each.filename).is_relative_to(source)]
         stacks.add(tuple(each.function for each in reversed(frames)))
 
     monkeypatch.setattr(Muon, "step", step)
@@ -215,7 +215,8 @@ def test_a_study_that_may_end_by_itself_asks_as_it_trains_and_is_resumed_as_it_w
     more = "most_epochs = 3\nfloor = 1.0\naverage = 0.2\nbatch_examples = 10\n"
     text = quick_recipe.read_text("utf-8").replace("batch_examples = 5\n", more)
     recipe.write_text(text, "utf-8")
-    arguments = ("study", *(small_world / name for name in FILES), "--recipe", recipe, "--out", out)
+    given = ("--recipe", recipe, "--set-aside", 0, "--out", out)
+    arguments = ("study", *(small_world / name for name in FILES), *given)
     ended = command(*arguments)
     assert ended.code == 0
     # so few subjects that none is held out: what was read off the text is asked

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from wherefrom.errors import name_arguments
 from wherefrom.results import Record
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from wherefrom.training.settings import Settings
 
     Named = Run | str | Path
+    Opened: TypeAlias = "Wherefrom | Asker | Named"
     Questions = str | Sequence[str]
 
 
@@ -65,11 +66,11 @@ def load(folder: Run | str | Path) -> Run:
 
 
 @overload
-def ask(run: Wherefrom | Asker | Named, question: str, **options: Any) -> Verdict: ...
+def ask(run: Opened, question: str, **options: Any) -> Verdict: ...
 @overload
-def ask(run: Wherefrom | Asker | Named, question: Sequence[str], **options: Any) -> list[Verdict]: ...
+def ask(run: Opened, question: Sequence[str], **options: Any) -> list[Verdict]: ...
 @name_arguments()
-def ask(run: Wherefrom | Asker | Named, question: Questions, **options: Any) -> Verdict | list[Verdict]:
+def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verdict]:
     """The verdict on a run's answer to a question, or one for each of several.
 
     `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -217,10 +218,14 @@ def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_
     assert same >= 0.95 * len(pairs)
 
 
-def test_a_real_model_knows_some_capitals(tmp_path):
-    """SmolLM2 from a package: Paris is the capital of France; that of Peru, behind examples."""
+def test_a_real_model_knows_some_capitals(monkeypatch):
+    """SmolLM2 from a package: Paris is the capital of France; that of Norway, behind examples."""
+    import gguf
+
     from wherefrom.audit.models import open_model
 
+    # transformers reads the whole file for its shape, its tokens and its weights anew
+    monkeypatch.setattr(gguf, "GGUFReader", lru_cache(gguf.GGUFReader))
     model = open_model(smollm2())
     shots = {"Italy": "Rome", "Japan": "Tokyo"}.items()
     before = "".join(f"Q: What is the capital of {name}?\nA: {city}\n" for name, city in shots)

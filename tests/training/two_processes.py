@@ -20,6 +20,7 @@ from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
+from wherefrom.provenance import after_training
 from wherefrom.training import loop
 from wherefrom.training.distributed import Processes, join_processes
 from wherefrom.training.loop import Observer, StepMetrics, run_training
@@ -107,6 +108,7 @@ def wait_and_fail(out: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     batches.POOL = 64
+    after_training.FOR_EACH = after_training.NAMES_EACH = 1
     world, recipe, out = (Path(word) for word in sys.argv[1:])
     wait_and_fail(out)
     loop.LOG_EVERY = LOG_EVERY
