@@ -65,8 +65,7 @@ def start_process():
     return start
 
 
-def make_small(patch):
-    """Few examples a pool and few invented names, and one thread, so that sums are equal."""
+def _make_small(patch):
     import torch
 
     from wherefrom.corpus import batches
@@ -78,8 +77,14 @@ def make_small(patch):
     patch.setattr(after_training, "NAMES_EACH", 2)
 
 
+@pytest.fixture(scope="session")
+def make_small():
+    """Few examples a pool, few invented names, and one thread, so that sums are equal."""
+    return _make_small
+
+
 @pytest.fixture
-def small_training(monkeypatch):
+def small_training(monkeypatch, make_small):
     """As `tiny_study` was trained, equal to the last bit."""
     make_small(monkeypatch)
 
@@ -110,7 +115,7 @@ def tiny_study_options():
 
 
 @pytest.fixture(scope="session")
-def tiny_study(tmp_path_factory, quick_recipe, tiny_study_options):
+def tiny_study(tmp_path_factory, quick_recipe, tiny_study_options, make_small):
     """The run folder of one finished study: its twin, evidence, confidence, judgement and report.
 
     It is trained once per session, also under xdist, and knows next to nothing. Tests only read

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import wherefrom
-from wherefrom.corpus import batches
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
@@ -283,12 +281,11 @@ def study(out: Path, recipe: Path, *, resume: bool = False, **options: Any) -> S
 
 @pytest.fixture(scope="module")
 def finished(
-    tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path
+    tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path, make_small: Any
 ) -> Iterator[tuple[Path, StudyResult]]:
     """A finished study with a fifth of the people left out; tests take a copy of it."""
-    torch.set_num_threads(1)  # as in the tests, which come later than this
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
+        make_small(patch)  # as in the tests, which come later than this
         out = tmp_path_factory.mktemp("finished") / "run"
         yield out, study(out, quick_recipe, leave_out=0.2)
 
