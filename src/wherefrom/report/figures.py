@@ -27,7 +27,7 @@ COLUMNS = 20  # countries of a map that can still be read
 FIFTHS = {"tickformat": ".0%", "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1]}
 HALVES = {"tickformat": ".0%", "tickvals": [0, 0.5, 1]}  # a phone leaves room for no more
 LEGEND_ON_TOP: dict[str, Any] = {
-    "legend": {"x": 0, "y": 1.0, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
+    "legend": {"x": 0, "y": 1.04, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
     "margin": {"t": 40},
 }
 Record = Mapping[str, Any]
@@ -173,7 +173,8 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
     """Recall by how many documents are about a subject, with the number of subjects."""
     rows = [one["recall"] for one in groups]
     names = [
-        f"{one['documents']}<br>{100 * one['recall']['value']:.0f} %<br>of {one['subjects']:,}"
+        f"{str(one['documents']).replace(' or more', '+')}<br>"
+        f"{100 * one['recall']['value']:.0f} %<br>of {one['subjects']:,}"
         for one in groups
     ]
     figure = go.Figure().add_bar(
@@ -181,7 +182,7 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
         marker={"color": BLUE}, showlegend=False, hovertemplate="%{y:.1%}<extra></extra>",
     )  # fmt: skip
     themed(figure, x="documents about them", y="recall", height=360)
-    figure.update_xaxes(type="category", showgrid=False, tickangle=0)
+    figure.update_xaxes(type="category", showgrid=False, tickangle=0, tickfont={"size": 11})
     return figure.update_yaxes(range=[0, 1.05], **FIFTHS)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from contextlib import suppress
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -151,9 +152,12 @@ TEMPLATES.filters |= {
 }
 
 
+_compile = lru_cache(maxsize=None)(TEMPLATES.from_string)  # a few hundred, of sections.toml
+
+
 def _write(template: str, facts: dict[str, Any]) -> list[str]:
     """The lines of a rendered template that have anything on them."""
-    lines = TEMPLATES.from_string(template).render(facts).splitlines()
+    lines = _compile(template).render(facts).splitlines()
     return [" ".join(line.split()) for line in lines if line.strip()]
 
 

@@ -93,6 +93,7 @@ def maths(text: str) -> Markup:
     safe = re.sub(r"\^(-?[A-Za-z0-9β]+)", r"<sup>\1</sup>", safe)
     for plain, sign in (("&gt;=", "≥"), ("&lt;=", "≤"), ("-&gt;", "→"), (" . ", " · ")):
         safe = safe.replace(plain, sign)
+    safe = re.sub(r"</sub>\.(?=\w)", "</sub> · ", safe)
     return Markup(re.sub(r"(?<=[ (\d])-(?=[ \dβ<])", "−", safe))
 
 
