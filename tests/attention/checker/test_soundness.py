@@ -24,6 +24,7 @@ from wherefrom.attention.checker.logits import Queries, failure_probability
 from wherefrom.attention.checker.problems import PROBLEMS
 
 PHI = NormalDist().cdf
+EXACT_W = "W=(outer(u_d,u_a)+outer(u_c,u_d))/beta**2"
 
 SCALARS = st.randoms(use_true_random=False).map(
     lambda rng: brute_force.write(brute_force.draw_scalar(rng, 2))
@@ -135,8 +136,21 @@ def test_a_term_lost_in_rounding_is_not_a_counterexample() -> None:
     assert result.counterexample.sizes["n"] == 36
     steep = check("average", "q=(n-6.5)**2*beta*(k_a+k_b)")  # n = 6 and 7 need the largest beta
     assert steep.verdict == "proved"
+    late = check("average", "q=beta*(k_a+k_b)+1e-12*beta*k_a").counterexample
+    assert late is not None
+    assert late.numbers["beta"] > 1e10  # where a takes all, not a beta that is too small for b
     hidden = check("average", "q=beta*(exp(-n)+35)*(k_a+k_b)+(beta*35-2)*sum_others")
     assert hidden.verdict != "refuted"  # right at every n, for a beta above e^n
+
+
+def test_a_term_that_wins_beyond_every_beta_tried_refutes() -> None:
+    slow = "W=1e-9*outer(u_d,u_b)/beta+(outer(u_d,u_a)-outer(u_d,u_b)+outer(u_c,u_d))/beta**2"
+    right = "V=(outer(u_b,u_b)-outer(u_c,u_c))/beta**2"
+    result = check("self-attention", [slow, right])
+    assert result.verdict == "refuted"
+    assert result.counterexample is not None
+    near = check("self-attention", [EXACT_W, right + "+0.001*outer(u_a,u_d)/beta**2"])
+    assert near.verdict == "holds"
 
 
 def test_exact_numbers() -> None:

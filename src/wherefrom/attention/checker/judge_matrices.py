@@ -160,9 +160,9 @@ def _needed_of_bases(
 def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
     """Over orthogonal u of norm beta the logits x_j^T K^T Q x_i are polynomials in beta; softmax
     tends to equal shares among the largest, and those of V x_j are compared with the goal."""
-    lines, reached, wrong = list[str](), "", ""
+    lines, reached, wrong, miss = list[str](), "", "", 0.0
     with contextlib.suppress(NotExactError):
-        lines, reached, wrong = _limits(construction)
+        lines, reached, wrong, miss = _limits(construction)
     draft = replace(draft, derived=tuple(lines))
     found = [_word_error(construction, word_instance(4, beta), beta) for beta in RUNGS]
     errors = [error for error in found if math.isfinite(error)]
@@ -175,7 +175,7 @@ def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
     settled = bool(wrong) or not errors[-1] < STILL_FALLING * errors[-2]
     far = [_word_error(construction, word_instance(4, beta), beta) for beta in LARGE]
     lost = not reached and any(draft.tolerance < error < math.inf for error in far)
-    if not reached and ((not any(within) and settled) or (wrong and lost)):
+    if not reached and ((not any(within) and settled) or miss > draft.tolerance):
         return _refuted_words(construction, draft, wrong)
     if lost or not all(within):
         because = "c1 and c2 change too slowly with beta to see where they end."
@@ -229,9 +229,9 @@ def _given(
     return words, product, given["V"] @ words, {1: u_b - u_c, 2: u_b}
 
 
-def _limits(construction: Construction) -> tuple[list[str], str, str]:
-    """The exact logits as lines; why every goal is reached, or what is wrong, if either is clear.
-    In the basis of the four u and one more vector."""
+def _limits(construction: Construction) -> tuple[list[str], str, str, float]:
+    """The exact logits as lines; why every goal is reached, or what is wrong and by how much (in
+    units of beta), if either is clear. In the basis of the four u and one more vector."""
     field = Field()
     algebra = Exact(field, {})
     u = algebra.matrix(np.eye(4, 5, dtype=int)) * field.beta
@@ -244,17 +244,21 @@ def _limits(construction: Construction) -> tuple[list[str], str, str]:
         best = [j for j, kinds in enumerate(rivals) if "up" not in kinds]
         unequal = any("constant" in rivals[j] for j in best)
         if field.doubts or unequal or any("unclear" in kinds for kinds in rivals):
-            return lines, "", ""
+            return lines, "", "", 0.0
         weights = [Fraction(int(j in best), len(best)) for j in range(len(row))]
         told.append(f"the weights of word {i} tend to ({', '.join(map(str, weights))})")
         got, goal = (
             x.ravel() * (field.rational(1) / field.beta)
             for x in (values @ algebra.matrix(weights), goals[i])
         )
-        if not all(field.trend(x - y).kind == "zero" for x, y in zip(got, goal, strict=True)):
+        gaps = [field.trend(x - y) for x, y in zip(got, goal, strict=True)]
+        if any(gap.kind == "unclear" for gap in gaps):
+            return lines, "", "", 0.0
+        sizes = [{"zero": 0.0, "constant": gap.value}.get(gap.kind, math.inf) for gap in gaps]
+        if any(sizes):
             wrong = f"{told[-1]}, so c{i} tends to {_in_u(got)} and not to {_in_u(goal)}"
-            return lines, "", wrong
-    return lines, " and ".join(told) + ", whose values are the goal.", ""
+            return lines, "", wrong, math.hypot(*(size or 0.0 for size in sizes))
+    return lines, " and ".join(told) + ", whose values are the goal.", "", 0.0
 
 
 def _in_u(vector: Matrix) -> str:
@@ -293,7 +297,7 @@ def _word_error(construction: Construction, values: Values, beta: float) -> floa
 
 def _refuted_words(construction: Construction, draft: CheckResult, wrong: str) -> CheckResult:
     """With d = 4 and u = beta times the standard basis, at the first round beta that shows it."""
-    for beta in (4.0, 8.0, 16.0, 32.0, 128.0, *RUNGS[-3:], *LARGE):
+    for beta in (4.0, 8.0, 16.0, 32.0, 128.0, *RUNGS[-3:], *LARGE, 1e8, 1e10, 1e13, 1e16):
         values = word_instance(4, beta)
         try:
             rows = _rows(construction, values, beta)

@@ -6,6 +6,7 @@ tried on drawn keys with the attention equation, and a contradiction is a fault 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -210,9 +211,10 @@ def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
             tried = _numbers(model, n, beta, e)
         except ExpressionError:
             continue
-        if tried["misplaced"] > error:
+        lasting = tried["misplaced"] > tolerance and _lasts(model, n, beta, e, tolerance)
+        if lasting or tried["misplaced"] > error:
             numbers, error = tried, tried["misplaced"]
-        if error > tolerance:
+        if lasting:
             break
     if not numbers:
         return Counterexample({"n": n, "d": n}, {}, f"the formula has no value at n = {n}.")
@@ -224,6 +226,15 @@ def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
     amount = f"{error:.4g}" if clear else f"just over {tolerance:g}"
     sentence = f"with {', '.join(at)} the weights are {told}: {amount} of the weight is misplaced, "
     return Counterexample({"n": n, "d": n}, numbers, f"{sentence}and {tolerance:g} is allowed.")
+
+
+def _lasts(model: Queries, n: int, beta: float, e: float, tolerance: float) -> bool:
+    """Does the goal fail at larger beta too, where there is a value?"""
+    for factor in (10.0, 1000.0) if model.uses_beta else ():
+        with contextlib.suppress(ExpressionError):
+            if _numbers(model, n, factor * beta, e)["misplaced"] <= tolerance:
+                return False
+    return True
 
 
 def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
