@@ -1,44 +1,24 @@
-"""Recall, time and bits stored against the number of people and the size of the model.
+"""Recall against processor time, for worlds of several sizes and models of several sizes.
 
-    python benchmarks/scale.py [--people 1000,3000,10000,30000] [--sizes small]
-        [--minutes-per-thousand 1] [--seeds 0] [--threads N]
+    python benchmarks/scale.py [--people 300,1000,3000,10000] [--sizes 32x2x2,64x2x2,128x2x4]
+        [--seeds 0] [--threads 1]
 
-A row trains the speedrun on an embedded world of so many invented people, for minutes in
-proportion to the people, so that every fact is met about equally often, and asks about train, dev
-and unseen people (at most 3,000 of each, namesakes left out). Rows that are in the JSON lines are
-not repeated, and one that was stopped goes on.
-
-Bits stored, after Allen-Zhu and Li 2024 (Physics of Language Models 3.3), who count what a model
-must hold to name the attributes of people; here only birthplaces that are recalled exactly count,
-so this is a lower bound (names, dates and the other facts of the documents come on top):
-
-    p(a)  = (n_a + 1) / (N + K)      how often a is a training answer: N answers, K places
-    h(a)  = log2(1 / p(a))           its surprise for someone who knows places, not people
-    s(S)  = mean over a split S of [answered exactly] * h(answer)
-    bits  = |train| * max(0, s(train) - s(unseen)) + |dev| * max(0, s(dev) - s(unseen))
-    bits per parameter = bits / parameters
-
-s(unseen) is what the same model gets right about people it never read of: guesses, not memory. A
-model that recalls everybody stores the people's whole entropy and no more, however large it is;
-so bits per parameter say something about capacity only where recall has begun to fall.
-
-The last table carries the best row over to all biographies of Wikipedia: parameters at its bits per
-parameter, tokens at its exposures a person, 6 FLOPs a parameter and token, on --gpus GPUs of which
-each keeps up --flops (125e12 would be 40 % of an A100 in bfloat16).
+A row trains the speedrun on an embedded world of so many invented people, held-out people as in a
+study, until recall stops growing. The curve is recall on the questions that decide when that is,
+against seconds of processor time; the value is recall on all training questions that were held
+out. Rows that are in the JSON lines are not repeated, and `python docs/figures/make.py` draws them.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-from collections import Counter
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from rows import (
-    Progress,
     Record,
     add_row_options,
     digest,
@@ -52,223 +32,98 @@ from rows import (
     table,
 )
 
-from wherefrom.corpus.world import Person, World, make_world, write_world
-from wherefrom.model.config import make_config, parse_size
-from wherefrom.model.decoder import count_parameters
 from wherefrom.training.recipes import load_recipe
-
-ASKED = 3000  # of a split
-WIKIPEDIA = 2_000_000  # biographies in the English one, rounded
-GPU_FLOPS = 7.8e12  # 40 % of an A100's 19.5 TFLOP/s in float32, which is what the loop trains in
-GOOD = 0.8  # recall of a row that may be carried over
-
-
-def surprise(answers: Sequence[str], places: int) -> dict[str, float]:
-    """h(a) in bits for every training answer; "" stands for a place that is none of them."""
-    counts = Counter(answers)
-    total = len(answers) + places
-    return {**{a: math.log2(total / (n + 1)) for a, n in counts.items()}, "": math.log2(total)}
-
-
-def bits_said(people: Sequence[Person], said: Sequence[str], bits: dict[str, float]) -> float:
-    """s(S): the mean surprise of what was answered exactly."""
-    right = [
-        bits.get(person.birthplace, bits[""])
-        for person, answer in zip(people, said, strict=True)
-        if answer == person.birthplace
-    ]
-    return sum(right) / max(1, len(people))
-
-
-def stored_bits(shares: dict[str, float], counts: dict[str, int]) -> float:
-    """Bits beyond guessing, summed over everybody who is written about."""
-    return sum(
-        counts[split] * max(0.0, shares[split] - shares["unseen"]) for split in ("train", "dev")
-    )
 
 
 def label(settings: Record) -> str:
     return f"{settings['people']:,} people, {settings['size']}, seed {settings['seed']}"
 
 
-def people_of(world: World, split: str) -> list[Person]:
-    return [person for person in world.of_split(split) if not person.namesake]
-
-
 def train_row(settings: Record, folder: str) -> Record:
-    """Train on one world and ask about its people."""
+    """Train on one world and ask about the people who were held out."""
     import torch
 
-    from wherefrom.corpus.documents import read_documents
-    from wherefrom.corpus.questions import read_questions
-    from wherefrom.recall.decode import answer_all
-    from wherefrom.training.loop import run_training
-    from wherefrom.training.recipes import Budget
+    from wherefrom.corpus.subjects import split_subjects
+    from wherefrom.recall.decode import answer_all, score
+    from wherefrom.study import embedded_files, hold_out_probes, read_input
+    from wherefrom.training.loop import StepMetrics, run_training
     from wherefrom.training.settings import Settings
 
     torch.set_num_threads(settings["threads"])
-    world = make_world(settings["people"], settings["seed"])
-    files = write_world(world, Path(folder) / "world")
-    recipe = load_recipe("speedrun")
-    options = Settings(
-        recipe=recipe, size=settings["size"], seed=settings["seed"], resume=True, device="cpu",
-        budget=Budget(minutes=settings["minutes"], steps=settings["steps"]),
-    )  # fmt: skip
+    seed, out = settings["seed"], Path(folder) / "run"
+    files = embedded_files(Path(folder) / "world", people=settings["people"], seed=seed)
+    given = read_input(files, out)
+    split = split_subjects(given.corpus, given.train, given.dev, None, set_aside=None, seed=seed)
+    split, probes = hold_out_probes(split, seed=seed)
+    learned = {question.subject for question in split.train.questions}
+    held = [question for question in given.train.questions if question.subject not in learned]
+    options = Settings(recipe=load_recipe("speedrun"), size=settings["size"], seed=seed)
     job = options.job(
-        Path(folder) / "run", kind="scale", phases=options.budget.divide(recipe.phases),
-        corpus=read_documents(files / "documents.txt"),
-        questions=read_questions(files / "train.tsv"),
+        out, kind="scale", phases=options.recipe.phases, corpus=split.corpus,
+        questions=split.train, probes=probes or held,
     )  # fmt: skip
-    run = run_training(job, options, observe=Progress())
-    groups = {split: people_of(world, split) for split in ("train", "dev", "unseen")}
-    places = len({person.birthplace for person in world.people})
-    bits = surprise([person.birthplace for person in world.of_split("train")], places)
-    shares, recall = {}, {}
-    for split, people in groups.items():
-        some = people[:ASKED]
-        questions = [person.question for person in some]
-        said = [answer.text for answer in answer_all(run.model, run.tokens, questions)]
-        shares[split] = bits_said(some, said, bits)
-        right = sum(a == person.birthplace for a, person in zip(said, some, strict=True))
-        recall[split] = right / max(1, len(some))
-    parameters = sum(parameter.numel() for parameter in run.model.parameters())
-    stored = stored_bits(shares, {split: len(people) for split, people in groups.items()})
-    written = len(groups["train"]) + len(groups["dev"])
+    curve: list[tuple[int, float, float]] = []  # steps, seconds of processor time, recall
+    began = time.process_time()
+
+    def observe(line: StepMetrics, _: object) -> None:
+        if line.recall is not None and (not curve or curve[-1][2] != line.recall):
+            curve.append((line.step, round(time.process_time() - began, 2), line.recall))
+
+    run = run_training(job, options, observe=observe)
+    seconds = time.process_time() - began
+    said = answer_all(run.model, run.tokens, [question.text for question in held])
+    recall = score([answer.text for answer in said], [question.answer or "" for question in held])
     return {
         "name": f"scale: {label(settings)}",
-        "value": recall["dev"],
+        "value": recall.share,
         "unit": "recall",
-        "recall": recall,
-        "bits": stored,
-        "bits_per_person": stored / written,
-        "bits_per_parameter": stored / parameters,
-        "entropy_bits": sum(bits.get(p.birthplace, bits[""]) for p in groups["dev"])
-        / max(1, len(groups["dev"])),
-        "parameters": parameters,
-        "people_written_about": written,
-        "seconds": run.info["seconds"],
+        "asked": recall.total,
+        "documents": len(split.corpus.documents),
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "vocabulary": run.tokens.size,
+        "cpu_seconds": seconds,
         "steps": run.info["steps"],
         "tokens": run.info["trained_tokens"],
-        "tokens_per_person": run.info["trained_tokens"] / written,
-        "weights_sha256": run.info["sha256"],
-        "threads": torch.get_num_threads(),
+        "curve": curve,
     }
 
 
-def size_of(parameters: float) -> str:
-    """WIDTHxLAYERSxHEADS of about so many parameters: heads 64 wide, a layer for every 64 or so."""
-    for heads in range(2, 257):
-        layers = max(4, heads)
-        config = make_config(
-            variant="llama", vocabulary=32_768, block=128, layers=layers, heads=heads,
-            width=64 * heads,
-        )  # fmt: skip
-        if count_parameters(config) >= parameters:
-            break
-    return f"{64 * heads}x{layers}x{heads}"
-
-
-def extrapolate(row: Record, *, people: int, gpus: int, flops: float) -> Record:
-    """What the row's recall of that many people would take."""
-    parameters = people * row["bits_per_person"] / row["bits_per_parameter"]
-    tokens = people * row["tokens_per_person"]
-    work = 6 * parameters * tokens
-    return {
-        "parameters": parameters,
-        "tokens": tokens,
-        "flops": work,
-        "hours": work / (gpus * flops) / 3600,
-        "size": size_of(parameters),
-    }
-
-
-def markdown(rows: Sequence[Record], *, gpus: int, flops: float) -> str:
-    """Both tables and the command."""
-    groups: dict[tuple[int, str], list[Record]] = {}
+def markdown(rows: Sequence[Record]) -> str:
+    """The table of docs/training.md."""
+    groups: dict[tuple[int, int, str], list[Record]] = {}
     for row in rows:
-        groups.setdefault((row["settings"]["people"], row["settings"]["size"]), []).append(row)
-
-    def mean(those: Sequence[Record], key: str) -> float:
-        return sum(row[key] for row in those) / len(those)
-
+        told = row["settings"]
+        groups.setdefault((told["people"], row["parameters"], told["size"]), []).append(row)
     lines = [
         (
             f"{people:,}",
             size,
-            f"{those[0]['parameters'] / 1e6:.2f} M",
-            f"{mean(those, 'seconds'):,.0f} s",
-            f"{mean(those, 'tokens') / 1e6:.1f} M",
+            f"{parameters / 1e6:.2f} M",
+            f"{sum(row['steps'] for row in those) / len(those):,.0f}",
+            f"{sum(row['cpu_seconds'] for row in those) / len(those):,.0f}",
             percent([row["value"] for row in those]),
-            percent([row["recall"]["unseen"] for row in those]),
-            f"{mean(those, 'bits_per_person'):.2f}",
-            f"{mean(those, 'bits_per_parameter'):.4f}",
         )
-        for (people, size), those in sorted(
-            groups.items(), key=lambda group: (group[0][0], group[1][0]["parameters"])
-        )
+        for (people, parameters, size), those in sorted(groups.items())
     ]
-    head = ("people", "size", "parameters", "trained", "tokens", "recall", "unseen people",
-            "bits a person", "bits a parameter")  # fmt: skip
-    good = [row for row in rows if row["value"] >= GOOD] or list(rows)
-    best = max(good, key=lambda row: row["bits_per_parameter"])
-    if best["bits_per_parameter"] <= 0:
-        return f"{table(head, lines)}\n\nNothing is stored beyond guessing: nothing to carry over."
-    far = extrapolate(best, people=WIKIPEDIA, gpus=gpus, flops=flops)
-    facts = (
-        f"{WIKIPEDIA:,}",
-        f"{far['parameters'] / 1e6:,.0f} M",
-        f"{far['tokens'] / 1e9:,.1f} G",
-        f"{far['flops']:.1e}",
-        f"{far['hours']:,.1f} h on {gpus} GPUs at {flops / 1e12:.3g} TFLOP/s each",
-    )
-    command = (
-        f"torchrun --nproc-per-node {gpus} -m wherefrom study wikipedia.txt train.tsv dev.tsv \\\n"
-        f"    --size {far['size']} --device cuda --minutes {math.ceil(60 * far['hours'])} "
-        "--out runs/wikipedia"
-    )
-    wide = ("people", "parameters", "tokens", "FLOPs", "time")
-    return "\n\n".join(
-        (
-            table(head, lines),
-            f"Carried over from {best['settings']['people']:,} people, {best['settings']['size']}:",
-            table(wide, [facts]),
-            "```\n" + command + "\n```",
-        )
-    )
+    return table(("people", "size", "parameters", "steps", "CPU seconds", "recall"), lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--people", type=numbers, default=[1000, 3000, 10_000, 30_000])
-    parser.add_argument("--sizes", default="small")
+    parser.add_argument("--people", type=numbers, default=[300, 1000, 3000, 10_000])
+    parser.add_argument("--sizes", default="32x2x2,64x2x2,128x2x4")
     parser.add_argument("--seeds", type=numbers, default=[0])
-    parser.add_argument("--minutes-per-thousand", type=float, default=1.0)
-    parser.add_argument("--steps", type=int, help="instead of minutes")
-    parser.add_argument("--gpus", type=int, default=8)
-    parser.add_argument("--flops", type=float, default=GPU_FLOPS, help="a second and GPU, kept up")
     add_row_options(parser, "scale.jsonl")
     options = parser.parse_args()
     recipe = recipe_digest(load_recipe("speedrun"))
-    plan = []
-    for seed in options.seeds:
-        for people in options.people:
-            for size in options.sizes.split(","):
-                width, layers, heads = parse_size(size)
-                minutes = options.minutes_per_thousand * people / 1000
-                plan.append(
-                    {
-                        "people": people,
-                        "size": f"{width}x{layers}x{heads}",
-                        "seed": seed,
-                        "minutes": None if options.steps else minutes,
-                        "steps": options.steps,
-                        "threads": options.threads,
-                        "recipe": recipe,
-                    }
-                )
-    measure = partial(_measure, options=options)
-    rows = measure_rows(plan, measure, options.out, label=label)
-    print(markdown(rows, gpus=options.gpus, flops=options.flops))
+    plan = [
+        {"people": people, "size": size, "seed": seed, "threads": options.threads, "recipe": recipe}
+        for people in options.people
+        for seed in options.seeds
+        for size in options.sizes.split(",")
+    ]
+    rows = measure_rows(plan, partial(_measure, options=options), options.out, label=label)
+    print(markdown(rows))
 
 
 def _measure(settings: Record, options: argparse.Namespace) -> Record:
