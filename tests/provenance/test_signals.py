@@ -175,6 +175,15 @@ def test_the_name_signals_are_likelihoods_of_the_name(kind):
     assert np.isnan(odd["name_likelihood"]).tolist() == [False, kind == "chars"]
 
 
+@KINDS
+def test_the_margin_of_a_greedy_answer_is_that_of_the_same_answer_given(kind):
+    reader = reader_of(run_of(kind=kind))
+    greedy = reader.read(QUESTIONS, NAMES, only=["token_margin"])
+    given = reader.read(QUESTIONS, NAMES, only=["token_margin"], answers=greedy.answers)
+    columns = [table.columns["token_margin"] for table in (greedy, given)]
+    np.testing.assert_allclose(*columns, rtol=1e-4)
+
+
 def test_the_token_margin_is_the_least_lead_of_a_token():
     run = run_of()
     column = reader_of(run).read(QUESTIONS, NAMES, answers=["Os"] * 6).columns["token_margin"]

@@ -7,6 +7,7 @@ import torch
 
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
+from wherefrom.corpus.world import make_world
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
@@ -175,3 +176,18 @@ def test_a_name_tells_what_its_letters_tell_and_nothing_else_of_the_question_is_
     misleading = Question(1, "Is Olga Malinowska from Warsaw?", "Tove Rosenqvist", "Warsaw")
     guessed = guess_by_name(train, [asked("Olga Malinowska", None), misleading])
     assert guessed == ["Warsaw", "Stockholm"]
+
+
+def test_guesses_are_those_of_scikit_learn() -> None:
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.naive_bayes import MultinomialNB
+    from sklearn.pipeline import make_pipeline
+
+    world = make_world(300, 5)
+    people = [(person.subject, person.birthplace) for person in world.people]
+    names, places = zip(*people[:200], strict=True)
+    letters = CountVectorizer(analyzer="char_wb", ngram_range=(2, 4), lowercase=True)
+    theirs = make_pipeline(letters, MultinomialNB(alpha=0.1)).fit(names, places)
+    rest = [*(name for name, _ in people[200:]), "O", "Bo X"]
+    ours = guess_by_name([asked(*pair) for pair in people[:200]], [asked(n, None) for n in rest])
+    assert ours == theirs.predict(rest).tolist()

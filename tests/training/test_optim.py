@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from training_samples import make_model, make_phase
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.training.optim import (
     QUINTICS,
+    AdamW,
     Muon,
     WeightAverage,
     averaged,
@@ -81,6 +85,30 @@ def test_muon_is_torchs_muon_up_to_its_bfloat16(shape: tuple[int, int]) -> None:
     assert torch.equal(
         mine.state[ours]["momentum"], reference.state[theirs]["momentum_buffer"]
     )  # no bfloat16 here
+
+
+def test_adamw_is_torchs_to_the_last_bit_and_loads_no_compiler() -> None:
+    generator = torch.Generator().manual_seed(2)
+    start = [torch.randn(*shape, generator=generator) for shape in ((7, 5), (11,))]
+    ours, theirs = ([nn.Parameter(each.clone()) for each in start] for _ in range(2))
+    settings = {"lr": 0.02, "betas": (0.9, 0.97), "weight_decay": 0.3}
+    pair = AdamW(ours, **settings), torch.optim.AdamW(theirs, **settings, fused=True)
+    for _ in range(4):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn(mine.shape, generator=generator)
+            other.grad = mine.grad.clone()
+        for optimizer in pair:
+            optimizer.step()
+    assert all(map(torch.equal, ours, theirs))
+    program = (
+        "import sys; from training_samples import make_model, make_phase;"
+        "from wherefrom.training.optim import build_optimizers;"
+        "model = make_model('llama'); found = build_optimizers(model, make_phase(average=0.1));"
+        "model.head.weight.grad = model.head.weight.detach().clone();"
+        "[(each.step(), each.state_dict()) for each in found];"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parent)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -50,6 +50,7 @@ MOST_LABELS = 5_000  # documents with known answers that a reader learns from
 NEGATIVES = 80  # other spans of a document that a found answer is compared with
 PENALTY = 1.0
 ITERATIONS = 40
+NEWTON = 50
 KEPT = 6  # answers of a subject
 SILENT = 0.02  # probability below which a document does not answer
 LEAST = 0.02  # probability of an answer that is kept
@@ -374,8 +375,6 @@ class ContextReader:
     def _find_silence(self, docs: Sequence[int], spans: Spans) -> None:
         """The score below which a span is hardly an answer (SILENT), by answers and the best wrong
         spans: a document need not answer at all, and some span of it is always the best."""
-        from sklearn.linear_model import LogisticRegression
-
         scores, number = self._score(docs, spans), {doc: at for at, doc in enumerate(docs)}
         best: dict[bool, list[float]] = {True: [], False: []}
         for doc, key in self.labels.items():
@@ -385,11 +384,27 @@ class ContextReader:
                 best[kind] += [float(x.max()) for x in [scores[here][right == kind]] if len(x)]
         self.silence = -np.inf
         if best[False]:
-            known = np.array(best[True] + best[False])[:, None]
-            truth = [1] * len(best[True]) + [0] * len(best[False])
-            fit = LogisticRegression().fit(known, truth)
-            slope, offset = max(float(fit.coef_[0, 0]), 1e-3), float(fit.intercept_[0])
-            self.silence = float((np.log(SILENT / (1 - SILENT)) - offset) / slope)
+            slope, offset = fit_line(np.array(best[True]), np.array(best[False]))
+            self.silence = float((np.log(SILENT / (1 - SILENT)) - offset) / max(slope, 1e-3))
+
+
+def fit_line(right: Floats, wrong: Floats) -> tuple[float, float]:
+    """Slope and offset of the log odds that a score is that of a right answer.
+
+    Logistic regression by Newton's steps; the slope has a standard normal prior.
+    """
+    x = np.concatenate((right, wrong)).astype(np.float64)
+    truth = np.arange(len(x)) < len(right)
+    centre = x.mean()
+    rows = np.stack((x - centre, np.ones_like(x)))
+    line = np.zeros(2)
+    for _ in range(NEWTON):
+        p = 1 / (1 + np.exp(-np.clip(line @ rows, -700, 700)))
+        slope = rows @ (p - truth) + [line[0], 0]
+        curve = (rows * (p * (1 - p))) @ rows.T + np.diag([1.0, 1e-12])
+        move = np.linalg.solve(curve, slope)
+        line = line - move * min(1.0, 5 / max(1e-12, float(np.abs(move).max())))
+    return float(line[0]), float(line[1] - line[0] * centre)
 
 
 def informative_spans(documents: Sequence[Document]) -> Iterator[list[tuple[int, int]]]:

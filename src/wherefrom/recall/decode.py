@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -17,15 +19,21 @@ from wherefrom.model.mixers import Cache
 
 LONGEST_ANSWER = 32
 ROWS = 256  # prompts that go through the model together
+SMOOTHING = 0.1  # added to every count of letters in a name
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model said: the text, the log-probability of each token, whether it closed it."""
+    """What the model said: the text, the log-probability of each token, whether it closed it.
+
+    ids: its tokens, the closing one included; margin: the least lead of one over the next best.
+    """
 
     text: str
     log_probabilities: tuple[float, ...]
     closed: bool
+    ids: tuple[int, ...] = ()
+    margin: float = 0.0
 
     @property
     def log_probability(self) -> float:
@@ -70,8 +78,9 @@ def answer_all(
         for at in range(0, len(members), ROWS):
             rows = members[at : at + ROWS]
             decoded = _decode_group(model, start, [prompts[i] for i in rows], longest)
-            for index, (ids, scores) in zip(rows, decoded, strict=True):
-                answers[asked[index]] = Answer(tokens.decode(ids), scores, ids[-1:] == [MASK])
+            for index, (ids, scores, margin) in zip(rows, decoded, strict=True):
+                text, closed = tokens.decode(ids), ids[-1:] == [MASK]
+                answers[asked[index]] = Answer(text, scores, closed, tuple(ids), margin)
             if report is not None:
                 report(sum(times[asked[index]] for index in rows))
     model.train(was_training)
@@ -80,8 +89,9 @@ def answer_all(
 
 def _decode_group(
     model: Decoder, start: Cache, prompts: list[list[int]], longest: int
-) -> list[tuple[list[int], tuple[float, ...]]]:
-    """Ids (the closing MASK included) and log-probabilities for prompts of equal length."""
+) -> list[tuple[list[int], tuple[float, ...], float]]:
+    """Ids (the closing MASK included), their log-probabilities and the least lead over the next
+    best token, for prompts of equal length."""
     device = next(model.parameters()).device
     ids = torch.tensor(prompts, device=device)
     # the last token said is not read again, so an answer may end one beyond the input
@@ -90,13 +100,16 @@ def _decode_group(
     ids = ids[:, start.length :]
     said = torch.zeros(len(prompts), room, dtype=torch.long, device=device)
     scores = torch.zeros(len(prompts), room, device=device)
+    margins = torch.full((len(prompts),), math.inf, device=device)
     alive = torch.arange(len(prompts), device=device)
     for step in range(room):
         last = torch.arange(1, len(alive) + 1, device=device) * ids.shape[1] - 1
-        logits = model(ids, cache=cache, select=last)
-        best = logits.float().max(dim=-1)
+        logits = model(ids, cache=cache, select=last).float()
+        best = logits.max(dim=-1)
         said[alive, step] = best.indices
-        scores[alive, step] = -F.cross_entropy(logits.float(), best.indices, reduction="none")
+        scores[alive, step] = -F.cross_entropy(logits, best.indices, reduction="none")
+        others = logits.scatter_(1, best.indices[:, None], -math.inf).amax(dim=-1)
+        margins[alive] = margins[alive].minimum(best.values - others)
         going_on = (best.indices != MASK).nonzero().flatten()
         if len(going_on) == 0:
             break
@@ -105,9 +118,10 @@ def _decode_group(
             cache.keep(going_on)
         ids = best.indices[going_on, None]
     result = []
-    for row, row_scores in zip(said.tolist(), scores.tolist(), strict=True):
+    columns = (each.tolist() for each in (said, scores, margins))
+    for row, row_scores, margin in zip(*columns, strict=True):
         length = row.index(MASK) + 1 if MASK in row else room
-        result.append((row[:length], tuple(row_scores[:length])))
+        result.append((row[:length], tuple(row_scores[:length]), margin))
     return result
 
 
@@ -146,16 +160,31 @@ def majority_answer(questions: Sequence[Question]) -> str:
 
 def guess_by_name(train: Sequence[Question], asked: Sequence[Question]) -> list[str]:
     """Answers that need no text: naive Bayes on the letters of the name alone."""
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.naive_bayes import MultinomialNB
-    from sklearn.pipeline import make_pipeline
-
-    answered = [question for question in train if question.answer is not None]
-    if not answered:
+    learned = [(_ngrams(q.subject), q.answer) for q in train if q.answer is not None]
+    if not learned:
         raise UserError("guessing by name needs training questions with answers.")
-    if not asked:
-        return []
-    letters = CountVectorizer(analyzer="char_wb", ngram_range=(2, 4), lowercase=True)
-    classifier = make_pipeline(letters, MultinomialNB(alpha=0.1))
-    classifier.fit([q.subject for q in answered], [q.answer for q in answered])
-    return [str(answer) for answer in classifier.predict([q.subject for q in asked])]
+    answers = sorted({answer for _, answer in learned})
+    row = {answer: at for at, answer in enumerate(answers)}
+    times, letters = np.zeros(len(answers)), np.zeros(len(answers))
+    counts: dict[str, Counter[int]] = defaultdict(Counter)  # of a run of letters, by answer
+    for grams, answer in learned:
+        times[row[answer]] += 1
+        letters[row[answer]] += len(grams)
+        for gram in grams:
+            counts[gram][row[answer]] += 1
+    never = np.log(SMOOTHING / (letters + SMOOTHING * len(counts)))
+    guesses = []
+    for question in asked:
+        known = [gram for gram in _ngrams(question.subject) if gram in counts]
+        scores = np.log(times) + len(known) * never
+        for gram in known:
+            at, many = np.array([*counts[gram].items()]).T
+            scores[at] += np.log1p(many / SMOOTHING)
+        guesses.append(answers[int(scores.argmax())])
+    return guesses
+
+
+def _ngrams(name: str) -> list[str]:
+    """Two to four letters that follow each other in a word, its ends as blanks."""
+    words = [f" {word} " for word in name.lower().split()]
+    return [w[i : i + n] for w in words for n in (2, 3, 4) for i in range(max(1, len(w) - n + 1))]

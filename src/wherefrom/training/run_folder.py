@@ -69,8 +69,14 @@ class Run(Printable):
         return tuple(self.info.get("templates", ()))
 
     def measure(self, question: str) -> tuple[int, int]:
-        """Tokens of a question with the one behind it, and how many the model reads."""
-        return len(self.tokens.encode(question)) + 1, self.model.config.longest_input
+        """Tokens of a question with the one behind it, and how many the model reads.
+
+        Where so many bytes would fit, they are not counted: a token of BPE has at least one.
+        """
+        longest, size = self.model.config.longest_input, len(question.encode()) + 2
+        if self.tokens.kind == "chars" or size > longest:
+            size = len(self.tokens.encode(question)) + 1
+        return size, longest
 
     def summary(self) -> list[tuple[str, str]]:
         config, info = self.model.config, self.info

@@ -38,7 +38,7 @@ from wherefrom.provenance.signals.likelihood import (
     score_tokens,
     space_of,
 )
-from wherefrom.recall.decode import answer_all
+from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.training.run_folder import Run, is_run, load_run
 
 PART = 256  # questions that are read together
@@ -69,8 +69,10 @@ class SignalBatch:
         self._columns: dict[str, Floats] = {}
         self.model, self.tokens = reader.run.model.eval(), reader.run.tokens
         self.prompts = encode_prompts(self.model, self.tokens, questions)
+        self._said: dict[str, Answer] = {}  # greedily, by question
         if answers is None:
             greedy = answer_all(self.model, self.tokens, questions)
+            self._said = dict(zip(questions, greedy, strict=True))
             self.answers = [answer.text for answer in greedy]
             self.answer_ids = encode_answers(self.tokens, self.answers)
             self.log_probability: Floats = np.array([answer.log_probability for answer in greedy])
@@ -110,8 +112,11 @@ class SignalBatch:
                     asked.append(each.replace(SLOT, name))
         if asked:
             where = tuple(zip(*rows, strict=True))
-            answers = answer_all(self.model, self.tokens, asked)
-            found[where] = [each.log_probability for each in answers]
+            new = [each for each in asked if each not in self._said]
+            said = self._said | dict(
+                zip(new, answer_all(self.model, self.tokens, new), strict=True)
+            )
+            found[where] = [said[each].log_probability for each in asked]
             prompts = encode_prompts(self.model, self.tokens, asked)
             same[where] = score_answers(
                 self.model, prompts, [self.answer_ids[at] for _, at in rows]
@@ -136,8 +141,13 @@ class SignalBatch:
 
 def token_margin(batch: SignalBatch) -> Floats:
     """The least lead in log p of a token of the answer over the likeliest other token."""
-    leads = [IMPOSSIBLE if t is None else (t.own - t.other).min() for t in batch.tokens_scored]
-    return np.array(leads)
+    said = [batch._said.get(question) for question in batch.questions]
+    pairs = zip(said, batch.answer_ids, strict=True)
+    leads = [each.margin if each and list(each.ids) == ids else None for each, ids in pairs]
+    if None in leads:  # given answers, and those that would be written otherwise
+        rest = [t and (t.own - t.other).min() for t in batch.tokens_scored]
+        leads = [rest[at] if lead is None else lead for at, lead in enumerate(leads)]
+    return np.array([IMPOSSIBLE if lead is None else lead for lead in leads])
 
 
 def context_infill(batch: SignalBatch) -> Floats:
