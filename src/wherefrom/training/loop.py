@@ -331,9 +331,11 @@ def describe_budget(
             return f"{seconds:.0f} seconds"
         return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
+    shape = model.config
     return (
-        f"about {duration(min(usual, most))} for {len(job.documents):,} documents, at most "
-        f"{duration(most)}: until recall on {len(job.probes):,} questions stops growing"
+        f"width {shape.width}, {shape.layers} layers, a vocabulary of {shape.vocabulary:,}: about "
+        f"{duration(min(usual, most))} for {len(job.documents):,} documents, at most "
+        f"{duration(most)}, until recall on {len(job.probes):,} questions stops growing"
     )
 
 
