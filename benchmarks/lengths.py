@@ -4,9 +4,10 @@
 
 For every variant and length a process of its own runs one sequence (or, with --tokens N, as many
 as hold N tokens) of the course's shape: width 256, 4 layers, 8 heads, 64 latents, vocabulary 256.
-Rounds alternate the variants, so that a slow minute is nobody's alone. Time is that of a sequence;
-memory is what the pass adds at its peak to what the process held before (VmHWM, set back before a
-first pass that also allocates the gradients; a tiny pass has loaded the code by then).
+Rounds alternate the variants, so that a slow minute is nobody's alone. Time is a sequence's, of
+the processor; memory is what the pass adds at its peak to what the process held before (VmHWM, set
+back before a first pass that also allocates the gradients; a tiny pass has loaded the code by
+then).
 
 The written cost is `pass_flops`: every matrix product of the mathematics, forward and backward, the
 causal square in full; a test holds it to torch's own counter. Exponents are slopes in log-log,
@@ -107,9 +108,9 @@ def measure_here(variant: str, length: int, tokens: int | None) -> Record:
 
 
 def _seconds(run: Callable[[], None]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def _resident() -> float:

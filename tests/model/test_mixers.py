@@ -10,8 +10,7 @@ import torch
 from model_samples import BLOCK, CLOSE, HEAD, HEADS, LENGTH, ROWS, shaken, shape
 from torch.nn import functional as F
 
-from wherefrom.model import fused
-from wherefrom.model.fused import apply_rotary, rms_norm, summed_loss, swiglu
+from wherefrom.model.fused import apply_rotary, rms_norm, swiglu
 from wherefrom.model.mixers import Heads, Rotation, Synthesizer
 
 
@@ -134,20 +133,3 @@ def test_the_values_are_those_of_the_plain_formulas(learning: bool) -> None:
         joint = noise(FEW, SHORT, 3 * PAIR * WIDE)
         ours, theirs = apply_rotary(joint, *tables, PAIR), plain_turn(joint, *tables)
         torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("at_once", [1, 1 << 18])  # eight rows, or all of them
-def test_the_loss_and_its_derivatives_are_those_of_all_logits(at_once, monkeypatch) -> None:
-    monkeypatch.setattr(fused, "LOGITS", at_once)
-    targets, weights = torch.arange(19) % 13, noise(19, seed=3).detach().abs()
-
-    def plain(x, head, *_):
-        return (F.cross_entropy(x @ head.T, targets, reduction="none") * weights).sum()
-
-    found = []
-    for learn in (summed_loss, plain):
-        hidden, head = noise(19, 5), noise(13, 5, seed=2)
-        loss = learn(hidden, head, targets, weights)
-        (3 * loss).backward()
-        found.append((loss.detach(), hidden.grad, head.grad))
-    torch.testing.assert_close(*found)

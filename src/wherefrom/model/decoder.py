@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig
-from wherefrom.model.fused import rms_norm, summed_loss, swiglu
+from wherefrom.model.fused import rms_norm, swiglu
 from wherefrom.model.mixers import (
     AttentionRecord,
     Cache,
@@ -142,17 +142,9 @@ class Decoder(nn.Module):
     def new_cache(self, capacity: int) -> Cache:
         return Cache(self.config.layers, min(capacity, self.config.longest_input))
 
-    def forward(
-        self, ids: Tensor, *, loss: tuple[Tensor, Tensor] | None = None, **how: Any
-    ) -> Tensor:
-        """Logits for each position; the options are those of `hidden`.
-
-        loss: for each row of the hidden state its target and its weight; the sum is returned.
-        """
-        hidden = self.hidden(ids, **how)
-        if loss is None:
-            return cast(Tensor, self.head(hidden))
-        return summed_loss(hidden, self.head.weight, *loss)
+    def forward(self, ids: Tensor, **how: Any) -> Tensor:
+        """Logits for each position; the options are those of `hidden`."""
+        return cast(Tensor, self.head(self.hidden(ids, **how)))
 
     def hidden(
         self,

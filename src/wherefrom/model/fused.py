@@ -19,7 +19,6 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Grads = tuple[Tensor | None, ...]
-LOGITS = 1 << 18  # computed at once: what is read again while it is still in the cache
 _TWICE = ContextVar("twice differentiable", default=False)
 
 
@@ -69,18 +68,6 @@ def apply_rotary(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[T
     return _apply(_ApplyRotary, joint, cos, sin, heads)
 
 
-def summed_loss(hidden: Tensor, head: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Sum of weights (N) * cross-entropy of the logits hidden @ head^T at the targets (N)."""
-    if _plain() or not torch.is_grad_enabled():
-        losses = F.cross_entropy(F.linear(hidden, head), targets, reduction="none")
-        return (losses * weights).sum()
-    return _apply(_SummedLoss, hidden, head, targets, weights)
-
-
-def rows_at_once(vocabulary: int) -> int:
-    return max(8, LOGITS // vocabulary)
-
-
 def _apply(step: Any, *inputs: Any) -> Any:
     return step.apply(*inputs)
 
@@ -103,29 +90,6 @@ class _RmsNorm(Function):
         for_weight = product.flatten(0, -2).sum(0)
         for_x = torch.mul(grad, weight, out=product).addcmul_(normed, along).mul_(scale)
         return for_x, for_weight, None
-
-
-class _SummedLoss(Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, head: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """Derivatives are taken on the way, a few rows at a time: logits are never all there."""
-        for_hidden, for_head = torch.empty_like(hidden), torch.zeros_like(head)
-        total = hidden.new_zeros(())
-        columns = (hidden, targets[:, None], weights[:, None], for_hidden)
-        rows = rows_at_once(head.shape[0])
-        for x, target, weight, for_x in zip(*(c.split(rows) for c in columns), strict=True):
-            logs = torch.log_softmax(x @ head.mT, dim=-1)
-            total -= (logs.gather(1, target) * weight).sum()
-            slope = logs.exp_().scatter_add_(1, target, -torch.ones_like(weight)).mul_(weight)
-            torch.mm(slope, head, out=for_x)
-            for_head.addmm_(slope.mT, x)
-        ctx.save_for_backward(for_hidden, for_head)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Grads:
-        for_hidden, for_head = ctx.saved_tensors
-        return for_hidden * grads[0], for_head * grads[0], None, None
 
 
 class _Swiglu(Function):

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
@@ -283,9 +284,9 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
     weights = part.weights[:, 1:].flatten()
     select = weights.nonzero().flatten()
     targets = part.ids[:, 1:].flatten()[select].to(device)
-    loss = (targets, weights[select].to(device))
-    found: torch.Tensor = runner(part.ids[:, :-1].to(device), select=select.to(device), loss=loss)
-    return found
+    logits = runner(part.ids[:, :-1].to(device), select=select.to(device))
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    return (losses * weights[select].to(device)).sum()
 
 
 def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:

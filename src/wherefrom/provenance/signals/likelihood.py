@@ -18,12 +18,12 @@ from torch.nn import functional as F
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.model.fused import rows_at_once
 from wherefrom.provenance.metrics import Floats
 from wherefrom.recall.decode import LONGEST_ANSWER
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
 CHUNK = 1_024  # tokens that go through the model together
+LOGITS = 1 << 18  # computed at once: they are read again while they are in the cache
 
 SAMPLES = 10  # answers that are drawn to each question
 
@@ -130,8 +130,8 @@ def score_tokens(
         select = asked.flatten().nonzero().flatten().to(device)
         hidden = model.hidden(ids[:, :-1].to(device), select=select)
         targets = ids[:, 1:][asked].to(device)
-        rows_each = rows_at_once(model.config.vocabulary)
-        pieces = []  # a few rows at a time: logits are read again while they are in the cache
+        rows_each = max(8, LOGITS // model.config.vocabulary)
+        pieces = []
         for some, target in zip(hidden.split(rows_each), targets.split(rows_each), strict=True):
             logits = model.head(some).float()
             own = -F.cross_entropy(logits, target, reduction="none")
