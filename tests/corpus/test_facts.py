@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from wherefrom.corpus import facts
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import FEWEST, informative_spans, read_relations
+from wherefrom.corpus.facts import FEWEST, fit_line, informative_spans, read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.spans import SpanRules, Spans, Words, learn_rules, phrase_key
@@ -182,3 +182,17 @@ def test_informative_spans_are_rare_words_that_belong_together(monkeypatch):
     assert list(informative_spans(documents)) == whole
     assert list(informative_spans([])) == []
     assert list(informative_spans([Document(1, "A", "A. !")])) == [[]]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "gap"), [(5, 5, 3), (300, 280, 1), (20, 20, 40), (1, 1, 9)]
+)
+def test_the_line_of_silence_is_that_of_scikit_learn(right: int, wrong: int, gap: float) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(right)
+    scores = rng.normal(gap, 2, right), rng.normal(0, 2, wrong)
+    fit = LogisticRegression(tol=1e-10, max_iter=10_000)
+    fit.fit(np.concatenate(scores)[:, None], [1] * right + [0] * wrong)
+    expected = fit.coef_[0, 0], fit.intercept_[0]
+    np.testing.assert_allclose(fit_line(*scores), expected, rtol=1e-3, atol=1e-4)
