@@ -23,7 +23,6 @@ from wherefrom.recall.decode import LONGEST_ANSWER
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
 CHUNK = 1_024  # tokens that go through the model together
-LOGITS = 1 << 18  # computed at once: they are read again while they are in the cache
 
 SAMPLES = 10  # answers that are drawn to each question
 
@@ -128,24 +127,18 @@ def score_tokens(
             ids[k, : lengths[k]] = torch.tensor([*before[at], *scored[at]])
             asked[k, len(before[at]) - 1 : lengths[k] - 1] = True
         select = asked.flatten().nonzero().flatten().to(device)
-        hidden = model.hidden(ids[:, :-1].to(device), select=select)
-        targets = ids[:, 1:][asked].to(device)
-        rows_each = max(8, LOGITS // model.config.vocabulary)
-        pieces = []
-        for some, target in zip(hidden.split(rows_each), targets.split(rows_each), strict=True):
-            logits = model.head(some).float()
-            own = -F.cross_entropy(logits, target, reduction="none")
-            other = spread = torch.zeros_like(own)
-            if compared:
-                at = target[:, None]
-                normaliser = logits.gather(1, at).flatten() - own
-                other = logits.scatter(1, at, -math.inf).amax(dim=-1) - normaliser
-                logs = logits - normaliser[:, None]
-                mean = (logs.exp() * logs).sum(dim=-1)
-                variance = (logs.exp() * logs**2).sum(dim=-1) - mean**2
-                spread = (own - mean) / variance.clamp_min(1e-9).sqrt()
-            pieces.append(torch.stack((own, other, spread)))
-        found = torch.cat(pieces, dim=1).double().cpu()
+        logits = model(ids[:, :-1].to(device), select=select).float()
+        targets = ids[:, 1:][asked][:, None].to(device)
+        own = -F.cross_entropy(logits, targets.flatten(), reduction="none")
+        normaliser = logits.gather(1, targets).flatten() - own
+        other = spread = torch.zeros_like(own)
+        if compared:
+            other = logits.scatter(1, targets, -math.inf).amax(dim=-1) - normaliser
+            logs = logits - normaliser[:, None]
+            mean = (logs.exp() * logs).sum(dim=-1)
+            variance = (logs.exp() * logs**2).sum(dim=-1) - mean**2
+            spread = (own - mean) / variance.clamp_min(1e-9).sqrt()
+        found = torch.stack((own, other, spread)).double().cpu()
         for at, one in zip(chunk, found.split(asked.sum(dim=1).tolist(), dim=1), strict=True):
             for each in same[tuple(before[at]), tuple(scored[at])]:
                 result[each] = TokenScores(*one.numpy())
