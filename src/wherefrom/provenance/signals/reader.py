@@ -41,7 +41,7 @@ from wherefrom.provenance.signals.likelihood import (
 from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.training.run_folder import Run, is_run, load_run
 
-PART = 256  # questions that are read together
+PART = 512  # questions that are read together
 TRIE_PART = 32  # the same where the trie is walked, which more do not make faster
 FIRST_WORDS = 4  # before which a last word is also tried
 LEAST = 1e-8  # a last word that is less likely than this behind other first words counts as this
