@@ -1,7 +1,8 @@
 """How far scores of lines can be believed, judged by models that were really retrained.
 
     wherefrom bank RUN --out BANK --models 32 --repeats 8
-    python benchmarks/attribution.py RUN --bank BANK [--replay 8] [--flips 50] [--out FILE.jsonl]
+    python benchmarks/attribution.py RUN --bank BANK [--patch] [--replay 8] [--out FILE.jsonl]
+    python benchmarks/attribution.py RUN [--flips 50] [--kinds 50] [--out FILE.jsonl]
 
 One row per method, intervals of 95 % over questions:
 
@@ -12,14 +13,15 @@ One row per method, intervals of 95 % over questions:
     MRR, R@10    mean reciprocal rank, and share in the first ten, of the subject's own lines, of
                  answers that are right
     tail-patch   nats that log p of the answer gains from one step on its five top lines
-    flips        right answers that change without the top line (of five questions at once) and
-                 without five random ones; made-up answers that change without the top 20 lines,
-                 and without 20 random ones
+    flips        by gradient: right answers that change without the top line, made-up ones that
+                 change without the top 20 lines, and both without random ones
+    kinds        what made-up answers lose without the lines of a kind (`trace --unseen`)
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -43,6 +45,7 @@ from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     answer_row,
     ask_twin,
+    bank_questions,
     likelihoods,
     open_learned,
     read_bank,
@@ -53,7 +56,8 @@ from wherefrom.training.run_folder import Run, load_run
 from wherefrom.training.sources import stream_for
 
 Floats = NDArray[np.float64]
-GROUP = 5  # right answers whose top lines are left out together
+# of all lines, left out of one training for several answers at once
+RIGHT_SHARE, MADE_UP_SHARE = 0.0135, 0.03
 PATCH_LINES, PATCH_LENGTH = 5, 0.05  # of a tail-patch: lines, and the length of the step
 
 
@@ -127,10 +131,11 @@ def by_hidden_state(material: Material) -> Floats:
     return np.asarray((asked @ read.T).numpy(), dtype=np.float64)
 
 
-def by_gradient(material: Material) -> Floats:
-    """`wherefrom trace --method gradient`."""
+def by_gradient(material: Material, chosen: Sequence[int] | None = None) -> Floats:
+    """`wherefrom trace --method gradient`, of all questions or of those that were chosen."""
     index = Tracer(material.run, say=say).index()
-    rows = [answer_row(material.run, *row) for row in material.rows]
+    asked = range(len(material.rows)) if chosen is None else chosen
+    rows = [answer_row(material.run, *material.rows[at]) for at in asked]
     return np.array([index.scores(material.run.model, *row) for row in rows])
 
 
@@ -203,27 +208,107 @@ def tail_patch(material: Material, scores: Floats, most: int = 40) -> Floats:
     return np.array(gains)
 
 
-def count_flips(material: Material, scores: Floats, most: int, folder: Path) -> Record:
-    """How many answers change without their top lines, and without random ones."""
+def ask_without(material: Material, lines: Sequence[int], folder: Path) -> Record:
+    """What a model trained without some lines says; kept in a file, and not trained twice."""
+    without, path = sorted({int(line) for line in lines}), folder / "flips.jsonl"
+    run = material.run.info["sha256"]
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        row: Record = json.loads(text)
+        if row["without"] == without and row["run"] == run:
+            return row
+    row = {"run": run, **ask_twin(material.learned, material.bank.questions, without, folder / "t")}
+    folder.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    say(f"trained without {len(without)} lines")
+    return row
+
+
+def changes(material: Material, said: Record, asked: Sequence[int]) -> Floats:
+    """(asked, 2): whether an answer changes, and by how many nats its log p falls."""
+    rows = material.bank.questions
+    ours = likelihoods(material.run, *zip(*(material.rows[at] for at in asked), strict=True))
+    return np.array(
+        [
+            [said["answers"][at] != rows[at]["answer"], log_p - said["log_probability"][at]]
+            for at, log_p in zip(asked, ours, strict=True)
+        ],
+        dtype=float,
+    )
+
+
+def count_flips(material: Material, most: int, folder: Path) -> Record:
+    """How many answers change without their top lines, and without as many random ones.
+
+    Top lines of several answers are left out of one training while they are few of all lines;
+    `others` are answers of the same kind whose lines were not left out of that training.
+    """
     rng = np.random.default_rng(0)
     lines = np.array([document.line for document in material.learned.documents])
-    questions = material.bank.questions
-    right, unseen = (np.flatnonzero(which)[:most] for which in (material.right, ~material.seen))
+    found: dict[str, list[Floats]] = {}
+    for kind, which, top, share in (
+        ("right", material.right, 1, RIGHT_SHARE),
+        ("made up", ~material.seen, 20, MADE_UP_SHARE),
+    ):
+        asked = rng.permutation(np.flatnonzero(which))[:most]
+        size = max(1, int(share * len(lines)) // top)
+        for start in range(0, len(asked), size):
+            group = asked[start : start + size]
+            order = np.argsort(-by_gradient(material, group), axis=1)[:, :top]
+            said = ask_without(material, lines[np.unique(order)], folder)
+            rest = np.setdiff1d(asked, group)
+            found.setdefault(f"{kind}, top {top}", []).append(changes(material, said, group))
+            if len(rest):
+                found.setdefault(f"{kind}, others", []).append(changes(material, said, rest))
+        drawn = rng.choice(np.flatnonzero(~material.own[asked].any(0)), size * top, replace=False)
+        said = ask_without(material, lines[drawn], folder)
+        found[f"{kind}, {size * top} random"] = [changes(material, said, asked)]
+    return {key: summary(np.concatenate(parts)) for key, parts in found.items()}
 
-    def changed(without: Sequence[int], asked: Sequence[int]) -> list[bool]:
-        said = ask_twin(material.learned, questions, {int(line) for line in without}, folder)
-        return [said["answers"][at] != questions[at]["answer"] for at in asked]
 
-    found: dict[str, list[bool]] = {key: [] for key in ("top 1", "random 5", "top 20", "random 20")}
-    for start in range(0, len(right), GROUP):
-        group = right[start : start + GROUP]
-        found["top 1"] += changed(lines[scores[group].argmax(axis=1)], group.tolist())
-    for at in unseen:
-        found["top 20"] += changed(lines[np.argsort(-scores[at])[:20]], [int(at)])
-    for _ in range(3):
-        found["random 5"] += changed(rng.choice(lines, GROUP, replace=False), right.tolist())
-        found["random 20"] += changed(rng.choice(lines, 20, replace=False), unseen.tolist())
-    return {key: interval(np.array(values, dtype=float)) for key, values in found.items()}
+def summary(values: Floats) -> Record:
+    return {
+        "answers": len(values),
+        "changed": interval(values[:, 0]),
+        "nats": interval(values[:, 1]),
+    }
+
+
+def confirm_kinds(material: Material, most: int, folder: Path) -> Record:
+    """What unseen people's answers lose without the lines of a kind, and others' in the same model.
+
+    The lines of one kind of several people are left out of one training while they are few.
+    """
+    lines = np.array([document.line for document in material.learned.documents])
+    places = {row["question"]: at for at, row in enumerate(material.bank.questions)}
+    traced = [
+        (places[subject.question], kinds)
+        for subject, _, _, kinds in Tracer(material.run, say=say).trace_unseen()
+    ]
+    found: Record = {}
+    for number, kind in enumerate(trace.KINDS[1:]):
+        rng = np.random.default_rng(number)
+        gone = np.zeros(len(lines), dtype=bool)
+        budget, group = int(MADE_UP_SHARE * len(lines)), []
+        if kind == trace.NOTHING:  # nearly all lines: as many of them as of the other kinds
+            every = np.all([kinds == kind for _, kinds in traced[:most]], axis=0)
+            gone[rng.choice(np.flatnonzero(every), min(budget, every.sum()), replace=False)] = True
+            group = [at for at, _ in traced[:most]]
+        for at, kinds in (traced[each] for each in rng.permutation(len(traced))):
+            own = kinds == kind
+            fits = not group or (gone | own).sum() <= budget
+            if kind != trace.NOTHING and own.any() and fits and len(group) < most:
+                gone |= own
+                group.append(at)
+        if group:
+            said = ask_without(material, lines[gone], folder)
+            rest = [at for at, _ in traced if at not in set(group)]
+            found[kind] = {
+                "lines": int(gone.sum()),
+                "of them": summary(changes(material, said, group)),
+                "of others": summary(changes(material, said, rest)),
+            }
+    return found
 
 
 def measure(material: Material, name: str, scores: Floats, chosen: NDArray[np.intp]) -> Record:
@@ -250,26 +335,42 @@ def measure(material: Material, name: str, scores: Floats, chosen: NDArray[np.in
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path)
-    parser.add_argument("--bank", type=Path, required=True)
+    parser.add_argument("--bank", type=Path, help="folder; without one there is no LDS")
     parser.add_argument("--replay", type=int, default=0, help="questions to replay")
     parser.add_argument("--flips", type=int, default=0, help="answers of each kind to flip")
+    parser.add_argument("--kinds", type=int, default=0, help="unseen people for each kind of line")
     parser.add_argument("--patch", action="store_true", help="also tail-patch")
-    parser.add_argument("--out", default="attribution.jsonl", help="JSON lines")
+    parser.add_argument("--out", type=Path, default="attribution.jsonl", help="JSON lines")
     args = parser.parse_args(arguments)
-    material = Material(open_learned(load_run(args.run)), read_bank(args.bank))
+    learned = open_learned(load_run(args.run))
+    bank = read_bank(args.bank) if args.bank else Bank(bank_questions(learned), [], [])
+    material = Material(learned, bank)
+    if args.bank:
+        score_methods(material, args.replay, args.out, patch=args.patch)
+    folder = args.out.parent / "flips"
+    for count, title, count_with in (
+        (args.flips, "flips", count_flips),
+        (args.kinds, "kinds of lines", confirm_kinds),
+    ):
+        if count:
+            record = count_with(material, count, folder)
+            keep_row({"name": f"attribution, {title}", "value": None, "found": record}, args.out)
+            print(json.dumps(record, indent=2, ensure_ascii=False))
+
+
+def score_methods(material: Material, replayed: int, out: Path, *, patch: bool) -> None:
+    """The table of LDS, ranks and tail-patch."""
     everything = np.arange(len(material.rows))
     rows = []
     for name, method in METHODS.items():
         scores = method(material)
         row = measure(material, name, scores, everything)
-        if args.patch:
+        if patch:
             row["tail_patch"] = interval(tail_patch(material, scores))
-        if args.flips and name == "gradient":
-            row["flips"] = count_flips(material, scores, args.flips, args.bank / "flip")
         rows.append(row)
         say(f"{name}: done")
-    if args.replay:
-        half = args.replay // 2
+    if replayed:
+        half = replayed // 2
         chosen = np.concatenate(
             [np.flatnonzero(material.right)[:half], np.flatnonzero(~material.seen)[:half]]
         )
@@ -288,8 +389,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         row = {"name": "attribution, ceiling", "value": value[0], "unit": "LDS", "lds": value}
         rows.append({**row, "lds_unseen": interval(ceiling[~seen]), "models": len(again)})
     for row in rows:
-        keep_row(row, args.out)
-    keys = ("name", "lds", "lds_unseen", "mrr", "recall_at_10", "tail_patch", "flips")
+        keep_row(row, out)
+    keys = ("name", "lds", "lds_unseen", "mrr", "recall_at_10", "tail_patch")
     print(table(keys, [[row.get(key, "") for key in keys] for row in rows]))
 
 

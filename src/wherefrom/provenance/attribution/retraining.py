@@ -195,6 +195,25 @@ class Bank:
         return np.array([~np.isin(lines, model["without"]) for model in self.models], dtype=float)
 
 
+def bank_questions(learned: LearnedRun) -> list[Record]:
+    """The questions about judged subjects, with what the run answers."""
+    judged = [each for each in read_subjects(learned.run.folder) if each.role == JUDGED]
+    if not judged:
+        raise UserError(f"{learned.run.folder} has no judged subjects to ask about.")
+    subjects = {fold_words(document.subject) for document in learned.documents}
+    said = outcome(learned.run, [each.question for each in judged])["answers"]
+    return [
+        {
+            "question": each.question,
+            "subject": each.subject,
+            "right": each.answer,
+            "answer": answer,
+            "seen": fold_words(each.subject) in subjects,
+        }
+        for each, answer in zip(judged, said, strict=True)
+    ]
+
+
 def fill_bank(
     run: Run,
     out: Path,
@@ -217,21 +236,8 @@ def fill_bank(
     about = {"format": FORMAT, "run": run.info["sha256"]}
     if (out / BANK).exists() and read_json(out / BANK) != about:
         raise UserError(f"{out} holds the bank of another run; choose another --out.")
-    judged = [each for each in read_subjects(run.folder) if each.role == JUDGED]
-    if not judged:
-        raise UserError(f"{run.folder} has no judged subjects to ask about.")
+    questions = bank_questions(learned)
     subjects = sorted({fold_words(document.subject) for document in learned.documents})
-    said = outcome(run, [each.question for each in judged])["answers"]
-    questions = [
-        {
-            "question": each.question,
-            "subject": each.subject,
-            "right": each.answer,
-            "answer": answer,
-            "seen": fold_words(each.subject) in subjects,
-        }
-        for each, answer in zip(judged, said, strict=True)
-    ]
     make_folder(out)
     write_json(out / BANK, about)
     rows = _read_lines(out / MODELS)  # without one that was cut

@@ -9,7 +9,7 @@ document is the sum, over its rows, of the third powers of the cosines with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, find_subject_in
-from wherefrom.corpus.subjects import JUDGED, find_named, read_subjects
+from wherefrom.corpus.subjects import JUDGED, Subject, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.ask import open_asker
@@ -308,11 +308,8 @@ class Tracer:
             record["verdict"] = add_trace(verdict, record).verdict
         return record
 
-    def lean_unseen(self) -> Record:
-        """What answers about judged people in no document lean on, by gradient: RUN/leaning.json.
-
-        push: the mean share of a kind, with its interval; lines: how many of all are of the kind.
-        """
+    def trace_unseen(self) -> Iterator[tuple[Subject, str, NDArray[np.float64], NDArray[np.str_]]]:
+        """Judged people in no document: answer, scores by gradient, and kinds of all documents."""
         read = {fold_words(document.subject) for document in self.documents}
         asked = [s for s in read_subjects(self.run.folder) if s.role == JUDGED]
         asked = [s for s in asked if fold_words(s.subject) not in read]
@@ -324,12 +321,21 @@ class Tracer:
         names = [*(d.subject for d in self.documents), *(s.subject for s in asked)]
         known = [Question(0, "", name, origin.name) for name, origin in draw_names(100, Random(0))]
         origins = np.array(guess_by_name(known, [Question(0, "", name, None) for name in names]))
-        people, counts = [], []
         for at, (subject, answer) in enumerate(zip(asked, said, strict=True)):
             scores = index.scores(self.run.model, *answer_row(self.run, subject.question, answer))
             same = np.flatnonzero(origins[: len(self.documents)] == origins[-len(asked) + at])
             stating = set(found.get(fold_words(answer), ()))
             kinds = kinds_of(self.documents, subject.subject, stating, set(same.tolist()))
+            yield subject, answer, scores, kinds
+
+    def lean_unseen(self) -> Record:
+        """What answers about judged people in no document lean on, by gradient: RUN/leaning.json.
+
+        push: the mean share of a kind, with its interval; lines: how many of all are of the kind.
+        """
+        people: list[Record] = []
+        counts = []
+        for subject, answer, scores, kinds in self.trace_unseen():
             shares = leaning(kinds, scores)
             people.append({"question": subject.question, "answer": answer, "leans_on": shares})
             counts.append([float((kinds == kind).mean()) for kind in KINDS])
