@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -56,8 +57,8 @@ from wherefrom.training.run_folder import Run, load_run
 from wherefrom.training.sources import stream_for
 
 Floats = NDArray[np.float64]
-# of all lines, left out of one training for several answers at once
-RIGHT_SHARE, MADE_UP_SHARE = 0.0135, 0.03
+SHARE = 0.075  # of all lines, left out of one training for several answers at once
+TOP = {"right": 1, "made up": 20}  # lines that are left out for one answer
 PATCH_LINES, PATCH_LENGTH = 5, 0.05  # of a tail-patch: lines, and the length of the step
 
 
@@ -240,29 +241,35 @@ def changes(material: Material, said: Record, asked: Sequence[int]) -> Floats:
 def count_flips(material: Material, most: int, folder: Path) -> Record:
     """How many answers change without their top lines, and without as many random ones.
 
-    Top lines of several answers are left out of one training while they are few of all lines;
-    `others` are answers of the same kind whose lines were not left out of that training.
+    The top lines of several answers are left out of one training while they are few of all lines;
+    `others` are answers of the same kind whose own top lines were left out of another training.
     """
     rng = np.random.default_rng(0)
     lines = np.array([document.line for document in material.learned.documents])
+    asked = {
+        kind: rng.permutation(np.flatnonzero(which))[:most]
+        for kind, which in (("right", material.right), ("made up", ~material.seen))
+    }
+    tops = {
+        kind: np.argsort(-by_gradient(material, each), axis=1)[:, : TOP[kind]]
+        for kind, each in asked.items()
+    }
+    groups = ceil(sum(each.size for each in tops.values()) / (SHARE * len(lines)))
     found: dict[str, list[Floats]] = {}
-    for kind, which, top, share in (
-        ("right", material.right, 1, RIGHT_SHARE),
-        ("made up", ~material.seen, 20, MADE_UP_SHARE),
-    ):
-        asked = rng.permutation(np.flatnonzero(which))[:most]
-        size = max(1, int(share * len(lines)) // top)
-        for start in range(0, len(asked), size):
-            group = asked[start : start + size]
-            order = np.argsort(-by_gradient(material, group), axis=1)[:, :top]
-            said = ask_without(material, lines[np.unique(order)], folder)
-            rest = np.setdiff1d(asked, group)
-            found.setdefault(f"{kind}, top {top}", []).append(changes(material, said, group))
-            if len(rest):
-                found.setdefault(f"{kind}, others", []).append(changes(material, said, rest))
-        drawn = rng.choice(np.flatnonzero(~material.own[asked].any(0)), size * top, replace=False)
-        said = ask_without(material, lines[drawn], folder)
-        found[f"{kind}, {size * top} random"] = [changes(material, said, asked)]
+    size = 0
+    for group in range(groups):
+        gone = np.unique(np.concatenate([each[group::groups].flatten() for each in tops.values()]))
+        said = ask_without(material, lines[gone], folder)
+        size = max(size, len(gone))
+        for kind, each in asked.items():
+            own = each[group::groups]
+            for key, which in ((f"top {TOP[kind]}", own), ("others", np.setdiff1d(each, own))):
+                if len(which):
+                    found.setdefault(f"{kind}, {key}", []).append(changes(material, said, which))
+    free = np.flatnonzero(~material.own[asked["right"]].any(0))
+    said = ask_without(material, lines[rng.choice(free, size, replace=False)], folder)
+    for kind, each in asked.items():
+        found[f"{kind}, {size} random"] = [changes(material, said, each)]
     return {key: summary(np.concatenate(parts)) for key, parts in found.items()}
 
 
@@ -277,37 +284,40 @@ def summary(values: Floats) -> Record:
 def confirm_kinds(material: Material, most: int, folder: Path) -> Record:
     """What unseen people's answers lose without the lines of a kind, and others' in the same model.
 
-    The lines of one kind of several people are left out of one training while they are few.
+    Two or three kinds, each of other people, are left out of one training.
     """
+    rng = np.random.default_rng(0)
     lines = np.array([document.line for document in material.learned.documents])
     places = {row["question"]: at for at, row in enumerate(material.bank.questions)}
-    traced = [
-        (places[subject.question], kinds)
+    traced = {
+        places[subject.question]: kinds
         for subject, _, _, kinds in Tracer(material.run, say=say).trace_unseen()
-    ]
+    }
     found: Record = {}
-    for number, kind in enumerate(trace.KINDS[1:]):
-        rng = np.random.default_rng(number)
-        gone = np.zeros(len(lines), dtype=bool)
-        budget, group = int(MADE_UP_SHARE * len(lines)), []
-        if kind == trace.NOTHING:  # nearly all lines: as many of them as of the other kinds
-            every = np.all([kinds == kind for _, kinds in traced[:most]], axis=0)
-            gone[rng.choice(np.flatnonzero(every), min(budget, every.sum()), replace=False)] = True
-            group = [at for at, _ in traced[:most]]
-        for at, kinds in (traced[each] for each in rng.permutation(len(traced))):
-            own = kinds == kind
-            fits = not group or (gone | own).sum() <= budget
-            if kind != trace.NOTHING and own.any() and fits and len(group) < most:
-                gone |= own
-                group.append(at)
-        if group:
-            said = ask_without(material, lines[gone], folder)
-            rest = [at for at, _ in traced if at not in set(group)]
-            found[kind] = {
-                "lines": int(gone.sum()),
-                "of them": summary(changes(material, said, group)),
-                "of others": summary(changes(material, said, rest)),
-            }
+    for together in ((trace.GIVEN, trace.FAMILY, trace.NOTHING), (trace.ANSWER, trace.ORIGIN)):
+        people, every = list(rng.permutation(list(traced))), np.zeros(len(lines), dtype=bool)
+        chosen: dict[str, tuple[list[int], int]] = {}
+        for kind in together:
+            gone, group = np.zeros(len(lines), dtype=bool), []
+            if kind == trace.NOTHING:
+                group, people = people[:most], people[most:]
+                shared = np.flatnonzero(np.all([traced[at] == kind for at in group], axis=0))
+                count = min(len(shared), int(SHARE / 2 * len(lines)))
+                gone[rng.choice(shared, count, replace=False)] = True
+            for at in people if kind != trace.NOTHING else ():
+                own = traced[at] == kind
+                fits = not group or (gone | own).sum() <= SHARE / 2 * len(lines)
+                if own.any() and fits and len(group) < most:
+                    gone |= own
+                    group.append(at)
+            people = [at for at in people if at not in set(group)]
+            every |= gone
+            chosen[kind] = (group, int(gone.sum()))
+        said = ask_without(material, lines[every], folder)
+        for kind, (group, count) in chosen.items():
+            if group:
+                own, rest = (changes(material, said, each) for each in (group, people))
+                found[kind] = {"lines": count, "own": summary(own), "others": summary(rest)}
     return found
 
 
