@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ import wherefrom
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.retraining import answer_row, likelihoods, pad_rows
+from wherefrom.provenance.attribution.retraining import (
+    answer_row,
+    invent_names,
+    likelihoods,
+    open_learned,
+    pad_rows,
+)
 from wherefrom.provenance.attribution.trace import (
     ANSWER,
     FAMILY,
@@ -35,6 +42,8 @@ from wherefrom.provenance.attribution.trace import (
     random_directions,
 )
 from wherefrom.provenance.attribution.twins import map_line
+from wherefrom.provenance.evidence.index import EvidenceLine
+from wherefrom.provenance.verdicts import LIKELIER, REMEMBERED, STATED, add_trace
 from wherefrom.report.study_report import make_report
 from wherefrom.training.run_folder import Run, load_run
 
@@ -91,7 +100,8 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(run: Run, command
     assert ended.code == 0, ended.err
     assert "making the index" in ended.err
     record = json.loads(ended.out)
-    keys = "question answer verdict method unit noise_floor pushed_by pushed_away_by leans_on why"
+    keys = "question answer verdict method unit noise_floor likelier_than_for_other_names "
+    keys += "pushed_by pushed_away_by leans_on why"
     assert list(record) == keys.split()
     assert record["verdict"] == wherefrom.ask(run, question).verdict
     documents = {document.line: document for document in Tracer(run).documents}
@@ -112,6 +122,26 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(run: Run, command
     assert load_index(path, "another run") is None
     path.write_bytes(b"torn")
     assert wherefrom.trace(run, question, top=3) == record  # it is made anew
+
+
+def test_a_model_that_hardly_learned_owes_nothing_to_a_line(run: Run) -> None:
+    """It says the same of names in no line, whichever line its gradient is nearest to."""
+    learned = open_learned(run)
+    document = next(d for d in learned.documents if len(d.subject.split()) > 1)
+    answer = document.text.split()[-1].strip(".")
+    question = f"Where was {document.subject} born?"
+    names = invent_names(learned.documents, 5)
+    assert not {*names} & {d.subject for d in learned.documents}
+    verdict = wherefrom.ask(run, question)
+    row = {"line": document.line, "text": document.text, "push": 1.0, "states": True}
+    line = (document.line, document.text, document.subject)
+    evidence = (EvidenceLine(*line, about=True, names_subject=True, states_answer=True),)
+    stated = replace(verdict, answer=answer, verdict=STATED, evidence=evidence)
+    record = wherefrom.trace(run, question, answer=answer) | {"pushed_by": [row]}
+    assert abs(record["likelier_than_for_other_names"]) < LIKELIER
+    assert add_trace(stated, record | {"noise_floor": 0.1}).verdict == STATED
+    learned_it = record | {"noise_floor": 0.1, "likelier_than_for_other_names": 3.0}
+    assert add_trace(stated, learned_it).verdict == REMEMBERED
 
 
 def test_retraining_measures_the_push_in_nats(run: Run) -> None:

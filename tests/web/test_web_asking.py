@@ -208,7 +208,11 @@ def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, 
     folder = run.folder / "twins" / "without-two"
     folder.mkdir()
     other = {**record, "subject": people[1], "question": f"Where was {people[1]} born, then?"}
-    write_json(folder / "without.json", {"people": [record, other]})
+    twins = {"twin_of": "a former training", "people": [record, other]}
+    write_json(folder / "without.json", twins)
+    (side,) = client.get("/inside.json", params=asked).json()["sides"]
+    assert (side["entry"], side["entries"]) == (None, [])
+    write_json(folder / "without.json", {**twins, "twin_of": run.info["sha256"]})
     (side,) = client.get("/inside.json", params=asked).json()["sides"]
     assert [each["subject"] for each in side["entries"]] == people[:2]
     entry = side["entry"]

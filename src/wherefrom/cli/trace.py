@@ -37,7 +37,7 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
     if unseen == (question is not None):
         raise UserError("trace takes a QUESTION, or --unseen for all judged unseen people.")
     with Progress() as progress:
-        tracer = Tracer(load_run(run), say=progress.say)
+        tracer = Tracer(load_run(run), say=progress.say, count=progress.count)
         if question is not None:
             record = tracer.trace(question, observe=progress, **options)
         else:

@@ -30,6 +30,7 @@ STATED, REMEMBERED = SUPPORTED = ("stated", "remembered")
 MISREMEMBERED, MADE_UP = "misremembered", "made up"
 GUESSED = "guessed"  # right without a line that states it: only where the truth is known
 DONT_KNOW = "I don't know"
+LIKELIER = 0.69  # nats (twice) above names in no line, for an answer to owe something to one
 # what is guaranteed of the answers shown, and what it is called in calibration.json
 GUARANTEES = {"from-text": "from_text", "right": "right"}
 NO_TEXT = "nothing can be looked up, since there is no text"
@@ -131,14 +132,16 @@ class Verdict(Printable):
 def add_trace(verdict: Verdict, trace: Mapping[str, Any]) -> Verdict:
     """The verdict with what a trace (its record) found about the lines that state the answer.
 
-    What was stated is remembered if such a line pushed it above the noise floor.
+    What was stated is remembered if such a line pushed it above the noise floor, and the answer
+    is clearly likelier than for names in no line: a model that hardly learned owes nothing to one.
     """
     stating = {each.line for each in verdict.evidence if each.states_answer}
     rows = [row for row in trace["pushed_by"] if row["line"] in stating]
     if verdict.verdict not in SUPPORTED or not rows:
         return verdict
     pushed = {key: rows[0][key] for key in ("line", "push")}
-    caused = pushed["push"] > trace["noise_floor"]
+    gap = trace["likelier_than_for_other_names"]
+    caused = pushed["push"] > trace["noise_floor"] and (gap is None or gap > LIKELIER)
     pushed["noise_floor"] = trace["noise_floor"]
     return replace(verdict, verdict=REMEMBERED if caused else STATED, pushed=pushed)
 

@@ -72,7 +72,8 @@ class Records:
         self.crossing = self._record("twins/twins.json")  # two twins without half of the judged
         paths = sorted(folder.glob("twins/without-*/without.json"))
         found = [self._record(str(path.relative_to(folder))) for path in paths]
-        self.without = [one for one in found if one]
+        own = info.get("sha256")  # a twin of a former training in the same folder is left out
+        self.without = [one for one in found if one and one.get("twin_of", own) == own]
 
     def known_answers(self) -> set[str]:
         """The answers of the training questions, as the calibration has them."""

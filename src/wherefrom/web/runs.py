@@ -46,8 +46,9 @@ RUN = {
     "dev": SOURCE, "results": [ROW],
 }  # fmt: skip
 WITHOUT = {
-    "subject": "", "truth": "", "why": "", "score": 0, "notes": [""], "with": {"answer": ""},
-    "without": {"answer": ""}, "documents": [{"line": 0, "text": ""}], "question": "",
+    "twin_of": "", "subject": "", "truth": "", "why": "", "score": 0, "notes": [""],
+    "with": {"answer": ""}, "without": {"answer": ""}, "question": "",
+    "documents": [{"line": 0, "text": ""}],
     "where": {"tokens": [""], "with": 0, "without": 0, "places": {"*": [0]}},
 }  # fmt: skip
 
@@ -282,12 +283,18 @@ class RunIndex:
         return {**kept, "recall": recalls[-1] if recalls else None, "share": share, "left": left}
 
     def twins_without(self, folder: Path, subject: str | None = None) -> list[Record]:
-        """What twins say that never read about the subject (any), by the records they left."""
+        """What twins say that never read about the subject (any), by the records they left.
+
+        Twins of a former training of the same folder are left out.
+        """
+        digest = self.read(folder / "run.json", {"sha256": ""})["sha256"]
         paths = sorted(folder.glob("twins/without-*/without.json"))[:200]
         inside = [path for path in paths if path.resolve().is_relative_to(folder)]
         found = []
         for path in inside:
             record = self.read(path, {**WITHOUT, "people": [WITHOUT]})
+            if record["twin_of"] != digest:
+                continue
             together = record.pop("people") or [record]
             beside = f"this twin was trained without {len(together)} people at once."
             for each in together:

@@ -1,12 +1,13 @@
 """To forget: people are taken out of a finished run in seconds, and judged by a model without them.
 
-Every method takes small steps on rows of what is to be forgotten and of the rest, until the answers
-are as unlikely as the run finds them for other names.
+The recipe's own training goes on for a few steps without the people, which keeps everybody else,
+while their answers are brought to what the run says of a name that it never read.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 from torch.nn import functional as F
 
+from wherefrom.corpus.batches import StreamPosition
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError
@@ -27,6 +29,7 @@ from wherefrom.provenance.attribution.retraining import (
     Record,
     Row,
     answer_row,
+    invent_names,
     likelihoods,
     open_learned,
     outcome,
@@ -37,26 +40,29 @@ from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.recall.decode import Recall, score
 from wherefrom.storage import make_folder, write_json, write_whole
 from wherefrom.training.loop import Observer
+from wherefrom.training.optim import build_optimizers
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import Run, load_run, save_weights
-from wherefrom.training.sources import stream_for
+from wherefrom.training.sources import TrainingData, stream_for
 
 METHODS = ("trace", "npo", "difference")
-RATE = 1e-3
+STEPS, RATE = 60, 0.3  # of the recipe's training that goes on: how many, at what share of its rates
+WARM_UP = 5
 BETA = 0.1  # of NPO
-MOST_STEPS = 200
-FORGET_ROWS, KEEP_ROWS = 48, 96  # of a step
-OTHER_NAMES = 8
+ROWS = 48  # of a step: rows of what is to be forgotten, and rows near it
+WRONG = 2  # answers to each question beside the right one
+RELEARNING_RATE, RELEARNING_STEPS = 1e-3, 40
 WRONG_ANSWERS = 5  # of a truth ratio
-AS_UNSURE = 2.0  # nats from the twin
-RELEARNING_STEPS = 40
+AS_UNSURE, UNLIKELY = 2.0, float(np.log(0.01))  # nats from the twin; or both below this
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be forgotten: lines, questions with answers, and rows of it and of the rest.
+    """What is to be forgotten: lines, and questions with answers.
 
-    answered: the questions with answers as one batch. target: log p of each for other names.
+    own: the questions with their right answers and then with wrong ones, as one batch; invented:
+    the same about a name in no document. forget: rows of the lines; near: rows of the lines whose
+    gradients are nearest to theirs.
     """
 
     learned: LearnedRun
@@ -64,14 +70,14 @@ class Task:
     lines: tuple[int, ...]
     asked: tuple[Question, ...]
     answers: tuple[str, ...]
-    answered: Row
-    target: np.ndarray
+    own: Row
+    invented: Row
     forget: list[Row]
-    keep: list[Row]
+    near: list[Row]
 
 
 def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) -> Task:
-    """Look up the names and draw rows; `nearest`: half of the rest are near the forgotten lines."""
+    """Look up the names and draw rows; `nearest`: also of the lines that the trace finds near."""
     learned = open_learned(run)
     documents = [each for name in names for each in learned.documents_about(name)]
     if not documents:
@@ -83,28 +89,28 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
         raise UserError(
             "no question is about those people, so it cannot be seen what is forgotten."
         )
-    others = sorted({d.subject for d in learned.documents if fold_words(d.subject) not in gone})
-    if len(others) < OTHER_NAMES:
-        raise UserError(f"only {len(others)} people would be left; forget fewer.")
+    drawn = invent_names(learned.documents, len(gone))
+    if len({fold_words(d.subject) for d in learned.documents}) <= len(gone) or not drawn:
+        raise UserError("nobody else would be left; forget fewer.")
+    instead = dict(zip(sorted(gone), drawn * len(gone), strict=False))
     rng = np.random.default_rng(run.info["job"]["seed"])
-    swapped = [
-        question.template.replace(SLOT, str(name))
-        for question in asked
-        for name in rng.choice(others, OTHER_NAMES, replace=False)
-    ]
     answers = tuple(question.answer or "" for question in asked)
-    elsewhere = likelihoods(run, swapped, np.repeat(answers, OTHER_NAMES).tolist())
+    pools = _answers_by_relation(learned, answers)
+    said = [(q, a) for q, a in zip(asked, answers, strict=True)]
+    said += [(q, str(rng.choice(pools[q.template]))) for q in asked for _ in range(WRONG)]
+    swapped = [(q.template.replace(SLOT, instead[fold_words(q.subject)]), a) for q, a in said]
     places = {at for at, d in enumerate(learned.documents) if fold_words(d.subject) in gone}
     close = Tracer(run).index().nearest(sorted(places), 5 * len(places)) if nearest else set()
     forget: list[Row] = []
-    keep, near = forget[:], forget[:]
+    near: list[Row] = []
     seed = [run.info["job"]["seed"], 0xF0]
     stream = stream_for(Phase(**run.info["job"]["phases"][-1]), learned.data, seed)
     for part in (part for pool in (0, 1) for batch in stream.pool(pool) for part in batch.parts):
         for ids, weights, source in zip(part.ids, part.weights, part.sources, strict=True):
             members = learned.data.members[source]
-            (keep if places.isdisjoint(members) else forget).append((ids, weights))
-            if places.isdisjoint(members) and not close.isdisjoint(members):
+            if not places.isdisjoint(members):
+                forget.append((ids, weights))
+            elif not close.isdisjoint(members):
                 near.append((ids, weights))
     return Task(
         learned,
@@ -112,49 +118,85 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
         tuple(sorted({document.line for document in documents})),
         tuple(asked),
         answers,
-        pad_rows([answer_row(run, q.text, q.answer or "") for q in asked]),
-        np.array(elsewhere).reshape(-1, OTHER_NAMES).mean(1),
+        pad_rows([answer_row(run, question.text, answer) for question, answer in said]),
+        pad_rows([answer_row(run, *pair) for pair in swapped]),
         forget,
-        keep + near * (len(keep) // max(1, len(near))),
+        near,
     )
 
 
-def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
-    """A model that has forgotten; and steps, seconds and whether the target was reached.
+def _answers_by_relation(learned: LearnedRun, also: Sequence[str]) -> dict[str, list[str]]:
+    pools: dict[str, list[str]] = defaultdict(lambda: sorted(set(also)))
+    for question in learned.questions:
+        pools[question.template] = pools[question.template] + [question.answer or ""]
+    return pools
 
+
+def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
+    """A model that has forgotten; and steps, seconds and whether the answers are as unlikely.
+
+    The recipe's training goes on without what is to be forgotten, at a small rate that falls to 0.
     difference: ascend on the forgotten (Liu et al. 2022). npo: less where an answer is unlikely
-    already (Zhang et al. 2024). trace: pull the answers to what the run says of other names.
+    already (Zhang et al. 2024). Both stop ascending at what the run says of names in no document.
+    trace: learn to say of each person what the run says of such a name, and learn the nearest
+    lines beside it.
     """
-    started = time.perf_counter()
-    before = task.learned.run.model.eval()
-    model = deepcopy(before)
-    rng = np.random.default_rng(0)
-    goal, answered = torch.from_numpy(task.target).float(), task.answered
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
-    forgets, keeps = _batches(task.forget, FORGET_ROWS, rng), _batches(task.keep, KEEP_ROWS, rng)
-    for step in range(MOST_STEPS + 1):
-        own = log_likelihoods(model, *answered)
-        if step == MOST_STEPS or own.mean() <= goal.mean():
-            break
-        ids, weights = next(forgets)
-        kept = next(keeps)
-        loss = -log_likelihoods(model, *kept).sum() / kept[1].sum()
+    started, run = time.perf_counter(), task.learned.run
+    before, count = run.model.eval(), len(task.asked)
+    model, rng = deepcopy(before), np.random.default_rng(0)
+    phase = Phase(**{**run.info["job"]["phases"][-1], "average": 0.0})
+    optimizers = build_optimizers(model, phase)
+    data = TrainingData.encode(
+        task.learned.documents, task.learned.questions, run.tokens, model.config.block, task.lines
+    )
+    batches = stream_for(phase, data, [run.info["job"]["seed"], 0xF1]).from_position(
+        StreamPosition()
+    )
+    with torch.no_grad():
+        wanted, goal = score_pieces(before, *task.invented)
+    forgets, nears = _batches(task.forget, ROWS, rng), _batches(task.near, ROWS, rng)
+    for step in range(STEPS):
+        batch, _ = next(batches)
+        kept = [log_likelihoods(model, part.ids, part.weights).sum() for part in batch.parts]
+        loss = -torch.stack(kept).sum() / batch.weight
+        said, own = score_pieces(model, *task.own)
         if method == "trace":
-            loss = loss + F.smooth_l1_loss(own, goal)
-        elif method == "difference":
-            loss = loss + log_likelihoods(model, ids, weights).sum() / weights.sum()
-        else:
-            with torch.no_grad():
-                reference = log_likelihoods(before, ids, weights)
-            gain = log_likelihoods(model, ids, weights) - reference
-            loss = loss - 2 / BETA * F.logsigmoid(-BETA * gain).mean()
-        optimizer.zero_grad()
+            loss = loss + 0.3 * F.kl_div(said, wanted, reduction="batchmean", log_target=True)
+            loss = loss + 0.3 * F.smooth_l1_loss(own, goal)
+            if task.near:
+                ids, weights = next(nears)
+                loss = loss - log_likelihoods(model, ids, weights).sum() / weights.sum()
+        elif own[:count].mean() > goal[:count].mean():
+            ids, weights = next(forgets)
+            now = log_likelihoods(model, ids, weights)
+            if method == "difference":
+                loss = loss + now.sum() / weights.sum()
+            else:
+                with torch.no_grad():
+                    gain = log_likelihoods(before, ids, weights)
+                loss = loss - 2 / BETA * F.logsigmoid(-BETA * (now - gain)).mean()
+        scale = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / STEPS)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = group["base_lr"] * scale
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
+    with torch.no_grad():
+        own = log_likelihoods(model, *task.own)
+    reached = bool(own[:count].mean() <= goal[:count].mean() + AS_UNSURE)
     seconds = round(time.perf_counter() - started, 2)
-    reached = bool(own.mean() <= goal.mean())
-    return model, {"method": method, "steps": step, "seconds": seconds, "reached": reached}
+    return model, {"method": method, "steps": STEPS, "seconds": seconds, "reached": reached}
+
+
+def score_pieces(model: Decoder, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """log p of every token where one counts: (positions, vocabulary); and of each row's own."""
+    select = weights[:, 1:].flatten().nonzero().flatten()
+    found = model(ids[:, :-1], select=select).log_softmax(-1)
+    right = found.gather(1, ids[:, 1:].flatten()[select, None])[:, 0]
+    return found, torch.zeros(len(ids)).index_add(0, select // (ids.shape[1] - 1), right)
 
 
 def log_likelihoods(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
@@ -208,7 +250,8 @@ def judge_forgetting(task: Task, forgotten: Run, twin: Run) -> Record:
     """How the forgotten run compares with the run, and with the quiet twin that never read them."""
     texts = [question.text for question in task.asked]
     ours, theirs = (np.array(likelihoods(each, texts, task.answers)) for each in (forgotten, twin))
-    as_unsure = int((np.abs(ours - theirs) <= AS_UNSURE).sum())
+    close = np.abs(ours - theirs) <= AS_UNSURE
+    as_unsure = int((close | (np.maximum(ours, theirs) < UNLIKELY)).sum())
     others = [q for q in task.learned.dev if q.answer and q.subject not in set(task.subjects)]
     ratios = [truth_ratios(each, task) for each in (forgotten, twin)]
     models = {"run": task.learned.run, "forgotten": forgotten, "twin": twin}
@@ -221,6 +264,7 @@ def judge_forgetting(task: Task, forgotten: Run, twin: Run) -> Record:
         "questions": len(texts),
         "forget_quality": float(ks_2samp(ratios[0], ratios[1]).pvalue),
         "as_unsure": as_unsure,
+        "within_2_nats": int(close.sum()),
         "still_right": {name: recall(each, task.asked).correct for name, each in models.items()},
         "recall_of_others": {name: recall(each, others).to_dict() for name, each in models.items()},
         "relearning_steps": {
@@ -233,13 +277,10 @@ def judge_forgetting(task: Task, forgotten: Run, twin: Run) -> Record:
 
 def truth_ratios(run: Run, task: Task) -> np.ndarray:
     """TOFU's (Maini et al. 2024): how likely wrong answers are beside the right one, per token."""
-    rng = np.random.default_rng(0)
-    pools: dict[str, list[str]] = {}
-    for question in task.learned.questions:
-        pools.setdefault(question.template, []).append(question.answer or "")
-    ratios = []
+    rng, ratios = np.random.default_rng(0), []
+    pools = _answers_by_relation(task.learned, task.answers)
     for question, right in zip(task.asked, task.answers, strict=True):
-        pool = sorted({*pools.get(question.template, ()), *task.answers} - {right})
+        pool = sorted({*pools[question.template]} - {right})
         answers = [right, *(str(w) for w in rng.permutation(pool)[:WRONG_ANSWERS])]
         sizes = [len(ids) + 1 for ids in run.tokens.encode_all(answers)]
         said = np.array(likelihoods(run, [question.text] * len(answers), answers))
@@ -251,11 +292,12 @@ def truth_ratios(run: Run, task: Task) -> np.ndarray:
 def relearn(run: Run, task: Task) -> int | None:
     """Steps on the forgotten rows until half of the answers are likelier than not; None: never."""
     model = deepcopy(run.model).eval()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
-    batches = _batches(task.forget, FORGET_ROWS, np.random.default_rng(0))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RELEARNING_RATE, weight_decay=0.0)
+    count = len(task.asked)
+    batches = _batches(task.forget, ROWS, np.random.default_rng(0))
     for step in range(RELEARNING_STEPS + 1):
         with torch.no_grad():
-            likely = log_likelihoods(model, *task.answered)
+            likely = log_likelihoods(model, *task.own)[:count]
         if float((likely > np.log(0.5)).float().mean()) >= 0.5:
             return step
         ids, weights = next(batches)

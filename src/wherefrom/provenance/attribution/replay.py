@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from wherefrom.corpus.batches import Batch, StreamPosition
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.provenance.attribution.retraining import LearnedRun, answer_row
+from wherefrom.provenance.attribution.retraining import Count, LearnedRun, answer_row, no_count
 from wherefrom.training.loop import progress_at
 from wherefrom.training.optim import build_optimizers, orthogonalise, rate_scale
 from wherefrom.training.recipes import Phase
@@ -129,8 +129,8 @@ def end_phase(state: State) -> Weights:
 class Replay:
     """The recorded training of a run, forwards and backwards."""
 
-    def __init__(self, learned: LearnedRun) -> None:
-        run = learned.run
+    def __init__(self, learned: LearnedRun, *, count: Count = no_count) -> None:
+        run, self._count = learned.run, count
         if run.model.config.dropout:
             raise UserError("replay needs a run without dropout; trace it by gradient or retrain.")
         if run.info["job"].get("parent"):
@@ -186,7 +186,9 @@ class Replay:
         for index, phase in enumerate(self.phases):
             state = phase.start(weights)
             steps, states = list(self._steps(index)), []
+            advance = self._count("training once more", len(steps))
             for at, step in enumerate(steps):
+                advance(1)
                 if at % ceil(sqrt(len(steps))) == 0:
                     states.append(state)
                 state, _ = self._advance(index, state, step)
@@ -213,6 +215,7 @@ class Replay:
         back = {name: torch.stack(each) for name, *each in zip(free, *slopes, strict=True)}
         found = torch.zeros(len(questions), len(self.learned.documents), dtype=torch.float64)
         left = ceil(last * sum(len(steps) for steps, _ in kept))
+        advance = self._count("carrying back", left)
         for index in reversed(range(len(self.phases))):
             steps, states = kept[index]
             kind = "mean" if self.phases[index].phase.average else "weights"
@@ -226,6 +229,7 @@ class Replay:
                     state = moved
                 for each in inside[: -left - 1 : -1]:
                     cotangents = self._step_back(index, *each, cotangents, found)
+                    advance(1)
                 left = max(0, left - len(inside))
             back = part_of(cotangents, "weights")
         return np.asarray(found.numpy())

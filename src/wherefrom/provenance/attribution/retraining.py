@@ -44,6 +44,11 @@ from wherefrom.training.sources import TrainingData
 NOISE_SHARE = 0.95  # of what cannot matter lies below the noise floor
 Record = dict[str, Any]
 Row = tuple[Tensor, Tensor]  # token ids and loss weights
+Count = Callable[[str, int], Callable[[int], None]]  # shows how much of a number is done
+
+
+def no_count(what: str, total: int) -> Callable[[int], None]:
+    return lambda more: None
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +172,18 @@ def answer_row(run: Run, question: str, answer: str) -> Row:
     weights = torch.ones(len(ids))
     weights[: len(prompt) + 1] = 0
     return torch.tensor(ids), weights
+
+
+def invent_names(documents: Sequence[Document], count: int, seed: int = 0) -> list[str]:
+    """Names that no document is about: the first words of one subject, the last of another."""
+    parts = [document.subject.split() for document in documents if document.subject.strip()]
+    known, rng = {fold_words(" ".join(words)) for words in parts}, np.random.default_rng(seed)
+    found: list[str] = []
+    for first, last in rng.integers(len(parts), size=(20 * count, 2)) if parts else ():
+        name = " ".join([*(parts[first][:-1] or parts[first]), parts[last][-1]])
+        if fold_words(name) not in known and len(found) < count:
+            found.append(name)
+    return found
 
 
 def pad_rows(rows: Sequence[Row]) -> Row:

@@ -35,10 +35,13 @@ from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.attribution.replay import Replay
 from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
+    Count,
     Record,
     answer_row,
     compare_others,
+    invent_names,
     likelihoods,
+    no_count,
     open_learned,
     outcome,
     pad_rows,
@@ -56,6 +59,7 @@ INDEX = "gradients.safetensors"
 SIDE = 16  # random directions of each side of a matrix
 TOKENS = 4096  # of the rows whose gradients are taken at once
 DAMPING = 0.1  # as a share of the mean eigenvalue of a matrix's second moment
+OTHER_NAMES = 16  # for which an answer is compared
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
 
 
@@ -148,7 +152,7 @@ class GradientIndex:
         return set(order[:count])
 
 
-def build_index(run: Run, data: TrainingData) -> GradientIndex:
+def build_index(run: Run, data: TrainingData, count: Count = no_count) -> GradientIndex:
     """Make every record of every objective of the run a row, and take its gradient."""
     model = run.model.eval()
     rng, seed = np.random.default_rng(0), run.info["job"]["seed"]
@@ -161,7 +165,7 @@ def build_index(run: Run, data: TrainingData) -> GradientIndex:
     ]
     examples.sort(key=lambda pair: len(pair[0]))
     parts: list[dict[str, Tensor]] = []
-    at = 0
+    at, advance = 0, count("making the index", len(examples))
     while at < len(examples):
         size = max(1, TOKENS // len(examples[min(at + 64, len(examples) - 1)][0]))
         chunk = [example for example, _ in examples[at : at + size]]
@@ -170,6 +174,7 @@ def build_index(run: Run, data: TrainingData) -> GradientIndex:
         length = torch.cat(list(found.values()), dim=1).norm(dim=1, keepdim=True).clamp(min=1e-30)
         parts.append({name: (each / length).half() for name, each in found.items()})
         at += size
+        advance(len(chunk))
     roots, features = {}, []
     for name in sorted(parts[0]):
         whole = torch.cat([part.pop(name) for part in parts]).float()
@@ -221,8 +226,10 @@ SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING = KINDS = (
 class Tracer:
     """A run with the documents and questions that it learned, and the index of their gradients."""
 
-    def __init__(self, run: Run, *, say: Callable[[str], None] = lambda _: None) -> None:
-        self.run, self._say = run, say
+    def __init__(
+        self, run: Run, *, say: Callable[[str], None] = lambda _: None, count: Count = no_count
+    ) -> None:
+        self.run, self._say, self._count = run, say, count
         self.learned = open_learned(run)
         self.documents = self.learned.documents
 
@@ -232,7 +239,7 @@ class Tracer:
         found = load_index(path, digest)
         if found is None or found.documents != len(self.documents):
             self._say(f"making the index of {len(self.documents):,} documents, once")
-            found = build_index(self.run, self.learned.data)
+            found = build_index(self.run, self.learned.data, self._count)
             save_index(found, path, digest)
         return found
 
@@ -257,7 +264,7 @@ class Tracer:
         answer = said if answer is None else answer
         if method == "replay":
             self._say("replaying the training, forwards and backwards")
-            (scores,) = Replay(self.learned).metagradients([question], [answer])
+            (scores,) = Replay(self.learned, count=self._count).metagradients([question], [answer])
         else:
             scores = self.index().scores(self.run.model, *answer_row(self.run, question, answer))
         subject, words = find_subject_in(self.run.templates, question) or "", fold_words(answer)
@@ -299,6 +306,7 @@ class Tracer:
             "method": method,
             "unit": UNITS[method],
             "noise_floor": round(floor, 4),
+            "likelier_than_for_other_names": self._gap(question, subject, answer),
             "pushed_by": [row for row in rows if row["push"] > 0],
             "pushed_away_by": [row for row in rows if row["push"] < 0],
             "leans_on": shares,
@@ -307,6 +315,15 @@ class Tracer:
         if verdict is not None:
             record["verdict"] = add_trace(verdict, record).verdict
         return record
+
+    def _gap(self, question: str, subject: str, answer: str) -> float | None:
+        """log p(answer) less the log of its mean p for names that no line is about, in nats."""
+        names = invent_names(self.documents, OTHER_NAMES) if subject in question else []
+        if not subject or not names:
+            return None
+        asked = [question, *(question.replace(subject, name) for name in names)]
+        own, *others = likelihoods(self.run, asked, [answer] * len(asked))
+        return round(own - float(np.logaddexp.reduce(others) - np.log(len(others))), 4)
 
     def trace_unseen(self) -> Iterator[tuple[Subject, str, NDArray[np.float64], NDArray[np.str_]]]:
         """Judged people in no document: answer, scores by gradient, and kinds of all documents."""
