@@ -258,60 +258,13 @@ class Numeric:
         return value
 
 
-class Digits(Numeric):
-    """The same algebra with very many digits, without inverses. With `least`, a term that is lost
-    beside another one, being smaller by that factor, is a number too small to compute with."""
-
-    dtype = object
-    context = decimal.Context(500, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
-
-    def __init__(self, values: Mapping[str, Any], least: str = "0") -> None:
-        self.least = decimal.Decimal(least)
-        super().__init__(values)
-
-    def number(self, value: Any) -> Any:
-        if isinstance(value, decimal.Decimal):
-            return value
-        top, below = Fraction(value).as_integer_ratio()
-        return decimal.Decimal(top) / decimal.Decimal(below)
-
-    def matrix(self, value: Any) -> Matrix:
-        return np.vectorize(self.number, otypes=[object])(super().matrix(value))
-
-    def name(self, name: str) -> Matrix:
-        return self.values[name]
-
-    def apply(self, op: str, arguments: Sequence[Any]) -> Any:
-        blocks = [self.matrix(x) for x in arguments]
-        if op in ("+", "-") and self.least:
-            for x, y in zip(*(block.ravel() for block in blocks), strict=True):
-                if x and y and not self.least <= abs(x / y) <= 1 / self.least:
-                    raise UndefinedError("this number is too small.", too_large=True)
-        if op in ("inv", "pinv") or op in ENTRYWISE:
-            raise NotExactError
-        return super().apply(op, blocks)
-
-    def norm(self, x: Matrix) -> Any:
-        return self.matrix((x * x).sum().sqrt())
-
-    def function(self, name: str, x: Matrix) -> Matrix:
-        at = x.item()
-        if (name == "sqrt" and at < 0) or (name == "log" and at <= 0):
-            raise UndefinedError("this has no value.")
-        functions = {"sqrt": at.sqrt, "exp": at.exp, "log": at.ln, "abs": at.copy_abs}
-        return self.matrix(functions[name]())
-
-    def checked(self, value: Matrix) -> Matrix:
-        return value
-
-
 class Exact(Numeric):
     """The same algebra over exact numbers; NotExactError where there is no exact form."""
 
     dtype = object
 
-    def __init__(self, field: Field, values: Mapping[str, Any]) -> None:
-        self.field = field
+    def __init__(self, field: Field | Decimals, values: Mapping[str, Any]) -> None:
+        self.field: Any = field
         super().__init__(values)
 
     def matrix(self, value: Any) -> Matrix:
@@ -372,3 +325,36 @@ class Exact(Numeric):
                 if i != column and not table[i, column].is_zero:
                     table[i] = table[i] - table[column] * table[i, column]
         return table[:, size:]
+
+
+class Decimals:
+    """Numbers of 500 digits in the place of a Field."""
+
+    context = decimal.Context(500, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+
+    def rational(self, value: Any) -> decimal.Decimal:
+        if isinstance(value, decimal.Decimal):
+            return value
+        top, below = Fraction(value).as_integer_ratio()
+        return decimal.Decimal(top) / decimal.Decimal(below)
+
+    def function(self, name: str, x: decimal.Decimal) -> decimal.Decimal:
+        return {"sqrt": x.sqrt, "exp": x.exp, "log": x.ln, "abs": x.copy_abs}[name]()
+
+
+class Digits(Exact):
+    """The same algebra with very many digits, without inverses. A term that is lost beside another
+    one, being smaller by the factor `least`, is a number too small to compute with."""
+
+    def __init__(self, values: Mapping[str, Any], least: str) -> None:
+        self.least = decimal.Decimal(least)
+        super().__init__(Decimals(), values)
+
+    def apply(self, op: str, arguments: Sequence[Any]) -> Any:
+        if op in ("+", "-") and self.least:
+            for x, y in zip(*(block.ravel() for block in arguments), strict=True):
+                if x and y and not self.least <= abs(x / y) <= 1 / self.least:
+                    raise UndefinedError("this number is too small.", too_large=True)
+        if op in ("inv", "pinv"):
+            raise NotExactError
+        return super().apply(op, arguments)
