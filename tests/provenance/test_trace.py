@@ -234,5 +234,5 @@ def test_what_answers_about_unseen_people_lean_on_is_kept_for_the_report(
     assert "lean on" in command("trace", run.folder, "--unseen").out
     page = make_report(run.folder)
     assert "lines that share nothing" in json.dumps(page)
-    for wrong in (("--unseen", asked(run)), ()):
+    for wrong in (("--unseen", asked(run)), (), (" ",)):
         assert command("trace", run.folder, *wrong).code == 2

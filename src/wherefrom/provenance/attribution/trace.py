@@ -10,7 +10,6 @@ document is the sum, over its rows, of the third powers of the cosines with the 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -255,12 +254,17 @@ class Tracer:
         """The record that docs/trace.md describes, of the run's own answer or of another one."""
         if method not in UNITS:
             raise UserError(f'there is no method "{method}".{did_you_mean(method, UNITS)}')
+        if not question.strip():
+            raise UserError("trace takes a question, and an empty one came.")
         if not 1 <= top <= len(self.documents):
             raise UserError(f"--top must be between 1 and {len(self.documents)}, not {top}.")
         said, verdict = answer_all(self.run.model, self.run.tokens, [question])[0].text, None
         if answer in (None, said):
-            with suppress(UserError), open_asker(self.run) as asker:
-                verdict = asker.ask(question)
+            try:
+                with open_asker(self.run) as asker:
+                    verdict = asker.ask(question)
+            except UserError as problem:
+                self._say(f"The answer is not looked up: {problem}")
         answer = said if answer is None else answer
         if method == "replay":
             self._say("replaying the training, forwards and backwards")
