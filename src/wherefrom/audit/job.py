@@ -100,7 +100,9 @@ def run_audit(
         rows = count_right(out, subjects, time.monotonic() - began)
         run_folder.update_run(out, results=rows)
         write_judgement(run, judgement)
-        notes = list(dict.fromkeys((*notes, *judgement.record["notes"])))
+        # without a text both modes are one
+        told = [n for n in judgement.record["notes"] if corpus or not n.startswith(fit.CHECKED)]
+        notes = list(dict.fromkeys((*notes, *told)))
         run_folder.update_run(out, notes=notes, status="finished", seconds=rows[0]["seconds"])
     found = {"run": str(out), "results": rows, "notes": notes, "judgement": judgement.record}
     return Record("audit", found)

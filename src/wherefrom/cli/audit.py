@@ -81,6 +81,8 @@ def print_audit(record: dict[str, Any], as_json: bool) -> None:
     print_table(titles, rows, title="answers")
     people, risk, rows = judgement["subjects"], judgement["risk"], []
     for name, score in judgement["scores"].items():
+        if name == "checked" and score["groups"] == judgement["scores"]["internal"]["groups"]:
+            continue  # there is no text
         groups = [score["groups"][each]["metrics"] for each in ("together", "seen", "unseen")]
         shares = (groups[0]["right_given_at_precision"], groups[2]["unseen_unknown"])
         numbers = [show(groups[0][key], "{:.3f}", interval=False) for key in ("auroc", "ece")]
