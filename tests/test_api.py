@@ -54,6 +54,7 @@ def test_importing_it_imports_nothing_else_and_the_workbench_needs_no_torch():
 # ---- a study
 
 
+@pytest.mark.usefixtures("small_training")
 def test_a_finished_study_is_repeated_without_training(tiny_study, quick_recipe, tmp_path):
     copy = Path(shutil.copytree(tiny_study, tmp_path / "run"))
     shares = {"set_aside": 0.3, "leave_out": 0.2, "recipe": quick_recipe}

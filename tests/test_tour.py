@@ -7,10 +7,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "tour.py"
 PARAMETERS = re.compile(r"^# %% parameters\n(.*?)(?=^# %%)", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.usefixtures("small_training")
 def test_it_runs_from_top_to_bottom(tiny_study, quick_recipe, tmp_path, capsys):
     text = NOTEBOOK.read_text("utf-8")
     assert text.count("\n# %%") > 10

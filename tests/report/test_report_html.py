@@ -166,6 +166,7 @@ def studied(tiny_study, tmp_path_factory):
     return Path(shutil.copytree(tiny_study, tmp_path_factory.mktemp("runs") / "run"))
 
 
+@pytest.mark.usefixtures("small_training")
 def test_a_study_ends_with_its_report(command, studied, quick_recipe, tiny_study_options):
     words = ("study", *tiny_study_options, "--recipe", quick_recipe, "--out", studied, "--resume")
     for quiet in ((), ("--quiet",)):
