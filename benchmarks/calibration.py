@@ -32,7 +32,6 @@ from wherefrom.provenance.confidence.fit import (
     TARGETS,
     Policy,
     evidence_columns,
-    fit_name_read,
     fit_policies,
     is_right,
     load_confidence,
@@ -40,7 +39,7 @@ from wherefrom.provenance.confidence.fit import (
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.provenance.judging.judge import require_evidence
 from wherefrom.provenance.metrics import Answers, auroc, ece, measure
-from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, NAME_SIGNALS
+from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN
 from wherefrom.training.run_folder import (
     find_source,
     load_run,
@@ -82,7 +81,7 @@ def write_table(folder: str, out: Path) -> None:
     learned, corpus = read_learned_questions(asked), read_learned_documents(source)
     everyone = [*people, *free_subjects(Split(learned, corpus, people, ()), seed=0)]
     questions, subjects = [one.question for one in everyone], [one.subject for one in everyone]
-    table = confidence.reader.read(questions, subjects, only={*CORE, *GIVEN_SEEN, *NAME_SIGNALS})
+    table = confidence.reader.read(questions, subjects, only={*CORE, *GIVEN_SEEN})
     relations, known = [one.template for one in everyone], confidence.reader.known_answers
     with require_evidence(run) as evidence:
         support = find_support(evidence, subjects, table.answers, known, templates=relations)
@@ -110,24 +109,19 @@ def read_table(path: str) -> Table:
     return Table(people, columns, support, np.array([row["right"] for row in rows], dtype=bool))
 
 
-Fitted = tuple[dict[str, dict[str, Policy]], Calibration | None, Calibration]
+Fitted = tuple[dict[str, dict[str, Policy]], Calibration]
 
 
 def fit(table: Table, seed: int) -> Fitted:
-    """All policies on these people, the curve of `name_read`, and p(seen), as a study fits them."""
-    curve, columns = fit_name_read(table.people, table.columns, seed=seed)
-    policies, seen = fit_policies(
-        table.people, columns, table.support, table.right, risk=RISK, delta=DELTA, seed=seed
-    )
-    return policies, curve, seen
+    """All policies on these people, and p(seen), as a study fits them."""
+    people, columns, support = table.people, table.columns, table.support
+    return fit_policies(people, columns, support, table.right, risk=RISK, delta=DELTA, seed=seed)
 
 
 def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str, dict[str, float]]:
     """What each policy shows of people who calibrated nothing; `share`: reweighted to it."""
-    policies, curve, p_seen = fitted
-    columns = {name: table.columns[name] for name in (*CORE, *GIVEN_SEEN)}
-    nothing = np.full(len(table.people), np.nan)
-    columns["name_read"] = nothing if curve is None else curve.probability(table.columns)
+    policies, p_seen = fitted
+    columns = table.columns
     stated, of_kind = table.flags("states_answer"), table.flags("of_kind")
     rows = {}
     for target in TARGETS:

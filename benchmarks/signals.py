@@ -19,7 +19,6 @@ from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, rea
 from wherefrom.provenance.confidence.calibration import fit_calibration
 from wherefrom.provenance.confidence.fit import (
     Confidence,
-    fit_name_read,
     is_right,
     load_confidence,
 )
@@ -87,9 +86,8 @@ def read_calibration(
     asked = [one for one in people if one.role in (CALIBRATION, FITTING)]
     questions, names = zip(*((one.question, one.subject) for one in asked), strict=True)
     table = confidence.reader.read(questions, names)
-    _, core = fit_name_read(asked, table.columns, seed=seed)
     pairs = zip(table.answers, asked, strict=True)
-    return {**table.columns, **core}, asked, np.array([is_right(said, one) for said, one in pairs])
+    return dict(table.columns), asked, np.array([is_right(said, one) for said, one in pairs])
 
 
 def measure_cost(confidence: Confidence, people: Sequence[Subject], repeats: int) -> None:

@@ -112,7 +112,7 @@ def make_lab(folder: Path, recipe: Path) -> Lab:
         for name in strangers
     ]
     people = [*seen, *unseen]
-    confidence = fit_confidence(run, evidence, people, PLACES, names=PEOPLE, seed=1)
+    confidence = fit_confidence(run, evidence, people, PLACES, seed=1)
     save_confidence(run.folder, confidence)
     return Lab(run, evidence, confidence)
 

@@ -20,7 +20,7 @@ from wherefrom.provenance.signals import known_answers, likelihood
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
 from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
-from wherefrom.provenance.signals.reader import LEAST, SIGNALS, SLOW, SignalReader, learn_contexts
+from wherefrom.provenance.signals.reader import SIGNALS, SLOW, SignalReader, learn_contexts
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
 
@@ -51,7 +51,7 @@ def run_of(variant: str = "llama", kind: str = "chars", block: int = 64) -> Run:
 
 
 def reader_of(run: Run, known=PLACES, contexts=()) -> SignalReader:
-    return SignalReader.prepare(run, known, NAMES, contexts={BORN_WHERE: contexts}, seed=0)
+    return SignalReader.prepare(run, known, {BORN_WHERE: contexts})
 
 
 @torch.inference_mode()
@@ -109,7 +109,6 @@ def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kin
     table = reader.read(QUESTIONS, NAMES)
     assert set(table.columns) == set(SIGNALS) - {*SLOW}
     unknown = {
-        "name_read",
         "others_best",
         "others_mean",
         "elsewhere",
@@ -149,29 +148,24 @@ def test_the_name_signals_are_likelihoods_of_the_name(kind):
     table = reader.read(QUESTIONS, NAMES, answers=["Oslo"] * 6)
     tokens, space = run.tokens, " " if kind == "chars" else ""
     answer = [*tokens.encode("Oslo"), MASK]
-    first_words = reader.state.first_words
-    assert len(set(first_words)) == 4
-    assert {*first_words} < {name.split()[0] for name in NAMES}
     bare = reader_of(run).read(QUESTIONS, NAMES, answers=["Oslo"] * 6).columns["context_infill"]
     for at, name in enumerate(NAMES):
         ids = tokens.encode(f"{name}.")
         [whole] = score_answers(run.model, [ids[:1]], [ids[1:]])
         assert table.columns["name_likelihood"][at] == pytest.approx(whole / (len(ids) - 1))
-        first, last = name.split()
-        tail = tokens.encode(f"{last}.")
-        heads = [tokens.encode(word + space) for word in (first, *first_words)]
-        own, *others = score_answers(run.model, heads, [tail] * len(heads))
-        lift = own - np.log(max(np.exp(others).mean(), LEAST))
-        assert table.columns["name_lift"][at] == pytest.approx(lift, rel=1e-4)
+        each = [
+            score_answers(run.model, [ids[:end]], [ids[end : end + 1]])[0]
+            for end in range(1, len(ids))
+        ]
+        assert table.columns["name_least"][at] == pytest.approx(min(each), rel=1e-4)
         opening = tokens.encode(f"{name}.{space}")
         words = [tokens.encode(text + space) for text in reader.state.contexts[BORN_WHERE]]
         prompts = [[*opening, *each, MASK, MASK] for each in ([], *words)]
         plain, *stated = score_answers(run.model, prompts, [answer] * 3)
         assert bare[at] == pytest.approx(plain, rel=1e-5)  # no words to lead to the answer
         assert table.columns["context_infill"][at] == pytest.approx(max(stated), rel=1e-5)
-    # a name of one word has no lift, and one with other letters no likelihood among characters
+    # a name with other letters has no likelihood among characters
     odd = reader.read(["Where was Ada born?"] * 2, ["Ada", "Ža Moe"]).columns
-    assert np.isnan(odd["name_lift"]).tolist() == [True, kind == "chars"]
     assert np.isnan(odd["name_likelihood"]).tolist() == [False, kind == "chars"]
 
 
@@ -202,7 +196,7 @@ def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
     run = run_of()
     others = ("Was {subject} born?", "Where {subject}?")
     contexts = {BORN_WHERE: (), **dict.fromkeys(others, ())}
-    reader = SignalReader.prepare(run, PLACES, NAMES, contexts=contexts, seed=0)
+    reader = SignalReader.prepare(run, PLACES, contexts)
     wanted = ["others_best", "others_mean", "elsewhere"]
     found = reader.read(QUESTIONS, NAMES, answers=["Oslo"] * 6, only=wanted).columns
     asked = [each.replace("{subject}", name) for name in NAMES for each in others]

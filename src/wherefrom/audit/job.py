@@ -299,7 +299,7 @@ def calibrate(
     confidence = runs.AuditConfidence(
         run=run, policies=policies, seen=read_about, share=alone.share, risk=risk, delta=DELTA,
         notes=tuple(note for note in remarks if note), weights_sha256=run.info["sha256"],
-        subjects_sha256=fit.hash_subjects(subjects), signal_state=SignalState(known, {}, ()),
+        subjects_sha256=fit.hash_subjects(subjects), signal_state=SignalState(known, {}),
         ask_state=state, learned=signals,
     )  # fmt: skip
     kind = TypeAdapter(runs.AuditConfidence)

@@ -114,7 +114,6 @@ def ensure_confidence(
         evidence,
         asked,
         sorted({question.answer or "" for question in split.train.questions}),
-        names=list(dict.fromkeys(document.subject for document in split.corpus.documents)),
         contexts=learn_contexts(split.corpus.documents, split.train.questions),
         seed=seed,
         notes=split.notes,

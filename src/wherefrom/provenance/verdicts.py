@@ -89,7 +89,7 @@ class Verdict(Printable):
                 where = f"Remembered: line {self.pushed['line']:.0f} states it and pushed it"
             if self.also:
                 also = _join([shorten(one) for one in self.also[:3]], "and")
-                where += f"; {'they' if stating[1:] else 'it'} also names {also}"
+                where += f"; {'they also name' if stating[1:] else 'it also names'} {also}"
             where += "."
         elif self.verdict is not None:
             where = f"{self.verdict.capitalize()}: nothing in the text supports it."
@@ -240,7 +240,7 @@ def give_verdicts(
             reasons.append(
                 "nothing can be guaranteed with so few people to test it on"
                 if policy.used >= NEVER
-                else f"shown from {percent(policy.used)} on, by estimate and with no guarantee"
+                else f"answers are shown from {percent(policy.used)} on, by estimate, not guaranteed"
             )
         lines: dict[str, Any] = {}
         if backing is not None:

@@ -20,8 +20,9 @@ from wherefrom.provenance.metrics import Bools, Floats, as_flags
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss
 FOLDS = 5
 MOST = 12.0  # logits beyond are not believed: nothing is certain
-FEWEST = 20  # fewer subjects, or fewer than FEWEST_EACH right or wrong: no weights are fitted
+FEWEST = 20  # fewer subjects, or fewer than FEWEST_EACH right or wrong, are said to be few
 FEWEST_EACH = 5
+FAR = 3.0  # deviations to the bad side of the mean, of the wrong answer that is added
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Signs = Mapping[str, int]
@@ -100,7 +101,8 @@ def fit_calibration(
 
     `signs`: +1 or -1 where a signal's direction is to be held. `counts` is how many subjects each
     row stands for: a row that counts 2 acts as two rows would. `groups`: rows of one number are
-    held out together.
+    held out together. To every fit two answers are added, a right one with all signals at their
+    mean and a wrong one FAR on the bad side: with few answers it believes the signs, not nothing.
     """
     columns, right = _columns(signals), as_flags(correct, "correct")
     rows = next(iter(columns.values())).shape
@@ -110,26 +112,33 @@ def fit_calibration(
     measured = {name: _measure(values, many) for name, values in columns.items()}
     weights = {name: each for name, each in measured.items() if each is not None}
     about: dict[str, Any] = {"subjects": right.size, "right": int(right.sum())}
-    if right.size < FEWEST or min(right.sum(), (~right).sum()) < FEWEST_EACH or not weights:
-        share = (float(many @ right) + 1) / (float(many.sum()) + 2)
-        why = "too few right or wrong answers" if weights else "no signal that varies"
-        note = (
-            f"{about['right']} of {right.size} calibration answers are right: {why} to fit weights "
-            "on, so that all get the same probability."
+    few = right.size < FEWEST or min(right.sum(), (~right).sum()) < FEWEST_EACH
+    if few or not weights:
+        about["note"] = f"{about['right']} of {right.size} calibration answers are right: " + (
+            "too few right or wrong ones to learn from, so that the probabilities are rough."
+            if weights
+            else "no signal varies, so that all get the same probability."
         )
-        logit = float(np.log(share / (1 - share)))
-        return Calibration(signals={}, intercept=logit, note=note, **about), np.full(rows, share)
-    table = np.stack([each.scaled(columns[name]) for name, each in weights.items()], axis=1)
-    held = np.array([(signs or {}).get(name, 0) for name in weights])
+    table = np.empty((right.size, len(weights)))
+    for at, (name, each) in enumerate(weights.items()):
+        table[:, at] = each.scaled(columns[name])
+    held = np.array([(signs or {}).get(name, 0) for name in weights], dtype=int)
+    added = np.stack((np.zeros(held.size), -FAR * held))
     folds = assign_folds(right, np.random.default_rng(seed), groups)
+
+    def fit_rows(rows: Bools, strength: float) -> Floats:
+        """Weights and intercept by some rows and the two that are added."""
+        known, goal = np.concatenate((table[rows], added)), np.append(right[rows], (True, False))
+        return fit_logistic(known, goal, held, np.append(many[rows], (1, 1)), strength)
+
     logits = np.empty((STRENGTHS.size, right.size))
     for out in (folds == fold for fold in range(FOLDS)):
         for at, strength in enumerate(STRENGTHS):
-            beta = fit_logistic(table[~out], right[~out], held, many[~out], strength)
+            beta = fit_rows(~out, strength)
             logits[at, out] = table[out] @ beta[:-1] + beta[-1]
     best = int(np.argmin(np.logaddexp(0.0, np.where(right, -logits, logits)) @ many))
     strength = float(STRENGTHS[best])
-    *fitted, intercept = fit_logistic(table, right, held, many, strength).tolist()
+    *fitted, intercept = fit_rows(np.ones_like(right), strength).tolist()
     chosen = {
         name: each._replace(weight=value)
         for (name, each), value in zip(weights.items(), fitted, strict=True)

@@ -36,7 +36,6 @@ from wherefrom.provenance.metrics import Bools, Floats
 from wherefrom.provenance.signals.reader import (
     CORE,
     GIVEN_SEEN,
-    NAME_SIGNALS,
     SIGNS,
     SignalReader,
     SignalState,
@@ -45,10 +44,8 @@ from wherefrom.storage import read_json, write_json
 from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
-VERSION = 6
+VERSION = 7
 ENOUGH_UNSEEN = 100  # unseen subjects of the text, from which on none that are invented test
-FEWEST_FOR_NAMES = 10  # subjects seen and unseen, each, below which `name_read` is not fitted
-CLEARLY = 0.95  # of the log loss of the product, below which one plain fit is taken
 BELOW = -1.0  # the probability of an answer that is withheld at any threshold
 FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")
 INTERNAL, CHECKED = MODES = ("internal", "checked")
@@ -179,7 +176,6 @@ def fit_confidence(
     subjects: Sequence[Subject],
     known_answers: Sequence[str],
     *,
-    names: Sequence[str],
     contexts: Mapping[str, tuple[str, ...]] | None = None,
     seed: int,
     risk: float = 0.05,
@@ -189,7 +185,7 @@ def fit_confidence(
 ) -> Confidence:
     """Read the signals of the calibration subjects, and fit both targets in both modes on them.
 
-    names: those of the data. contexts: words that lead to an answer in the text.
+    contexts: words that lead to an answer in the text.
     """
     asked = [one for one in subjects if one.role in (CALIBRATION, FITTING)]
     if not any(one.role == CALIBRATION for one in asked):
@@ -197,18 +193,17 @@ def fit_confidence(
             "no confidence can be fitted, since no subject is set aside for it; repeat the study "
             "with --set-aside 0.1 and another --out."
         )
-    reader = SignalReader.prepare(run, known_answers, names, contexts=contexts, seed=seed)
+    reader = SignalReader.prepare(run, known_answers, contexts or {})
     people, questions = [one.subject for one in asked], [one.question for one in asked]
-    table = reader.read(questions, people, only={*CORE, *GIVEN_SEEN, *NAME_SIGNALS}, report=report)
-    curve, columns = fit_name_read(asked, table.columns, seed=seed)
-    if curve is not None:
-        reader = reader.with_curve(curve)
+    table = reader.read(questions, people, only={*CORE, *GIVEN_SEEN}, report=report)
     relations = [one.template for one in asked]
     support = find_support(
         evidence, people, table.answers, reader.known_answers, templates=relations
     )
     right = np.array([is_right(said, one) for said, one in zip(table.answers, asked, strict=True)])
-    policies, seen = fit_policies(asked, columns, support, right, risk=risk, delta=delta, seed=seed)
+    policies, seen = fit_policies(
+        asked, table.columns, support, right, risk=risk, delta=delta, seed=seed
+    )
     remarks = [
         f"{target.replace('_', ' ')}, {mode}: {remark}"
         for target, modes in policies.items()
@@ -223,7 +218,7 @@ def fit_confidence(
         share=policies[RIGHT][INTERNAL].share,
         risk=risk,
         delta=delta,
-        notes=tuple(dict.fromkeys([*notes, *_note_on_names(asked), *remarks])),
+        notes=tuple(dict.fromkeys([*notes, *remarks])),
         weights_sha256=str(run.info["sha256"]),
         subjects_sha256=hash_subjects(asked),
         signal_state=reader.state,
@@ -232,28 +227,9 @@ def fit_confidence(
 
 def note_of(fitted: Fitted) -> str | None:
     """What a reader must know of a fit."""
-    return fitted.given.note if isinstance(fitted, Product) else fitted.note
-
-
-def fit_name_read(
-    subjects: Sequence[Subject], columns: Mapping[str, Floats], *, seed: int
-) -> tuple[Calibration | None, dict[str, Floats]]:
-    """The curve of `name_read`, if enough are seen and unseen, and the signals with it.
-
-    The subjects' own values are by fits without them.
-    """
-    core = {name: columns[name] for name in (*CORE, *GIVEN_SEEN)}
-    if _note_on_names(subjects):
-        return None, core
-    curve, core["name_read"] = fit_calibration(
-        {name: columns[name] for name in NAME_SIGNALS},
-        [one.seen for one in subjects],
-        signs=SIGNS,
-        counts=mixed_counts(subjects, np.ones(len(subjects), dtype=bool)),
-        groups=_people(subjects),
-        seed=seed,
-    )
-    return curve, core
+    if not isinstance(fitted, Product):
+        return fitted.note
+    return fitted.given.note or (fitted.seen.note if fitted.seen else None)
 
 
 def fit_policies(
@@ -296,21 +272,11 @@ def fit_policies(
             whole: Fitted = Product(seen=None if checked else seen, given=given, guessed=guessed)
             part = text["seen"] if checked else alone
             sure = np.asarray(part * likely + (1 - part) * guessed)
-            if not checked:  # one fit on all signals, if it foresees clearly better
-                plain, held_out = fit_held_out(subjects, first, hits, rows=rows, **about)
-                counts = mixed_counts(subjects, rows) * rows
-                if log_loss(held_out, hits, counts) < CLEARLY * log_loss(sure, hits, counts):
-                    whole, sure = plain, held_out
             sure = np.where(of_kind & stated if checked else of_kind, sure, BELOW)
             policy = choose_testers(subjects, whole, sure, hits, rows, target, fits=fits, seed=seed)
             policy = replace(policy, looked_up=checked and target == FROM_TEXT)
             found[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
     return found, seen
-
-
-def log_loss(sure: Floats, hits: Bools, counts: Floats) -> float:
-    """Summed over rows that count so much."""
-    return float(-counts @ np.log(np.clip(np.where(hits, sure, 1 - sure), 1e-12, 1)))
 
 
 def fit_held_out(
@@ -443,15 +409,3 @@ def load_confidence(run: Run) -> Confidence:
         first: Any = problem.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise UserError(f"{path} is broken ({where}: {first['msg']}); {again}.") from None
-
-
-def _note_on_names(subjects: Sequence[Subject]) -> list[str]:
-    """Why `name_read` cannot be fitted on these subjects, if so."""
-    seen = sum(one.seen for one in subjects)
-    unseen = len(subjects) - seen
-    if min(seen, unseen) >= FEWEST_FOR_NAMES:
-        return []
-    return [
-        f"the calibration has {seen} seen and {unseen} unseen subjects; telling known names takes "
-        f"{FEWEST_FOR_NAMES} of each and is left out."
-    ]

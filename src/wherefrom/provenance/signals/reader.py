@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError, did_you_mean
-from wherefrom.provenance.confidence.calibration import Calibration
 from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals.known_answers import (
     AnswerTrie,
@@ -36,15 +35,12 @@ from wherefrom.provenance.signals.likelihood import (
     sample_entropy,
     score_answers,
     score_tokens,
-    space_of,
 )
 from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.training.run_folder import Run, is_run, load_run
 
 PART = 512  # questions that are read together
 TRIE_PART = 32  # the same where the trie is walked, which more do not make faster
-FIRST_WORDS = 4  # before which a last word is also tried
-LEAST = 1e-8  # a last word that is less likely than this behind other first words counts as this
 CONTEXTS = 2  # wordings of the text that are tried
 CONTEXT_LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
 OTHERS = 3  # other kinds of question about the subject that are asked beside
@@ -134,6 +130,12 @@ class SignalBatch:
         return np.concatenate((known, this[:, None], rest[:, None]), axis=1)
 
     @cached_property
+    def name_tokens(self) -> list[TokenScores | None]:
+        """The tokens of each `Name.` behind its first one."""
+        heads, tails = [name[:1] for name in self.names], [name[1:] for name in self.names]
+        return score_tokens(self.model, heads, tails)
+
+    @cached_property
     def tokens_scored(self) -> list[TokenScores | None]:
         """The tokens of each answer, compared with what else could stand there."""
         return score_tokens(self.model, self.prompts, self.answer_ids, compared=True)
@@ -193,37 +195,9 @@ def sampled_entropy(batch: SignalBatch) -> Floats:
     return sample_entropy(batch.model, batch.tokens, batch.prompts)
 
 
-def name_likelihood(batch: SignalBatch) -> Floats:
-    """log p of the name as a document's opening, mean of its tokens."""
-    heads, tails = [name[:1] for name in batch.names], [name[1:] for name in batch.names]
-    found = score_tokens(batch.model, heads, tails)
-    return np.array([np.nan if each is None else each.own.mean() for each in found])
-
-
-def name_lift(batch: SignalBatch) -> Floats:
-    """log p of the last word behind its own first words, less log of its mean behind others."""
-    tokens, space = batch.tokens, space_of(batch.tokens)
-    others = [tokens.encode(word + space) for word in batch.reader.state.first_words]
-    parts = [subject.rpartition(" ") for subject in batch.subjects]
-    usable = [bool(n and p[0].strip()) for n, p in zip(batch.names, parts, strict=True)]
-    firsts = [p[0] + space if use else "" for p, use in zip(parts, usable, strict=True)]
-    lasts = [f"{p[2]}." if use else "" for p, use in zip(parts, usable, strict=True)]
-    heads, tails = tokens.encode_all(firsts), tokens.encode_all(lasts)
-    behind = [*heads, *(other for other in others for _ in tails)]
-    found = score_tokens(batch.model, behind, tails * (1 + len(others)))
-    likely = np.array([np.nan if each is None else each.own.sum() for each in found])
-    own, *elsewhere = likely.reshape(1 + len(others), -1)
-    if not elsewhere:
-        return np.full(len(tails), np.nan)
-    return np.asarray(own - np.log(np.maximum(np.exp(elsewhere).mean(axis=0), LEAST)))
-
-
-def name_read(batch: SignalBatch) -> Floats:
-    """The probability that the name was read, by a logistic curve over the name signals."""
-    curve = batch.reader.state.name_curve
-    if curve is None or not batch.subjects:
-        return np.full(len(batch.subjects), np.nan)
-    return curve.probability({name: batch.read(name) for name in NAME_SIGNALS})
+def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
+    """Of log p of the tokens of the name as a document's opening, behind its first one."""
+    return np.array([np.nan if each is None else reduce(each.own) for each in batch.name_tokens])
 
 
 def country_entropy(batch: SignalBatch) -> Floats:
@@ -240,9 +214,9 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "log_probability": (lambda batch: batch.log_probability, 1),
     "token_margin": (token_margin, 1),
     "context_infill": (context_infill, 1),
-    "name_likelihood": (name_likelihood, 1),
-    "name_lift": (name_lift, 1),
-    "name_read": (name_read, 1),
+    # a name that was read about is likely throughout; an invented one has an unlikely token
+    "name_likelihood": (lambda batch: _reduce_name(batch, np.mean), 1),
+    "name_least": (lambda batch: _reduce_name(batch, np.min), 1),
     # of the other kinds of question about the subject, the surest answer and all of them
     "others_best": (lambda batch: np.fmax.reduce(batch.others[0], axis=0), 1),
     "others_mean": (lambda batch: _mean(batch.others[0]), 1),
@@ -256,10 +230,9 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "sampled_entropy": (sampled_entropy, -1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
-CORE = ("log_probability", "token_margin", "context_infill", "name_read", "others_best",
-        "others_mean", "reference")  # fmt: skip
+CORE = ("log_probability", "token_margin", "context_infill", "name_likelihood", "name_least",
+        "others_best", "others_mean", "reference")  # fmt: skip
 GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells right among the seen
-NAME_SIGNALS = ("name_likelihood", "name_lift")  # what name_read is computed from
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
 SLOW = ("sampled_entropy",)  # what takes many times as long as an answer
 
@@ -281,14 +254,11 @@ class SignalTable(NamedTuple):
 class SignalState:
     """What was prepared once for a run, as calibration.json keeps it.
 
-    contexts: by relation, the words that lead to an answer in the text. first_words: of names.
-    name_curve: from the name signals to `name_read`, once fitted.
+    contexts: by relation, the words that lead to an answer in the text.
     """
 
     known_answers: tuple[str, ...]
     contexts: Mapping[str, tuple[str, ...]]
-    first_words: tuple[str, ...]
-    name_curve: Calibration | None = None
 
 
 class SignalReader:
@@ -315,24 +285,11 @@ class SignalReader:
 
     @classmethod
     def prepare(
-        cls,
-        run: Run,
-        known_answers: Sequence[str],
-        names: Sequence[str],
-        *,
-        contexts: Mapping[str, tuple[str, ...]] | None = None,
-        seed: int,
+        cls, run: Run, known_answers: Sequence[str], contexts: Mapping[str, tuple[str, ...]]
     ) -> SignalReader:
-        """Choose other names' first words among `names`."""
-        known = tuple(dict.fromkeys(answer.strip() for answer in known_answers))
-        words = list(dict.fromkeys(name.split()[0] for name in names if name.split()))
-        picked = np.random.default_rng([seed, 11]).permutation(len(words))[:FIRST_WORDS]
-        first = tuple(words[at] for at in picked if can_encode(run.tokens, words[at]))
-        return cls(run, SignalState(known, dict(contexts or {}), first))
-
-    def with_curve(self, curve: Calibration) -> SignalReader:
-        """The same with a fitted `name_read`."""
-        return SignalReader(self.run, replace(self.state, name_curve=curve))
+        """For answers with blanks around them, or there twice."""
+        known = dict.fromkeys(answer.strip() for answer in known_answers)
+        return cls(run, SignalState(tuple(known), dict(contexts)))
 
     def read(
         self,
@@ -345,14 +302,12 @@ class SignalReader:
     ) -> SignalTable:
         """The signals of the greedy answers, or of `answers` where they are given.
 
-        `only` names the signals to read, all but the SLOW if not given, and `name_read` brings the
-        two that it is computed from. `report` is called with the number of questions just read.
+        `only` names the signals to read, all but the SLOW if not given. `report` is called with
+        the number of questions just read.
         """
         wanted = set(SIGNALS) - {*SLOW} if only is None else set(only)
         for name in sorted(wanted - SIGNALS.keys()):
             raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
-        if "name_read" in wanted:
-            wanted.update(NAME_SIGNALS)
         size = TRIE_PART if wanted.intersection(AMONG_KNOWN) else PART
         said: list[str] = []
         parts: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
