@@ -1,6 +1,7 @@
 """Who calibrates is drawn again and again: how often what was guaranteed does not hold.
 
 python benchmarks/calibration.py table RUN --out FILE   # signals and grades of a study's people
+python benchmarks/calibration.py study FILE             # the study's own people, as it judges them
 python benchmarks/calibration.py redraw FILE            # one JSON line per size and policy
 python benchmarks/calibration.py shares FILE            # other shares of unseen people
 """
@@ -123,6 +124,7 @@ def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str,
     policies, p_seen = fitted
     columns = table.columns
     stated, of_kind = table.flags("states_answer"), table.flags("of_kind")
+    alike = table.columns["log_probability"]
     rows = {}
     for target in TARGETS:
         hits = stated if target == "from_text" else table.right
@@ -143,9 +145,17 @@ def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str,
                 "right_shown": float((shown & table.right).sum() / max(1, table.right.sum())),
                 "unseen_shown": float((shown & ~table.seen).sum() / max(1, (~table.seen).sum())),
                 "ece": measure(ece, Answers(sure, hits)).value or 0.0,
-                "auroc": measure(auroc, Answers(sure, hits)).value or np.nan,
+                "auroc": rank(sure, hits),
+                "auroc_seen": rank(sure[table.seen], hits[table.seen]),
+                "likelihood": rank(alike, hits),
+                "likelihood_seen": rank(alike[table.seen], hits[table.seen]),
+                "mistakes_seen": float((table.seen & ~hits).sum()),
             }
     return rows
+
+
+def rank(sure: NDArray[np.float64], hits: NDArray[np.bool_]) -> float:
+    return measure(auroc, Answers(sure, hits)).value or np.nan
 
 
 def draw(table: Table, size: int, rng: np.random.Generator) -> tuple[Table, Table]:
@@ -192,6 +202,15 @@ def redraw(path: str, repeats: int, sizes: Sequence[int]) -> None:
             print(json.dumps(line), flush=True)
 
 
+def judge_study(path: str) -> None:
+    table = read_table(path)
+    judged = np.array([one.role == JUDGED for one in table.people])
+    part, rest = (table.select(np.flatnonzero(rows)) for rows in (~judged, judged))
+    for name, row in judge(fit(part, 0), rest).items():
+        rounded = {key: round(value, 4) for key, value in row.items()}
+        print(json.dumps({"policy": name, **rounded}), flush=True)
+
+
 def other_shares(path: str, repeats: int) -> None:
     """Calibrated on the study's mix, judged on others: how far off, as it is and reweighted."""
     table = read_table(path)
@@ -214,7 +233,7 @@ def other_shares(path: str, repeats: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("table", "redraw", "shares"))
+    parser.add_argument("what", choices=("table", "study", "redraw", "shares"))
     parser.add_argument("source")
     parser.add_argument("--out", type=Path, default=Path("signals.jsonl"))
     parser.add_argument("--repeats", type=int, default=100)
@@ -222,6 +241,8 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.what == "table":
         write_table(given.source, given.out)
+    elif given.what == "study":
+        judge_study(given.source)
     elif given.what == "redraw":
         redraw(given.source, given.repeats, given.sizes)
     else:

@@ -136,7 +136,7 @@ def test_below_the_threshold_nothing_is_shown_and_the_guarantee_is_said(lab: Lab
     assert exactly.shown == place_of(ADA)
     estimated = judge(lab, ADA, place_of(ADA), threshold=None)
     assert estimated.shown == place_of(ADA)
-    assert estimated.why.endswith("; shown from 60 % on, by estimate and with no guarantee")
+    assert estimated.why.endswith("; shown from 60 % on, by estimate, not guaranteed")
     assert controlled(lab.confidence, threshold=None).guarantee().used == 0.6
 
 

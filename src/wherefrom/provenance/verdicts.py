@@ -240,7 +240,7 @@ def give_verdicts(
             reasons.append(
                 "nothing can be guaranteed with so few people to test it on"
                 if policy.used >= NEVER
-                else f"answers are shown from {percent(policy.used)} on, by estimate, not guaranteed"
+                else f"shown from {percent(policy.used)} on, by estimate, not guaranteed"
             )
         lines: dict[str, Any] = {}
         if backing is not None:

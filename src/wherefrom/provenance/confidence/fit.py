@@ -260,7 +260,9 @@ def fit_policies(
     first, second = ({name: columns[name] for name in part} for part in parts)
     about: dict[str, Any] = {"signs": {**signs, **EVIDENCE_SIGNS}, "seed": seed, "fits": fits}
     seen, alone = fit_held_out(subjects, first, everyone, **about)
-    for target, hits, rows in ((FROM_TEXT, stated, np.ones_like(stated)), (RIGHT, right, labelled)):
+    # of the free subjects of the text those help of whom it answers the question at all
+    answered = labelled | stated | text["states_other"].astype(bool)
+    for target, hits, rows in ((FROM_TEXT, stated, answered), (RIGHT, right, labelled)):
         for mode in MODES:
             checked = mode == CHECKED
             named = text["seen"].astype(bool) if checked else everyone
