@@ -233,7 +233,7 @@ def give_verdicts(
         reasons = [_explain_support(subjects[at], answer, backing)]
         if policy is None:
             reasons.append(NO_CALIBRATION)
-        elif supported and not enough:
+        elif supported and not enough and policy.used < NEVER:
             whose = "what it would have said" if answers is None else "the answer given"
             reasons.append(f"{whose} is below {_from_where(policy, target)}")
         if policy is not None and policy.threshold is None and policy.reason:
