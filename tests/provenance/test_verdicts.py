@@ -85,15 +85,17 @@ def test_what_a_line_states_and_pushed_above_the_noise_is_remembered(lab: Lab) -
     found = judge(lab, ADA, place_of(ADA))
     (line,) = [each.line for each in found.evidence if each.states_answer]
 
-    def push(verdict: Verdict, line: int, by: float) -> Verdict:
+    def push(verdict: Verdict, line: int, by: float, gap: float = 9.0) -> Verdict:
         rows = [{"line": line, "text": "", "push": by, "states": True}]
-        return add_trace(verdict, {"pushed_by": rows, "noise_floor": 0.4})
+        record = {"pushed_by": rows, "noise_floor": 0.4, "likelier_than_for_other_names": gap}
+        return add_trace(verdict, record)
 
     traced = push(found, line, 2.5)
     assert traced.verdict == REMEMBERED
     assert traced.to_dict()["pushed"] == {"line": line, "push": 2.5, "noise_floor": 0.4}
     assert traced.sentence().startswith(f"Remembered: line {line} states it and pushed it.")
     assert push(found, line, 0.3).verdict == STATED  # it may be noise
+    assert push(found, line, 2.5, gap=0.0).verdict == STATED  # as likely for any name
     assert push(found, line + 1, 2.5).verdict == STATED  # another line pushed it
     invented = judge(lab, "Tibor Ashdown", "Rome")
     assert push(invented, 1, 9.9).verdict == MADE_UP
