@@ -136,9 +136,9 @@ def test_a_term_lost_in_rounding_is_not_a_counterexample() -> None:
     assert result.counterexample.sizes["n"] == 36
     steep = check("average", "q=(n-6.5)**2*beta*(k_a+k_b)")  # n = 6 and 7 need the largest beta
     assert steep.verdict == "proved"
-    late = check("average", "q=beta*(k_a+k_b)+1e-12*beta*k_a").counterexample
+    late = check("average", "q=beta*(k_a+k_b)+1e-12*sqrt(beta)*k_a").counterexample
     assert late is not None
-    assert late.numbers["beta"] > 1e10  # where a takes all, not a beta that is too small for b
+    assert late.numbers["beta"] > 1e20  # where a takes all, not a beta that is too small for b
     hidden = check("average", "q=beta*(exp(-n)+35)*(k_a+k_b)+(beta*35-2)*sum_others")
     assert hidden.verdict != "refuted"  # right at every n, for a beta above e^n
 

@@ -126,8 +126,10 @@ def decide(model: Queries, draft: CheckResult) -> CheckResult:
     if lead is not None:
         return _outnumbered(draft, model, lead)
     if any(ok is None for ok, _, _ in readings.values()):
-        because = "the weights change too slowly with beta to see their limit, and exact algebra "
-        return draft.judged("inconclusive", because + "cannot handle this formula.")
+        because = "the weights change too slowly with beta to see their limit, and "
+        no_algebra = "exact algebra cannot handle this formula."
+        because += "no argument settles it." if model.exact else no_algebra
+        return draft.judged("inconclusive", because)
     worst, most = max(size for _, size, _ in readings.values()), max(readings)
     sizes = f"n = {min(readings)} to "
     sizes += f"{most:,}" if most < 10**7 else f"10^{math.log10(most):.0f}"
@@ -242,7 +244,8 @@ def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
     numbers: dict[str, Any] = {"beta": beta} if model.uses_beta or beta != 1 else {}
     if model.stretched:
         numbers["e"] = e
-    if n <= SHOWN_N:
+    far = beta > 1e14 and bool(model.exact) and not model.stretched
+    if n <= SHOWN_N and not far:
         keys = orthonormal(n, n)
         queries = _queries(model, keys, beta)
         keys[0] *= e
@@ -253,7 +256,7 @@ def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
             numbers[name] = np.round(table, 6).tolist()
         grouped = [*weights[: model.named].tolist(), float(weights[model.named :].sum())]
     else:
-        logits = np.array(model.logits(beta, n))
+        logits = np.array(model.differences(beta, n) if far else model.logits(beta, n))
         logits[:, 0] *= e
         heads = [dict(zip(model.groups, head, strict=True)) for head in logits.tolist()]
         grouped = np.mean([[*model.weights(head, n).values()] for head in heads], axis=0).tolist()

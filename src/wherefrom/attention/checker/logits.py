@@ -96,6 +96,14 @@ class Queries:
             raise ExpressionError(sentence, source, 1, too_large=True)
         return heads
 
+    def differences(self, beta: float, n: int) -> list[Head]:
+        """The logits less that of the first group, subtracted exactly where they are exact."""
+        first = self.groups[0]
+        try:
+            return [tuple(gap[g, first].at(beta, n) for g in self.groups) for gap in self.gaps]
+        except (ZeroDivisionError, OverflowError):
+            return self.logits(beta, n)
+
     def usable(self, rungs: Sequence[float], n: int, most: int = 100) -> list[float]:
         """The last `most` factors of a ladder at which the queries have values that fit."""
         found: list[float] = []
