@@ -42,7 +42,8 @@ class Packed(Sequence[T]):
     def __init__(self, make: Callable[..., T], *dtypes: DTypeLike) -> None:
         self._make, self._dtypes = make, [np.dtype(each) for each in dtypes]
         self._file = tempfile.TemporaryFile(buffering=1 << 16)  # noqa: SIM115
-        weakref.finalize(self, self._file.close)
+        # close it without what is not written yet
+        weakref.finalize(self, self._file.raw.close)  # type: ignore[attr-defined]
         self._ends = array("q", [0])
         self._bytes: mmap.mmap | None = None
 
@@ -52,14 +53,17 @@ class Packed(Sequence[T]):
         content = b"".join(
             part.tobytes().ljust(-(-part.nbytes // WORD) * WORD, b"\0") for part in (sizes, *parts)
         )
+        self._write(lambda: self._file.write(content))
+        self._ends.append(self._ends[-1] + len(content))
+
+    def _write(self, act: Callable[[], object]) -> None:
         try:
-            self._file.write(content)
+            act()
         except OSError as problem:
             raise UserError(
                 f"the folder of temporary files ({tempfile.gettempdir()}) cannot be written: "
                 f"{problem.strerror}; name another one in TMPDIR."
             ) from None
-        self._ends.append(self._ends[-1] + len(content))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -69,7 +73,7 @@ class Packed(Sequence[T]):
         if isinstance(index, range):
             return [self[each] for each in index]
         if self._bytes is None or len(self._bytes) < self._ends[index + 1]:
-            self._file.flush()
+            self._write(self._file.flush)
             self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         place, parts = self._ends[index] + WORD * len(self._dtypes), []
         sizes = np.frombuffer(self._bytes, np.int64, len(self._dtypes), self._ends[index])
