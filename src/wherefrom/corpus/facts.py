@@ -58,6 +58,7 @@ COMMON = 0.1  # share of the documents above which a span carries no information
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
 PART = 50_000  # characters of the documents that are read at once,
 COUNTED = 1_000_000  # and whose words are counted
+MOST_KEPT = 10_000_000  # characters whose words are kept for the second look at them
 CHUNK = 50_000  # spans scored at once
 NEGLIGIBLE = 15.0  # a span that scores so much less than the best one does not answer
 
@@ -415,12 +416,14 @@ def informative_spans(documents: Sequence[Document]) -> Iterator[list[tuple[int,
     span. Words are counted first, a part of the documents at a time.
     """
     counts, stating, pairs = Tally(), Tally(), Tally()
-    for words in _words_of_parts(documents):
+    few = sum(len(document.text) for document in documents) <= MOST_KEPT
+    kept = list(_words_of_parts(documents)) if few else None
+    for words in kept or _words_of_parts(documents):
         counts.add(words.word)
         stating.add(words.word, words.doc)
         pairs.add(_pairs(words))
     total = counts.total
-    for words in _words_of_parts(documents):
+    for words in kept or _words_of_parts(documents):
         common = stating.of(words.word) > max(2, COMMON * len(documents))
         rare = ~words.own & ~words.heading & ~common
         count, together = counts.of(words.word), pairs.of(_pairs(words))
