@@ -164,6 +164,7 @@ def test_ask_takes_a_run_a_folder_or_an_open_run_and_one_question_or_several(run
     question = wherefrom.read_questions(tiny_study / "world" / "dev.tsv").questions[0].text
     with wherefrom.open_asker(run.run) as asker:
         opened = (str(tiny_study), run.run, run, asker)
+        assert repr(asker) == f"<Asker {tiny_study}>"
         found = [wherefrom.ask(each, question) for each in opened]
         found += [wherefrom.ask(each, [question, NOBODY])[0] for each in opened]
     found += [run.ask(question), run.ask([question])[0]]

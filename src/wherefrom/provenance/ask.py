@@ -133,7 +133,7 @@ def closest_wording(wordings: Sequence[str], words: str) -> str | None:
     return ranked[0][1] if ranked[0][0] >= SHARED_WORDS and lead >= LEAD else None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Asker:
     """A run with all that a verdict takes; `notes` are sentences about what is missing."""
 
@@ -315,6 +315,9 @@ class Asker:
         with self._turn:
             if self.evidence is not None:
                 self.evidence.close()
+
+    def __repr__(self) -> str:
+        return f"<Asker {self.run.folder}>"
 
     def __enter__(self) -> Self:
         return self
