@@ -3,7 +3,7 @@
 python benchmarks/calibration.py table RUN --out FILE   # signals and grades of a study's people
 python benchmarks/calibration.py study FILE             # the study's own people, as it judges them
 python benchmarks/calibration.py redraw FILE            # one JSON line per size and policy
-python benchmarks/calibration.py shares FILE            # other shares of unseen people
+python benchmarks/calibration.py shares FILE            # other shares of unseen people, kept
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from records import keep
 
 from wherefrom.corpus.subjects import (
     CALIBRATION,
@@ -226,9 +227,12 @@ def other_shares(path: str, repeats: int) -> None:
                 for name, row in judge(fitted, rest.select(at), known).items():
                     if "internal" in name:
                         found.setdefault(f"{name}, {how}", []).append(row["ece"])
-        for name, values in found.items():
-            row = {"unseen": share, "policy": name, "ece": round(float(np.mean(values)), 4)}
-            print(json.dumps(row), flush=True)
+        rows = [
+            {"name": f"{name}, {share:.0%} unseen", "value": round(float(np.mean(values)), 4)}
+            | {"unit": "ECE", "unseen": share, "policy": name, "redraws": repeats}
+            for name, values in found.items()
+        ]
+        keep(rows, "shares.jsonl")
 
 
 if __name__ == "__main__":

@@ -142,6 +142,9 @@ def test_a_threshold_must_also_keep_the_unseen_out():
     assert (held.unseen, held.unseen_given) == (400, 0)
     # few unseen, too: one in a hundred at most
     assert guarantee_threshold(confidence, right, unseen=unseen[:100]).used > 0.7
+    none = guarantee_threshold(confidence, right, unseen=np.full(100, 0.999))
+    assert "(100 of 100 unseen subjects have " in none.reason
+    assert "; 1 may)" in none.reason
 
 
 @pytest.mark.parametrize("wrong", [{"risk": 0.0}, {"risk": 1.0}, {"delta": 2.0}])

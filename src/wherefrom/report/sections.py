@@ -350,7 +350,8 @@ def examples(records: Records) -> Facts | None:
     except UserError as reason:
         problem = str(reason)
     keys = ("verdict", "question", "subject", "said", "answer", "right", "seen", "shown",
-            "shown_internal", "confidence", "internal_confidence")  # fmt: skip
+            "shown_internal", "confidence", "internal_confidence", "from_text",
+            "internal_from_text")  # fmt: skip
     shown = []
     for one, (stating, alike) in zip(picked, lines, strict=True):
         names = (one["subject"], one["said"], one["answer"] or "")

@@ -95,10 +95,15 @@ def guarantee_threshold(
     if ended > start:
         return Guarantee(threshold=float(GRID[at]), bound=upper_bound(bad, some, delta), **about)
     estimate = NEVER if at < 0 else max(float(GRID[at]), round(1 - risk, 6))
+    least = f"{GRID[start]:.3g}"
+    why = f"{int(wrong[start])} of {int(given[start])} answers from {least} on are {what}; "
+    why += f"it takes at least {fewest_answers(risk, delta)}"
+    if tail(wrong[start], given[start], risk) <= delta:  # the other test failed
+        why = f"{int(strangers[start])} of {others.size} unseen subjects have {least} or more; "
+        why += f"{int(allowed)} may"
     reason = (
         f'no threshold can guarantee "at most {risk:.1%} {what}" with {1 - delta:.0%} confidence '
-        f"on {sure.size} subjects ({int(wrong[start])} of {int(given[start])} answers from "
-        f"{GRID[start]:.3g} on are {what}; it takes at least {fewest_answers(risk, delta)}); "
+        f"on {sure.size} subjects ({why}); "
     )
     reason += (
         f"answers are shown from {estimate:.3g} on, by estimate ({bad} of {some} are {what})."
