@@ -65,6 +65,7 @@ def test_an_audit_is_asked_judged_and_reported_on(audited):
     report = make_report(found["run"])
     assert not any("cannot be read" in section["sentence"] for section in report["sections"])
     assert "trained by others" in report["sentence"]
+    assert "looked up" not in json.dumps(report)  # there is no text
     with pytest.raises(UserError, match="audit of a model that others trained"):
         load_run(found["run"])
 

@@ -139,6 +139,15 @@ def test_subjects_of_the_documents_show_the_relations_of_a_file(tmp_path, langua
     assert found.questions[0].subject == "Zq Wx"
 
 
+def test_signs_at_the_end_of_a_name_belong_to_it(tmp_path):
+    path = tmp_path / "q.tsv"
+    names = ["libtar++", "libtar", "C#", "C"]
+    path.write_text("".join(f"Who maintains {name}?\tA\n" for name in names))
+    found = read_questions(path, subjects=names)
+    assert found.templates == ("Who maintains {subject}?",)
+    assert [question.subject for question in found.questions] == names
+
+
 def test_a_name_spelt_in_another_case_is_a_subject_and_part_of_a_name_is_no_relation(tmp_path):
     names = [f"Ann {letter}" for letter in "BCDEFGHIJK"]
     rows = [f"Where was {name} born?\tx" for name in [*names, "ANN B. Jr.", "ann c"]]

@@ -23,12 +23,12 @@ def test_an_estimate_is_said_every_few_seconds_until_the_last_person(clock: list
     assert said == []
     clock[0] += EVERY / 2
     estimate(100)  # 200 in 2 s
-    assert said == ["asked about 200 of 1,000 people, about 8 s left"]
+    assert said == ["asked about 200 of 1,000 questions, about 8 s left"]
     estimate(100)
     assert len(said) == 1
     clock[0] += EVERY
     estimate(100)
-    assert said[1:] == ["asked about 400 of 1,000 people, about 6 s left"]
+    assert said[1:] == ["asked about 400 of 1,000 questions, about 6 s left"]
     clock[0] += EVERY
     estimate(600)
     assert len(said) == 2

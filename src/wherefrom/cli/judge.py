@@ -28,11 +28,11 @@ SEED = option("--seed", "Decides all that is random.", 0)
 @option("--guarantee", "Of what is shown.", "from-text", type=click.Choice(["from-text", "right"]))
 @option("--all-rivals", "Also those that draw many answers, which takes longer.", is_flag=True)
 @LEVEL
-@option("--resamples", "Of the people, for intervals.", 1000)
+@option("--resamples", "Of the questions, for intervals.", 1000)
 @SEED
 @JSON
 def judge(run: Path | None, as_json: bool, **options: Any) -> None:
-    """Judge the verdicts of RUN (the newest if left out) on people kept for that."""
+    """Judge the verdicts of RUN (the newest if left out) on subjects kept for that."""
     from wherefrom.audit.runs import judge_run
     from wherefrom.corpus.subjects import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
@@ -41,7 +41,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 
     loaded = open_run(run)
     people = sum(person.role != FITTING for person in read_subjects(loaded.folder))
-    judgement = judge_run(loaded, report=TimeLeft("asked about", people, echo_err), **options)
+    judgement = judge_run(loaded, report=TimeLeft("asked", people, echo_err), **options)
     write_judgement(loaded, judgement)
     record = judgement.record
     if as_json:
@@ -61,7 +61,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
                 count = group["documents"]
                 about = f"{count} document{'' if count == 1 else 's'}"
                 click.echo(
-                    f"recall of {group['subjects']} people with {about}: {show(group['recall'])}"
+                    f"recall of {group['subjects']} questions with {about}: {show(group['recall'])}"
                 )
         found = "; ".join(
             f"{one['score']} {show(one['auroc'], '{:.3f}')}" for one in record["stated"]
@@ -73,7 +73,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 
 
 def print_scores(record: dict[str, Any]) -> None:
-    """Every score on all judged people: how it ranks, and what would be given by it.
+    """Every score on all judged questions: how it ranks, and what would be given by it.
 
     The tables fit 80 columns; --json has the other metrics and all intervals.
     """
@@ -88,7 +88,7 @@ def print_scores(record: dict[str, Any]) -> None:
         gives.append((name, shown, at_precision, "by look-up" if score["reads_text"] else unseen))
     people = record["subjects"]
     title = (
-        f"{people['judged']} people judged ({people['seen']} seen, {people['unseen']} unseen); "
+        f"{people['judged']} questions judged ({people['seen']} seen, {people['unseen']} unseen); "
         f"intervals of {record['level']:.0%}"
     )
     print_table(("score", "AUROC", "ECE"), ranks, title=title)

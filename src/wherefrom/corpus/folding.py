@@ -1,9 +1,10 @@
 """When two spellings are one name: the one folding that split, evidence and world compare by.
 
 A text is cut into words, folded so that case, accents and letters such as "ø" make no difference.
-A word is a run of letters, digits and the marks that belong to them. In scripts written without
-spaces (Chinese, Japanese, Thai, Khmer, Lao, Burmese) every letter is a word, so that a name is
-found wherever its letters stand in a row. An emoji is a word too.
+A word is a run of letters, digits and the marks that belong to them, with "++" or "#" at its end
+("libsigc++", "C#"). In scripts written without spaces (Chinese, Japanese, Thai, Khmer, Lao,
+Burmese) every letter is a word, so that a name is found wherever its letters stand in a row. An
+emoji is a word too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _WITH_MARKS = (
 _HIDDEN = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
-_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_TAIL = r"(?:\+\+|#(?![^\W_]))?"  # of names such as "C++"
+_ASCII_WORD = re.compile(rf"[A-Za-z0-9]+{_TAIL}")
 FoldedName = tuple[str, ...]
 
 
@@ -111,4 +113,4 @@ def _word_pattern() -> re.Pattern[str]:
     marks = as_class(c for c in codes if kinds[c][0] == "M" and not 0xFE00 <= c <= 0xFE0F)
     symbols = as_class(c for c in codes if kinds[c] == "So")
     run = rf"(?:(?![{_UNSPACED}])[^\W_])(?:(?![{_UNSPACED}])[^\W_]|[{marks}]|{_HIDDEN.pattern})*"
-    return re.compile(rf"[{_UNSPACED}][{marks}]*|[{symbols}]|{run}")
+    return re.compile(rf"[{_UNSPACED}][{marks}]*|[{symbols}]|{run}{_TAIL}")

@@ -75,8 +75,8 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     update_run(folder, notes=list(dict.fromkeys((*before, *confidence.notes))))
     if not judged or _is_judged(run, confidence):
         return
-    say(f"judging by {len(judged):,} people")
-    estimate = TimeLeft("asked about", len(judged) + len(calibrating), say)
+    say(f"judging by {len(judged):,} questions")
+    estimate = TimeLeft("asked", len(judged) + len(calibrating), say)
     judgement = judge_run(run, seed=seed, report=estimate)
     if place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
@@ -108,7 +108,7 @@ def ensure_confidence(
     processes = join_processes()
     if processes.is_rank0:
         update_run(run.folder, judgement=None)
-    say(f"fitting the confidence on {len(asked):,} people whose questions were not learned")
+    say(f"fitting the confidence on {len(asked):,} questions that were not learned")
     confidence = fit_confidence(
         run,
         evidence,
@@ -172,4 +172,6 @@ class TimeLeft:
         if 0 < self.done < self.total and now - self.said >= EVERY:
             self.said = now
             left = (now - self.began) * (self.total - self.done) / self.done
-            self.say(f"{self.what} {self.done:,} of {self.total:,} people, about {left:.0f} s left")
+            self.say(
+                f"{self.what} {self.done:,} of {self.total:,} questions, about {left:.0f} s left"
+            )

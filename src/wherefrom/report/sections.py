@@ -150,10 +150,8 @@ def relations(records: Records) -> Facts:
 def documents(records: Records) -> Facts | None:
     """Recall by how many documents were read about a subject."""
     groups = [one for one in (records.judgement or {}).get("by_documents", []) if one["subjects"]]
-    if records.audited and "corpus" not in records.info.get("data", {}):
-        return {}
-    if not groups:
-        return None
+    if not groups or records.no_text:
+        return {} if records.no_text else None
 
     def right(read: bool) -> Facts:
         here = [one for one in groups if (one["documents"] != 0) == read]
@@ -227,7 +225,7 @@ def telling(records: Records) -> Facts:
     histogram = scores["internal"]["groups"]["together"]["histogram"]
     return {
         "own": found["internal"],
-        "checked": found["checked"],
+        "checked": found.get("checked", {"value": None}),
         "unknown": _metrics(judgement, "unseen_unknown")["internal"],
         "level": judgement["level"],
         "alone": stated.get("internal", {"value": None}),
@@ -241,6 +239,8 @@ def telling(records: Records) -> Facts:
 
 def probabilities(records: Records) -> Facts:
     """Both probabilities, by the model alone and with the text: how good, and what they show."""
+    if records.no_text:
+        return {}
     targets, rows = (records.judgement or {})["targets"], []
     names = {"from_text": "is from the text", "right": "is right"}
     for target, name in names.items():
@@ -255,7 +255,8 @@ def probabilities(records: Records) -> Facts:
 def calibration(records: Records) -> Facts:
     """Whether "80 % likely to be right" is right in 80 % of cases."""
     judgement = records.judgement or {}
-    groups = {name: judgement["scores"][name]["groups"]["together"] for name in OURS}
+    ours = [name for name in OURS if name in judgement["scores"]]
+    groups = {name: judgement["scores"][name]["groups"]["together"] for name in ours}
     curves = [(name, group["reliability"]) for name, group in groups.items()]
     keys = "subjects low high confidence accuracy"
     rows = [[name, *pick(each, keys)] for name, bins in curves for each in bins]
@@ -266,7 +267,7 @@ def calibration(records: Records) -> Facts:
     ]
     return {
         "errors": errors,
-        "guarantees": [(mode, judgement["guarantees"][mode]) for mode in OURS],
+        "guarantees": [(mode, judgement["guarantees"][mode]) for mode in ours],
         "error": "wrong" if judgement.get("guarantee") == "right" else "not from the text",
         "people": judgement["subjects"],
         "rows": rows,
@@ -311,7 +312,8 @@ def grades(records: Records) -> Facts:
             for mode in MODES
         },
         "unread": by_group.get(("unseen", "always answer")),
-        "checked": scores["checked"]["groups"]["together"]["grades"],
+        "looked_up": "checked" in scores,
+        "headline": scores.get("checked", scores["internal"])["groups"]["together"]["grades"],
         "rows": [pick(row, ("people", "mode", *GRADES, "precision")) for row in rows],
         "figure": figures.stacked_bars(names, parts, x="share of questions", shares=True),
     }
@@ -319,6 +321,8 @@ def grades(records: Records) -> Facts:
 
 def verdicts(records: Records) -> Facts:
     """Where the answers came from: the table of verdicts."""
+    if records.no_text:
+        return {}
     found = [row for row in (records.judgement or {})["verdicts"] if row["count"]]
     counts: Counter[str] = Counter()
     for row in found:
@@ -329,8 +333,8 @@ def verdicts(records: Records) -> Facts:
 
 def examples(records: Records) -> Facts | None:
     """The most and the least confident answer of each verdict, with the lines that bear on it."""
-    if not records.judged:
-        return None
+    if not records.judged or records.no_text:
+        return {} if records.no_text else None
     picked = []
     for verdict in VERDICTS:
         here = [one for one in records.judged if one["verdict"] == verdict]

@@ -66,6 +66,9 @@ class Records:
                 "make it again with `wherefrom judge`."
             )
         self.judged = self._lines("judged.jsonl") if self.judgement else []
+        self.no_text = bool(self.audited) and "corpus" not in info.get("data", {})
+        if self.no_text and self.judgement:  # nothing was looked up
+            self.judgement.get("scores", {}).pop("checked", None)
         # what `wherefrom names` found, unless the study asked itself
         self.origins = self._record("origins.json") or self._record("names.json")
         self.leaning = self._record("leaning.json")  # what answers about unseen people lean on

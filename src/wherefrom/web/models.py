@@ -126,9 +126,14 @@ class LoadedRun:
         self.templates = list(askers[0].run.templates)
         self.notes = list(askers[0].notes)
         self.check = askers[0].check
-        names: list[str] = []
+        self.kind = askers[0].run.info.get("kind")
+        self.has_text = askers[0].evidence is not None
+        self.questions: dict[str, list[str]] = {}  # of the judged subjects, as they were asked
         with suppress(UserError):  # without names, everything can still be asked
-            names = sorted({one.subject for one in read_subjects(folder) if one.role == "judged"})
+            for one in read_subjects(folder):
+                if one.role == "judged":
+                    self.questions.setdefault(one.subject, []).append(one.question)
+        names = sorted(self.questions)
         self.subjects = names[:: max(1, len(names) // MOST_SUGGESTED)][:MOST_SUGGESTED]
         self._workers, self._tracing = workers, tracing
         self._tracer: Tracer | None = None

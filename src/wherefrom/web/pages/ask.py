@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
+from wherefrom.training.run_folder import AUDIT
 from wherefrom.web.guard import Limits
 from wherefrom.web.models import LoadedRun
 from wherefrom.web.replies import Site, html_and_json, site_of
@@ -46,15 +47,17 @@ async def ask(
     site = site_of(request)
     page: Record = {"run": run, "runs": site.index.answering(), "templates": [], "people": [],
                     "notes": [], "question": None, "verdict": None, "evidence": [], "without": [],
-                    "without_command": None, "suggested": [], "trace": None}  # fmt: skip
+                    "without_command": None, "suggested": [], "trace": None,
+                    "has_text": True, "audit": False}  # fmt: skip
     chosen = await site.models.first_of([run] if run else page["runs"])
     if chosen is None:
         if question is not None:
             raise UserError("there is no trained run here yet to put a question to.")
         return page
     page["run"], loaded = chosen
-    names, templates = loaded.subjects, loaded.templates
-    page |= {"templates": templates, "people": names, "notes": loaded.notes}
+    names = loaded.subjects
+    page |= {"templates": loaded.templates, "people": names, "notes": loaded.notes}
+    page |= {"has_text": loaded.has_text, "audit": loaded.kind == AUDIT}
     if question is not None and question.strip():
         page |= await _answer(site, page["run"], loaded, question)
         if trace:
@@ -62,12 +65,10 @@ async def ask(
             page["verdict"] = {**page["verdict"], "verdict": found["verdict"]}
             for row in (*found["pushed_by"], *found["pushed_away_by"]):
                 row["pieces"] = mark(row["text"], page["verdict"]["subject"], found["answer"])
-    else:  # a few questions, each of another subject, in all wordings in turn
-        wordings = [each for each in templates if SLOT in each] or [SLOT]
-        page["suggested"] = [
-            wordings[at % len(wordings)].replace(SLOT, name)
-            for at, name in enumerate(names[:: max(1, len(names) // 6)][:6])
-        ]
+    else:  # a few questions, each of another subject
+        some = names[:: max(1, len(names) // 6)][:6]
+        asked = [loaded.questions[name] for name in some]
+        page["suggested"] = [each[at % len(each)] for at, each in enumerate(asked)]
     return page
 
 
@@ -81,6 +82,8 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     meant = [each["subject"] for each in verdict["similar"]]
     wordings = [verdict["question"].replace(subject, SLOT, 1)] if meant else loaded.templates
     others = [wording.replace(SLOT, name) for name in meant or [subject] for wording in wordings]
+    if loaded.kind == AUDIT and not meant:  # not every wording suits every subject
+        others = loaded.questions.get(subject, [])
     return {
         "question": question,
         "verdict": verdict,
