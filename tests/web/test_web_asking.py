@@ -121,7 +121,7 @@ def test_a_batch_as_text_as_file_and_to_download(client, people):
     assert lines[1][1] == rows[0]["shown"]
     mixed = {"run": "small", "text": f"{people[0]}\nWho is this?"}
     one, other = client.post("/ask/batch.json", data=mixed).json()["rows"]
-    for key in ("signals", "right", "from_text"):
+    for key in ("signals", "right", "from_text", "confidence", "internal_confidence"):
         assert one.pop(key) == pytest.approx(rows[0].pop(key), abs=1e-4)
     assert one == rows[0]
     assert other["error"].startswith("the text, line 2: ")
