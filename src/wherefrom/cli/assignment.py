@@ -48,7 +48,7 @@ def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bo
 @click.argument("folder", type=PATH)
 @option(
     "--assignment assignment_file",
-    "The teacher's assignment.json; all parts with other cases unless told.",
+    "The teacher's folder or assignment.json; all parts with other cases unless told.",
     type=PATH,
 )
 @option("--out", "For the grades.", Path("grades"), type=PATH)
@@ -71,6 +71,7 @@ def grade(
     if not (0 < timeout < float("inf") and 0 < memory < float("inf")):
         raise UserError("--timeout and --memory must be positive numbers.")
     submissions, path = grading.find_submissions(folder), assignment_file
+    path = path / "assignment.json" if path and path.is_dir() else path
     known = make_assignment(WHOLE, 1) if path is None else grading.read_assignment(path)
     limits = grading.SandboxLimits(call=timeout, total=max(60, 4 * timeout), memory=memory)
     records = grading.grade_all(

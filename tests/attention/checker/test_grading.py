@@ -193,3 +193,5 @@ def test_answers_in_a_table() -> None:
         assert 'no question "9"' in found["ann"].mistakes[0]
         graded = grade_class(list(found.values()), list(rubric.values()))
         assert [item.word for item in graded["bob"][0]] == ["proved", "no answer", "no answer"]
+    (bare,) = grading._read_csv("student,problem,answer\nann,average,q=1\n", "", {})
+    assert [(a.id, a.problem) for a in bare.answers] == [("average", "average")]

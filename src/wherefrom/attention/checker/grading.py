@@ -227,7 +227,7 @@ def _add(given: list[Answer], answer: Answer, mistakes: list[str]) -> None:
 
 
 def _read_csv(text: str, student: str, asked: Mapping[str, Answer]) -> list[Submission]:
-    """Rows of student, id, answer; or a row per student with a column per question."""
+    """Rows of student, id (or problem), answer; or a row per student, a column per question."""
     found, mistakes = dict[str, list[Answer]](), dict[str, list[str]]()
     try:
         rows = list(csv.DictReader(io.StringIO(text)))[:MAX_ROWS]
@@ -237,7 +237,8 @@ def _read_csv(text: str, student: str, asked: Mapping[str, Answer]) -> list[Subm
         cells = {str(k).strip(): str(v or "").strip() for k, v in row.items() if k is not None}
         who = cells.pop("student", student)
         given, said = found.setdefault(who, []), mistakes.setdefault(who, [])
-        one = {cells["id"]: cells.get("answer", "")} if "id" in cells else cells
+        id_ = cells.get("id") or ("answer" in cells and cells.get("problem"))
+        one = {id_: cells.get("answer", "")} if id_ else cells
         for id_, written in one.items():
             problem = asked[id_].problem if id_ in asked else cells.get("problem", "")
             if id_ not in asked and (asked or not problem):
