@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from wherefrom.training.distributed import gather, shard_like
 from wherefrom.training.recipes import Phase
 
+EPSILON = 1e-8  # of AdamW
 Quintic = tuple[float, float, float]  # a x + b x^3 + c x^5
 
 # Each is the best approximation of 1 on what the one before leaves (Amsel et al. 2025, "The Polar
@@ -81,7 +82,7 @@ class AdamW(LeanOptimizer):
                     beta1=group["betas"][0],
                     beta2=group["betas"][1],
                     weight_decay=group["weight_decay"],
-                    eps=1e-8,
+                    eps=EPSILON,
                     amsgrad=False,
                     maximize=False,
                 )

@@ -25,7 +25,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.attribution.retraining import Count, LearnedRun, answer_row, no_count
 from wherefrom.training.loop import progress_at
-from wherefrom.training.optim import build_optimizers, orthogonalise, rate_scale
+from wherefrom.training.optim import EPSILON, build_optimizers, orthogonalise, rate_scale
 from wherefrom.training.recipes import Phase
 from wherefrom.training.settings import same_steps
 from wherefrom.training.sources import stream_for
@@ -99,7 +99,7 @@ class RecordedPhase:
             beta = group["betas"][1]
             square = beta * state[f"square/{name}"] + (1 - beta) * gradient.square()
             first, second = (1 - each**step.number for each in group["betas"])
-            size = (square + TINY).sqrt() / sqrt(second) + group["eps"]
+            size = (square + TINY).sqrt() / sqrt(second) + EPSILON
             moved[f"square/{name}"] = square
             moved[f"weights/{name}"] = moved[f"weights/{name}"] - lr / first * momentum / size
         for (height, width), pairs in looks.items():
