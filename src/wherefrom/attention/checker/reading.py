@@ -133,7 +133,9 @@ RANGE = re.compile(  # 0.5 <= e <= 1.5 and e in [0.5, 1.5]
 MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 UNSEEN = "only characters that can be seen may be written."
 WHY_NOT = dict.fromkeys('"`', "text in quotes may not be written here, only names and numbers.")
-WHY_NOT["."] = "the only thing that may follow a dot is T, for transpose."
+WHY_NOT["."] = (
+    "behind a dot only T may stand, for transpose; of several sentences, write the formula alone."
+)
 TWO_SIGNS = "± is two signs at once; if it stands for a letter such as t, write that letter."
 
 
