@@ -142,12 +142,15 @@ def outcome(run: Run, questions: Sequence[str], answers: Sequence[str] | None = 
     return {"log_probability": [round(value, 4) for value in found], "answers": said}
 
 
-def compare_others(
-    run: Run, twin: Run, questions: Sequence[Question], but: Collection[str]
-) -> Record:
-    """How many other questions a twin answers otherwise, and what 19 in 20 changes of log p are."""
-    gone = {fold_words(name) for name in but}
-    asked = [q.text for q in questions if fold_words(q.subject) not in gone]
+def compare_others(learned: LearnedRun, twin: Run, but: Collection[str]) -> Record:
+    """How many dev answers about others it read of a twin changes, and 19 in 20 changes of log p.
+
+    Answers about subjects without a document change with any change of the text, and do not count.
+    """
+    run = learned.run
+    read = {fold_words(document.subject) for document in learned.documents}
+    read -= {fold_words(name) for name in but}
+    asked = [q.text for q in learned.dev if fold_words(q.subject) in read]
     if not asked:
         return {"others": {"people": 0, "other_answer": 0}, "noise_floor": None}
     ours = outcome(run, asked)

@@ -289,7 +289,7 @@ class Tracer:
                 twin = self.learned.retrain([document.line], folder, observe=observe)
                 pushes[at] = whole - likelihoods(twin, [question], [answer])[0]
                 but = [subject, document.subject]
-                others = compare_others(self.run, twin, self.learned.dev, but)
+                others = compare_others(self.learned, twin, but)
                 floors.append(others["noise_floor"] or 0.0)
             floor = max(floors)
         rows = [

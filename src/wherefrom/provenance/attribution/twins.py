@@ -324,7 +324,7 @@ def leave_out(
         settings=settings,
         observe=observe,
     )
-    others = compare_others(run, twin, learned.dev, subjects)
+    others = compare_others(learned, twin, subjects)
     records = [compare(run, twin, plan) | others for plan in plans]
     record = records[0]
     if len(plans) > 1:
