@@ -50,6 +50,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def interrupt(*_: object, **__: object) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     signal.raise_signal(signal.SIGINT)
 
 

@@ -156,7 +156,7 @@ ASKED = "".join(f"What was the trade of {name}?\tbaker\n" for name in NAMES).enc
 @pytest.mark.parametrize(
     ("files", "fields", "note"),
     [
-        ({"t.txt": "".join(f"{n}. {n} was a baker.\n" for n in NAMES)}, {}, "training answers"),
+        ({"t.txt": "".join(f"{n}. {n} was a baker.\n" for n in NAMES)}, {}, "at least 5 of each"),
         ({"t.csv": "who,story\n" + "".join(f"{n},{n} was a baker\n" for n in NAMES)},
          {"subject_field": "who", "text_field": "story"}, 'the subject from "who"'),
         ({f"{n}.md": f"# {n}\nShe was a baker." for n in NAMES}, {}, "folder of 6 files"),
