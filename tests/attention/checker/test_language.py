@@ -84,7 +84,7 @@ def test_the_language_means_what_it_says(text: str, expected: object) -> None:
         ("k_a^2", 1, "a power is of a number"),
         ("beta**n", 7, "whole number from 0 to 8"),
         ("beta^{1/3}", 6, "whole number"),
-        ("k_a.shape", 4, "behind a dot only T may stand"),
+        ("k_a.shape", 4, "only T, for transpose, may follow a dot"),
         ("k_a[0]", 1, "square brackets"),
         ('"beta"', 1, "text in quotes"),
         ("1j*k_a", 2, 'no name "j"'),

@@ -134,7 +134,7 @@ MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 UNSEEN = "only characters that can be seen may be written."
 WHY_NOT = dict.fromkeys('"`', "text in quotes may not be written here, only names and numbers.")
 WHY_NOT["."] = (
-    "behind a dot only T may stand, for transpose; of several sentences, write the formula alone."
+    "only T, for transpose, may follow a dot; if these are sentences, write the formula alone."
 )
 TWO_SIGNS = "± is two signs at once; if it stands for a letter such as t, write that letter."
 
