@@ -218,12 +218,6 @@ def test_everybody_tests_by_a_fit_without_them_and_the_mix_stays_as_it_is() -> N
     most = policy.at_risk(0.05, 0.05, share=0.6)  # another mix is tested on other people
     assert most.subjects == 750
     np.testing.assert_array_equal(mix(np.array([True, False, True, False]), 0.5), [0, 2, 1, 3])
-    # where some are named to fit, the others alone test, with what was fitted without them
-    fits = np.arange(900) % 2 == 0
-    fitted, likely = fit_held_out(everyone, signal, hits, fits=fits, seed=1)
-    assert likely[~fits] == pytest.approx(fitted.probability(signal)[~fits])
-    half = choose_testers(everyone, fitted, likely, hits, rows, fits=fits, seed=1)
-    assert len(half.tested) == 450
 
 
 def test_a_guarantee_rests_on_real_unseen_people_where_they_are_enough() -> None:

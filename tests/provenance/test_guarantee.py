@@ -134,13 +134,16 @@ def test_where_nothing_is_guaranteed_a_threshold_is_estimated_and_says_so():
 
 
 def test_a_threshold_must_also_keep_the_unseen_out():
-    confidence, right = np.repeat([0.9, 0.6, 0.2], 200), np.repeat([True, True, False], 200)
+    confidence, right = np.repeat([0.99, 0.6, 0.2], 200), np.repeat([True, True, False], 200)
     assert guarantee_threshold(confidence, right).threshold <= 0.6
     unseen = np.repeat([0.7, 0.1], 200)
     held = guarantee_threshold(confidence, right, unseen=unseen)
-    assert 0.7 < held.threshold <= 0.9
+    assert 0.7 < held.threshold <= 0.99
     assert (held.unseen, held.unseen_given) == (400, 0)
-    # few unseen, too: one in a hundred at most
+    # few unseen, too: one in a hundred at most, but one of less than a hundred
+    one = np.append(np.full(39, 0.1), 0.95)
+    assert guarantee_threshold(confidence, right, unseen=one).threshold <= 0.6
+    assert guarantee_threshold(confidence, right, unseen=np.append(one, 0.95)).threshold > 0.95
     assert guarantee_threshold(confidence, right, unseen=unseen[:100]).used > 0.7
     none = guarantee_threshold(confidence, right, unseen=np.full(100, 0.999))
     assert "(100 of 100 unseen subjects have " in none.reason

@@ -1,6 +1,6 @@
 """Asking a model: prompts with examples, its answers, and signals that it gives about each of them.
 
-Some signals are learned from the subjects that fit the confidence: how often answers of a relation,
+Some signals are learned from the subjects that calibrate: how often answers of a relation,
 and this very answer, are right, and linear probes. What they say of those subjects leaves them out.
 """
 
@@ -35,7 +35,7 @@ PLACES = ("name", "prompt", "answer")  # whose last tokens' hidden states are pr
 PENALTIES = np.logspace(-1, 3, 5)  # of the probe, per dimension
 FOLDS = 5
 SHRINK = 4.0  # answers that a relation's share of right ones counts for, beside those of an answer
-FEWEST_PROBED = 40  # subjects that fit, of whom a quarter right and a quarter wrong, for probes
+FEWEST_PROBED = 40  # subjects that fit, for probes, a quarter of them right and a quarter wrong
 # +1: more of it speaks for a right answer; the first ones stand in the records as they are
 RAW = {"log_probability": 1, "first_log_probability": 1, "margin": 1, "entropy": -1,
        "known_mass": 1, "known_entropy": -1, "known_gap": 1, "is_known": 1,
@@ -270,33 +270,27 @@ class Learned:
 
 
 def learn_signals(
-    records: Sequence[Record], right: Bools, fits: Bools, seed: int
+    records: Sequence[Record], right: Bools, seed: int
 ) -> tuple[Learned, dict[str, Floats]]:
-    """What is learned from those that fit, and the signals of all; held out for those that fit."""
-    rows = np.flatnonzero(fits)
-    fitting, hits = [records[int(at)] for at in rows], right[rows]
+    """What is learned from records that are right or not, and their signals, held out."""
     counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
-    for record, hit in zip(fitting, hits.tolist(), strict=True):
+    for record, hit in zip(records, right.tolist(), strict=True):
         said = " ".join(normalise(record["answer"]))
         good, many = counts[record["relation"]].get(said, (0, 0))
         counts[record["relation"]][said] = (good + hit, many + 1)
     probes: dict[str, Probe] = {}
     held_out: dict[str, Floats] = {}
-    enough = min(hits.sum(), (~hits).sum()) >= FEWEST_PROBED / 4 and rows.size >= FEWEST_PROBED
+    enough = min(right.sum(), (~right).sum()) >= FEWEST_PROBED / 4 and right.size >= FEWEST_PROBED
     if enough and all(np.prod(each["states"]["shape"]) for each in records):
-        names = [" ".join(fold_words(each["subject"])) or each["subject"] for each in fitting]
+        names = [" ".join(fold_words(each["subject"])) or each["subject"] for each in records]
         group = np.unique(names, return_inverse=True)[1]
         folds = np.random.default_rng([seed, 41]).permutation(group.max() + 1)[group] % FOLDS
-        states, relations = _states(fitting), [each["relation"] for each in fitting]
+        states, relations = _states(records), [each["relation"] for each in records]
         for at, place in enumerate(PLACES):
-            found = fit_probe(states[:, at], hits, relations, folds)
+            found = fit_probe(states[:, at], right, relations, folds)
             probes[place], held_out[f"probe_{place}"] = found
     learned = Learned(counts, probes)
-    own = [bool(hit) if fit else None for hit, fit in zip(right, fits, strict=True)]
-    columns = read_signals(records, learned, own)
-    for name, values in held_out.items():
-        columns[name][rows] = values
-    return learned, columns
+    return learned, read_signals(records, learned, right.tolist()) | held_out
 
 
 def read_signals(
@@ -304,7 +298,7 @@ def read_signals(
 ) -> dict[str, Floats]:
     """A column of each signal, and of those of the rivals; NaN where one is not known.
 
-    own: of records that `learned` was learned from, whether they are right.
+    own: of records that `learned` was learned from, whether each is right.
     """
     rows: list[dict[str, Any]] = []
     for record, mine in zip(records, own or [None] * len(records), strict=True):

@@ -32,13 +32,15 @@ from wherefrom.results import Record
 from wherefrom.storage import make_folder, write_json
 from wherefrom.training import run_folder
 
-FITS, TESTS = 0.45, 0.65  # shares of the subjects up to which they fit and test; others are judged
+# shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
+FITS, TESTS = 0.45, 0.65
 SHOTS, OTHER_SHOTS = 5, 3  # examples before a question, and those of the second prompt
 ROOM = 4  # tokens that an answer may be longer than nearly all accepted ones
 FEWEST = 20  # questions of a relation that goes by itself, and of an audit
 MADE_UP = 0.15  # invented subjects, as a share of a relation's questions
 DECOYS = 3  # names that nobody has, whose answers others are compared with
 DELTA = 0.05  # how often a guarantee may fail
+UNSEEN_RISK = 0.02  # share of invented subjects that may be given an answer
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
 WORDY = 1.0  # tokens a letter, from which on a tokenizer was not made for the language
 Say = Callable[[str], None]
@@ -127,7 +129,7 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
 def plan_audit(
     model: LanguageModel, file: QuestionSet, unseen: QuestionSet | None, job: Mapping[str, Any]
 ) -> tuple[tuple[Subject, ...], AskState, list[str]]:
-    """Who fits, tests and is judged; examples, known answers and invented names of each relation.
+    """Who calibrates or is judged; examples, known answers and invented names of each relation.
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
     """
@@ -245,7 +247,7 @@ def ask_all(
     broken = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
         file.write("\n" if broken else "")
-        # rivals are tuned on those who test, and compared on those who are judged
+        # what only rivals use takes long, and is read where they are tuned and compared
         for rivals in (False, True):
             mine = [one for one in subjects if (one.role != roles.FITTING) == rivals]
             rows = [(one.question, one.subject) for one in mine if one.question not in known]
@@ -284,13 +286,12 @@ def calibrate(
             support = find_support(evidence, names, said, known, templates=relations)
     roles.write_subjects(run.folder, subjects)
     right = np.array([is_match(a, one.answer) for a, one in zip(said, asked, strict=True)])
-    fits = np.array([one.role == roles.FITTING for one in asked])
     records = [kept[one.question] for one in asked]
-    signals, columns = asking.learn_signals(records, right, fits, seed)
+    signals, columns = asking.learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(
         asked, {name: columns[name] for name in asking.SIGNS}, support, right,
-        signs=asking.SIGNS, parts=(tuple(asking.SIGNS), tuple(asking.SIGNS)), fits=fits,
-        risk=risk, delta=DELTA, seed=seed,
+        signs=asking.SIGNS, parts=(tuple(asking.SIGNS), tuple(asking.SIGNS)),
+        risk=risk, delta=DELTA, seed=seed, unseen_risk=UNSEEN_RISK,
     )  # fmt: skip
     alone = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it

@@ -27,6 +27,7 @@ from wherefrom.provenance.confidence.calibration import (
 )
 from wherefrom.provenance.confidence.guarantee import (
     HALF,
+    UNSEEN_RISK,
     Guarantee,
     guarantee_threshold,
 )
@@ -62,7 +63,8 @@ class Policy:
     """A probability of `target`, and who tests from where on answers are shown by it.
 
     tested: of each testing subject by a fit without it, BELOW if withheld anyway. looked_up: the
-    text itself has said what the probability is of. guarantee: at the risk of the calibration.
+    text itself has said what the probability is of. unseen_risk: share of unseen subjects that may
+    be given an answer. guarantee: at the risk of the calibration.
     """
 
     calibration: Fitted
@@ -71,6 +73,7 @@ class Policy:
     hits: tuple[Flag, ...]
     seen: tuple[Flag, ...]
     share: Number
+    unseen_risk: Number = UNSEEN_RISK
     looked_up: Flag = False
     guarantee: Guarantee | None = None
 
@@ -92,6 +95,7 @@ class Policy:
             risk=risk,
             delta=delta,
             unseen=sure[~seen],
+            unseen_risk=self.unseen_risk,
             what=ERRORS[self.target],
         )
         if found.threshold is None and self.looked_up:  # whether a line states it needs no test
@@ -240,15 +244,15 @@ def fit_policies(
     *,
     signs: Signs = SIGNS,
     parts: tuple[Sequence[str], Sequence[str]] = (CORE, GIVEN_SEEN),
-    fits: Bools | None = None,
     risk: float,
+    unseen_risk: float = UNSEEN_RISK,
     delta: float,
     seed: int,
 ) -> tuple[dict[str, dict[str, Policy]], Calibration]:
     """Both targets in both modes from the signals of the subjects, what the text says, and grades.
 
-    parts: the signals of p(seen), and those of p(as hoped | seen). fits: who fits weights, where
-    not everybody does. The second result is the probability that a subject was seen.
+    parts: the signals of p(seen), and those of p(as hoped | seen). The second result is the
+    probability that a subject was seen.
     """
     stated = np.array([one.states_answer for one in support], dtype=bool)
     of_kind = np.array([one.of_kind for one in support], dtype=bool)
@@ -258,7 +262,7 @@ def fit_policies(
     everyone = np.array([one.seen for one in subjects])
     real = np.array([one.answer is not None for one in subjects])
     first, second = ({name: columns[name] for name in part} for part in parts)
-    about: dict[str, Any] = {"signs": {**signs, **EVIDENCE_SIGNS}, "seed": seed, "fits": fits}
+    about: dict[str, Any] = {"signs": {**signs, **EVIDENCE_SIGNS}, "seed": seed}
     seen, alone = fit_held_out(subjects, first, everyone, **about)
     # of the free subjects of the text those help of whom it answers the question at all
     answered = labelled | stated | text["states_other"].astype(bool)
@@ -275,8 +279,9 @@ def fit_policies(
             part = text["seen"] if checked else alone
             sure = np.asarray(part * likely + (1 - part) * guessed)
             sure = np.where(of_kind & stated if checked else of_kind, sure, BELOW)
-            policy = choose_testers(subjects, whole, sure, hits, rows, target, fits=fits, seed=seed)
-            policy = replace(policy, looked_up=checked and target == FROM_TEXT)
+            policy = choose_testers(subjects, whole, sure, hits, rows, target, seed=seed)
+            looked_up = checked and target == FROM_TEXT
+            policy = replace(policy, looked_up=looked_up, unseen_risk=unseen_risk)
             found[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
     return found, seen
 
@@ -287,19 +292,16 @@ def fit_held_out(
     hits: Bools,
     *,
     rows: Bools | None = None,
-    fits: Bools | None = None,
     signs: Signs | None = None,
     seed: int,
 ) -> tuple[Calibration, Floats]:
-    """A calibration on some rows, and everybody's probability by a fit without them.
+    """A calibration on the rows that can be graded, and everybody's probability by a fit without.
 
-    rows: those that can be graded; fits: those that may fit.
+    rows: None, or none at all, for everybody.
     """
     use = np.ones(len(subjects), dtype=bool)
-    for part in (rows, fits):
-        use &= True if part is None else part
-    if not use.any():
-        use[:] = True
+    if rows is not None and rows.any():
+        use = rows
     found, held_out = fit_calibration(
         {name: values[use] for name, values in columns.items()},
         hits[use],
@@ -321,7 +323,6 @@ def choose_testers(
     rows: Bools,
     target: str = RIGHT,
     *,
-    fits: Bools | None = None,
     seed: int,
 ) -> Policy:
     """Who tests thresholds of a probability: one row of each subject, by a fit without it.
@@ -334,7 +335,7 @@ def choose_testers(
     order = order[np.sort(np.unique(_people(subjects)[order], return_index=True)[1])]
     late = np.array([subjects[at].source in (INVENTED, TEXT) for at in order], dtype=bool)
     order = order[np.argsort(late, kind="stable")]
-    testing = order[(rows if fits is None else rows & ~fits)[order]]
+    testing = order[rows[order]]
     real = np.array([subjects[at].source != INVENTED or seen[at] for at in testing], dtype=bool)
     if (~seen[testing[real]]).sum() >= ENOUGH_UNSEEN:
         testing = testing[real]

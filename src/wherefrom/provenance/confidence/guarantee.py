@@ -66,9 +66,10 @@ def guarantee_threshold(
     """The lowest threshold at which "at most `risk` wrong" holds with confidence 1 - delta.
 
     One row per subject, with probabilities by fits without it; below 0 for what is never shown.
-    A threshold must also give at most `unseen_risk` of the `unseen` an answer (of these; it is not
-    guaranteed of others). Where none passes, one is estimated: the lowest that would pass with
-    delta = LIKELY, and at least 1 - risk; if there is none, nothing is shown. `what` an error is.
+    A threshold must also give at most `unseen_risk` of the `unseen`, or one, an answer (of these;
+    it is not guaranteed of others). Where none passes, one is estimated: the lowest that would pass
+    with delta = LIKELY, and at least 1 - risk; if there is none, nothing is shown. `what` an error
+    is.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
@@ -78,13 +79,11 @@ def guarantee_threshold(
     given, wrong, strangers = (count_from(each) for each in (sure, sure[~hits], others))
     # where the probabilities themselves, and no grade, give the best hope of passing both tests
     doubt = np.array([(1 - sure[sure >= at]).sum() for at in GRID])
+    allowed = max(1.0, unseen_risk * others.size)
     failing = tail(np.floor(doubt), given, risk)
-    failed = tail(wrong, given, risk) > delta
-    allowed = unseen_risk * others.size
-    failed |= strangers > allowed
     if others.size >= fewest_answers(unseen_risk, delta):
-        expected = np.floor(doubt * others.size / max(1, sure.size))
-        failing = np.maximum(failing, tail(expected, others.size, unseen_risk))
+        failing += np.floor(doubt * others.size / max(1, sure.size)) > allowed
+    failed = (tail(wrong, given, risk) > delta) | (strangers > allowed)
     start = int(np.argmin(failing))
     ended = start + int(np.argmax(np.append(failed[start:], True)))
     within = (tail(wrong, given, risk) <= LIKELY) & (strangers <= allowed)
