@@ -39,6 +39,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 LENGTHS, ACCURACY = RESULTS / "lengths.jsonl", RESULTS / "accuracy.jsonl"
 QUESTIONS, SHARES = RESULTS / "questions.jsonl", RESULTS / "shares.jsonl"
+SIZES, DASHES = RESULTS / "scale.jsonl", ("solid", "dash", "dot")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 26, 14, 84
 GREY = "#7c838d"
 
@@ -102,6 +103,7 @@ def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:
     """File name -> figure, as far as there are results to draw."""
     figures: dict[str, Callable[[], go.Figure]] = {
         "few-questions": against_questions,
+        "recall-against-time": against_time,
         "unseen-share": against_share,
     }
     if rows := _last_whole_run(results):
@@ -123,6 +125,22 @@ def against_questions(results: Path = QUESTIONS) -> go.Figure:
     axis = {"type": "log", "range": [1.2, 3.4], **ticks}
     titles = ("training questions", "recall of dev questions (A5)")
     return set_axes(figure, titles, axis, {"range": [0, 1]})
+
+
+def against_time(results: Path = SIZES) -> go.Figure:
+    """Recall while training, against processor time: a colour for each size of model, and the
+    fewer people the shorter the dashes."""
+    rows = map(json.loads, results.read_text(encoding="utf-8").splitlines())
+    newest = {(r["settings"]["people"], r["settings"]["size"]): r for r in rows if r.get("curve")}
+    worlds = sorted({people for people, _ in newest}, reverse=True)
+    sizes = sorted({size for _, size in newest}, key=lambda size: int(size.split("x")[0]))
+    figure, ticks = go.Figure(), [5, 10, 20, 50, 100, 200, 400]
+    for (people, size), row in newest.items():
+        _, seconds, recall = zip(*row["curve"], strict=True)
+        at, colour = worlds.index(people), COLOURS[sizes.index(size)]
+        add_line(figure, seconds, recall, "" if at else size, colour, dash=DASHES[at])
+    axis = {"type": "log", "range": [0.7, 2.7], "tickvals": ticks, "ticktext": [str(n) for n in ticks]}
+    return set_axes(figure, ("seconds of processor time", "recall"), axis, {"range": [0, 1.02]})
 
 
 def against_share(results: Path = SHARES) -> go.Figure:

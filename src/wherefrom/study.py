@@ -30,7 +30,7 @@ from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_
 from wherefrom.results import Printable
 from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
-from wherefrom.training.loop import Observer, Say, run_training
+from wherefrom.training.loop import Observer, Say, run_training, trim_memory
 from wherefrom.training.run_folder import Run, check_folder, describe_file, lock_run, update_run
 from wherefrom.training.settings import Settings
 
@@ -151,6 +151,7 @@ def run_study(
     watched = any(phase.most_epochs for phase in phases)
     split, probes = hold_out_probes(split, seed=seed) if watched else (split, [])
     readings = read_relations(split.corpus.documents, split.train.questions)
+    trim_memory()
     if watched and not probes:
         probes = read_probes(split, readings, seed=seed)
     notes = [*given.notes, *describe_readings(readings, files.train), *split.notes]
@@ -177,6 +178,7 @@ def run_study(
             letters_from=letters,
         )
         twin = run_training(job, settings, observe=observe, say=say)
+        trim_memory()
         say("training the model")
         kept_from = _subjects(given.train) - _subjects(split.train)
         job = settings.job(
@@ -190,6 +192,7 @@ def run_study(
             details={"left_out": list(split.left_out), "not_learned": sorted(kept_from)},
         )
         run = run_training(job, settings, observe=observe, say=say)
+        trim_memory()
         said = _baselines(split.train, dev, readings)
         said |= {"no pretraining": _answers(twin, dev), "pretrained": _answers(run, dev)}
         rows = _rows(run, twin, dev, said, split)

@@ -42,6 +42,7 @@ from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
 from wherefrom.provenance.signals.reader import learn_contexts
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.distributed import join_processes
+from wherefrom.training.loop import trim_memory
 from wherefrom.training.run_folder import Run, update_run
 
 Say = Callable[[str], None]
@@ -75,9 +76,11 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     update_run(folder, notes=list(dict.fromkeys((*before, *confidence.notes))))
     if not judged or _is_judged(run, confidence):
         return
+    trim_memory()
     say(f"judging by {len(judged):,} questions")
     estimate = TimeLeft("asked", len(judged) + len(calibrating), say)
     judgement = judge_run(run, seed=seed, report=estimate)
+    trim_memory()
     if place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
         probe = probe_run(run, judged=judgement.subjects, each=NAMES_EACH, seed=seed)

@@ -35,7 +35,7 @@ from wherefrom.provenance.verdicts import (
 from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_questions
 
 MOST_ROWS = 100_000
-BATCH = 512  # questions that are computed together
+BATCH = 1_024  # questions that are computed together
 MARKS = r"[\s?!.,;:…？！。؟]*"  # what may be missing or too much at the end of a question
 MOST_WORDS = 40  # of a question in other words, that are searched for a name
 LONGEST_NAME = 6  # words of a name that is found there

@@ -18,7 +18,7 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import Cache
 
 LONGEST_ANSWER = 32
-ROWS = 256  # prompts that go through the model together
+ROWS = 512  # prompts that go through the model together
 SMOOTHING = 0.1  # added to every count of letters in a name
 
 

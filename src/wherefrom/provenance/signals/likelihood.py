@@ -22,7 +22,7 @@ from wherefrom.provenance.metrics import Floats
 from wherefrom.recall.decode import LONGEST_ANSWER
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
-CHUNK = 1_024  # tokens that go through the model together
+CHUNK = 2_048  # tokens that go through the model together
 
 SAMPLES = 10  # answers that are drawn to each question
 

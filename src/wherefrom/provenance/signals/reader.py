@@ -39,7 +39,7 @@ from wherefrom.provenance.signals.likelihood import (
 from wherefrom.recall.decode import Answer, answer_all
 from wherefrom.training.run_folder import Run, is_run, load_run
 
-PART = 512  # questions that are read together
+PART = 1_024  # questions that are read together
 TRIE_PART = 32  # the same where the trie is walked, which more do not make faster
 CONTEXTS = 2  # wordings of the text that are tried
 CONTEXT_LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
