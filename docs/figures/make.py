@@ -139,7 +139,8 @@ def against_time(results: Path = SIZES) -> go.Figure:
         _, seconds, recall = zip(*row["curve"], strict=True)
         at, colour = worlds.index(people), COLOURS[sizes.index(size)]
         add_line(figure, seconds, recall, "" if at else size, colour, dash=DASHES[at])
-    axis = {"type": "log", "range": [0.7, 2.7], "tickvals": ticks, "ticktext": [str(n) for n in ticks]}
+    axis = {"type": "log", "range": [0.7, 2.7]}
+    axis |= {"tickvals": ticks, "ticktext": [f"{n}" for n in ticks]}
     return set_axes(figure, ("seconds of processor time", "recall"), axis, {"range": [0, 1.02]})
 
 
