@@ -7,39 +7,19 @@ plain formulas, derivatives included. Shapes: B rows, T positions, C width, H he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Grads = tuple[Tensor | None, ...]
-_TWICE = ContextVar("twice differentiable", default=False)
-
-
-@contextmanager
-def twice_differentiable() -> Iterator[None]:
-    """Inside, the plain formulas are used: autograd can differentiate their derivatives too."""
-    token = _TWICE.set(True)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        _TWICE.reset(token)
-
-
-def _plain() -> bool:
-    return torch.compiler.is_compiling() or _TWICE.get()
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight, over the last dimension."""
-    if _plain() or not torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return F.rms_norm(x, weight.shape, weight, eps)
     return _apply(_RmsNorm, x, weight, eps)
 
@@ -47,7 +27,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 def swiglu(joint: Tensor) -> Tensor:
     """silu(gate) * value of the two halves of the last dimension."""
     gate, value = joint.chunk(2, dim=-1)
-    if _plain() or not torch.is_grad_enabled():
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return F.silu(gate) * value
     return _apply(_Swiglu, joint)
 
@@ -58,7 +38,7 @@ def apply_rotary(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[T
     Pair (i, i + D/2) of queries and keys is turned by the angle of cos and sin (T, D/2).
     """
     cos, sin = cos.to(joint.dtype), sin.to(joint.dtype)
-    if _plain():
+    if torch.compiler.is_compiling():
         shaped = joint.unflatten(-1, (3, heads, -1))
         first, second = shaped[:, :, :2].chunk(2, dim=-1)
         c, s = cos[:, None, None], sin[:, None, None]
