@@ -20,7 +20,7 @@ from wherefrom.attention.checker.judge_claims import variances
 from wherefrom.attention.designs import Design, copyability, law_of_design
 from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.attention.laws import HeadsLaw
-from wherefrom.attention.positions import cost_at, model_cost, rotate, sinusoid_table
+from wherefrom.attention.positions import model_cost, rotate, sinusoid_table
 from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView
@@ -222,9 +222,8 @@ def _perceiver_cost(tokens: float, latents: float, layers: float) -> Drawing:
     lengths, m, L = np.geomspace(16, 8192, 60), 2 ** int(latents), int(layers)
     figure, now = go.Figure(), {}
     for name, colour in (("vanilla", ORANGE), ("perceiver", BLUE)):
-        cost = model_cost(name)
-        add_line(figure, lengths, [cost_at(cost, L, x, m, 256) for x in lengths], name, colour)
-        now[name] = cost_at(cost, L, 2**tokens, m, 256)
+        add_line(figure, lengths, model_cost(name, L, lengths, m, 256), name, colour)
+        now[name] = model_cost(name, L, 2**tokens, m, 256)
     figure.add_vline(x=2**tokens, line={"color": GREY, "dash": "dot"})
     ratio = now["vanilla"] / now["perceiver"]
     sentence = f"With {2 ** int(tokens):,} tokens and {m} latents the vanilla model multiplies "

@@ -18,7 +18,7 @@ from wherefrom.attention.checker.judge_claims import LIMITS, _not_dominated, var
 from wherefrom.attention.checker.language import ExpressionError
 from wherefrom.attention.designs import law_of_design
 from wherefrom.attention.laws import normalised_law
-from wherefrom.attention.positions import Wave, cost_at, model_cost
+from wherefrom.attention.positions import Wave, model_cost
 from wherefrom.errors import UserError
 
 CASES = [
@@ -175,7 +175,7 @@ def test_the_cost_is_what_our_models_multiply() -> None:
         with counter:
             model(torch.zeros(1, tokens, dtype=torch.long), record=[])
         head = tokens * d * vocabulary
-        expected = cost_at(model_cost(variant), L, tokens, m, d)
+        expected = model_cost(variant, L, tokens, m, d)
         assert counter.get_total_flops() == 2 * (expected + head), variant
 
 

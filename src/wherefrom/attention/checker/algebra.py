@@ -6,17 +6,16 @@ Not sympy's fields, which cancel (n-5)/(n-5) without a word and take 0.3 s to im
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
 from typing import Any, Literal
 
-from wherefrom.attention.checker.language import UndefinedError
+from wherefrom.attention.checker.language import Expression, UndefinedError, evaluate
 
 Power = Fraction | int  # whole ones are ints
 Monomial = tuple[tuple[str, Power], ...]
-Terms = dict[Monomial, Fraction]
 Kind = Literal["zero", "constant", "up", "down", "unclear"]
 
 MAX_STEPS = 30_000  # products of two terms in one formula: about a tenth of a second
@@ -24,46 +23,103 @@ MAX_TERMS = 60
 MAX_DEGREE = 64
 MAX_BITS = 400
 MAX_EXPONENT = 200  # exp of more is beyond the magnitudes that numbers may have
-UNITY: Terms = {(): Fraction(1)}
-IMAGINARY: dict[str, Terms] = {"i": {(): Fraction(-1)}}
 
 
 class NotExactError(Exception):
     """The exact form does not reach this formula; numbers have to do."""
 
 
-def constant(value: Fraction | int) -> Terms:
-    return {(): Fraction(value)} if value else {}
+class Poly(dict[Monomial, Fraction]):
+    """A polynomial: products of powers of symbols -> their coefficients, none of them zero.
+    The square of the symbol i is -1."""
+
+    def __add__(self, other: Poly) -> Poly:
+        return _collect((*self.items(), *other.items()))
+
+    def __neg__(self) -> Poly:
+        return Poly({key: -c for key, c in self.items()})
+
+    def __sub__(self, other: Poly) -> Poly:
+        return self + -other
+
+    def __mul__(self, other: Poly | Fraction | int) -> Poly:
+        return times(self, other if isinstance(other, Poly) else constant(other), IMAGINARY)
+
+    __rmul__ = __mul__
+
+    def __pow__(self, exponent: int) -> Poly:
+        return reduce(Poly.__mul__, [self] * exponent, UNITY)
+
+    def __str__(self) -> str:
+        """As it could be written again."""
+        text = ""
+        order = sorted(self.items(), key=lambda item: (-sum(max(p, -p) for _, p in item[0]), item))
+        for key, c in order:
+            factors = [
+                s if p == 1 else f"{s}**{p}" if p.denominator == 1 and p > 0 else f"{s}**({p})"
+                for s, p in key
+            ]
+            if abs(c) != 1 or not factors:
+                whole = c.denominator == 1 or not factors
+                factors.insert(0, str(abs(c)) if whole else f"({abs(c)})")
+            sign = "-" if c < 0 else "+" if text else ""
+            text += (f" {sign} " if text else sign) + "*".join(factors)
+        return text or "0"
+
+    @property
+    def names(self) -> set[str]:
+        return {name for key in self for name, _ in key}
+
+    def by_power(self, name: str) -> dict[Power, Poly]:
+        """Power of a symbol -> what it is multiplied by."""
+        found: dict[Power, Poly] = {}
+        for key, c in self.items():
+            power = dict(key).get(name, 0)
+            rest = tuple(pair for pair in key if pair[0] != name)
+            found.setdefault(power, Poly())[rest] = c
+        return found
+
+    def at(self, numbers: Mapping[str, complex]) -> Any:
+        """The value, exact where the numbers are whole."""
+        given = {"i": 1j, **numbers}
+        return sum(math.prod((given[s] ** p for s, p in key), start=c) for key, c in self.items())
 
 
-def symbol(name: str, power: Power = 1, factor: Fraction | int = 1) -> Terms:
-    return {((name, power),): Fraction(factor)}
+def constant(value: Fraction | int) -> Poly:
+    return Poly({(): Fraction(value)} if value else {})
 
 
-def plus(x: Terms, y: Terms, factor: int = 1) -> Terms:
-    total = dict(x)
-    for key, c in y.items():
-        total[key] = total.get(key, Fraction(0)) + factor * c
-    return {key: c for key, c in total.items() if c}
+def symbol(name: str, power: Power = 1) -> Poly:
+    return Poly({((name, power),): Fraction(1)})
 
 
-def times(x: Terms, y: Terms, squares: Mapping[str, Terms] = IMAGINARY) -> Terms:
+UNITY = constant(1)
+IMAGINARY = {"i": constant(-1)}
+
+
+def _collect(parts: Iterable[tuple[Monomial, Fraction]]) -> Poly:
+    total: dict[Monomial, Fraction] = {}
+    for key, c in parts:
+        total[key] = total[key] + c if key in total else c
+    return Poly({key: c for key, c in total.items() if c})
+
+
+def times(x: Poly, y: Poly, squares: Mapping[str, Poly]) -> Poly:
     """The product, with the `squares` of symbols written out."""
-    product: Terms = {}
+    parts: list[tuple[Monomial, Fraction]] = []
     for key, c in x.items():
         for key2, c2 in y.items():
             whole = _join(key, key2)
-            part = {whole: c * c2}
+            part = Poly({whole: c * c2})
             for name, power in whole:
                 if name in squares and not 0 <= power <= 1:
                     half, odd = divmod(power, 2)
-                    bare = _join(whole, ((name, odd - power),))
+                    bare = Poly({_join(whole, ((name, odd - power),)): c * c2})
                     square = [squares[name]] * abs(int(half))
-                    part = reduce(lambda a, b: times(a, b, squares), square, {bare: c * c2})
+                    part = reduce(lambda a, b: times(a, b, squares), square, bare)
                     break
-            for term, size in part.items():
-                product[term] = product.get(term, Fraction(0)) + size
-    return {term: c for term, c in product.items() if c}
+            parts.extend(part.items())
+    return _collect(parts)
 
 
 @lru_cache(maxsize=20_000)
@@ -75,90 +131,51 @@ def _join(x: Monomial, y: Monomial) -> Monomial:
     return tuple(sorted(whole))
 
 
-def by_power(terms: Terms, name: str) -> dict[Power, Terms]:
-    """Power of a symbol -> what it is multiplied by."""
-    found: dict[Power, Terms] = {}
-    for key, c in terms.items():
-        power = dict(key).get(name, 0)
-        found.setdefault(power, {})[tuple(pair for pair in key if pair[0] != name)] = c
-    return found
-
-
-def value(terms: Terms, numbers: Mapping[str, complex]) -> complex:
-    """The value in floating point; i is the imaginary unit."""
-    total = 0j
-    for key, c in terms.items():
-        factors = ((1j if name == "i" else numbers[name]) ** power for name, power in key)
-        total += math.prod(factors, start=complex(c))
-    return total
-
-
-def show(terms: Terms) -> str:
-    """The polynomial as it could be written again."""
-    text = ""
-    for key, c in sorted(
-        terms.items(), key=lambda item: (-sum(max(p, -p) for _, p in item[0]), item)
-    ):
-        factors = [
-            s if p == 1 else f"{s}**{p}" if p.denominator == 1 and p > 0 else f"{s}**({p})"
-            for s, p in key
-        ]
-        if abs(c) != 1 or not factors:
-            whole = c.denominator == 1 or not factors
-            factors.insert(0, str(abs(c)) if whole else f"({abs(c)})")
-        sign = "-" if c < 0 else "+" if text else ""
-        text += (f" {sign} " if text else sign) + "*".join(factors)
-    return text or "0"
-
-
 class Polynomials:
     """What the nodes of a formula mean; `values` are names that stand for something else.
     Rows in brackets are lists, on which operations act entry by entry."""
 
-    def __init__(self, values: Mapping[str, Terms] | None = None) -> None:
+    def __init__(self, values: Mapping[str, Poly] | None = None) -> None:
         self.values = values or {}
 
-    def number(self, value: Fraction) -> Terms:
+    def number(self, value: Fraction) -> Poly:
         return constant(value)
 
-    def name(self, name: str) -> Terms:
+    def name(self, name: str) -> Poly:
         return self.values[name] if name in self.values else symbol(name)
 
-    def power(self, base: Terms, exponent: int) -> Terms:
+    def power(self, base: Any, exponent: int) -> Any:
         return reduce(lambda x, y: self.apply("*", (x, y)), [base] * exponent, UNITY)
 
     def apply(self, op: str, arguments: Sequence[Any]) -> Any:
         x, y = arguments[0], arguments[-1]
         if op in ("hstack", "vstack"):
             return list(arguments)
-        if op in ("+", "-", "*", "/") and (isinstance(x, list) or isinstance(y, list)):
+        if op == "O":
+            return x
+        if op not in ("+", "-", "*", "/"):
+            raise NotExactError
+        if isinstance(x, list) or isinstance(y, list):
             size = len(x if isinstance(x, list) else y)
             left, right = (z if isinstance(z, list) else [z] * size for z in (x, y))
             return [self.apply(op, pair) for pair in zip(left, right, strict=True)]
-        match op:
-            case "+" | "-":
-                return plus(x, y, 1 if op == "+" else -1)
-            case "*":
-                if len(x) * len(y) > MAX_BITS:
-                    raise NotExactError
-                return times(x, y)
-            case "/":
-                if not y:
-                    raise UndefinedError("this divides by zero.")
-                if len(y) > 1:
-                    raise NotExactError
-                ((key, c),) = y.items()
-                return times(x, {tuple((s, -p) for s, p in key): 1 / c})
-            case "O":
-                return x
-        raise NotExactError
+        if op in ("+", "-"):
+            return x + y if op == "+" else x - y
+        if op == "/" and not y:
+            raise UndefinedError("this divides by zero.")
+        if len(x) * len(y) > MAX_BITS or (op == "/" and len(y) > 1):
+            raise NotExactError
+        if op == "/":
+            ((key, c),) = y.items()
+            y = Poly({tuple((s, -p) for s, p in key): 1 / c})
+        return x * y
 
-
-def one_value(value: Any) -> Terms:
-    """The value, which must not be a row in brackets."""
-    if isinstance(value, list):
-        raise NotExactError
-    return dict(value)
+    def one(self, expression: Expression) -> Poly:
+        """The value of an expression, which must not be a row in brackets."""
+        found = evaluate(expression, self)
+        if isinstance(found, list):
+            raise NotExactError
+        return Poly(found)
 
 
 @dataclass(frozen=True)
@@ -174,7 +191,7 @@ class Scalar:
     """top / bottom, two polynomials in beta (whose powers may be fractions), n and atoms: positive
     constants and roots such as sqrt(2) or sqrt(n - 2). Made and combined within a Field."""
 
-    def __init__(self, field: Field, top: Terms, bottom: Terms) -> None:
+    def __init__(self, field: Field, top: Poly, bottom: Poly) -> None:
         self.field, self.top, self.bottom = field, top, bottom
         self.at_n: dict[int, list[list[tuple[float, float]]]] = {}  # what `at` has computed
 
@@ -185,17 +202,17 @@ class Scalar:
     @property
     def moves(self) -> bool:
         """Does beta occur in it?"""
-        return any(name == "beta" for key in (*self.top, *self.bottom) for name, _ in key)
+        return "beta" in self.top.names | self.bottom.names
 
     def __add__(self, other: Scalar) -> Scalar:
         if self.bottom == other.bottom:
-            return self.field.quotient(plus(self.top, other.top), self.bottom)
+            return self.field.quotient(self.top + other.top, self.bottom)
         times = self.field.times
-        top = plus(times(self.top, other.bottom), times(other.top, self.bottom))
+        top = times(self.top, other.bottom) + times(other.top, self.bottom)
         return self.field.quotient(top, times(self.bottom, other.bottom))
 
     def __neg__(self) -> Scalar:
-        return Scalar(self.field, plus({}, self.top, -1), self.bottom)
+        return Scalar(self.field, -self.top, self.bottom)
 
     def __sub__(self, other: Scalar) -> Scalar:
         return self + -other
@@ -219,7 +236,7 @@ class Scalar:
         return reduce(Scalar.__mul__, [self] * exponent, self.field.rational(1))
 
     def __str__(self) -> str:
-        top, bottom = show(self.top), show(self.bottom)
+        top, bottom = str(self.top), str(self.bottom)
         if bottom == "1":
             return top
         wrap = f"({top})" if len(self.top) > 1 else top
@@ -242,8 +259,8 @@ class Field:
     def __init__(self, least_n: int = 2) -> None:
         self.least_n = least_n
         self.steps = 0
-        self.atoms: dict[str, tuple[str, Terms]] = {}  # name -> function, its argument in n
-        self.squares: dict[str, Terms] = {}  # of the roots among them
+        self.atoms: dict[str, tuple[str, Poly]] = {}  # name -> function, its argument in n
+        self.squares: dict[str, Poly] = {}  # of the roots among them
         self.doubts: list[Scalar] = []  # divisors not shown to be non-zero for every n
         self.beta = Scalar(self, symbol("beta"), UNITY)
         self.n = Scalar(self, symbol("n"), UNITY)
@@ -251,7 +268,7 @@ class Field:
     def rational(self, value: Fraction | int) -> Scalar:
         return Scalar(self, constant(value), UNITY)
 
-    def times(self, x: Terms, y: Terms) -> Terms:
+    def times(self, x: Poly, y: Poly) -> Poly:
         """The product, within the caps."""
         self.steps += len(x) * len(y)
         if self.steps > MAX_STEPS:
@@ -265,7 +282,7 @@ class Field:
             raise NotExactError
         return product
 
-    def quotient(self, top: Terms, bottom: Terms) -> Scalar:
+    def quotient(self, top: Poly, bottom: Poly) -> Scalar:
         """top / bottom without common symbols; a lone beta below goes up."""
         if not top:
             return self.rational(0)
@@ -278,7 +295,8 @@ class Field:
             common["beta"] = dict(key).get("beta", 0)
         down = tuple((s, -p) for s, p in common.items() if p)
         top, bottom = (
-            {_join(key, down): c / content for key, c in part.items()} for part in (top, bottom)
+            Poly({_join(key, down): c / content for key, c in part.items()})
+            for part in (top, bottom)
         )
         key, scale = next(iter(bottom.items()))
         ratio = top.get(key, Fraction(0)) / scale
@@ -304,21 +322,21 @@ class Field:
             return Scalar(self, self._atom(name, x.top), UNITY)
         raise NotExactError
 
-    def _atom(self, function: str, argument: Terms) -> Terms:
-        name = f"{function}({show(argument)})"
+    def _atom(self, function: str, argument: Poly) -> Poly:
+        name = f"{function}({argument})"
         self.atoms[name] = (function, argument)
         if function == "sqrt":
             self.squares[name] = argument
         return symbol(name)
 
-    def _root(self, terms: Terms) -> Terms:
+    def _root(self, terms: Poly) -> Poly:
         """The positive root: powers of beta and n, a rational number and an atom of each kind."""
         content = _content(terms)
-        beta, n = (min(by_power(terms, name)) for name in ("beta", "n"))
+        beta, n = (min(terms.by_power(name)) for name in ("beta", "n"))
         n -= n % 2
         down = (("beta", -beta), ("n", -n))
-        inner = {_join(key, down): c / content for key, c in terms.items()}
-        if any(s != "n" for key in inner for s, _ in key) or self.sign(inner) != 1:
+        inner = Poly({_join(key, down): c / content for key, c in terms.items()})
+        if inner.names - {"n"} or self.sign(inner) != 1:
             raise NotExactError
         whole = content.numerator * content.denominator  # sqrt(p/q) = sqrt(p q)/q
         factor = math.isqrt(whole)
@@ -327,17 +345,17 @@ class Field:
                 raise NotExactError
             factor = max(f for f in range(1, min(factor, 1000) + 1) if whole % f**2 == 0)
         half = _join((), (("beta", Fraction(beta) / 2), ("n", Fraction(n) / 2)))
-        root = {half: Fraction(factor, content.denominator)}
+        root = Poly({half: Fraction(factor, content.denominator)})
         for part in (constant(Fraction(whole, factor**2)), inner):
             if part != UNITY:
                 root = self.times(root, self._atom("sqrt", part))
         return root
 
-    def floats(self, terms: Terms, n: int) -> list[tuple[float, float]]:
+    def floats(self, terms: Poly, n: int) -> list[tuple[float, float]]:
         """Powers of beta and their coefficients at this n; the part in n is summed exactly, so
         that nothing cancels there."""
         found = []
-        for beta, part in by_power(_at(terms, n), "beta").items():
+        for beta, part in _at(terms, n).by_power("beta").items():
             for key, c in part.items():
                 atoms = (self._atom_value(name, n) ** int(power) for name, power in key)
                 found.append((float(beta), math.prod(atoms, start=float(c))))
@@ -350,7 +368,7 @@ class Field:
             return math.log(inner.numerator) - math.log(inner.denominator)
         return math.sqrt(inner) if function == "sqrt" else math.exp(inner)
 
-    def sign(self, terms: Terms, n: int | None = None) -> int:
+    def sign(self, terms: Poly, n: int | None = None) -> int:
         """Of a polynomial without beta, at one n or for every n at once; 0 for zero or unclear.
         Atoms are positive, so the sign is certain where the polynomials in n before them agree."""
         if n is None:
@@ -366,11 +384,11 @@ class Field:
         margin = 1e-10 * sum(map(abs, sizes))
         return (sum(sizes) > margin) - (sum(sizes) < -margin)
 
-    def runs(self, terms: Terms) -> list[list[tuple[int, int]]]:
+    def runs(self, terms: Poly) -> list[list[tuple[int, int]]]:
         """For each product of atoms the sign of the polynomial in n before it, on all integers
         from least_n on, as (first n, sign)."""
         by_atoms: dict[Monomial, dict[int, Fraction]] = {}
-        for power, part in by_power(terms, "n").items():
+        for power, part in terms.by_power("n").items():
             for atoms, c in part.items():
                 by_atoms.setdefault(atoms, {})[int(power)] = c
         scale = math.lcm(*(c.denominator for c in terms.values()))
@@ -379,10 +397,10 @@ class Field:
             for part in by_atoms.values()
         ]
 
-    def mentions_n(self, terms: Terms) -> bool:
+    def mentions_n(self, terms: Poly) -> bool:
         """Does n occur, be it inside an atom?"""
-        names = {name for key in terms for name, _ in key}
-        return "n" in names or any(self.mentions_n(self.atoms[x][1]) for x in names - {"beta"})
+        atoms = terms.names - {"beta", "n"}
+        return "n" in terms.names or any(self.mentions_n(self.atoms[x][1]) for x in atoms)
 
     def never_zero(self, x: Scalar) -> bool:
         """Is x certainly not zero, at any n, once beta is large?"""
@@ -399,17 +417,17 @@ class Field:
 
     def critical_n(self, x: Scalar) -> set[int]:
         """The n from which on a coefficient of x has another sign, where that is known."""
-        parts = [part for terms in (x.top, x.bottom) for part in by_power(terms, "beta").values()]
+        parts = [part for terms in (x.top, x.bottom) for part in terms.by_power("beta").values()]
         return {n for part in parts for runs in self.runs(part) for n, _ in runs[1:]}
 
-    def lead(self, terms: Terms, n: int | None = None) -> tuple[Power, int, Terms]:
+    def lead(self, terms: Poly, n: int | None = None) -> tuple[Power, int, Poly]:
         """Power, sign and coefficient of the leading term in beta (at n: that is not zero)."""
-        coefficients = by_power(terms, "beta")
+        coefficients = terms.by_power("beta")
         for order in sorted(coefficients, reverse=True):
             sign = self.sign(coefficients[order], n)
             if sign or n is None:
                 return order, sign, coefficients[order]
-        return 0, 0, {}
+        return 0, 0, Poly()
 
     def trend(self, x: Scalar, n: int | None = None) -> Trend:
         """What becomes of x as beta grows, at one n or for every n at once."""
@@ -465,16 +483,13 @@ def _sign_runs(p: Sequence[int], start: int) -> list[tuple[int, int]]:
     return runs
 
 
-def _at(terms: Terms, n: int) -> Terms:
+def _at(terms: Poly, n: int) -> Poly:
     """The polynomial at this n."""
-    total: Terms = {}
-    for power, part in by_power(terms, "n").items():
-        for key, c in part.items():
-            total[key] = total.get(key, Fraction(0)) + c * n ** int(power)
-    return {key: c for key, c in total.items() if c}
+    by_n = terms.by_power("n").items()
+    return _collect((key, c * n ** int(p)) for p, part in by_n for key, c in part.items())
 
 
-def _content(terms: Terms) -> Fraction:
+def _content(terms: Poly) -> Fraction:
     """The largest positive number of which all coefficients are whole multiples."""
     coefficients = terms.values()
     common = math.gcd(*(c.numerator for c in coefficients))

@@ -12,19 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.attention.checker.algebra import (
-    NotExactError,
-    Polynomials,
-    Terms,
-    by_power,
-    constant,
-    one_value,
-    plus,
-    show,
-    symbol,
-    times,
-    value,
-)
+from wherefrom.attention.checker.algebra import NotExactError, Poly, Polynomials, constant, symbol
 from wherefrom.attention.checker.language import Construction, evaluate, parse, write
 from wherefrom.attention.checker.problems import FAULT, BetaNeeded, CheckResult, Problem
 from wherefrom.attention.checker.reading import ExpressionError, decimal_points
@@ -32,73 +20,64 @@ from wherefrom.attention.positions import model_cost
 from wherefrom.errors import UserError
 
 SIZES = ("L", "l", "m", "d")
-Powers = tuple[int, ...]
-Cost = Mapping[Any, Fraction]  # powers of L, l, m and d -> how often
+Powers = tuple[int, ...]  # of L, l, m and d
 
 
 def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
-    """Is each written cost that of our model, up to constants, on L >= 3, l >= m >= 1, d >= 1?"""
+    """Is each written cost that of our model, up to constants, on L >= 3, l >= m >= 1, d >= 1?
+    Compared in powers of L - 2, which is 1 at least, l, m and d."""
+    L, l, m, d = map(symbol, SIZES)  # noqa: E741
     reasons = []
     for name, expression in construction.expressions.items():
         try:
-            written = one_value(evaluate(expression, Polynomials()))
+            written = Polynomials().one(expression)
         except NotExactError:
             because = f"{name} must be a sum of products of L, l, m and d."
             return draft.judged("inconclusive", because)
-        exact: Cost = {key: Fraction(c) for key, c in model_cost(name).items()}
-        line = f"{name} multiplies exactly {_text(exact)} times"
+        line = f"{name} multiplies exactly {_text(model_cost(name, L, l, m, d))} times"
         draft = replace(draft, derived=(*draft.derived, line))
-        powers = [dict(key) for key in written]
-        if any(power.get("L", 0) < 0 for power in powers):
+        if any(power < 0 for power in written.by_power("L")):
             raise UserError("a cost is a sum of products of L, l, m and d.")
-        without_d = not any("d" in power for power in powers)
-        if without_d:
-            exact = _collect(((*key[:3], 0), c) for key, c in exact.items())
-        keys = (tuple(int(power.get(x, 0)) for x in SIZES) for power in powers)
-        terms, exact = _shifted(dict(zip(keys, written.values(), strict=True))), _shifted(exact)
-        if not terms or min(terms.values()) < 0:
+        without_d = "d" not in written.names
+        says = Polynomials({"L": L + constant(2)}).one(expression)
+        does = model_cost(name, L + constant(2), l, m, constant(1) if without_d else d)
+        if not says or min(says.values()) < 0:
             because = f"{name}: a part of this is zero or negative at L = 3, and no cost is."
-            told = show(written)
+            told = str(written)
             return draft.refuted(because, f"L = 3 in {told}.", {"L": 3}, {"written": told})
+        terms, exact = _powers(says), _powers(does)
         missing, extra = _not_dominated(exact, terms), _not_dominated(terms, exact)
-        attention = {key: c for key, c in exact.items() if key[3] < 2}
+        attention = [key for key in exact if key[3] < 2]
         if missing and not extra and not without_d and not _not_dominated(attention, terms):
-            rest = _text({max(missing, key=sum): Fraction(1)})
+            rest = _text(_term(max(missing, key=sum)))
             reason = f"{name} is right for the attention alone; projections and feed-forward add "
             reasons.append(f"{reason}{rest}, which counts once d is as large as l")
             draft = replace(draft, verdict="holds")
         elif missing or extra:
-            return _wrong_cost(draft, name, terms, exact, extra or missing, too_large=bool(extra))
+            return _wrong_cost(draft, name, says, does, extra or missing, too_large=bool(extra))
         else:
             fixed = ", with d held fixed" if without_d else ""
             reasons.append(f"{name} is right up to a constant{fixed}")
     return replace(draft, because="; ".join(reasons) + ".")
 
 
-def _text(cost: Cost) -> str:
-    pairs: Any = {
-        tuple((x, p) for x, p in zip(SIZES, key, strict=True) if p): c for key, c in cost.items()
+def _powers(cost: Poly) -> list[Powers]:
+    return [tuple(int(dict(key).get(x, 0)) for x in SIZES) for key in cost]
+
+
+def _term(powers: Powers) -> Poly:
+    return Poly({tuple((x, p) for x, p in zip(SIZES, powers, strict=True) if p): Fraction(1)})
+
+
+def _text(cost: Poly) -> str:
+    """With the factors of each product in the order of SIZES."""
+    order = {
+        tuple(sorted(key, key=lambda pair: SIZES.index(pair[0]))): c for key, c in cost.items()
     }
-    return show(pairs)
+    return str(Poly(order))
 
 
-def _collect(parts: Iterable[tuple[Powers, Fraction]]) -> dict[Powers, Fraction]:
-    total: dict[Powers, Fraction] = {}
-    for key, c in parts:
-        total[key] = total.get(key, Fraction(0)) + c
-    return {key: c for key, c in total.items() if c}
-
-
-def _shifted(cost: Cost) -> dict[Powers, Fraction]:
-    """The same in powers of L - 2, which is 1 at least."""
-    return _collect(
-        ((k, *rest), c * math.comb(a, k) * 2 ** (a - k))
-        for (a, *rest), c in cost.items()
-        for k in range(a + 1)
-    )
-
-
-def _not_dominated(terms: Cost, others: Cost) -> dict[Powers, Powers]:
+def _not_dominated(terms: Iterable[Powers], others: Iterable[Powers]) -> dict[Powers, Powers]:
     """Terms that outgrow the others, each with the direction (L, l alone, l and m together, d) in
     which it does; a term is dominated if a mean of two others has no smaller power of any."""
 
@@ -120,34 +99,20 @@ def _not_dominated(terms: Cost, others: Cost) -> dict[Powers, Powers]:
 
 
 def _wrong_cost(
-    draft: CheckResult,
-    name: str,
-    written: Cost,
-    exact: Cost,
-    worst: Mapping[Powers, Powers],
-    *,
-    too_large: bool,
-) -> CheckResult:
+    draft: CheckResult, name: str, written: Poly, exact: Poly, worst: Mapping[Powers, Powers],
+    *, too_large: bool,
+) -> CheckResult:  # fmt: skip
     """Sizes in the direction of the worst term at which the two costs differ a hundredfold."""
     key, (L, alone, both, d) = max(worst.items(), key=lambda item: sum(item[0]))
     for scale in (2**k for k in range(1, 21)):
         sizes = {"L": scale**L + 2, "l": scale ** (alone + both), "m": scale**both, "d": scale**d}
-        grown = (scale**L, *list(sizes.values())[1:])
-        says, does = (
-            float(
-                sum(
-                    c * math.prod(x**p for x, p in zip(grown, k, strict=True)) for k, c in x.items()
-                )
-            )
-            for x in (written, exact)
-        )
+        says, does = (float(cost.at(sizes | {"L": scale**L})) for cost in (written, exact))
         if (says / does if too_large else does / max(says, 1e-300)) >= 100:
-            at = ", ".join(
-                f"{x} = {n:,}" for x, n in sizes.items() if x != "d" or any(k[3] for k in exact)
-            )
+            shown = [x for x in SIZES if x != "d" or "d" in exact.names]
+            at = ", ".join(f"{x} = {sizes[x]:,}" for x in shown)
             sentence = f"with {at} the model multiplies {does:,.0f} times and what is written is "
             sentence += f"{says:,.0f}; as these sizes grow, no constant makes up for that."
-            what = f"{_text({key: Fraction(1)})} is {'too large' if too_large else 'missing'}"
+            what = f"{_text(_term(key))} is {'too large' if too_large else 'missing'}"
             numbers = {"written": says, "counted": does}
             return draft.refuted(f"{name}: the term {what}.", sentence, sizes, numbers)
     return draft.judged("inconclusive", f"{name} could not be compared term by term.")
@@ -161,7 +126,7 @@ LIMITS = {
     "var_norm": P_NEGATIVE * (1 - P_NEGATIVE) / 4,
 }
 # c_2 does not move, so that these hold at every n and beta
-SAME: dict[str, Terms] = {"var_c2": {}, "var_c": {(("var_c1", 1),): Fraction(1, 4)}}
+SAME = {"var_c2": Poly(), "var_c": Fraction(1, 4) * symbol("var_c1")}
 VARIANCE = re.compile(
     r"(?:\b[Tt]he\s+)?(?:\\(?:mathrm|text|operatorname|mathbb)\s*\{\s*)?(?:\b[Vv]ar(?:iance)?\}?"
     r"|\b(?:V|Var)(?=\s*[\[(])\}?|(?:\\sigma|σ)(?:\^?\{?[2²]\}?))\s*(?:of\s+)?(?:the\s+)?[\[(_{]*\s*"
@@ -195,7 +160,7 @@ def judge_variance(problem: Problem, texts: Sequence[str], draft: CheckResult) -
         sign, left, right, read = _read_claim(problem, claim)
         claimed = replace(draft, read_as={"claim": read})
         try:
-            sides = [one_value(evaluate(side, Polynomials(SAME))) for side in (left, right)]
+            sides = [Polynomials(SAME).one(side) for side in (left, right)]
             results.append(_compare(claimed, sign, *sides))
         except NotExactError:
             because = "only sums and products of the variances and numbers can be compared."
@@ -247,22 +212,19 @@ def _read_claim(problem: Problem, claim: str) -> tuple[str, Any, Any, str]:
     return sign, sides[0], sides[1], f"{write(sides[0].tree)} {sign} {write(sides[1].tree)}"
 
 
-def _compare(draft: CheckResult, sign: str, left: Terms, right: Terms) -> CheckResult:
-    gap = plus(left, right, -1)
-    names = {name for key in gap for name, _ in key}
-    lines = (
-        f"{x} -> {LIMITS[x]:.6g} as beta grows, for every n" for x in sorted(names & set(LIMITS))
-    )
-    draft = replace(draft, derived=tuple(lines))
+def _compare(draft: CheckResult, sign: str, left: Poly, right: Poly) -> CheckResult:
+    gap = left - right
+    known = sorted(gap.names & set(LIMITS))
+    lines = tuple(f"{x} -> {LIMITS[x]:.6g} as beta grows, for every n" for x in known)
+    draft = replace(draft, derived=lines)
     if not gap:
         because = "the two sides are equal at every n and beta"
         if sign in ("<", ">"):
             return _claim_fails(draft, sign, left, right, because)
         because += ": c_2 does not move, so Var(c_2) = 0 and Var(c) = Var(c_1)/4."
         return draft.judged("proved", because)
-    if names <= set(LIMITS):
-        ends = [value(side, LIMITS).real for side in (left, right)]
-        limit = value(gap, LIMITS).real
+    if gap.names <= set(LIMITS):
+        ends, limit = [float(side.at(LIMITS)) for side in (left, right)], float(gap.at(LIMITS))
         because = f"the left side tends to {ends[0]:.6g} and the right side to {ends[1]:.6g}, for "
         because += "every n"
         if sign == "~" and abs(limit) <= max(0.01 * abs(ends[1]), 1e-9):
@@ -270,7 +232,7 @@ def _compare(draft: CheckResult, sign: str, left: Terms, right: Terms) -> CheckR
         if abs(limit) > 1e-9 and not (sign != "=" and TRUE[sign](limit)):
             return _claim_fails(draft, sign, left, right, because)
         if abs(limit) > 1e-9:  # by the laws at every n up to 30: the second check of a proof
-            if all(TRUE[sign](_gap_at(gap, n, b)) for n in range(3, 31) for b in (200.0, 1000.0)):
+            if all(TRUE[sign](_at(gap, n, b)) for n in range(3, 31) for b in (200.0, 1000.0)):
                 return draft.judged("proved", f"{because}; so it is true from some beta on.")
             return draft.judged("inconclusive", FAULT.format(what="the laws"))
         if sign == "->":
@@ -278,7 +240,7 @@ def _compare(draft: CheckResult, sign: str, left: Terms, right: Terms) -> CheckR
     elif sign in ("->", "~"):
         return draft.judged("inconclusive", "write a number or one of the variances as the limit.")
     tried = itertools.product((3, 4, 10, 100), (5.0, 10.0, 20.0, 50.0, 200.0))
-    if all(TRUE[sign](_gap_at(gap, n, beta)) for n, beta in tried):
+    if all(TRUE[sign](_at(gap, n, beta)) for n, beta in tried):
         because = "true wherever it was tried (n = 3 to 100, beta = 5 to 200). That is no proof."
         return draft.judged("holds", because)
     why = (
@@ -305,18 +267,17 @@ def variances(n: int, beta: float) -> dict[str, float]:
     }
 
 
-def _gap_at(gap: Terms, n: int, beta: float) -> float:
-    return value(gap, {**variances(n, beta), "n": n, "beta": beta}).real
+def _at(side: Poly, n: int, beta: float) -> float:
+    return float(side.at({**variances(n, beta), "n": n, "beta": beta}))
 
 
-def _claim_fails(draft: CheckResult, sign: str, left: Terms, right: Terms, why: str) -> CheckResult:
+def _claim_fails(draft: CheckResult, sign: str, left: Poly, right: Poly, why: str) -> CheckResult:
     """Refuted, with the first n and beta that show it."""
     for n, beta in itertools.product((3, 4, 10, 100), (10.0, 20.0, 50.0, 200.0, 5.0, 1000.0)):
-        if not TRUE[sign](_gap_at(plus(left, right, -1), n, beta)):
-            found = variances(n, beta)
-            numbers = {"beta": beta} | {name: round(x, 6) for name, x in found.items()}
-            at = {**found, "n": n, "beta": beta}
-            sides = " and ".join(f"{value(side, at).real:.6g}" for side in (left, right))
+        if not TRUE[sign](_at(left - right, n, beta)):
+            found = {name: round(x, 6) for name, x in variances(n, beta).items()}
+            numbers = {"beta": beta, **found}
+            sides = " and ".join(f"{_at(side, n, beta):.6g}" for side in (left, right))
             sentence = f"with n = {n} and beta = {beta:g} the sides are {sides}."
             return draft.refuted(why + ".", sentence, {"n": n}, numbers)
     return draft.judged("inconclusive", f"{why}, but no n and beta that were tried show it.")
@@ -341,7 +302,7 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
     if margin > 0:
         direction = table[0] - mixture @ table
         q = [Fraction(x / np.abs(direction).max()).limit_denominator(1000) for x in direction]
-        draft = _judge_query(draft, keys, [times(constant(x), symbol("beta")) for x in q])
+        draft = _judge_query(draft, keys, [x * symbol("beta") for x in q])
         if draft.verdict == "refuted":
             because = "floating point has a query that copies key 1, but no simple one was found."
             return draft.judged("holds", because, counterexample=None)
@@ -384,19 +345,18 @@ def _judge_query(draft: CheckResult, keys: list[list[Fraction]], query: Any) -> 
         raise UserError(f"q needs {sizes['d']} entries, as many as each key.")
     leads = []
     for i, key in enumerate(keys[1:], start=2):
-        lead: Terms = {}
-        for a, b, x in zip(keys[0], key, q, strict=True):
-            lead = plus(lead, {k: c * (a - b) for k, c in x.items()})
-        if {x for k in lead for x, _ in k} - {"beta"}:
+        gaps = [a - b for a, b in zip(keys[0], key, strict=True)]
+        lead = sum((gap * x for gap, x in zip(gaps, q, strict=True)), Poly())
+        if lead.names - {"beta"}:
             raise UserError("q is made of numbers and beta.")
-        powers = by_power(lead, "beta")
+        powers = lead.by_power("beta")
         top = max(powers, default=0)
         if top < 1 or powers[top][()] < 0:
             from wherefrom.attention.equation import attend
 
-            because = f"k_1.q - k_{i}.q = {show(lead)} does not grow with beta."
+            because = f"k_1.q - k_{i}.q = {lead} does not grow with beta."
             table = np.array(keys, dtype=float)
-            numbers = np.array([value(x, {"beta": 10.0}).real for x in q])
+            numbers = np.array([float(x.at({"beta": 10.0})) for x in q])
             weights = np.round(attend(numbers, table, table).weights, 6).tolist()
             sentence = f"with beta = 10 the weights are {np.round(weights, 4).tolist()}."
             return draft.refuted(because, sentence, sizes, {"weights": weights})

@@ -15,15 +15,9 @@ from wherefrom.attention.checker.algebra import (
     UNITY,
     Field,
     NotExactError,
+    Poly,
     Polynomials,
-    Terms,
-    constant,
-    one_value,
-    plus,
-    show,
     symbol,
-    times,
-    value,
 )
 from wherefrom.attention.checker.instances import Exact, Floats, Numeric, Values, shown
 from wherefrom.attention.checker.language import Construction, Node, UndefinedError, evaluate
@@ -32,6 +26,7 @@ from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.attention.positions import Wave
 
 ROUNDING = 1e-9
+J, HALF = symbol("i"), Fraction(1, 2)  # J is the imaginary unit
 DRAWS = 20
 POSITIONS = 20_000  # that are looked at where no argument decides
 BETA = 3000.0
@@ -175,14 +170,14 @@ class Angles(Polynomials):
     """Polynomials in t and pi, and sin and cos of angles that are linear in t."""
 
     def __init__(self) -> None:
-        super().__init__({"i": {}})  # the first pair, i = 0, which is there for every d
+        super().__init__({"i": Poly()})  # the first pair, i = 0, which is there for every d
         self.waves: dict[str, Wave] = {}
 
     def apply(self, op: str, arguments: Sequence[Any]) -> Any:
         x = arguments[0]
         if op == "pow":
             power = arguments[1].get((), Fraction(0))
-            if set(arguments[1]) - {()} or power.denominator != 1 or not 0 <= power <= 8:
+            if arguments[1].names or power.denominator != 1 or not 0 <= power <= 8:
                 raise NotExactError
             return self.power(x, int(power))
         if op not in ("sin", "cos"):
@@ -194,14 +189,13 @@ class Angles(Polynomials):
         self.waves[str(wave)] = wave
         return symbol(str(wave))
 
-    def moving(self, entry: Terms) -> set[str]:
+    def moving(self, entry: Poly) -> set[str]:
         """t, and the waves that move with it, as far as they occur in an entry."""
-        names = {name for key in entry for name, _ in key}
-        return {x for x in names if x == "t" or (x in self.waves and self.waves[x].moves)}
+        return {x for x in entry.names if x == "t" or (x in self.waves and self.waves[x].moves)}
 
-    def at(self, entry: Terms, t: int) -> float:
-        numbers: dict[str, complex] = {name: wave.at(t) for name, wave in self.waves.items()}
-        return value(entry, numbers | {"t": t, "pi": math.pi}).real
+    def at(self, entry: Poly, t: int) -> float:
+        waves = {name: wave.at(t) for name, wave in self.waves.items()}
+        return float(entry.at({**waves, "t": t, "pi": math.pi}))
 
 
 def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResult:
@@ -253,15 +247,13 @@ class Turns(Polynomials):
     """Polynomials in x1, x2 and z = e^(i t theta), for the position t of that name."""
 
     def __init__(self, t: str = "t") -> None:
-        pair = plus(symbol("x1"), times(symbol("i"), symbol("x2")))
-        super().__init__({"x": pair, "t": symbol(t)})
+        super().__init__({"x": symbol("x1") + J * symbol("x2"), "t": symbol(t)})
         self.t = t
 
     def apply(self, op: str, arguments: Sequence[Any]) -> Any:
         if op not in ("sin", "cos", "exp"):
             return super().apply(op, arguments)
-        x = arguments[0]
-        angle = times(x, symbol("i", factor=-1)) if op == "exp" else x
+        angle = arguments[0] * -J if op == "exp" else arguments[0]
         turn = tuple(sorted(((self.t, 1), ("theta", 1))))
         speed = angle.get(turn, Fraction(0))
         if speed.denominator != 1 or set(angle) - {turn}:
@@ -271,8 +263,7 @@ class Turns(Polynomials):
         )
         if op == "exp":
             return forth
-        half = constant(Fraction(1, 2)) if op == "cos" else symbol("i", factor=Fraction(-1, 2))
-        return times(half, plus(forth, back, 1 if op == "cos" else -1))
+        return HALF * (forth + back) if op == "cos" else HALF * -J * (forth - back)
 
 
 def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
@@ -289,16 +280,14 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
         because = "the result must be linear in x1 and x2, as a rotation is."
         return draft.refuted(because, sentence, {"t": 1}, {"once": once, "twice": twice})
     products = {
-        (b, c): plus(times(at_s[0][b], at_t[0][c]), times(at_s[1][b], at_t[1][c]))
-        for b in (0, 1)
-        for c in (0, 1)
+        (b, c): at_s[0][b] * at_t[0][c] + at_s[1][b] * at_t[1][c] for b in (0, 1) for c in (0, 1)
     }
     keys = [dict(key) for product in products.values() for key in product]
     plain = all(set(key) <= {"z_s", "z_t", "i"} for key in keys)
     if plain and all(key.get("z_s", 0) + key.get("z_t", 0) == 0 for key in keys):
         if any("z_s" in key for key in keys):
-            forward = plus(at_t[0][0], times(symbol("i"), at_t[1][0]))
-            turn = {"z_t": "i", "z_t**(-1)": "-i"}.get(show(forward))  # of x = (1, 0)
+            forward = str(at_t[0][0] + J * at_t[1][0])  # of x = (1, 0)
+            turn = {"z_t": "i", "z_t**(-1)": "-i"}.get(forward)
             derived = (f"y1 + i*y2 = e^({turn}*t*theta) (x1 + i*x2)",) if turn else ()
             because = "for all s, t, theta, q and k: in the product every power of e^(i s theta) "
             because += "meets the opposite one of e^(i t theta), so it depends on s - t alone."
@@ -323,37 +312,41 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
     return draft.judged("inconclusive", because)
 
 
-def _rotation(construction: Construction, turns: Turns) -> list[list[Terms]] | None:
+def _rotation(construction: Construction, turns: Turns) -> list[list[Poly]] | None:
     """The matrix R with y = R x, or None if y is not linear in x."""
     found = {name: evaluate(e, turns) for name, e in construction.expressions.items()}
     if "R" in found:
-        rows = found["R"]
-        square = isinstance(rows, list) and len(rows) == 2
-        if not square or not all(isinstance(row, list) and len(row) == 2 for row in rows):
-            raise NotExactError
-        return [[one_value(x) for x in row] for row in rows]
+        return [_pair_of(row) for row in _pair_of(found["R"], nested=True)]
     y = found.get("y")
-    if isinstance(y, list) and len(y) == 2:
-        found = {"y1": y[0], "y2": y[1]}
-    elif (
-        y is not None and one_value(y) is not None
-    ):  # y1 and y2 are the real and the imaginary part
-        mirrored = {
-            tuple((x, -p if x.startswith("z") else p) for x, p in key): -c if ("i", 1) in key else c
-            for key, c in y.items()
-        }
-        total, difference = plus(y, mirrored), plus(y, mirrored, -1)
-        found["y1"] = times(constant(Fraction(1, 2)), total)
-        found["y2"] = times(symbol("i", factor=Fraction(-1, 2)), difference)
-    R: list[list[Terms]] = [[{}, {}], [{}, {}]]
-    for row, name in enumerate(("y1", "y2")):
-        for key, c in one_value(found[name]).items():
+    if isinstance(y, Poly):  # y1 and y2 are the real and the imaginary part
+        mirrored = Poly(
+            {
+                tuple((x, -p if x.startswith("z") else p) for x, p in key): -c
+                if ("i", 1) in key
+                else c
+                for key, c in y.items()
+            }
+        )
+        entries = [HALF * (y + mirrored), HALF * -J * (y - mirrored)]
+    else:
+        entries = _pair_of([found["y1"], found["y2"]] if y is None else y)
+    R = [[Poly(), Poly()], [Poly(), Poly()]]
+    for row, entry in zip(R, entries, strict=True):
+        for key, c in entry.items():
             powers = dict(key)
             inputs = [powers.pop(x, 0) for x in ("x1", "x2")]
             if sorted(inputs) != [0, 1]:
                 return None
-            R[row][inputs.index(1)][tuple(sorted(powers.items()))] = c
+            row[inputs.index(1)][tuple(sorted(powers.items()))] = c
     return R
+
+
+def _pair_of(value: Any, *, nested: bool = False) -> list[Any]:
+    """A row of two polynomials, or of two rows."""
+    kind = list if nested else Poly
+    if not isinstance(value, list) or [isinstance(x, kind) for x in value] != [True, True]:
+        raise NotExactError
+    return value
 
 
 def _turned(construction: Construction, x: float) -> list[float]:
@@ -361,25 +354,24 @@ def _turned(construction: Construction, x: float) -> list[float]:
     numbers = {"x1": x, "x2": x, "t": 1.0, "theta": 1.0, "z_t": cmath.exp(1j)}
     found = [evaluate(e, Turns()) for e in construction.expressions.values()]
     parts = found[0] if isinstance(found[0], list) else found
-    values = [value(part, numbers) for part in parts]
+    values = [complex(part.at(numbers)) for part in parts]
     return [values[0].real, values[0].imag] if len(values) == 1 else [y.real for y in values]
 
 
-def _score(product: Terms, s: int, t: int) -> float:
+def _score(product: Poly, s: int, t: int) -> float:
     """The product of a query at position s and a key at position t, for theta = 1."""
     numbers = {"z_s": cmath.exp(1j * s), "z_t": cmath.exp(1j * t), "s": s, "t": t, "theta": 1}
-    return value(product, numbers).real
+    return complex(product.at(numbers)).real
 
 
-def _wrong_sign(R: list[list[Terms]]) -> str:
+def _wrong_sign(R: list[list[Poly]]) -> str:
     """Where the sign is the other one, if the matrix is a rotation but for one sign."""
-    turns = Turns()
-    angle: Terms = {(("t", 1), ("theta", 1)): Fraction(1)}
-    cos, sin = (turns.apply(f, [angle]) for f in ("cos", "sin"))
-    right = [[cos, plus({}, sin, -1)], [sin, cos]]
+    angle = symbol("t") * symbol("theta")
+    cos, sin = (Turns().apply(f, [angle]) for f in ("cos", "sin"))
+    right = [[cos, -sin], [sin, cos]]
     wrong = [(a, b) for a in (0, 1) for b in (0, 1) if R[a][b] != right[a][b]]
     if len(wrong) == 1:
         ((a, b),) = wrong
-        if not plus(R[a][b], right[a][b]):
+        if not R[a][b] + right[a][b]:
             return f"; the sign of x{b + 1} in y{a + 1} is the other one in a rotation"
     return ""
