@@ -221,8 +221,8 @@ def _counterexample(model: Queries, n: int, tolerance: float) -> Counterexample:
     if not numbers:
         return Counterexample({"n": n, "d": n}, {}, f"the formula has no value at n = {n}.")
     at = [f"n = {n}", *(f"{x} = {numbers[x]:g}" for x in ("beta", "e") if x in numbers)]
-    weights = numbers["weights_by_group"].items()
-    told = ", ".join(f"{'the others' if g == 'others' else g} {w:.4g}" for g, w in weights)
+    weights = np.array([*numbers["weights_by_group"].values()])
+    told = model.tell(weights, "{} {:.4g}", "the others")
     clear = error > 1.01 * tolerance
     numbers["misplaced"] = round(error, 6) if clear else error
     amount = f"{error:.4g}" if clear else f"just over {tolerance:g}"
@@ -251,19 +251,18 @@ def _numbers(model: Queries, n: int, beta: float, e: float) -> dict[str, Any]:
         keys[0] *= e
         result = attend(queries, keys, np.eye(n))
         weights = result.weights.mean(axis=0)
+        grouped = _by_group(model, weights)
         numbers["keys"] = keys.tolist()
         for name, table in (("queries", queries), ("logits", result.scores), ("weights", weights)):
             numbers[name] = np.round(table, 6).tolist()
-        grouped = [*weights[: model.named].tolist(), float(weights[model.named :].sum())]
     else:
         logits = np.array(model.differences(beta, n) if far else model.logits(beta, n))
         logits[:, 0] *= e
-        heads = [dict(zip(model.groups, head, strict=True)) for head in logits.tolist()]
-        grouped = np.mean([[*model.weights(head, n).values()] for head in heads], axis=0).tolist()
-    by_group = dict(zip(model.groups, grouped, strict=True))
-    numbers["weights_by_group"] = {g: round(w, 6) for g, w in by_group.items()}
+        grouped = model.weights(logits, n).mean(axis=0)
+    rounded = np.round(grouped, 6).tolist()
+    numbers["weights_by_group"] = dict(zip(model.groups, rounded, strict=True))
     numbers["wanted_by_group"] = dict(model.problem.target)
-    return numbers | {"misplaced": model.distance(by_group)}
+    return numbers | {"misplaced": float(model.distance(grouped))}
 
 
 def _queries(model: Queries, keys: Floats, beta: float) -> Floats:
@@ -369,18 +368,17 @@ def _simulate(model: Queries, n: int, beta: float, draft: CheckResult) -> tuple[
         if len(queries) > 1 and (queries @ means[0] > 0).any():
             kept = e[:, 0] >= 0
     weights = attend(queries, keys, keys[..., :1]).weights.mean(axis=-2)
-    wrong = _misplaced(model, weights)
+    wrong = model.distance(_by_group(model, weights))
     if not model.stretched:
         wrong = np.abs(weights[:, 0] / (weights[:, 0] + weights[:, 1]) - 0.5)
     share, count = float((wrong[kept] > draft.tolerance).mean()), int(kept.sum())
     return share, math.sqrt(max(share * (1 - share), 1 / count) / count)
 
 
-def _misplaced(model: Queries, weights: Floats) -> Floats:
-    """Half the sum of |weight - wanted| over the last axis, which has one entry per key."""
-    target = np.zeros(weights.shape[-1])
-    target[: model.named] = list(model.problem.target.values())[: model.named]
-    return np.asarray(0.5 * np.abs(weights - target).sum(axis=-1))
+def _by_group(model: Queries, weights: Floats) -> Floats:
+    """Weights of keys, along the last axis, as weights of groups."""
+    named, others = np.split(weights, [model.named], axis=-1)
+    return np.concatenate([named, others.sum(axis=-1, keepdims=True)], axis=-1)
 
 
 @cache
@@ -392,7 +390,7 @@ def _lengths(kept_only: bool) -> Floats:
 
 
 def _missed(model: Queries, keys: Floats, beta: float, tolerance: float) -> tuple[bool, Floats]:
-    """Whether the goal is missed over these keys or means, and the weights of the worst sample.
+    """Whether the goal is missed over these keys or means, and the groups' weights at worst.
     ExpressionError where there is no value, or where rounding swamps the logits."""
     queries = _queries(model, keys, beta)
     lengths = _lengths(len(queries) > 1) if model.stretched else np.ones(1)
@@ -401,8 +399,8 @@ def _missed(model: Queries, keys: Floats, beta: float, tolerance: float) -> tupl
     result = attend(queries, drawn, drawn)
     if float(np.abs(result.scores).max()) * np.finfo(np.float64).eps > 1e-5:
         raise ExpressionError("the logits are too large for floating point.", "", 1, too_large=True)
-    weights = result.weights.mean(axis=-2)
-    wrong = _misplaced(model, weights)
+    weights = _by_group(model, result.weights.mean(axis=-2))
+    wrong = model.distance(weights)
     share = float(np.mean(wrong > tolerance * (1 + 1e-9) + 1e-12))
     return share > (RISK + 0.02 if model.stretched else 0.0), weights[int(np.argmax(wrong))]
 
@@ -477,11 +475,8 @@ def _search(
             same = same and bool(np.allclose(again, logits, rtol=1e-8, atol=1e-8))
             weights = _missed_in_the_limit(model, keys, draft.tolerance)
             if weights is not None:
-                pairs = zip(model.groups[:-1], weights, strict=False)
-                told = ", ".join(f"{g} {w:.3g}" for g, w in pairs)
-                others = weights[model.named :].sum()
-                evidence = f"{where}, the weights tend to {told}, the others {others:.3g}"
-                return Assumption(name, True, evidence)
+                told = model.tell(weights, "{} {:.3g}", "the others")
+                return Assumption(name, True, f"{where}, the weights tend to {told}")
     if same:
         return Assumption(name, False, f"{tried} sets of keys without it have the same logits")
     return Assumption(name, None, f"no counterexample in {tried} sets, some chosen to break it")
@@ -495,6 +490,6 @@ def _missed_in_the_limit(model: Queries, keys: Floats, tolerance: float) -> Floa
             missed, weights = _missed(model, keys, beta, tolerance)
         except ExpressionError:
             break
-        errors.append(float(_misplaced(model, weights)) if missed else 0.0)
+        errors.append(float(model.distance(weights)) if missed else 0.0)
     stuck = errors[-1] > 0 and len(errors) > 2 and errors[-1] >= 0.999 * errors[-2]
     return weights if stuck else None

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import decimal
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar, Trend
 from wherefrom.attention.checker.instances import (
@@ -120,22 +121,20 @@ class Queries:
         rungs = self.usable(RUNGS + HIGH_RUNGS, n)
         return min((beta for beta in rungs if beta >= least), default=max(rungs, default=None))
 
-    def weights(self, logits: Mapping[str, float], n: int) -> dict[str, float]:
-        """The weight of each group, all of its keys together; groups left out get none."""
-        many = math.log(n - self.named)
-        scores = np.array([x + many if g == "others" else x for g, x in logits.items()])
-        found = dict(zip(logits, softmax_over_keys(scores).tolist(), strict=True))
-        return {g: found.get(g, 0.0) for g in self.groups}
+    def weights(self, logits: ArrayLike, n: int) -> Floats:
+        """The weight of each group, all of its keys together, along the last axis."""
+        many = np.array([0.0] * self.named + [math.log(n - self.named)])
+        return np.asarray(softmax_over_keys(np.asarray(logits) + many))
 
-    def distance(self, weights: Mapping[str, float]) -> float:
-        """The misplaced share: half the sum of |weight - wanted|."""
-        return 0.5 * sum(abs(weights[g] - wanted) for g, wanted in self.problem.target.items())
+    def distance(self, weights: Floats) -> Floats:
+        """The misplaced share: half the sum of |weight - wanted| over the groups."""
+        return np.asarray(0.5 * np.abs(weights - [*self.problem.target.values()]).sum(axis=-1))
 
     def error(self, heads: Sequence[Head], n: int, eps: float) -> float:
         """What must be small: the misplaced share, or how often it exceeds eps."""
         if self.stretched:
             return failure_probability(heads, n, eps)[0]
-        return self.distance(self.weights(dict(zip(self.groups, heads[0], strict=True)), n))
+        return float(self.distance(self.weights(heads[0], n)))
 
     def trend(self, g: str, h: str, n: int | None = None, head: int = 0) -> Trend:
         """What becomes of the gap between the logits of two groups."""
@@ -205,9 +204,12 @@ class Queries:
             if any("unclear" in kinds for kinds in rivals.values()):
                 return self._ladder_reading(n, eps)
             best = [g for g, kinds in rivals.items() if "up" not in kinds]
-            limits = {g: self.trend(g, best[0], n).value or 0.0 for g in best}
+            limits = [
+                self.trend(g, best[0], n).value or 0.0 if g in best else -math.inf
+                for g in self.groups
+            ]
             weights = self.weights(limits, n)
-            size = self.distance(weights)
+            size = float(self.distance(weights))
             return size <= eps, size, self._tends(weights, n)
         except ExpressionError as problem:
             if problem.too_large:
@@ -252,8 +254,7 @@ class Queries:
         if self.stretched:
             sentence = f"at n = {n}, however large beta is, c misses the average by more than "
             return ok, sizes[-1], f"{sentence}{eps:g} in {sizes[-1]:.1%} of the samples"
-        logits = dict(zip(self.groups, heads[0].tolist(), strict=True))
-        return ok, sizes[-1], self._tends(self.weights(logits, n), n)
+        return ok, sizes[-1], self._tends(self.weights(heads[0], n), n)
 
     def _fails_in_digits(self, n: int, eps: float) -> bool:
         """Does the goal also fail far out and with 500 digits, where no term is lost in rounding?
@@ -279,11 +280,14 @@ class Queries:
                 far = [tuple(float(max(x - max(q), -most)) for x in q) for q in heads]
         return self.error(far, n, eps) > (RISK if self.stretched else eps)
 
-    def _tends(self, weights: Mapping[str, float], n: int) -> str:
-        parts = ", ".join(
-            f"{'all others together' if g == 'others' else g}: {w:.3g}" for g, w in weights.items()
-        )
-        return f"at n = {n} the weights {'tend to' if self.uses_beta else 'are'} {parts}"
+    def _tends(self, weights: Floats, n: int) -> str:
+        told = self.tell(weights, "{}: {:.3g}", "all others together")
+        return f"at n = {n} the weights {'tend to' if self.uses_beta else 'are'} {told}"
+
+    def tell(self, weights: Floats, form: str, others: str) -> str:
+        """The weight of each group in words."""
+        names = (*self.groups[:-1], others)
+        return ", ".join(form.format(name, w) for name, w in zip(names, weights, strict=True))
 
     def largest_lead(self) -> float | None:
         """How far the named logits can be ahead of the others, if neither n nor beta changes it.
