@@ -16,10 +16,9 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from wherefrom.attention.checker import judge_queries
 from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker.judge_queries import KeysJudge
 from wherefrom.attention.checker.language import read_construction
-from wherefrom.attention.checker.logits import Queries
 from wherefrom.attention.checker.problems import PROBLEMS, CheckResult
 from wherefrom.errors import UserError
 
@@ -214,7 +213,7 @@ def decided(drawn: Drawn) -> CheckResult:
         return check(drawn.problem, drawn.texts)
     read = read_construction(problem, drawn.texts)
     draft = CheckResult(problem.name, read.texts, "proved", "", problem.tolerance, 0)
-    return judge_queries.decide(Queries(read), draft)
+    return KeysJudge(read, draft).decide()
 
 
 def contradiction(drawn: Drawn, result: CheckResult) -> str:

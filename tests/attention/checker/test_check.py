@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
+from string import Formatter
 
 import numpy as np
 import pytest
 
 from wherefrom.attention.checker import judge_queries
 from wherefrom.attention.checker.check import CheckResult, check
-from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.checker.judge_queries import KeysJudge
+from wherefrom.attention.checker.problems import PROBLEMS, WORDING
 from wherefrom.errors import UserError
 
 V = "V=(outer(u_b,u_b)-outer(u_c,u_c))/beta**2"
@@ -219,25 +223,25 @@ def test_numbers_that_do_not_settle_are_inconclusive() -> None:
 
 
 def test_a_contradiction_is_owned_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    least = judge_queries._least_beta
-    monkeypatch.setattr(judge_queries, "_least_beta", lambda *a: 0.8 * (least(*a) or 0.0))
+    least = KeysJudge.least_beta
+    monkeypatch.setattr(KeysJudge, "least_beta", lambda *a: 0.8 * (least(*a) or 0.0))
     result = check("average", "q=beta*(k_a+k_b)")
     assert result.verdict == "inconclusive"
     assert "a fault of the checker" in result.because
-    monkeypatch.setattr(judge_queries, "_simulate", lambda *a: (0.5, 0.001))
+    monkeypatch.setattr(KeysJudge, "simulate", lambda *a: (0.5, 0.001))
     result = check("stretched-average", "q=-beta*sum_others")
     assert result.verdict == "inconclusive"
     assert "disagree" in result.because
 
 
 def test_a_proof_is_confirmed_at_every_n_up_to_thirty(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, seen = judge_queries._missed, set()
+    tried, seen = KeysJudge.missed, set()
 
-    def missed(model, keys, *rest):  # type: ignore[no-untyped-def]
+    def missed(self, keys, beta):  # type: ignore[no-untyped-def]
         seen.add(len(keys))
-        return tried(model, keys, *rest)[0] or len(keys) == 30, tried(model, keys, *rest)[1]
+        return tried(self, keys, beta)[0] or len(keys) == 30, tried(self, keys, beta)[1]
 
-    monkeypatch.setattr(judge_queries, "_missed", missed)
+    monkeypatch.setattr(KeysJudge, "missed", missed)
     assert check("average", "q=beta*(k_a+k_b)").verdict == "inconclusive"
     assert seen == set(range(3, 31))
 
@@ -327,3 +331,20 @@ def test_a_result_is_plain_json() -> None:
         assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert record["tolerance"] is None
     assert record["beta_required"]["by_n"]["10"] == result.beta.by_n[10]  # type: ignore[union-attr]
+
+
+def test_every_sentence_is_said_with_the_values_it_needs() -> None:
+    said = set()
+    for path in Path(judge_queries.__file__).parent.glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "say":
+                names = [x.value for x in ast.walk(call.args[0]) if isinstance(x, ast.Constant)]
+                values = {keyword.arg for keyword in call.keywords}
+                for name in filter(WORDING.__contains__, names):
+                    wanted = {field for _, field, *_ in Formatter().parse(WORDING[name]) if field}
+                    assert None in values or values == wanted, (path.name, name)
+                    said.add(name)
+    # chosen before they are said
+    chosen = {"lead_of_one", "lead_of_two", "length_avoided", "length_in_limit", "same_limit"}
+    chosen |= {"slow_and_unsettled", "slow_and_inexact", "fails_somewhere"}
+    assert said | chosen == set(WORDING)

@@ -26,7 +26,6 @@ Values = dict[str, Any]
 Variants = Callable[[Floats, int, np.random.Generator, int], Iterator[tuple[str, Floats]]]
 WORDS = ("x1", "x2", "x3")
 Matrix = NDArray[Any]
-NO_PROOF = "That is no proof: exact algebra cannot handle this formula."
 MAX_MAGNITUDE = 1e100
 TOO_LARGE = f"the numbers become too large to compute with here (above {MAX_MAGNITUDE:.0e})."
 MAX_SIZE = 64  # rows or columns of a matrix of an instance

@@ -14,7 +14,7 @@ import numpy as np
 
 from wherefrom.attention.checker.algebra import NotExactError, Poly, Polynomials, constant, symbol
 from wherefrom.attention.checker.language import Construction, evaluate, parse, write
-from wherefrom.attention.checker.problems import FAULT, BetaNeeded, CheckResult, Problem
+from wherefrom.attention.checker.problems import BetaNeeded, CheckResult, Problem, say
 from wherefrom.attention.checker.reading import ExpressionError, decimal_points
 from wherefrom.attention.positions import model_cost
 from wherefrom.errors import UserError
@@ -32,8 +32,7 @@ def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
         try:
             written = Polynomials().one(expression)
         except NotExactError:
-            because = f"{name} must be a sum of products of L, l, m and d."
-            return draft.judged("inconclusive", because)
+            return draft.judged("inconclusive", say("not_a_cost", name=name))
         line = f"{name} multiplies exactly {_text(model_cost(name, L, l, m, d))} times"
         draft = replace(draft, derived=(*draft.derived, line))
         if any(power < 0 for power in written.by_power("L")):
@@ -42,16 +41,14 @@ def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
         says = Polynomials({"L": L + constant(2)}).one(expression)
         does = model_cost(name, L + constant(2), l, m, constant(1) if without_d else d)
         if not says or min(says.values()) < 0:
-            because = f"{name}: a part of this is zero or negative at L = 3, and no cost is."
-            told = str(written)
+            because, told = say("no_cost_is_negative", name=name), str(written)
             return draft.refuted(because, f"L = 3 in {told}.", {"L": 3}, {"written": told})
         terms, exact = _powers(says), _powers(does)
         missing, extra = _not_dominated(exact, terms), _not_dominated(terms, exact)
         attention = [key for key in exact if key[3] < 2]
         if missing and not extra and not without_d and not _not_dominated(attention, terms):
             rest = _text(_term(max(missing, key=sum)))
-            reason = f"{name} is right for the attention alone; projections and feed-forward add "
-            reasons.append(f"{reason}{rest}, which counts once d is as large as l")
+            reasons.append(say("attention_alone", name=name, rest=rest))
             draft = replace(draft, verdict="holds")
         elif missing or extra:
             return _wrong_cost(draft, name, says, does, extra or missing, too_large=bool(extra))
@@ -110,12 +107,11 @@ def _wrong_cost(
         if (says / does if too_large else does / max(says, 1e-300)) >= 100:
             shown = [x for x in SIZES if x != "d" or "d" in exact.names]
             at = ", ".join(f"{x} = {sizes[x]:,}" for x in shown)
-            sentence = f"with {at} the model multiplies {does:,.0f} times and what is written is "
-            sentence += f"{says:,.0f}; as these sizes grow, no constant makes up for that."
+            sentence = say("costs_differ", at=at, does=does, says=says)
             what = f"{_text(_term(key))} is {'too large' if too_large else 'missing'}"
             numbers = {"written": says, "counted": does}
             return draft.refuted(f"{name}: the term {what}.", sentence, sizes, numbers)
-    return draft.judged("inconclusive", f"{name} could not be compared term by term.")
+    return draft.judged("inconclusive", say("not_compared", name=name))
 
 
 # as beta grows the weights become steps of the length e, so that these limits are exact
@@ -163,8 +159,7 @@ def judge_variance(problem: Problem, texts: Sequence[str], draft: CheckResult) -
             sides = [Polynomials(SAME).one(side) for side in (left, right)]
             results.append(_compare(claimed, sign, *sides))
         except NotExactError:
-            because = "only sums and products of the variances and numbers can be compared."
-            results.append(claimed.judged("inconclusive", because))
+            results.append(claimed.judged("inconclusive", say("variances_only")))
         if not results[-1].passed:
             break
     if not results:
@@ -218,15 +213,12 @@ def _compare(draft: CheckResult, sign: str, left: Poly, right: Poly) -> CheckRes
     lines = tuple(f"{x} -> {LIMITS[x]:.6g} as beta grows, for every n" for x in known)
     draft = replace(draft, derived=lines)
     if not gap:
-        because = "the two sides are equal at every n and beta"
         if sign in ("<", ">"):
-            return _claim_fails(draft, sign, left, right, because)
-        because += ": c_2 does not move, so Var(c_2) = 0 and Var(c) = Var(c_1)/4."
-        return draft.judged("proved", because)
+            return _claim_fails(draft, sign, left, right, say("sides_equal"))
+        return draft.judged("proved", say("sides_equal_why"))
     if gap.names <= set(LIMITS):
         ends, limit = [float(side.at(LIMITS)) for side in (left, right)], float(gap.at(LIMITS))
-        because = f"the left side tends to {ends[0]:.6g} and the right side to {ends[1]:.6g}, for "
-        because += "every n"
+        because = say("sides_tend", left=ends[0], right=ends[1])
         if sign == "~" and abs(limit) <= max(0.01 * abs(ends[1]), 1e-9):
             return draft.judged("proved", f"{because}: the same to one in a hundred.")
         if abs(limit) > 1e-9 and not (sign != "=" and TRUE[sign](limit)):
@@ -234,21 +226,16 @@ def _compare(draft: CheckResult, sign: str, left: Poly, right: Poly) -> CheckRes
         if abs(limit) > 1e-9:  # by the laws at every n up to 30: the second check of a proof
             if all(TRUE[sign](_at(gap, n, b)) for n in range(3, 31) for b in (200.0, 1000.0)):
                 return draft.judged("proved", f"{because}; so it is true from some beta on.")
-            return draft.judged("inconclusive", FAULT.format(what="the laws"))
+            return draft.judged("inconclusive", say("fault", what="the laws"))
         if sign == "->":
             return draft.judged("proved", f"{because}.")
     elif sign in ("->", "~"):
-        return draft.judged("inconclusive", "write a number or one of the variances as the limit.")
+        return draft.judged("inconclusive", say("limit_of_a_variance"))
     tried = itertools.product((3, 4, 10, 100), (5.0, 10.0, 20.0, 50.0, 200.0))
     if all(TRUE[sign](_at(gap, n, beta)) for n, beta in tried):
-        because = "true wherever it was tried (n = 3 to 100, beta = 5 to 200). That is no proof."
-        return draft.judged("holds", because)
-    why = (
-        "both sides have the same limit, but they are not equal"
-        if sign == "="
-        else "it fails for some n and beta"
-    )
-    return _claim_fails(draft, sign, left, right, why)
+        return draft.judged("holds", say("true_where_tried"))
+    why = "same_limit" if sign == "=" else "fails_somewhere"
+    return _claim_fails(draft, sign, left, right, say(why))
 
 
 def variances(n: int, beta: float) -> dict[str, float]:
@@ -278,9 +265,9 @@ def _claim_fails(draft: CheckResult, sign: str, left: Poly, right: Poly, why: st
             found = {name: round(x, 6) for name, x in variances(n, beta).items()}
             numbers = {"beta": beta, **found}
             sides = " and ".join(f"{_at(side, n, beta):.6g}" for side in (left, right))
-            sentence = f"with n = {n} and beta = {beta:g} the sides are {sides}."
+            sentence = say("sides_shown", n=n, beta=beta, sides=sides)
             return draft.refuted(why + ".", sentence, {"n": n}, numbers)
-    return draft.judged("inconclusive", f"{why}, but no n and beta that were tried show it.")
+    return draft.judged("inconclusive", say("sides_not_shown", why=why))
 
 
 def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
@@ -304,22 +291,17 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
         q = [Fraction(x / np.abs(direction).max()).limit_denominator(1000) for x in direction]
         draft = _judge_query(draft, keys, [x * symbol("beta") for x in q])
         if draft.verdict == "refuted":
-            because = "floating point has a query that copies key 1, but no simple one was found."
-            return draft.judged("holds", because, counterexample=None)
-        text = ", ".join(map(str, q))
-        because = f"key 1 is a corner of the convex hull, and q = beta*({text}) copies it."
-        return replace(draft, because=because)
+            return draft.judged("holds", say("no_simple_query"), counterexample=None)
+        return replace(draft, because=say("key_is_a_corner", q=", ".join(map(str, q))))
     from scipy.optimize import nnls
 
     rows = np.vstack([table.T, np.ones(len(keys))])
     few = nnls(rows[:, 1:], rows[:, 0])[0]  # of few keys, so with small denominators
     weights = [Fraction(x).limit_denominator(100_000) for x in few]
     if _judge_mixture(draft, keys, weights).verdict != "proved":
-        because = "key 1 is so near the convex hull of the others that rounding decides."
-        return draft.judged("inconclusive", because)
+        return draft.judged("inconclusive", say("hull_too_near"))
     told = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
-    because = f"key 1 is {told}, so no query gives it more than {most:.4g} of the weight."
-    sentence = f"k_1.q is the same mixture of the other k_i.q for every q: {told}."
+    because, sentence = say("key_is_mixed", told=told, most=most), say("same_mixture", told=told)
     sizes = {"n": len(keys), "d": len(keys[0])}
     return draft.refuted(because, sentence, sizes, {"K": table.tolist(), "most": most})
 
@@ -354,20 +336,18 @@ def _judge_query(draft: CheckResult, keys: list[list[Fraction]], query: Any) -> 
         if top < 1 or powers[top][()] < 0:
             from wherefrom.attention.equation import attend
 
-            because = f"k_1.q - k_{i}.q = {lead} does not grow with beta."
             table = np.array(keys, dtype=float)
             numbers = np.array([float(x.at({"beta": 10.0})) for x in q])
             weights = np.round(attend(numbers, table, table).weights, 6).tolist()
-            sentence = f"with beta = 10 the weights are {np.round(weights, 4).tolist()}."
+            sentence = say("lead_stays_shown", weights=np.round(weights, 4).tolist())
+            because = say("lead_stays", i=i, lead=lead)
             return draft.refuted(because, sentence, sizes, {"weights": weights})
         leads.append((top, powers[top][()]))
     order, slope = min(leads)
     level = math.log((len(keys) - 1) * (1 - draft.tolerance) / draft.tolerance)
-    formula = f"every lead >= ln((n-1)*(1-eps)/eps) = {level:.4g}"
     beta = max(0.0, level / float(slope)) ** (1 / order)
-    needed = BetaNeeded(formula, beta, len(keys), {len(keys): beta})
-    because = "the lead of k_1.q over every other k_i.q grows with beta, without bound."
-    return draft.judged("proved", because, beta=needed)
+    needed = BetaNeeded(say("every_lead", level=level), beta, len(keys), {len(keys): beta})
+    return draft.judged("proved", say("lead_of_key_1"), beta=needed)
 
 
 def _judge_mixture(
@@ -382,13 +362,12 @@ def _judge_mixture(
     ]
     wrong = ""
     if min(w) < 0 or sum(w) != 1:
-        wrong = f"w must be 0 or more and sum to one; it sums to {sum(w)}."
+        wrong = say("weights_of_a_mixture", total=sum(w))
     elif mixed != keys[0]:
         texts = [", ".join(map(str, row)) for row in (mixed, keys[0])]
-        wrong = f"the mixture is ({texts[0]}) and key 1 is ({texts[1]})."
+        wrong = say("another_mixture", mixed=texts[0], key=texts[1])
     if wrong:
         numbers = {"mixture": [float(x) for x in mixed]}
         return draft.refuted(wrong, wrong, {"n": len(keys)}, numbers)
     most = 1 / (1 + math.exp(-sum(float(x) * math.log(x) for x in w if x)))
-    because = f"key 1 is this mixture of the others, so no query gives it more than {most:.4g}."
-    return draft.judged("proved", because)
+    return draft.judged("proved", say("this_mixture", most=most))

@@ -13,7 +13,6 @@ import numpy as np
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
 from wherefrom.attention.checker.instances import (
-    NO_PROOF,
     WORDS,
     Exact,
     Matrix,
@@ -29,7 +28,7 @@ from wherefrom.attention.checker.instances import (
     word_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.problems import FAULT, Assumption, BetaNeeded, CheckResult
+from wherefrom.attention.checker.problems import Assumption, BetaNeeded, CheckResult, say
 from wherefrom.attention.equation import attend
 
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident
@@ -39,8 +38,10 @@ DRAWS = 5
 TURNED = ((1, -8, 4), (4, 4, 7), (8, -1, -4))  # nine times an orthonormal basis, as columns
 RUNGS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, *(2.0**k for k in range(5, 11)))
 LARGE = (1e4, 1e5, 1e6)  # where a slow term may yet win
+ROUND = (4.0, 8.0, 16.0, 32.0, 128.0, *RUNGS[-3:], *LARGE, 1e8, 1e10, 1e13, 1e16)
 DIMENSIONS = (4, 5, 7, 11, 16)
 STILL_FALLING = 0.999  # an error that falls by more from rung to rung may yet arrive
+Row = tuple[int, Matrix, Matrix, Matrix, float]
 
 
 def judge_extract(construction: Construction, draft: CheckResult) -> CheckResult:
@@ -48,7 +49,7 @@ def judge_extract(construction: Construction, draft: CheckResult) -> CheckResult
     of the identity or zero, since m, p, r may be any sizes; so m = p = r = 1 decides it for all."""
     exact, wrong = _multiples(construction), ""
     if exact is None:
-        draft = draft.judged("holds", f"M s was v_a on every instance that was drawn. {NO_PROOF}")
+        draft = draft.judged("holds", say("extracts_in_numbers"))
     else:
         keeps, leaks = exact
         derived = (f"M A = {_multiple(keeps, 'A')}", f"M B = {_multiple(leaks, 'B')}")
@@ -60,18 +61,17 @@ def judge_extract(construction: Construction, draft: CheckResult) -> CheckResult
         if not leaks.is_zero:
             said.append(f"it lets {_multiple(leaks, 'v_b')} through")
         wrong = ", ".join(said)
-        because = "M A = A and M B = 0 for all sizes, by A^T A = I, B^T B = I and A^T B = 0."
-        draft = draft.judged("proved", because, derived=derived)
+        draft = draft.judged("proved", say("extracts"), derived=derived)
         if wrong and max(abs(keeps.at(1.0, 1) - 1), abs(leaks.at(1.0, 1))) > draft.tolerance:
             return _refuted_extraction(draft, construction, wrong)
         if wrong:
-            draft = draft.judged("holds", f"right only within this tolerance: {wrong}.")
+            draft = draft.judged("holds", say("extracts_nearly", wrong=wrong))
     rng = np.random.default_rng(draft.seed)
     drawn = [space_instance(*size, rng) for size in SIZES for _ in range(DRAWS)]
     worst = max(_extraction_error(construction, values, rng) for values in drawn)
     if worst > draft.tolerance:
         if exact is not None and worst > 1e-6:
-            return draft.judged("inconclusive", FAULT.format(what="drawn matrices"))
+            return draft.judged("inconclusive", say("fault", what="drawn matrices"))
         return _refuted_extraction(draft, construction, "M (v_a + v_b) is not v_a")
     checked = f"{len(drawn)} drawn instances over {len(SIZES)} sizes, largest error {worst:.1e}"
     assumptions = tuple(_needed_of_bases(construction, draft.tolerance, rng))
@@ -125,8 +125,9 @@ def _refuted_extraction(draft: CheckResult, construction: Construction, what: st
                 named = values | {"M": M, "v_a": v_a, "v_b": v_b, "M s": got}
                 numbers = shown(named, ("A", "B", "M", "v_a", "v_b", "M s"))
                 sizes = {"d": len(M), "m": values["A"].shape[1], "p": values["B"].shape[1]}
-                told = f"v_a = {numbers['v_a']} and v_b = {numbers['v_b']}, M s = {numbers['M s']}."
-                return draft.refuted(what + ".", f"with d = {len(M)}, {told}", sizes, numbers)
+                told = {x: numbers[x] for x in ("v_a", "v_b")} | {"got": numbers["M s"]}
+                sentence = say("not_extracted", d=len(M), **told)
+                return draft.refuted(what + ".", sentence, sizes, numbers)
     return draft.judged("refuted", what + ".")
 
 
@@ -136,9 +137,8 @@ def _needed_of_bases(
     """Each assumption given up on bases drawn at random, the smallest sizes first.
     Both sides of M A = A and M B = 0 are analytic in the bases, so equations that hold at random
     points hold everywhere; one that fails is a counterexample."""
-    argument = f"M A = A and M B = 0 over bases of {len(SIZES)} sizes drawn without it, so over all"
     for name in ("bases that are orthonormal", "spaces that are orthogonal"):
-        evidence = ""
+        used, evidence = False, say("bases_not_needed", sizes=len(SIZES))
         for m, p, r in SIZES:
             straight = space_instance(m, p, r, rng)
             A, B, C = (straight[part] for part in "ABC")
@@ -152,113 +152,174 @@ def _needed_of_bases(
             error = _extraction_error(construction, values, rng)
             if error > max(tolerance, 1e-9):
                 bases = ", ".join(f"{x} = {y}" for x, y in shown(values, ("A", "B")).items())
-                evidence = f"with d = {m + p + r}, {bases}, M s misses v_a by {error:.2g}"
+                used, evidence = True, say("bases_needed", d=m + p + r, bases=bases, error=error)
                 break
-        yield Assumption(name, bool(evidence), evidence or argument)
+        yield Assumption(name, used, evidence)
 
 
 def judge_words(construction: Construction, draft: CheckResult) -> CheckResult:
+    return WordsJudge(construction, draft).judge()
+
+
+class WordsJudge:
     """Over orthogonal u of norm beta the logits x_j^T K^T Q x_i are polynomials in beta; softmax
     tends to equal shares among the largest, and those of V x_j are compared with the goal."""
-    lines, reached, wrong, miss = list[str](), "", "", 0.0
-    with contextlib.suppress(NotExactError):
-        lines, reached, wrong, miss = _limits(construction)
-    draft = replace(draft, derived=tuple(lines))
-    found = [_word_error(construction, word_instance(4, beta), beta) for beta in RUNGS]
-    errors = [error for error in found if math.isfinite(error)]
-    if len(errors) < 4:
-        if not errors:
-            _rows(construction, word_instance(4, 1.0), 1.0)  # says what is wrong, and where
-        because = "the numbers become too large before beta is large enough to see a limit."
-        return draft.judged("inconclusive", because)
-    within = [error <= draft.tolerance for error in errors[-3:]]
-    settled = bool(wrong) or not errors[-1] < STILL_FALLING * errors[-2]
-    far = [_word_error(construction, word_instance(4, beta), beta) for beta in LARGE]
-    lost = not reached and any(draft.tolerance < error < math.inf for error in far)
-    if not reached and ((not any(within) and settled) or miss > draft.tolerance):
-        return _refuted_words(construction, draft, wrong)
-    if lost or not all(within):
-        because = "c1 and c2 change too slowly with beta to see where they end."
+
+    def __init__(self, construction: Construction, draft: CheckResult) -> None:
+        self.written, self.draft, self.eps = construction.expressions, draft, draft.tolerance
+        self.reached = self.wrong = ""  # why every goal is reached in the limit, or what is wrong
+        self.miss = 0.0  # and by how much, in units of beta
+
+    def judge(self) -> CheckResult:
+        with contextlib.suppress(NotExactError):
+            self.find_limits()
+        draft, reached, wrong = self.draft, self.reached, self.wrong
+        found = [self.error(word_instance(4, beta), beta) for beta in RUNGS]
+        errors = [error for error in found if math.isfinite(error)]
+        if len(errors) < 4:
+            if not errors:
+                self.rows(word_instance(4, 1.0), 1.0)  # says what is wrong, and where
+            return draft.judged("inconclusive", say("words_too_large"))
+        within = [error <= self.eps for error in errors[-3:]]
+        settled = bool(wrong) or not errors[-1] < STILL_FALLING * errors[-2]
+        far = [self.error(word_instance(4, beta), beta) for beta in LARGE]
+        lost = not reached and any(self.eps < error < math.inf for error in far)
+        if not reached and ((not any(within) and settled) or self.miss > self.eps):
+            return self.refuted()
+        if lost or not all(within):
+            because = say("words_out_of_reach" if reached else "words_too_slow")
+            return draft.judged("inconclusive", because)
         if reached:
-            because = "the limit is right, but no beta that a computer can hold shows it."
-        return draft.judged("inconclusive", because)
-    draft = draft.judged("proved", "for every d: " + reached)
-    if not reached:
-        because = (
-            f"{wrong}, but within this tolerance." if wrong else f"computed in numbers. {NO_PROOF}"
+            draft = draft.judged("proved", reached)
+        elif wrong:
+            draft = draft.judged("holds", say("words_nearly", wrong=wrong))
+        else:
+            draft = draft.judged("holds", say("words_in_numbers"))
+
+        def fails(beta: float) -> bool:
+            return self.eps < self.error(word_instance(4, beta), beta) < math.inf
+
+        low = max((beta for beta in RUNGS if fails(beta)), default=0.0)
+        high = min(beta for beta in RUNGS if beta > low)
+        for _ in range(40 if low else 0):
+            middle = (low + high) / 2
+            low, high = (middle, high) if fails(middle) else (low, middle)
+        rows = self.rows(word_instance(4, 2.0), 1.0)
+        told = ", ".join(f"|c{word} - goal| = {error:.4f}" for word, *_, error in rows)
+        needed = BetaNeeded(say("words_beta", told=told), high, 3, {3: high})
+        rng = np.random.default_rng(draft.seed)
+        beta = 1.05 * high
+        drawn = [word_instance(d, beta, rng) for d in DIMENSIONS for _ in range(4)]
+        if max(self.error(values, beta) for values in drawn) > self.eps:
+            return draft.judged("inconclusive", say("fault", what="drawn words"))
+        sizes = ", ".join(map(str, DIMENSIONS))
+        checked = say("words_drawn", count=len(drawn), sizes=sizes)
+        return replace(
+            draft, beta=needed, checked=checked, assumptions=tuple(self.assumptions(rng))
         )
-        draft = draft.judged("holds", because)
 
-    def fails(beta: float) -> bool:
-        return draft.tolerance < _word_error(construction, word_instance(4, beta), beta) < math.inf
+    def given(
+        self, values: Values, algebra: Numeric
+    ) -> tuple[Matrix, Matrix, Matrix, dict[int, Matrix]]:
+        """The words as columns, the product K^T Q, the values as columns, the goal of each row."""
+        written = dict(self.written)
+        algebra.values = {name: algebra.matrix(value) for name, value in values.items()}
+        if "x2" in written:  # c2 may speak of the new x2
+            algebra.values["x2"] = evaluate(written.pop("x2"), algebra)
+            values["x2"] = algebra.values["x2"].ravel()
+        given = {name: evaluate(expression, algebra) for name, expression in written.items()}
+        words = np.hstack([algebra.values[x] for x in WORDS])
+        if "V" not in given:
+            return words, algebra.values["I"], words, {2: given["c2"]}
+        product = given["W"] if "W" in given else given["K"].T @ given["Q"]
+        u_b, u_c = algebra.values["u_b"], algebra.values["u_c"]
+        return words, product, given["V"] @ words, {1: u_b - u_c, 2: u_b}
 
-    low = max((beta for beta in RUNGS if fails(beta)), default=0.0)
-    high = min(beta for beta in RUNGS if beta > low)
-    for _ in range(40 if low else 0):
-        middle = (low + high) / 2
-        low, high = (middle, high) if fails(middle) else (low, middle)
-    rows = _rows(construction, word_instance(4, 2.0), 1.0)
-    told = ", ".join(f"|c{word} - goal| = {error:.4f}" for word, *_, error in rows)
-    needed = BetaNeeded(f"error(beta) <= eps*beta (at beta = 2: {told})", high, 3, {3: high})
-    rng = np.random.default_rng(draft.seed)
-    beta = 1.05 * high
-    drawn = [word_instance(d, beta, rng) for d in DIMENSIONS for _ in range(4)]
-    if max(_word_error(construction, values, beta) for values in drawn) > draft.tolerance:
-        return draft.judged("inconclusive", FAULT.format(what="drawn words"))
-    sizes = ", ".join(map(str, DIMENSIONS))
-    checked = f"{len(drawn)} drawn instances, d = {sizes}, with the attention equation"
-    assumptions = tuple(_needed_of_words(construction, draft.tolerance, rng))
-    return replace(draft, beta=needed, checked=checked, assumptions=assumptions)
+    def find_limits(self) -> None:
+        """The exact logits, and where c ends, in the basis of the four u and one more vector."""
+        field = Field()
+        algebra = Exact(field, {})
+        u = algebra.matrix(np.eye(4, 5, dtype=int)) * field.beta
+        words, product, values, goals = self.given(word_values(u, field.beta), algebra)
+        logits = {i: (words.T @ product @ words[:, [i - 1]]).ravel() for i in goals}
+        lines = tuple(f"logits of word {i}: {', '.join(map(str, x))}" for i, x in logits.items())
+        told = []
+        for i, row in logits.items():
+            rivals = [{field.trend(y - x).kind for y in row} for x in row]
+            best = [j for j, kinds in enumerate(rivals) if "up" not in kinds]
+            unequal = any("constant" in rivals[j] for j in best)
+            if field.doubts or unequal or any("unclear" in kinds for kinds in rivals):
+                break
+            weights = [Fraction(int(j in best), len(best)) for j in range(len(row))]
+            told.append(f"the weights of word {i} tend to ({', '.join(map(str, weights))})")
+            got, goal = (
+                x.ravel() * (field.rational(1) / field.beta)
+                for x in (values @ algebra.matrix(weights), goals[i])
+            )
+            gaps = [field.trend(x - y) for x, y in zip(got, goal, strict=True)]
+            if any(gap.kind == "unclear" for gap in gaps):
+                break
+            sizes = [{"zero": 0.0, "constant": gap.value}.get(gap.kind, math.inf) for gap in gaps]
+            if any(sizes):
+                ends = {"word": i, "got": _in_u(got), "goal": _in_u(goal)}
+                self.wrong = say("words_end_elsewhere", told=told[-1], **ends)
+                self.miss = math.hypot(*(size or 0.0 for size in sizes))
+                break
+        else:
+            self.reached = say("words_reached", told=" and ".join(told))
+        self.draft = replace(self.draft, derived=lines)
 
+    def rows(self, values: Values, beta: float) -> list[Row]:
+        """Of each word with a goal, by the attention equation: its number, weights, context, goal,
+        and the distance of the two in units of beta."""
+        words, product, contents, goals = self.given(values, Numeric({}))
+        result = attend((product @ words).T, words.T, contents.T)
+        found = []
+        for i, goal in goals.items():
+            context = result.context[i - 1]
+            error = float(np.linalg.norm(context - goal.ravel())) / beta
+            found.append((i, result.weights[i - 1], context, goal.ravel(), error))
+        return found
 
-def _given(
-    construction: Construction, values: Values, algebra: Numeric
-) -> tuple[Matrix, Matrix, Matrix, dict[int, Matrix]]:
-    """The words as columns, the product K^T Q, the values as columns, and the goal of each row."""
-    written = dict(construction.expressions)
-    algebra.values = {name: algebra.matrix(value) for name, value in values.items()}
-    if "x2" in written:  # c2 may speak of the new x2
-        algebra.values["x2"] = evaluate(written.pop("x2"), algebra)
-        values["x2"] = algebra.values["x2"].ravel()
-    given = {name: evaluate(expression, algebra) for name, expression in written.items()}
-    words = np.hstack([algebra.values[x] for x in WORDS])
-    if "V" not in given:
-        return words, algebra.values["I"], words, {2: given["c2"]}
-    product = given["W"] if "W" in given else given["K"].T @ given["Q"]
-    u_b, u_c = algebra.values["u_b"], algebra.values["u_c"]
-    return words, product, given["V"] @ words, {1: u_b - u_c, 2: u_b}
+    def error(self, values: Values, beta: float) -> float:
+        """The largest distance of a row from its goal; infinite where there is no value."""
+        try:
+            return max(error for *_, error in self.rows(values, beta))
+        except ExpressionError:
+            return math.inf
 
+    def refuted(self) -> CheckResult:
+        """With d = 4 and u along the axes, at the first round beta that shows it."""
+        for beta in ROUND:
+            values = word_instance(4, beta)
+            try:
+                rows = self.rows(values, beta)
+            except ExpressionError:
+                continue
+            word, weights, context, goal, error = max(rows, key=lambda row: row[-1])
+            if error > self.eps:
+                got, wanted = np.round(context, 4).tolist(), np.round(goal, 4).tolist()
+                numbers: dict[str, Any] = shown(values, WORDS) | {"beta": beta}
+                numbers["weights"] = np.round(weights, 6).tolist()
+                numbers |= {f"c{word}": got, "goal": wanted}
+                sentence = say("words_missed", beta=beta, word=word, got=got, goal=wanted)
+                because = self.wrong or f"c{word} misses its goal however large beta is"
+                return self.draft.refuted(because + ".", sentence, {"d": 4}, numbers)
+        return self.draft.judged("refuted", self.wrong + ".")
 
-def _limits(construction: Construction) -> tuple[list[str], str, str, float]:
-    """The exact logits as lines; why every goal is reached, or what is wrong and by how much (in
-    units of beta), if either is clear. In the basis of the four u and one more vector."""
-    field = Field()
-    algebra = Exact(field, {})
-    u = algebra.matrix(np.eye(4, 5, dtype=int)) * field.beta
-    words, product, values, goals = _given(construction, word_values(u, field.beta), algebra)
-    logits = {i: (words.T @ product @ words[:, [i - 1]]).ravel() for i in goals}
-    lines = [f"logits of word {i}: {', '.join(map(str, x))}" for i, x in logits.items()]
-    told = []
-    for i, row in logits.items():
-        rivals = [{field.trend(y - x).kind for y in row} for x in row]
-        best = [j for j, kinds in enumerate(rivals) if "up" not in kinds]
-        unequal = any("constant" in rivals[j] for j in best)
-        if field.doubts or unequal or any("unclear" in kinds for kinds in rivals):
-            return lines, "", "", 0.0
-        weights = [Fraction(int(j in best), len(best)) for j in range(len(row))]
-        told.append(f"the weights of word {i} tend to ({', '.join(map(str, weights))})")
-        got, goal = (
-            x.ravel() * (field.rational(1) / field.beta)
-            for x in (values @ algebra.matrix(weights), goals[i])
-        )
-        gaps = [field.trend(x - y) for x, y in zip(got, goal, strict=True)]
-        if any(gap.kind == "unclear" for gap in gaps):
-            return lines, "", "", 0.0
-        sizes = [{"zero": 0.0, "constant": gap.value}.get(gap.kind, math.inf) for gap in gaps]
-        if any(sizes):
-            wrong = f"{told[-1]}, so c{i} tends to {_in_u(got)} and not to {_in_u(goal)}"
-            return lines, "", wrong, math.hypot(*(size or 0.0 for size in sizes))
-    return lines, " and ".join(told) + ", whose values are the goal.", "", 0.0
+    def assumptions(self, rng: np.random.Generator) -> Iterator[Assumption]:
+        """Look for u without an assumption on which a goal is missed however large beta is."""
+        searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
+        for name, variants in searches:
+            tried, found = 0, ""
+            for what, u in variants(orthonormal(4, 7, rng), 4, rng, 8):
+                tried += 1
+                errors = [self.error(word_values(b * u, b), b) for b in (24.0, 240.0)]
+                if errors[1] > self.eps and errors[1] >= STILL_FALLING * errors[0]:
+                    found = say("words_need", what=what, error=errors[1])
+                    break
+            evidence = found or say("no_counterexample", tried=tried)
+            yield Assumption(name, True if found else None, evidence)
 
 
 def _in_u(vector: Matrix) -> str:
@@ -270,63 +331,3 @@ def _in_u(vector: Matrix) -> str:
         if value != "0"
     ]
     return " + ".join(parts).replace("+ -", "- ") or "0"
-
-
-def _rows(
-    construction: Construction, values: Values, beta: float
-) -> list[tuple[int, Matrix, Matrix, Matrix, float]]:
-    """Of each word with a goal, by the attention equation: its number, weights, context, goal, and
-    the distance of the two in units of beta."""
-    words, product, contents, goals = _given(construction, values, Numeric({}))
-    result = attend((product @ words).T, words.T, contents.T)
-    found = []
-    for i, goal in goals.items():
-        context = result.context[i - 1]
-        error = float(np.linalg.norm(context - goal.ravel())) / beta
-        found.append((i, result.weights[i - 1], context, goal.ravel(), error))
-    return found
-
-
-def _word_error(construction: Construction, values: Values, beta: float) -> float:
-    """The largest distance of a row from its goal; infinite where there is no value."""
-    try:
-        return max(error for *_, error in _rows(construction, values, beta))
-    except ExpressionError:
-        return math.inf
-
-
-def _refuted_words(construction: Construction, draft: CheckResult, wrong: str) -> CheckResult:
-    """With d = 4 and u = beta times the standard basis, at the first round beta that shows it."""
-    for beta in (4.0, 8.0, 16.0, 32.0, 128.0, *RUNGS[-3:], *LARGE, 1e8, 1e10, 1e13, 1e16):
-        values = word_instance(4, beta)
-        try:
-            rows = _rows(construction, values, beta)
-        except ExpressionError:
-            continue
-        word, weights, context, goal, error = max(rows, key=lambda row: row[-1])
-        if error > draft.tolerance:
-            got, wanted = np.round(context, 4).tolist(), np.round(goal, 4).tolist()
-            numbers: dict[str, Any] = shown(values, WORDS) | {"beta": beta}
-            numbers |= {"weights": np.round(weights, 6).tolist(), f"c{word}": got, "goal": wanted}
-            sentence = f"with d = 4, beta = {beta:g} and u_a..u_d along the axes, c{word} = {got} "
-            sentence += f"and the goal is {wanted}."
-            because = wrong or f"c{word} misses its goal however large beta is"
-            return draft.refuted(because + ".", sentence, {"d": 4}, numbers)
-    return draft.judged("refuted", wrong + ".")
-
-
-def _needed_of_words(
-    construction: Construction, tolerance: float, rng: np.random.Generator
-) -> Iterator[Assumption]:
-    """Look for u without an assumption on which a goal is missed however large beta is."""
-    searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
-    for name, variants in searches:
-        tried, found = 0, ""
-        for what, u in variants(orthonormal(4, 7, rng), 4, rng, 8):
-            tried += 1
-            errors = [_word_error(construction, word_values(b * u, b), b) for b in (24.0, 240.0)]
-            if errors[1] > tolerance and errors[1] >= STILL_FALLING * errors[0]:
-                found = f"with d = 7 and {what}, a goal is missed by {errors[1]:.2g} beta"
-                break
-        evidence = found or f"no counterexample in {tried} sets, some chosen to break it"
-        yield Assumption(name, True if found else None, evidence)

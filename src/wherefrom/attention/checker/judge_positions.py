@@ -21,7 +21,7 @@ from wherefrom.attention.checker.algebra import (
 )
 from wherefrom.attention.checker.instances import Exact, Floats, Numeric, Values, shown
 from wherefrom.attention.checker.language import Construction, Node, UndefinedError, evaluate
-from wherefrom.attention.checker.problems import FAULT, CheckResult
+from wherefrom.attention.checker.problems import CheckResult, say
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.attention.positions import Wave
 
@@ -51,21 +51,18 @@ def judge_permutation(construction: Construction, draft: CheckResult) -> CheckRe
         if np.abs(moved - f[order]).max() <= ROUNDING * max(1.0, np.abs(f).max()):
             continue
         if not fixed:
-            return draft.judged("inconclusive", FAULT.format(what="drawn tokens"))
+            return draft.judged("inconclusive", say("fault", what="drawn tokens"))
         values = {"X": X, "P X": X[order], "P f(X)": f[order], "f(P X)": moved}
         named = {name: learned[name] for name in learned if name in expression.names}
         what = "two tokens exchanged" if n == 2 else "the tokens shifted by one"
-        sentence = f"with n = {n}, d = {d} and {what}, f(P X) is not P f(X)."
-        because = f"{' and '.join(FIXED[x] for x in fixed)} stays in place while the tokens are "
+        sentence = say("reordered", n=n, d=d, what=what)
+        because = say("places_matter", what=" and ".join(FIXED[x] for x in fixed))
         numbers = shown(values | named, (*values, *named))
-        return draft.refuted(because + "reordered.", sentence, {"n": n, "d": d}, numbers)
+        return draft.refuted(because, sentence, {"n": n, "d": d}, numbers)
     checked = f"{2 + 3 * DRAWS} random layers with 2 to 4 tokens"
     if fixed:
-        because = "places occur in the formula, but in no random layer do they matter. That is no "
-        return draft.judged("holds", because + "proof.", checked=checked)
-    because = "for every n and d: products, sums, softmax of each row and functions of single "
-    because += "entries commute with reordering the tokens, and nothing else is written."
-    return draft.judged("proved", because, checked=checked)
+        return draft.judged("holds", say("places_idle"), checked=checked)
+    return draft.judged("proved", say("commutes"), checked=checked)
 
 
 def _layers() -> Iterator[tuple[Floats, Values]]:
@@ -103,14 +100,9 @@ def judge_synthesizer(construction: Construction, draft: CheckResult) -> CheckRe
             for X in (np.array([[1.0, 0], [1, 0]]), np.eye(2))
         ]
         numbers = shown({"u, u": rows[0], "u, v": rows[1]}, ("u, u", "u, v"))
-        because = "row i of S is made of token i and of learned numbers alone, so word 1 has the "
-        because += "same weights whatever word 2 is; one of two sentences is missed by a quarter "
-        sentence = "with n = 2, the words (u, u) want the weights (0.5, 0.5) for word 1 and (u, v) "
-        sentence += f"want (1, 0), and both get ({rows[0][0]:.4g}, {rows[0][1]:.4g}) (A, B and R "
         numbers["wanted"] = [[0.5, 0.5], [1.0, 0.0]]
-        because, sentence = because + "at least, whatever is learned.", sentence + "drawn)."
-        return draft.refuted(because, sentence, {"n": 2, "d": 2}, numbers)
-    checked = "every sentence of up to 5 words out of 3, with the softmax itself"
+        sentence = say("same_row_shown", first=rows[0][0], second=rows[0][1])
+        return draft.refuted(say("same_row"), sentence, {"n": 2, "d": 2}, numbers)
     learned = expression.names & {"A", "B", "R", "b_1", "b_2"}
     for words in (w for n in range(1, 6) for w in itertools.product(range(3), repeat=n)):
         n = len(words)
@@ -123,24 +115,21 @@ def judge_synthesizer(construction: Construction, draft: CheckResult) -> CheckRe
         off = np.abs(got - wanted).sum(axis=1) / 2
         if off.max() > draft.tolerance:
             row = int(off.argmax())
-            sentence = f"at beta = {BETA:g}, word {row + 1} of the {n} words {list(words)} has the "
-            sentence += f"weights {np.round(got[row], 4).tolist()}, and "
-            sentence += f"{np.round(wanted[row], 4).tolist()} are wanted"
-            sentence += " (with A = beta I, B and R zero)." if learned else "."
-            because = "a word does not end up looking at the words that equal it."
-            result = draft.refuted(because, sentence, {"n": n}, {"words": list(words)})
-            other = "another choice of A, B and R may do it; this one does not."
-            return result.judged("inconclusive", other) if learned else result
+            told = {"beta": BETA, "word": row + 1, "n": n, "words": list(words)}
+            told |= {"got": np.round(got[row], 4).tolist()}
+            told |= {"wanted": np.round(wanted[row], 4).tolist()}
+            told["learned"] = " (with A = beta I, B and R zero)" if learned else ""
+            sentence = say("word_astray_shown", **told)
+            result = draft.refuted(say("word_astray"), sentence, {"n": n}, {"words": list(words)})
+            return result.judged("inconclusive", say("other_matrices")) if learned else result
+    checked = say("every_sentence")
     if _degree(expression.tree) == 2:
         field = Field()
         eye = np.eye(2, dtype=int)
         S = evaluate(expression, Exact(field, {"X": eye, "beta": field.beta, "n": field.n}))
         if field.trend(S[0, 0]).kind == "up" and S[0, 1].is_zero:
-            because = f"S = {S[0, 0]} X X^T: words that are equal have the logit {S[0, 0]} and all "
-            because += "others 0, for every n and every sentence."
-            return draft.judged("proved", because, checked=checked)
-    because = "computed for every sentence of up to 5 words out of 3. That is no proof."
-    return draft.judged("holds", because, checked=checked)
+            return draft.judged("proved", say("equal_words", logit=S[0, 0]), checked=checked)
+    return draft.judged("holds", say("sentences_in_numbers"), checked=checked)
 
 
 def _is_local(node: Node) -> bool:
@@ -204,10 +193,11 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
     expression, angles = construction.expressions["p"], Angles()
     try:
         found = evaluate(expression, angles)
+        entries = found if isinstance(found, list) else [found]
+        if any(entry.names - set(angles.waves) - {"t", "pi"} for entry in entries):
+            raise NotExactError  # the width d, outside of an angle
     except NotExactError:
-        because = "only angles such as t/3, 2*pi*t/7 or t/10000**(2*i/d) can be judged exactly."
-        return draft.judged("inconclusive", because)
-    entries = found if isinstance(found, list) else [found]
+        return draft.judged("inconclusive", say("angles_only"))
     of_first = "i" in expression.names
     where = "the pair i = 0, which is there for every d," if of_first else "an entry"
     for entry in entries:
@@ -216,11 +206,9 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
             continue
         (name,) = moving
         if name == "t":
-            return draft.judged("proved", f"for all t: {where} grows with t, and never returns.")
+            return draft.judged("proved", say("entry_grows", where=where))
         if angles.waves[name].injective:
-            because = f"for all t: {where} has an angle that is a rational multiple of t, and pi "
-            because += "is irrational: no two whole t differ by full turns."
-            return draft.judged("proved", because)
+            return draft.judged("proved", say("never_a_full_turn", where=where))
     seen: dict[tuple[float, ...], list[int]] = {}
     waves = [angles.waves[name] for entry in entries for name in angles.moving(entry) - {"t"}]
     exact, near = all("t" not in angles.moving(entry) for entry in entries), ""
@@ -230,17 +218,16 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
         for s in before:
             if exact and all(wave.meet(s, t) for wave in waves):
                 values = [round(x, 6) for x in vector]
-                sentence = f"positions {s} and {t} have the same vector {values}"
-                sentence += " (d = 2)." if of_first else "."
-                because = f"the table comes back to where it was: p({s}) = p({t})."
+                width = " (d = 2)" if of_first else ""
+                sentence = say("same_vector", s=s, t=t, values=values, d=width)
+                because = say("comes_back", s=s, t=t)
                 return draft.refuted(because, sentence, {"s": s, "t": t}, {"p": values})
-            near = near or f"p({s}) and p({t}) agree to nine digits, but no argument shows whether "
+            near = near or say("nearly_equal", s=s, t=t)
         if len(before) < 9:
             before.append(t)
     if near:
-        return draft.judged("inconclusive", near + "they are equal.")
-    because = f"no two of the first {POSITIONS:,} positions share a vector. That is no proof."
-    return draft.judged("holds", because)
+        return draft.judged("inconclusive", near)
+    return draft.judged("holds", say("no_two_positions", count=POSITIONS))
 
 
 class Turns(Polynomials):
@@ -272,13 +259,11 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
     try:
         at_s, at_t = (_rotation(construction, Turns(name)) for name in "st")
     except NotExactError:
-        because = "only sums of products of x with cos and sin of t*theta can be judged."
-        return draft.judged("inconclusive", because)
+        return draft.judged("inconclusive", say("rotations_only"))
     if at_s is None or at_t is None:
         once, twice = ([round(y, 4) for y in _turned(construction, x)] for x in (1.0, 2.0))
-        sentence = f"at t = theta = 1, (1, 1) becomes {once} and (2, 2) becomes {twice}."
-        because = "the result must be linear in x1 and x2, as a rotation is."
-        return draft.refuted(because, sentence, {"t": 1}, {"once": once, "twice": twice})
+        sentence = say("not_linear_shown", once=once, twice=twice)
+        return draft.refuted(say("not_linear"), sentence, {"t": 1}, {"once": once, "twice": twice})
     products = {
         (b, c): at_s[0][b] * at_t[0][c] + at_s[1][b] * at_t[1][c] for b in (0, 1) for c in (0, 1)
     }
@@ -289,27 +274,21 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
             forward = str(at_t[0][0] + J * at_t[1][0])  # of x = (1, 0)
             turn = {"z_t": "i", "z_t**(-1)": "-i"}.get(forward)
             derived = (f"y1 + i*y2 = e^({turn}*t*theta) (x1 + i*x2)",) if turn else ()
-            because = "for all s, t, theta, q and k: in the product every power of e^(i s theta) "
-            because += "meets the opposite one of e^(i t theta), so it depends on s - t alone."
-            return draft.judged("proved", because, derived=derived)
+            return draft.judged("proved", say("distance_alone"), derived=derived)
         score = _score(products[0, 0], 0, 1)
-        sentence = f"with q = k = (1, 0) it is {score:.4g} at s = t = 0 and at s = 0, t = 1."
-        because = "the product does not depend on the positions at all."
-        return draft.refuted(because, sentence, {"s": 0, "t": 1}, {"product": score})
+        sentence = say("no_positions_shown", score=score)
+        return draft.refuted(say("no_positions"), sentence, {"s": 0, "t": 1}, {"product": score})
     for s, t in sorted(itertools.product(range(6), repeat=2), key=lambda p: (max(p), p)):
         for (b, c), product in products.items():
             here, there = _score(product, s, t), _score(product, s + 1, t + 1)
             if abs(here - there) > ROUNDING:
-                q, k = ((1 - b, b), (1 - c, c))
-                sentence = f"with theta = 1, q = {q} and k = {k} the product is {here:.4g} at s = "
-                sentence += f"{s}, t = {t} and {there:.4g} at s = {s + 1}, t = {t + 1}, where "
-                numbers = {"q": q, "k": k, "here": round(here, 6), "there": round(there, 6)}
-                because = "the product of two rotated vectors depends on more than s - t"
-                because += f"{_wrong_sign(at_t)}."
-                sentence += "s - t is the same."
+                example = {"q": (1 - b, b), "k": (1 - c, c), "here": here, "there": there}
+                places = {"s": s, "t": t, "s1": s + 1, "t1": t + 1}
+                sentence = say("more_than_distance_shown", **example, **places)
+                numbers = example | {"here": round(here, 6), "there": round(there, 6)}
+                because = say("more_than_distance", sign=_wrong_sign(at_t))
                 return draft.refuted(because, sentence, {"s": s, "t": t}, numbers)
-    because = "no two positions show that the product depends on more than s - t; that is no proof."
-    return draft.judged("inconclusive", because)
+    return draft.judged("inconclusive", say("distance_not_refuted"))
 
 
 def _rotation(construction: Construction, turns: Turns) -> list[list[Poly]] | None:

@@ -20,7 +20,6 @@ from wherefrom.results import Printable
 
 Word = Literal["proved", "holds", "refuted", "inconclusive"]
 EXIT_CODES: dict[Word, int] = {"proved": 0, "holds": 0, "refuted": 1, "inconclusive": 3}
-FAULT = "{what} contradict the verdict: a fault of the checker, so a person should judge this."
 
 
 @dataclass(frozen=True)
@@ -88,10 +87,13 @@ def _variable(record: dict[str, Any], **words: str) -> Variable:
     return Variable(name, shape, meaning, tuple(also.split()), other, record.get("plain", False))
 
 
+def _load(name: str) -> dict[str, Any]:
+    path = files("wherefrom.attention.checker").joinpath(name)
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 def _read() -> dict[str, Problem]:
-    path = files("wherefrom.attention.checker").joinpath("problems.toml")
-    record = tomllib.loads(path.read_text(encoding="utf-8"))
-    found = {}
+    record, found = _load("problems.toml"), {}
     for stated in record["problem"]:
         names = stated.pop("names")
         picked = [group for group in stated.get("target", {}) if group != "others"]
@@ -111,6 +113,12 @@ def _read() -> dict[str, Problem]:
 
 
 PROBLEMS: dict[str, Problem] = _read()
+WORDING = _load("wording.toml")
+
+
+def say(sentence: str, **values: object) -> str:
+    """A sentence of wording.toml, filled in."""
+    return str(WORDING[sentence]).format(**values)
 
 
 @dataclass(frozen=True)
