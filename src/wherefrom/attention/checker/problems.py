@@ -9,12 +9,11 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import asdict, dataclass, field, replace
-from importlib.resources import files
 from typing import Any, Literal
 
 from wherefrom.attention.checker.language import Shape
+from wherefrom.attention.checker.reading import load_data
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.results import Printable
 
@@ -87,13 +86,8 @@ def _variable(record: dict[str, Any], **words: str) -> Variable:
     return Variable(name, shape, meaning, tuple(also.split()), other, record.get("plain", False))
 
 
-def _load(name: str) -> dict[str, Any]:
-    path = files("wherefrom.attention.checker").joinpath(name)
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
 def _read() -> dict[str, Problem]:
-    record, found = _load("problems.toml"), {}
+    record, found = load_data("problems.toml"), {}
     for stated in record["problem"]:
         names = stated.pop("names")
         picked = [group for group in stated.get("target", {}) if group != "others"]
@@ -113,7 +107,7 @@ def _read() -> dict[str, Problem]:
 
 
 PROBLEMS: dict[str, Problem] = _read()
-WORDING = _load("wording.toml")
+WORDING = load_data("wording.toml")
 
 
 def say(sentence: str, **values: object) -> str:

@@ -4,132 +4,57 @@ from __future__ import annotations
 
 import html
 import re
+import tomllib
 import unicodedata
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from importlib.resources import files
+from operator import methodcaller
+from typing import Any
 
 from wherefrom.errors import UserError
 
 MAX_LENGTH = 3000  # characters of one text
 
 
-def _table(text: str) -> dict[str, str]:
-    """Spellings in pairs: what is written, what it stands for."""
-    words = text.split()
-    return dict(zip(words[::2], words[1::2], strict=True))
+def load_data(name: str) -> dict[str, Any]:
+    """A TOML file of this package."""
+    return tomllib.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-def _words(text: str) -> set[str]:
-    return set(text.split())
-
-
-GREEK = _table(
-    "α alpha β beta γ gamma δ delta ε epsilon η eta κ kappa λ lambda μ mu ρ rho σ sigma τ tau "
-    "θ theta π pi ω omega φ phi ℓ ell"
+DATA = load_data("spellings.toml")
+GREEK, FRACTIONS, SYMBOLS, COMMANDS = (
+    dict(zip(text.split()[::2], text.split()[1::2], strict=True))
+    for text in DATA["tables"].values()
 )
+SYMBOLS |= {c: c for c in "-+*/@^()[]{},;=<>|'"}
+CUTS, JOINS, SMALL, OTHERS = (set(text.split()) for text in DATA["words"].values())
+WORDS = CUTS | JOINS | SMALL | OTHERS
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin", strict=True))
-RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ᵀ"
-FRACTIONS = _table("½ 1/2 ⅓ 1/3 ¼ 1/4 ¾ 3/4 ⅔ 2/3")
+RAISED = DATA["parts"]["raised"]
 SUPERSCRIPTS = str.maketrans(RAISED, "0123456789-+T")
-SYMBOLS = _table(r"""
-    − - – - · · ⋅ · • · × * ∗ * ÷ / ⊙ ⊙ ∘ ⊙ ≈ = ≃ = ≅ = ≔ = ≡ = ≜ = ← = ≫ ≫ ≪ ≪ ≥ > ≤ < → → ∞ ∞
-    ∈ ∈ ≠ ≠ ∉ ∉ ∀ for ∥ ‖ ‖ ‖ || ‖ \| ‖ ⟨ ⟨ ⟩ ⟩ ′ ' ’ ' † † √ sqrt ⊗ ⊗ : : ∑ sum Σ sum ± ±
-    ∝ ∝ ⊤ ⊤ \{ { \} } ↵ row ∼ ∼ … … >> ≫ << ≪ -> → => ; := = == = <= < >= > ** ^ != ≠
-""") | {c: c for c in "-+*/@^()[]{},;=<>|'"}
-COMMANDS = _table("""
-    cdot · times * ast * odot ⊙ circ ⊙ div / approx = simeq = coloneqq = equiv =
-    triangleq = leftarrow = gets = star * gg ≫ ll ≪ ge > geq > gt > le <
-    leq < lt < to → rightarrow → infty ∞ in ∈ ne ≠ neq ≠ not ≠ notin ∉ Vert ‖ lVert ‖ rVert ‖
-    vert | lvert | rvert | langle ⟨ rangle ⟩ top ⊤ intercal ⊤ prime ⊤ dagger † pm ± propto ∝
-    sum sum frac frac dfrac frac tfrac frac sqrt sqrt mathbb set quad quad qquad quad tag quad
-    sim ∼ dots … ldots … cdots … otimes ⊗ Theta name forall for therefore ; Rightarrow ; implies ;
-    exp name log name ln name det name min name max name sin name cos name
-""")
-STYLES = _words(
-    "mathbf mathrm mathit mathcal mathsf boldsymbol bm vec operatorname textbf textit bar hat "
-    "tilde widehat overline underline"
-)
-# words of prose: what begins a condition, what begins another formula, what says how large
-CUTS = _words("where with for as if when such st given provided assuming")
-JOINS = _words("and then so let set hence thus choose define take vs versus while")
-SMALL = _words("small negative tiny zero vanishing")
-WORDS = CUTS | JOINS | SMALL
-WORDS |= _words("large big huge positive infinity enough sufficiently larger very arbitrarily")
-WORDS |= _words("is a an the some any all constant scalar factor that number real we of be")
-WORDS |= _words("are to tends goes grows each every i identity basis chosen")
-GREEK_COMMAND = rf"\\(?:{'|'.join(GREEK.values())})(?![a-zA-Z])"
-STYLE_COMMAND = rf"\\(?:{'|'.join(STYLES)})(?![a-zA-Z])"
-LETTER = rf"[^\WΣ{RAISED}{''.join(FRACTIONS)}]"
+
+
+def _pattern(text: str) -> str:
+    """With the parts that it names in angle brackets."""
+    return reduce(lambda t, part: t.replace(f"<{part[0]}>", part[1]), DATA["parts"].items(), text)
+
+
 TOKEN = re.compile(
-    "|".join(
-        f"(?P<{kind}>{pattern})"
-        for kind, pattern in (
-            ("matrix", r"\\(?:begin|end)\s*\{(?:[pbv]?matrix|array)\}(?:\{[lcr|]+\})?"),
-            ("line", r"\n+(?!\s*(?:\+|-\S))|\\\\(?!\s*(?:&\s*)?(?:\\q?quad)?\s*[-+*/])"),
-            ("skip", r"[ \t\r~$&]+|\n+|\\\\\s*&?\s*\\q?quad|\\[,;:! ()\[\]\\]|\^\{\}"
-             r"|\.(?=\s*(?:$|[\n$;(]|\\q?quad))|\\(?:begin|end|label)\s*\{[^{}]*\}|\\lim\s*_\s*\{[^{}]*\}"
-             r"|\\(?:left|right|[bB]ig[lr]?|displaystyle|textstyle|limits|rm|bf|begin|end|label)(?![a-zA-Z])"),
-            ("number", r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+"
-             f"|[{''.join(FRACTIONS)}]"),
-            ("text", r"\\text\s*\{[^{}]*\}"),
-            ("letters", f"(?={LETTER}|{GREEK_COMMAND}|{STYLE_COMMAND})"),
-            ("command", r"\\[a-zA-Z]+"),
-            ("raised", f"[{RAISED}]+"),
-            ("transpose", r"\.(?:m?T|t\(\)|transpose\(\))(?![\w(])"),
-            ("symbol", r"\\[|{}]|\|\||\*\*|>>|<<|->|=>|:=|==|<=|>=|!=|."),
-        )
-    ),
-    re.DOTALL,
-)  # fmt: skip
-PIECE = re.compile(
-    rf"{STYLE_COMMAND}\s*(?:\{{(?P<inner>[^{{}}]*)\}})?|(?P<greek>{GREEK_COMMAND})"
-    rf"|_\s*\{{\s*(?P<style>\\[a-z]+\s*\{{\s*|\\alph(?=a\}}))?(?P<below>\w+)\s*\}}"
-    rf"(?(style)\s*\}}?)|(?P<plain>{LETTER})"
+    "|".join(f"(?P<{kind}>{_pattern(text)})" for kind, text in DATA["tokens"].items()), re.DOTALL
 )
-RAISED_T, DOTS = r"(?:\^\{?(?:T|\\top|⊤)\}?|ᵀ)", r"(?:\\[lc]?dots|\.\.\.|…)"
-# what is written in plain text, in HTML or in a program -> the same in at most as many characters
-PLAIN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
-    (r"(?<=[A-Za-z])\^\{?\((\d)\)\}?", lambda m: f"_{m[1]}"),
-    (r"```\w*|`|\([a-z]\.[ivx]+\)|(?m:^\s*\*\*[a-z\d][.)]\*\*)", lambda _: ""),
-    (r"\.\.\.", lambda _: "…"),
-    (r"(?<!\S)(\*\*|__)(?=\S)(.*?\S)\1(?![\w(])", lambda m: f"  {m[2]}"),  # emphasis
-    (r"((?:^|[-(=+,:])\s*)\*(\w+)\*(?![\w(])", lambda m: f"{m[1]} {m[2]}"),
-    (r"(?<!\w)_([A-Za-z]\w*)_(?!\w)", lambda m: f" {m[1]}"),
-    (
-        r"(?m)^\s*(?:[-*•]|\(?[a-z\d]{1,3}[.)])\s+(?=[$*\s]*(?:[A-Z][a-z]{2,}\b|[\w{}\\]+\s*(?:[=≈:]|\\app)))",
-        lambda _: "",
-    ),  # of a list
-    (r"\$([^$]+)\$(?=\s+([a-z]{2,}))", lambda m: f" {m[1]}{' ' if m[2] in WORDS else ';'}"),
-    (r"(?<=[\w)$])\.(?=\s+[A-Za-z$\\])", lambda _: ";"),
-    (r"(?<=[a-zA-Z]{3})['’]s\b|\b(?:e\.g|i\.e)\.", lambda _: ""),
-    (r"\b(?:np|numpy|torch|math|jnp)\.(?:linalg\.|array\b|tensor\b)?", lambda _: ""),
-    (r"&#?\w+;", lambda m: html.unescape(m[0]).replace("\xa0", " ").rjust(len(m[0]))),
-    (r"<sub>(\w+)</sub>", lambda m: f"_{m[1]}"),
-    (r"<sup>(\w+)</sup>", lambda m: f"^{m[1]}"),
-    (r"(?<=[A-Za-zμ])\[([a-z])\]", lambda m: f"_{m[1]}"),
-    (r"\bI_\{?[a-z]\}?(?!\w)|\beye\(\w+\)|\\mathbb\s*\{?[I1]\}?", lambda _: "I"),
-    (
-        rf"a_\{{?1\}}?\s*a_\{{?1\}}?{RAISED_T}\s*\+.*?{DOTS}\s*\+\s*a_\{{?m\}}?\s*a_\{{?m\}}?{RAISED_T}",
-        lambda _: "AA^T",
-    ),
-    (rf"\[\s*a_\{{?1\}}?[^\]]*{DOTS}[\s,|]*a_\{{?m\}}?\s*\]", lambda _: "A"),
-    (
-        r"(?:\\mathbb\s*\{E\}|\bE)\s*[\[(]\s*k_\{?(\w)\}?\s*[\])]|\\bar\s*\{?k\}?_\{?(\w)\}?",
-        lambda m: f"mu_{m[1] or m[2]}",
-    ),
-    (r"_\{\([^{}]*\)\}|\\tag\s*\{[^{}]*\}|(?<=\S)\s+#.*", lambda _: ""),  # PE_{(pos, 2i)}
-    (r"\\boxed\s*\{(.*)\}", lambda m: m[1].rjust(len(m[0]) - 1)),
-    (r"\\?\bmax(?:imum)?\s*\(\s*0\s*,", lambda _: "relu("),
-)
-NUMBER, LENGTH = r"(-?\d+(?:\.\d+)?)", r"(?:e|\\?(?:var)?epsilon|ε|ϵ)(?:_\{?a\}?)?"
-MEAN = r"\s*\\?(?:mu|μ)_\{?a\}?\$?(?:\s*\([^()]*\))?"
-RANGE = re.compile(  # 0.5 <= e <= 1.5 and e in [0.5, 1.5]
-    rf"{NUMBER}\s*(?:<=?|≤|\\leq?)\s*{LENGTH}\s*(?:<=?|≤|\\leq?)\s*{NUMBER}"
-    rf"|\b{LENGTH}\s*(?:\\?in|∈|(?:is |lies )?between)\s*[\[(]?\s*{NUMBER}\s*(?:,|and)\s*{NUMBER}"
-    r"\s*[\])]?"
-    rf"|{LENGTH}\s*(?:ranges|varies|goes|is)?\s*from\s*{NUMBER}\s*to\s*{NUMBER}"
-    rf"|k_a\b[^.]*?between\s*\$?{NUMBER}{MEAN}\s*and\s*\$?{NUMBER}{MEAN}"
-)
+PIECE = re.compile("|".join(map(_pattern, DATA["patterns"]["pieces"])))
+RANGE = re.compile("|".join(map(_pattern, DATA["patterns"]["ranges"])))
+FILLED: dict[str, Callable[[re.Match[str]], str]] = {
+    "math": lambda m: f" {m[1]}{' ' if m[2] in WORDS else ';'}",
+    "html": lambda m: html.unescape(m[0]).replace("\xa0", " ").rjust(len(m[0])),
+    "boxed": lambda m: m[1].rjust(len(m[0]) - 1),
+}
+REWRITTEN = [
+    (_pattern(pattern), FILLED.get(template, methodcaller("expand", template)))
+    for pattern, template in DATA["patterns"]["rewritten"]
+]
 MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
 UNSEEN = "only characters that can be seen may be written."
 WHY_NOT = dict.fromkeys('"`', "text in quotes may not be written here, only names and numbers.")
@@ -264,8 +189,8 @@ def _plain(text: str) -> str:
     same = {*RAISED, *SUBSCRIPTS}
     folded = (c if c in same else unicodedata.normalize("NFKC", c) for c in text)
     plain = "".join(p if len(p) == 1 else c for p, c in zip(folded, text, strict=True))
-    for pattern, short in PLAIN:
-        plain = re.sub(pattern, lambda m, short=short: short(m).ljust(len(m[0])), plain)  # type: ignore[misc]
+    for pattern, fill in REWRITTEN:
+        plain = re.sub(pattern, lambda m: fill(m).ljust(len(m[0])), plain)  # noqa: B023
     plain = re.sub(
         r"(?s)(\\begin\s*\{(?:[pbv]?matrix|array)\})(.*?)(?=\\end)",
         lambda m: m[1] + m[2].replace("&", ",").replace("\\\\", "↵ ").replace("\n", " "),
@@ -286,7 +211,7 @@ def _letters(text: str, at: int) -> tuple[list[tuple[str, int]], int]:
     letters = list[tuple[str, int]]()
     while found := PIECE.match(text, at):
         said, start = found[0], at
-        if found["greek"]:
+        if found["letter_"]:
             if letters and letters[-1][0] != "_":
                 break
             letters.append((said[1:], start))
@@ -299,7 +224,7 @@ def _letters(text: str, at: int) -> tuple[list[tuple[str, int]], int]:
             inner = (found["inner"] or "").replace("\\", "")
             letters.extend((part, start) for part in re.findall(r"\w", inner))
         at = found.end()
-        if found["greek"] and not text.startswith("_", at):
+        if found["letter_"] and not text.startswith("_", at):
             break
     return letters, at
 
