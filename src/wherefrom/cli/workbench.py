@@ -22,7 +22,6 @@ from wherefrom.cli.output import (
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker.grading import Answer
     from wherefrom.attention.checker.problems import CheckResult
     from wherefrom.attention.designs import Design
 
@@ -153,13 +152,13 @@ def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: i
     from wherefrom.attention.checker import grading
     from wherefrom.storage import make_folder, write_whole
 
-    asked = _read(rubric) if rubric is not None else []
+    asked = grading.read_answers(rubric) if rubric is not None else []
     texts = {}
     if form == "otter":
-        texts = grading.otter_tests(asked or _read(path))
+        texts = grading.otter_tests(asked or grading.read_answers(path))
     else:
         if not asked and path.suffix == ".toml" and path.is_file():
-            _read(path)  # without a rubric the file is the teacher's own: a mistake is an error
+            grading.read_answers(path)  # the teacher's own file: a mistake is an error
         of_one = form == "gradescope" and out is not None and out.suffix == ".json"
         found = grading.read_submissions(path, asked, of_one=of_one)
         graded = grading.grade_class(found, asked, seed=seed)
@@ -200,20 +199,6 @@ def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: i
         echo_err(f"written to {out}")
 
 
-def _read(path: Path) -> list[Answer]:
-    from wherefrom.attention.checker.grading import MAX_BYTES, read_answers
-
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UserError(f"{path} is too long for a file of answers.")
-        text = path.read_text(encoding="utf-8")
-    except OSError as problem:
-        raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not text in UTF-8.") from None
-    return read_answers(text, source=str(path))
-
-
 @click.command()
 @click.argument("name", required=False)
 @option("--n", "Number of keys of the example; 8 if absent.", type=int)
@@ -252,11 +237,11 @@ def design(
     keys = None if path is None else _read_rows(path)
     built = build_design(name, keys=keys, n=n, beta=beta, tolerance=tolerance, weights=weights)
     if as_json:
-        parts = {part: _measured(built, part) for part in ("assumptions", "checks")}
-        matrices = {name: matrix.tolist() for name, matrix in built.matrices.items()}
-        record: dict[str, Any] = {"design": name, "formula": built.formula, "claim": built.claim}
-        record |= {"proof": TEXTS[name]["about"], "beta": built.beta}
-        print_json({**record, "beta_needed": built.beta_needed, **parts, "matrices": matrices})
+        record = {key: getattr(built, key) for key in ("formula", "claim", "beta", "beta_needed")}
+        for part in ("assumptions", "checks"):
+            record[part] = [{**vars(m), "holds": m.holds} for m in getattr(built, part)]
+        record["matrices"] = {key: matrix.tolist() for key, matrix in built.matrices.items()}
+        print_json({"design": name, "proof": TEXTS[name]["about"], **record})
     else:
         _print_design(built, TEXTS[name]["about"])
     return 0 if all(check.holds for check in built.checks) else 1
@@ -279,10 +264,6 @@ def _read_rows(path: str) -> list[list[float]]:
     return rows
 
 
-def _measured(built: Design, part: str) -> list[dict[str, Any]]:
-    return [{**vars(measured), "holds": measured.holds} for measured in getattr(built, part)]
-
-
 def _print_design(built: Design, proof: str) -> None:
     import numpy as np
 
@@ -297,6 +278,11 @@ def _print_design(built: Design, proof: str) -> None:
     for name, matrix in built.matrices.items():
         text = np.array2string(matrix, precision=4, suppress_small=True, threshold=200)
         click.echo(f"{name} =\n{text}" if matrix.ndim > 1 else f"{name} = {text}")
+
+
+def _numbers(source: Any) -> dict[str, Any]:
+    """What is told of one head, by its law or by its trials."""
+    return {name: getattr(source, name) for name in NUMBERS}
 
 
 @click.command()
@@ -343,9 +329,8 @@ def law(
 
         write_whole(plot, law_page(built, exact, seen))
         echo_err(f"the figures are in {plot}.")
-    keys, first, seen_first, average = exact.keys, exact.heads[0], seen.heads[0], seen.average
-    by_trials = {name: getattr(seen_first, name) for name in NUMBERS}
-    whole = {"mean": average.mean, "sd": average.sd}
+    keys, first, average = exact.keys, exact.heads[0], seen.average
+    by_trials, whole = _numbers(seen.heads[0]), {"mean": average.mean, "sd": average.sd}
     if as_json:
         trials, of_average = (
             {name: estimate.value for name, estimate in found.items()}
@@ -353,37 +338,21 @@ def law(
             for found in (by_trials, whole)
         )
         heads = zip(exact.targets[1:], exact.heads[1:], strict=True)
+        of_law = {"mean": exact.mean, "sd": exact.spread}
         record = {
-            "design": design,
-            "formula": built.formula,
-            "claim": built.claim,
+            "design": design, "formula": built.formula, "claim": built.claim,
             "assumptions": [assumed.statement for assumed in built.assumptions],
-            "n": keys.n,
-            "d": keys.d,
-            "beta": built.beta,
-            "alpha": keys.alpha,
-            "stretch": keys.stretch,
-            "heads": len(exact.queries),
-            "form": first.form,
-            **{name: getattr(first, name) for name in NUMBERS},
-            "only_trials": first.why_no_distribution or None,
+            **vars(keys), "beta": built.beta, "heads": len(exact.queries), "form": first.form,
+            **_numbers(first), "only_trials": first.why_no_distribution or None,
             "p_negative": exact.p_negative,
-            "average": {
-                "mean": exact.mean,
-                "sd": exact.spread,
-                "only_trials": exact.why_no_spread or None,
-            },
-            "other_heads": [
-                {"key": key, "form": head.form, **{name: getattr(head, name) for name in NUMBERS}}
-                for key, head in heads
-            ],
+            "average": {**of_law, "only_trials": exact.why_no_spread or None},
+            "other_heads": [{"key": k, "form": head.form, **_numbers(head)} for k, head in heads],
             "trials": {
                 **trials, "average": of_average, "count": seen.count, "seed": seed,
                 "drawn": seen.drawn,
             },
             "agreement": {
-                "agrees": agreement.agrees,
-                "worst": agreement.quantity,
+                "agrees": agreement.agrees, "worst": agreement.quantity,
                 "standard_errors": min(agreement.deviations, 1e300),
                 "sentence": agreement.sentence,
             },

@@ -62,7 +62,7 @@ ASKED = "[[answer]]\nid='1'\nproblem='copy'\n"
 )
 def test_a_file_that_is_wrong_is_told_so_in_a_sentence(text: str, words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
-        read_answers(text, source="homework.toml")
+        read_answers(text)
 
 
 def test_a_person_is_asked_where_the_checker_is_not_sure(monkeypatch: pytest.MonkeyPatch) -> None:

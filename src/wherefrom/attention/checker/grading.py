@@ -97,9 +97,12 @@ class Graded:
         return record | {"max_score": answer.points, "details": details}
 
 
-def read_answers(text: str, *, source: str = "the file") -> list[Answer]:
-    """The answers or the rubric of a TOML file, or one sentence about what is wrong with it."""
-    found = _read_toml(text, "", {})
+def read_answers(file: Path | str) -> list[Answer]:
+    """The answers or the rubric of a TOML file or text, or one sentence about what is wrong."""
+    if isinstance(file, str):
+        source, found = "the file", _read_toml(file, "", {})
+    else:
+        source, found = str(file), _read_file(file.resolve(), "", {})
     for mistake in (mistake for submission in found for mistake in submission.mistakes):
         raise UserError(f"{source}: {mistake}")
     return [answer for submission in found for answer in submission.answers]
