@@ -14,7 +14,6 @@ from wherefrom.attention.designs import (
     CONSTRUCTIONS,
     NOISE_DESIGNS,
     TEXTS,
-    Design,
     beta_to_average,
     build_design,
     copyability,
@@ -28,17 +27,17 @@ from wherefrom.errors import UserError
 SEEDS = st.integers(0, 10_000)
 
 
-def rotation(d: int, seed: int = 0) -> np.ndarray:
+def rotation(d, seed=0):
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0]
 
 
-def holds(design: Design) -> bool:
+def holds(design):
     return all(part.holds for part in (*design.checks, *design.assumptions))
 
 
 @pytest.mark.parametrize("name", CONSTRUCTIONS)
 @pytest.mark.parametrize("n", [3, 9])
-def test_every_construction_holds_on_its_example_and_carries_its_proof(name: str, n: int) -> None:
+def test_every_construction_holds_on_its_example_and_carries_its_proof(name, n):
     known = inspect.signature(CONSTRUCTIONS[name]).parameters
     size = {"n": n} if {"keys", "n"} & set(known) else {}
     design = build_design(name, **size)
@@ -57,7 +56,7 @@ def test_every_construction_holds_on_its_example_and_carries_its_proof(name: str
 
 @given(st.integers(2, 500), st.floats(1e-9, 0.4), st.floats(0, 5), st.data())
 @settings(max_examples=60, deadline=None)
-def test_a_margin_bounds_the_leftover(n: int, eps: float, more: float, data: st.DataObject) -> None:
+def test_a_margin_bounds_the_leftover(n, eps, more, data):
     size = data.draw(st.integers(1, n - 1))
     keep = np.arange(n) < size
     beta = beta_to_average(n, size, eps)
@@ -69,7 +68,7 @@ def test_a_margin_bounds_the_leftover(n: int, eps: float, more: float, data: st.
 
 @given(SEEDS, st.integers(3, 30), st.floats(1e-6, 0.2))
 @settings(max_examples=40, deadline=None)
-def test_the_average_and_its_exact_error(seed: int, n: int, eps: float) -> None:
+def test_the_average_and_its_exact_error(seed, n, eps):
     assert beta_to_average(10, 2, 0.01) == pytest.approx(5.981, abs=5e-4)
     assert beta_to_average(1000, 2, 0.001) == pytest.approx(13.119, abs=5e-4)
     keys, values = rotation(n + 2, seed)[:n], np.random.default_rng(seed).standard_normal((n, 3))
@@ -82,7 +81,7 @@ def test_the_average_and_its_exact_error(seed: int, n: int, eps: float) -> None:
     assert delta <= eps * (1 + 1e-9) or design.beta == 0
 
 
-def test_unequal_norms_break_the_sum_and_not_the_scaled_sum() -> None:
+def test_unequal_norms_break_the_sum_and_not_the_scaled_sum():
     keys = rotation(6) * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0])[:, None]
     flawed = build_design("average", keys=keys, beta=20.0)
     a, b = flawed.matrices["weights"][0, :2]
@@ -94,7 +93,7 @@ def test_unequal_norms_break_the_sum_and_not_the_scaled_sum() -> None:
     assert holds(design)
 
 
-def test_pseudo_inverse_averages_any_independent_keys() -> None:
+def test_pseudo_inverse_averages_any_independent_keys():
     keys = np.random.default_rng(4).standard_normal((5, 8)) + 1.5
     design = build_design("average-independent", keys=keys, tolerance=1e-3)
     assert design.checks[0].value == pytest.approx(1e-3, rel=1e-6)
@@ -108,7 +107,7 @@ def test_pseudo_inverse_averages_any_independent_keys() -> None:
 
 @given(SEEDS, st.integers(2, 9), st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
-def test_a_margin_or_a_bound_and_no_query_beats_either(seed: int, n: int, d: int) -> None:
+def test_a_margin_or_a_bound_and_no_query_beats_either(seed, n, d):
     rng = np.random.default_rng(seed)
     keys = rng.standard_normal((n, d))
     margin, mixture, most = copyability(keys, 0)
@@ -137,13 +136,13 @@ def test_a_margin_or_a_bound_and_no_query_beats_either(seed: int, n: int, d: int
         (np.ones((4, 2)), 0.0, 1 / 4),
     ],
 )
-def test_which_keys_can_be_copied(keys: list, margin: float, most: float) -> None:
+def test_which_keys_can_be_copied(keys, margin, most):
     found = copyability(np.array(keys), 0)
     assert found[0] == pytest.approx(margin, rel=1e-9)
     assert found[2] == pytest.approx(most, rel=1e-6)
 
 
-def test_given_weights_are_reached_or_refuted_by_a_certificate() -> None:
+def test_given_weights_are_reached_or_refuted_by_a_certificate():
     rng = np.random.default_rng(0)
     wanted = rng.dirichlet(np.ones(5)) + 1e-3
     found = build_design("weights", keys=rng.standard_normal((5, 4)), weights=wanted / wanted.sum())
@@ -166,9 +165,7 @@ def test_given_weights_are_reached_or_refuted_by_a_certificate() -> None:
 
 @pytest.mark.parametrize("name", NOISE_DESIGNS)
 @pytest.mark.parametrize(("n", "eps"), [(3, 0.05), (40, 1e-4)])
-def test_at_the_mean_length_the_average_is_within_the_tolerance(
-    name: str, n: int, eps: float
-) -> None:
+def test_at_the_mean_length_the_average_is_within_the_tolerance(name, n, eps):
     design = law_of_design(name, n=n, d=n + 2, tolerance=eps)[0]
     found = attend(design.queries, np.eye(n, n + 2), np.eye(n)).weights.mean(axis=0)
     assert tv_distance(found, (np.arange(n) < 2) / 2) <= eps * (1 + 1e-9)
@@ -184,7 +181,7 @@ def test_at_the_mean_length_the_average_is_within_the_tolerance(
 
 @given(SEEDS, st.integers(2, 7))
 @settings(max_examples=40, deadline=None)
-def test_oblique_and_similarity_are_the_same_map(seed: int, n: int) -> None:
+def test_oblique_and_similarity_are_the_same_map(seed, n):
     rng = np.random.default_rng(seed)
     rows, half = rng.standard_normal((n, 11)), n // 2
     oblique = build_design("extract-oblique", keys=rows).matrices
@@ -200,7 +197,7 @@ def test_oblique_and_similarity_are_the_same_map(seed: int, n: int) -> None:
     np.testing.assert_allclose(oblique.matrices["M"], simple.matrices["M"], atol=1e-12)
 
 
-def test_the_noise_gain_is_one_over_the_sine_and_failed_assumptions_are_said() -> None:
+def test_the_noise_gain_is_one_over_the_sine_and_failed_assumptions_are_said():
     for angle in (1.0, 1e-5):
         rows = [[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0], [0.0, 0.0, 1.0]]
         gain = build_design("extract-oblique", keys=rows).matrices["noise gain"]
@@ -217,7 +214,7 @@ def test_the_noise_gain_is_one_over_the_sine_and_failed_assumptions_are_said() -
 
 
 @pytest.mark.parametrize("beta", [0.5, 2.0])
-def test_the_exact_errors_of_the_words(beta: float) -> None:
+def test_the_exact_errors_of_the_words(beta):
     small = math.exp(-(beta**2))
     a, total = small / (1 + 2 * small), 1 + small + small**2
     low, middle = small**2 / total, small / total
@@ -242,7 +239,7 @@ def test_the_exact_errors_of_the_words(beta: float) -> None:
 
 @given(SEEDS, st.integers(1, 4))
 @settings(max_examples=30, deadline=None)
-def test_a_head_as_wide_as_the_rank_draws_the_map(seed: int, rank: int) -> None:
+def test_a_head_as_wide_as_the_rank_draws_the_map(seed, rank):
     rng = np.random.default_rng(seed)
     wanted = softmax_over_keys(rng.standard_normal((7, rank)) @ rng.standard_normal((rank, 7)))
     matrices = build_design("head-width", keys=wanted).matrices
@@ -255,7 +252,7 @@ def test_a_head_as_wide_as_the_rank_draws_the_map(seed: int, rank: int) -> None:
 
 @given(SEEDS, st.integers(2, 9), st.integers(1, 6))
 @settings(max_examples=40, deadline=None)
-def test_other_weights_give_the_same_context(seed: int, T: int, width: int) -> None:
+def test_other_weights_give_the_same_context(seed, T, width):
     rng = np.random.default_rng(seed)
     values, first = rng.standard_normal((T, width)), rng.dirichlet(np.ones(T))
     dimension, second, distance = second_weights(values, first)
@@ -269,7 +266,7 @@ def test_other_weights_give_the_same_context(seed: int, T: int, width: int) -> N
     assert 0 < distance == pytest.approx(tv_distance(second, first), abs=1e-9)
 
 
-def test_values_that_repeat_leave_the_weights_free() -> None:
+def test_values_that_repeat_leave_the_weights_free():
     values, first = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), np.array([0.7, 0.1, 0.2])
     dimension, second, distance = second_weights(values, first)
     assert (dimension, distance) == (1, pytest.approx(0.7))
@@ -305,7 +302,7 @@ def test_values_that_repeat_leave_the_weights_free() -> None:
         ("head-width", {"keys": np.eye(3)}, "rows that sum to one"),
     ],
 )
-def test_a_design_that_cannot_be_built_says_why(name: str, settings: dict, sentence: str) -> None:
+def test_a_design_that_cannot_be_built_says_why(name, settings, sentence):
     with pytest.raises(UserError, match=sentence):
         build_design(name, **settings)
 
@@ -319,8 +316,6 @@ def test_a_design_that_cannot_be_built_says_why(name: str, settings: dict, sente
         ("two-heads", {"heads": 5}, "need 5 keys"),
     ],
 )
-def test_a_noise_design_that_cannot_be_built_says_why(
-    name: str, settings: dict, sentence: str
-) -> None:
+def test_a_noise_design_that_cannot_be_built_says_why(name, settings, sentence):
     with pytest.raises(UserError, match=sentence):
         law_of_design(name, **{"n": 4, **settings})

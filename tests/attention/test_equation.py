@@ -28,7 +28,7 @@ BATCH, HEADS, QUERIES, KEYS, WIDTH, VALUES = 2, 3, 5, 7, 11, 13
 logits = st.floats(-30, 30, allow_nan=False, width=64)
 
 
-def draw() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def draw():
     rng = np.random.default_rng(0)
     query = rng.standard_normal((BATCH, HEADS, QUERIES, WIDTH))
     key = rng.standard_normal((BATCH, HEADS, KEYS, WIDTH))
@@ -39,7 +39,7 @@ def draw() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_numpy_and_torch_and_the_kernel_agree(masked: bool) -> None:
+def test_numpy_and_torch_and_the_kernel_agree(masked):
     query, key, value, mask = draw()
     ours = attend(query, key, value, scale=0.3, mask=mask if masked else None)
     tensors = [torch.from_numpy(x) for x in (query, key, value)]
@@ -53,7 +53,7 @@ def test_numpy_and_torch_and_the_kernel_agree(masked: bool) -> None:
     assert ours.context.shape == (BATCH, HEADS, QUERIES, VALUES)
 
 
-def test_leading_dimensions_broadcast() -> None:
+def test_leading_dimensions_broadcast():
     query, key, value, _ = draw()
     full = attend(query, key, value)
     shared = attend(query[0, 0], key, value)  # one set of queries for all heads
@@ -64,7 +64,7 @@ def test_leading_dimensions_broadcast() -> None:
     np.testing.assert_allclose(single.context, full.context[1, 2, 4], atol=1e-14)
 
 
-def test_a_query_that_may_look_nowhere_gets_nothing() -> None:
+def test_a_query_that_may_look_nowhere_gets_nothing():
     query, key, value, mask = draw()
     mask[1, 2, 3] = False
     mask[:, :, 4] = False
@@ -83,7 +83,7 @@ def test_a_query_that_may_look_nowhere_gets_nothing() -> None:
             assert float(gradients[0][1, 2, 3].abs().max()) == 0
 
 
-def test_fused_causal_is_the_causal_mask() -> None:
+def test_fused_causal_is_the_causal_mask():
     draws = np.random.default_rng(1).standard_normal((3, HEADS, KEYS, WIDTH))
     query, key, value = map(torch.from_numpy, draws)
     causal, padding = torch.ones(KEYS, KEYS, dtype=torch.bool).tril(), torch.arange(KEYS) >= 2
@@ -95,7 +95,7 @@ def test_fused_causal_is_the_causal_mask() -> None:
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_logits_of_ten_thousand(kind: str) -> None:
+def test_logits_of_ten_thousand(kind):
     scores = np.array([1e4, 1e4 - 1, -1e4, 0.0])
     given_scores = scores if kind == "numpy" else torch.from_numpy(scores)
     weights = np.asarray(softmax_over_keys(given_scores))
@@ -104,7 +104,7 @@ def test_logits_of_ten_thousand(kind: str) -> None:
     assert float(log_sum_exp(given_scores)) == pytest.approx(1e4 + np.log1p(np.exp(-1)), rel=1e-15)
 
 
-def test_the_leftover_is_right_when_the_weight_is_one_to_the_last_bit() -> None:
+def test_the_leftover_is_right_when_the_weight_is_one_to_the_last_bit():
     scores = np.array([300.0, 1.0, 0.0])
     assert softmax_over_keys(scores)[0] == 1.0
     # exactly: ln((e + 1)/(e^300 + e + 1)), and e^300 swallows the rest below 1e-129
@@ -117,7 +117,7 @@ def test_the_leftover_is_right_when_the_weight_is_one_to_the_last_bit() -> None:
 
 @given(arrays(np.float64, (3, KEYS), elements=logits), st.floats(-1e3, 1e3))
 @settings(max_examples=60, deadline=None)
-def test_weights_are_a_distribution_that_no_shift_changes(scores: np.ndarray, by: float) -> None:
+def test_weights_are_a_distribution_that_no_shift_changes(scores, by):
     weights = softmax_over_keys(scores)
     assert (weights >= 0).all()
     np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=4e-16 * KEYS)
@@ -127,9 +127,7 @@ def test_weights_are_a_distribution_that_no_shift_changes(scores: np.ndarray, by
 
 @given(arrays(np.float64, KEYS, elements=logits), arrays(np.bool_, KEYS))
 @settings(max_examples=60, deadline=None)
-def test_kept_and_leftover_sum_to_one_and_a_mask_leaves_keys_out(
-    scores: np.ndarray, mask: np.ndarray
-) -> None:
+def test_kept_and_leftover_sum_to_one_and_a_mask_leaves_keys_out(scores, mask):
     parts = np.exp(log_leftover(scores, mask)) + np.exp(log_leftover(scores, ~mask))
     assert parts == pytest.approx(1, abs=1e-14)
     weights = softmax_over_keys(scores, mask)
@@ -150,13 +148,13 @@ def test_kept_and_leftover_sum_to_one_and_a_mask_leaves_keys_out(
         ({"mask": torch.ones(7, dtype=torch.bool)}, "must be a numpy array"),
     ],
 )
-def test_wrong_input_gets_a_sentence(change: dict[str, object], sentence: str) -> None:
+def test_wrong_input_gets_a_sentence(change, sentence):
     right = {"query": np.ones(4), "key": np.ones((7, 4)), "value": np.ones((7, 2))}
     with pytest.raises(UserError, match=sentence):
         attend(**{**right, **change})
 
 
-def test_numbers_alone_import_no_torch() -> None:
+def test_numbers_alone_import_no_torch():
     program = (
         "import sys, numpy as np; from wherefrom.attention.equation import attend; "
         "attend(np.ones(2), np.eye(2), np.eye(2)); assert 'torch' not in sys.modules"

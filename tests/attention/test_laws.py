@@ -18,22 +18,21 @@ from wherefrom.attention.laws import (
     HeadsLaw,
     IndependentLogits,
     NoisyKeys,
-    WeightLaw,
     law_of_logits,
     normal_nodes,
 )
 from wherefrom.errors import UserError
 
 
-def law_of(name: str, **settings: object) -> HeadsLaw:
+def law_of(name, **settings):
     return law_of_design(name, **settings)[1]
 
 
-def one_head(n: int, beta: float, alpha: float = 0.0) -> WeightLaw:
+def one_head(n, beta, alpha=0.0):
     return law_of("one-head", n=n, beta=beta, alpha=alpha).heads[0]
 
 
-def logistic_mean(mean: float, sd: float) -> float:
+def logistic_mean(mean, sd):
     return law_of_logits(np.array([mean, 0.0]), np.array([sd, 0.0]), 0).mean
 
 
@@ -42,7 +41,7 @@ def logistic_mean(mean: float, sd: float) -> float:
 
 @given(st.floats(-6, 6), st.floats(0.05, 12))
 @settings(max_examples=60, deadline=None)
-def test_logistic_identity(m: float, s: float) -> None:
+def test_logistic_identity(m, s):
     # F(m + s^2) = 1 - exp(-m - s^2/2) F(m): completing the square under the integral
     right = 1 - math.exp(-m - s * s / 2) * logistic_mean(m, s)
     # the factor exp(-m) enlarges the rounding of F(m)
@@ -53,7 +52,7 @@ def test_logistic_identity(m: float, s: float) -> None:
 
 @given(st.lists(st.tuples(st.floats(-8, 8), st.floats(0, 4)), min_size=2, max_size=7))
 @settings(max_examples=30, deadline=None)
-def test_mean_weights_sum_to_one(logits: list[tuple[float, float]]) -> None:
+def test_mean_weights_sum_to_one(logits):
     means, sds = np.array(logits).T
     law = IndependentLogits(means, sds)
     assert sum(law.moments(key)[0] for key in range(len(means))) == pytest.approx(1, abs=1e-14)
@@ -61,9 +60,7 @@ def test_mean_weights_sum_to_one(logits: list[tuple[float, float]]) -> None:
 
 @given(st.floats(-4, 4), st.floats(-4, 4), st.floats(0, 3), st.floats(0, 3), st.integers(1, 900))
 @settings(max_examples=30, deadline=None)
-def test_many_random_logits_meet_the_logit_normal(
-    m1: float, m2: float, s1: float, s2: float, fixed: int
-) -> None:
+def test_many_random_logits_meet_the_logit_normal(m1, m2, s1, s2, fixed):
     two = IndependentLogits(np.array([m1, m2]), np.array([s1, s2])).moments(0)
     many = IndependentLogits(np.r_[m1, np.full(fixed, m2)], np.r_[s1, np.zeros(fixed)]).moments(0)
     for found, mean, sd in (
@@ -75,7 +72,7 @@ def test_many_random_logits_meet_the_logit_normal(
         np.testing.assert_allclose(found, [p @ exact**k for k in (1, 2, 3, 4)], atol=1e-12)
 
 
-def test_log_of_a_sum() -> None:
+def test_log_of_a_sum():
     fixed = math.log(sum(map(math.exp, (1, 2, 3))))
     for means, sds, expected in (
         ([1.0, 2.0, 3.0], [0.0, 0.0, 0.0], (fixed, 0.0)),
@@ -90,14 +87,14 @@ def test_log_of_a_sum() -> None:
 
 
 @pytest.mark.parametrize(("n", "beta"), [(2, 0.5), (8, 10.0), (1000, 10.0)])
-def test_one_head_is_logit_normal_for_every_n(n: int, beta: float) -> None:
+def test_one_head_is_logit_normal_for_every_n(n, beta):
     law = one_head(n, beta)
     assert law.form == laws.LOGIT_NORMAL
     assert law.logit_mean == pytest.approx(-math.log(1 + (n - 2) * math.exp(-beta)), abs=1e-13)
     assert law.logit_sd == pytest.approx(beta / math.sqrt(2), rel=1e-15)
 
 
-def test_check_values_of_one_head() -> None:
+def test_check_values_of_one_head():
     assert one_head(8, 10.0, alpha=1e-6).sd == pytest.approx(0.442, abs=5e-4)
     between = one_head(2, 20.0).cdf(np.array([0.05, 0.95]))
     assert between[1] - between[0] == pytest.approx(0.165, abs=5e-4)
@@ -107,14 +104,14 @@ def test_check_values_of_one_head() -> None:
         assert int((np.diff(np.sign(np.diff(density))) < 0).sum()) == modes
 
 
-def test_isotropic_noise_adds_two_alpha_beta_squared() -> None:
+def test_isotropic_noise_adds_two_alpha_beta_squared():
     query = np.array([[7.0, 7.0, 0.0, 0.0, 0.0]])
     added = NoisyKeys(5, 5, 1e-3).logit_sds(query) ** 2 - NoisyKeys(5, 5).logit_sds(query) ** 2
     np.testing.assert_allclose(added[0, :2], 2 * 1e-3 * 49, rtol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.01])
-def test_the_density_integrates_to_the_distribution_and_the_mean(alpha: float) -> None:
+def test_the_density_integrates_to_the_distribution_and_the_mean(alpha):
     law = one_head(8, 3.0, alpha)
     area = quad(lambda x: float(law.pdf(np.array(x))), 0, 0.6, epsabs=1e-11)[0]
     assert area == pytest.approx(float(law.cdf(np.array(0.6))), abs=1e-8)
@@ -122,7 +119,7 @@ def test_the_density_integrates_to_the_distribution_and_the_mean(alpha: float) -
     assert mean == pytest.approx(law.mean, abs=1e-8)
 
 
-def test_the_inversion_meets_the_closed_form_as_the_other_noise_vanishes() -> None:
+def test_the_inversion_meets_the_closed_form_as_the_other_noise_vanishes():
     x = np.linspace(0.01, 0.99, 9)
     closed, inverted = one_head(8, 10.0), one_head(8, 10.0, alpha=1e-14)
     assert inverted.form == laws.INDEPENDENT
@@ -140,7 +137,7 @@ def test_the_inversion_meets_the_closed_form_as_the_other_noise_vanishes() -> No
         below.cdf(np.array(0.5))
 
 
-def test_nothing_random() -> None:
+def test_nothing_random():
     law = law_of_logits(np.array([1.0, 0.0, 0.0]), np.zeros(3), 0)
     assert (law.form, law.sd, law.p_below_half) == (laws.FIXED, 0, 0.0)
     assert law.mean == pytest.approx(math.e / (math.e + 2), rel=1e-14)
@@ -158,7 +155,7 @@ def test_nothing_random() -> None:
     ("n", "beta", "expected"),
     [(2, 1.0, 0.0786), (2, 10.0, 0.0786), (10, 10.0, 0.135), (100, 20.0, 0.138)],
 )
-def test_how_often_head_1_fails(n: int, beta: float, expected: float) -> None:
+def test_how_often_head_1_fails(n, beta, expected):
     first, second = law_of("two-heads", n=n, beta=beta).heads
     assert first.logit_mean == pytest.approx(beta - math.log(n - 1), abs=1e-13)
     assert first.logit_sd == pytest.approx(beta / math.sqrt(2), rel=1e-15)
@@ -169,14 +166,14 @@ def test_how_often_head_1_fails(n: int, beta: float, expected: float) -> None:
     assert second.mean == pytest.approx(1 / (1 + (n - 1) * math.exp(-beta)), rel=1e-14)
 
 
-def test_when_the_key_points_backwards_head_1_goes_to_the_mean_of_the_others() -> None:
+def test_when_the_key_points_backwards_head_1_goes_to_the_mean_of_the_others():
     found = attend(50 * np.eye(7)[0], np.diag([-1.0, *[1.0] * 6]), np.eye(7))  # e = -1
     np.testing.assert_allclose(found.weights[1:], 1 / 6, rtol=1e-12)
     p_negative = law_of("two-heads", n=7, beta=50.0).p_negative
     assert p_negative == pytest.approx(ndtr(-math.sqrt(2)))
 
 
-def test_variance_of_one_head_over_that_of_two() -> None:
+def test_variance_of_one_head_over_that_of_two():
     p = ndtr(-math.sqrt(2))
     for n, beta, expected in ((100, 10.0, 5.8), (2, 5000.0, 0.25 / (p * (1 - p) / 4))):
         one, two = (law_of(name, n=n, beta=beta).spread for name in ("one-head", "two-heads"))
@@ -186,14 +183,14 @@ def test_variance_of_one_head_over_that_of_two() -> None:
         assert twice.spread == pytest.approx(once.spread, rel=1e-12)
 
 
-def test_the_query_that_avoids_the_noisy_direction_is_stable() -> None:
+def test_the_query_that_avoids_the_noisy_direction_is_stable():
     noisy = law_of("avoiding-head", n=8, beta=10.0, alpha=1e-6)
     assert noisy.spread == pytest.approx(0.0087, abs=5e-5)
     assert law_of("avoiding-head", n=8, beta=10.0).spread == pytest.approx(0, abs=1e-15)
 
 
 @pytest.mark.parametrize(("t", "expected"), [(0.0, 0.0786), (1.0, 0.0023)])
-def test_the_repelling_term(t: float, expected: float) -> None:
+def test_the_repelling_term(t, expected):
     first = law_of("repelling-heads", n=8, beta=20_000.0, repel=t).heads[0]
     assert first.p_below_half == pytest.approx(expected, abs=1e-4)
     assert first.p_below_half == pytest.approx(ndtr(-math.sqrt(2) * (1 + t)), rel=1e-3)
@@ -203,7 +200,7 @@ def test_the_repelling_term(t: float, expected: float) -> None:
     assert second.mean == pytest.approx(1 / (1 + others), rel=1e-12)
 
 
-def test_heads_that_lean_opposite_ways_cancel_and_correlated_ones_are_left_to_trials() -> None:
+def test_heads_that_lean_opposite_ways_cancel_and_correlated_ones_are_left_to_trials():
     queries = np.array([[4.0, 4.0], [-4.0, -4.0]])  # a_1 + a_2 = 1 for every length of key a
     law = HeadsLaw(NoisyKeys(2, 2), queries, (0, 1))
     assert (law.mean, law.spread) == (pytest.approx(0.5), pytest.approx(0, abs=1e-14))
@@ -216,7 +213,7 @@ def test_heads_that_lean_opposite_ways_cancel_and_correlated_ones_are_left_to_tr
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_the_curve_of_the_average_has_the_average_moments(sign: float) -> None:
+def test_the_curve_of_the_average_has_the_average_moments(sign):
     queries = sign * law_of("two-heads", n=10, beta=6.0).queries
     two = HeadsLaw(NoisyKeys(10, 10), queries, (0, 1))
     x, p = two.average_curve(points=40_001)
@@ -227,7 +224,7 @@ def test_the_curve_of_the_average_has_the_average_moments(sign: float) -> None:
     assert math.sqrt(second - mean**2) == pytest.approx(two.spread, abs=1e-5)
 
 
-def test_wrong_input_gets_a_sentence() -> None:
+def test_wrong_input_gets_a_sentence():
     keys = NoisyKeys(4, 4)
     for queries, targets, sentence in (
         (np.ones(3), (0,), "heads x 4"),

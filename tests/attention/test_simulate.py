@@ -12,12 +12,10 @@ import pytest
 from wherefrom.attention import simulate as module
 from wherefrom.attention.designs import law_of_design
 from wherefrom.attention.laws import HeadsLaw, NoisyKeys
-from wherefrom.attention.simulate import Estimate, HeadsTrials, compare, simulate
+from wherefrom.attention.simulate import Estimate, compare, simulate
 
 
-def both(
-    name: str, *, seed: int = 0, count: int = 20_000, **settings: object
-) -> tuple[HeadsLaw, HeadsTrials]:
+def both(name, *, seed=0, count=20000, **settings):
     law = law_of_design(name, **settings)[1]
     return law, simulate(law, count=count, rng=np.random.default_rng(seed))
 
@@ -31,15 +29,15 @@ def both(
         ("repelling-heads", 8, 8, 6.0), ("repelling-heads", 8, 8, 60.0),
     ],
 )  # fmt: skip
-def test_law_and_trials_agree(name: str, n: int, d: int, beta: float, alpha: float) -> None:
+def test_law_and_trials_agree(name, n, d, beta, alpha):
     agreement = compare(*both(name, n=n, d=d, beta=beta, alpha=alpha))
     assert agreement.agrees, agreement.sentence
     assert "agree" in agreement.sentence
 
 
 @pytest.mark.parametrize("wrong", ["mean", "sd", "logit_mean", "logit_sd", "p_below_half", "c"])
-def test_a_wrong_number_is_noticed(wrong: str) -> None:
-    def moved(estimate: Estimate) -> Estimate:  # further off than the gate, from either side
+def test_a_wrong_number_is_noticed(wrong):
+    def moved(estimate):
         return Estimate(estimate.value + 12 * max(estimate.error, 1e-3), estimate.error)
 
     law, found = both("two-heads", n=100, beta=10.0)
@@ -54,14 +52,14 @@ def test_a_wrong_number_is_noticed(wrong: str) -> None:
     assert "failure of this tool" in agreement.sentence
 
 
-def test_a_wrong_law_is_noticed() -> None:
+def test_a_wrong_law_is_noticed():
     law, found = both("one-head", n=8, beta=10.0, count=100_000)
     wider = HeadsLaw(replace(law.keys, stretch=0.55), law.queries, law.targets)
     assert compare(law, found).agrees
     assert not compare(wider, found).agrees
 
 
-def test_events_too_rare_for_the_trials_raise_no_alarm() -> None:
+def test_events_too_rare_for_the_trials_raise_no_alarm():
     # head 1 fails once in 10^8 draws; the law's deviation is made of those alone
     law, found = both("repelling-heads", n=4, beta=40.0, repel=3.0)
     assert law.heads[0].sd > 1e-5 > found.heads[0].sd.value
@@ -69,7 +67,7 @@ def test_events_too_rare_for_the_trials_raise_no_alarm() -> None:
     assert agreement.agrees, agreement.sentence
 
 
-def test_standard_errors_are_what_repetition_shows() -> None:
+def test_standard_errors_are_what_repetition_shows():
     runs = [both("two-heads", n=10, beta=4.0, seed=s, count=2_000)[1].heads[0] for s in range(120)]
     for name in ("mean", "sd", "logit_sd", "p_below_half"):
         values = [getattr(run, name).value for run in runs]
@@ -78,7 +76,7 @@ def test_standard_errors_are_what_repetition_shows() -> None:
         assert np.std(values) == pytest.approx(stated, rel=0.26), name
 
 
-def test_drawing_logits_alone_has_the_same_joint_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_logits_alone_has_the_same_joint_law(monkeypatch):
     queries = np.array([[3.0, 1.0, 0.0, 0.0], [1.0, 3.0, 0.5, 0.0]])  # correlated heads
     correlated = HeadsLaw(NoisyKeys(4, 4, alpha=0.05), queries, (0, 1))
     whole = simulate(correlated, count=40_000, rng=np.random.default_rng(0))
@@ -91,7 +89,7 @@ def test_drawing_logits_alone_has_the_same_joint_law(monkeypatch: pytest.MonkeyP
     assert agreement.agrees, agreement.sentence
 
 
-def test_memory_does_not_grow_with_the_number_of_trials() -> None:
+def test_memory_does_not_grow_with_the_number_of_trials():
     peaks = []
     for count in (40_000, 320_000):
         tracemalloc.start()

@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,9 +21,7 @@ import pytest
         (["two-heads", "q1=beta*mu_a", "q2=beta*mu_b", "--tolerance", "0.05"], 0, "proved"),
     ],
 )
-def test_the_verdict_is_the_exit_code(
-    command: Any, arguments: list[str], status: int, verdict: str
-) -> None:
+def test_the_verdict_is_the_exit_code(command, arguments, status, verdict):
     done = command("check", *arguments, "--json")
     record = json.loads(done.out)
     assert (record["verdict"], done.code) == (verdict, status), record["because"]
@@ -34,7 +30,7 @@ def test_the_verdict_is_the_exit_code(
         assert key in record
 
 
-def test_what_may_not_be_written_is_one_sentence_with_a_caret(command: Any) -> None:
+def test_what_may_not_be_written_is_one_sentence_with_a_caret(command):
     done = command("check", "two-heads", "q1=beta*k_a", "q2=beta*mu_b")
     assert (done.code, done.out) == (2, "")
     lines = done.err.splitlines()
@@ -54,7 +50,7 @@ def test_what_may_not_be_written_is_one_sentence_with_a_caret(command: Any) -> N
         (["problems", "averge"], 'Did you mean "average"'),
     ],
 )
-def test_a_mistake_is_a_sentence_and_exit_2(command: Any, arguments: list[str], words: str) -> None:
+def test_a_mistake_is_a_sentence_and_exit_2(command, arguments, words):
     done = command(*arguments)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
@@ -74,15 +70,13 @@ def test_a_mistake_is_a_sentence_and_exit_2(command: Any, arguments: list[str], 
         (["average", r"$q=t(k_a+k_b),\ t \gg 0$"], "read as|q = beta*(k_a + k_b)"),
     ],
 )
-def test_a_person_gets_the_reason_and_what_was_measured(
-    command: Any, arguments: list[str], words: str
-) -> None:
+def test_a_person_gets_the_reason_and_what_was_measured(command, arguments, words):
     told = command("check", *arguments).out
     assert told.split(":")[0] in ("proved", "refuted")
     assert all(word in told for word in words.split("|"))
 
 
-def test_problems_lists_and_describes_and_solutions_can_be_hidden(command: Any) -> None:
+def test_problems_lists_and_describes_and_solutions_can_be_hidden(command):
     every = json.loads(command("problems", "--json").out)
     assert len(every) == 15
     assert json.loads(command("problems", "two-heads", "--json").out) in every
@@ -106,7 +100,7 @@ M = "__import__('os')"
 """
 
 
-def test_grading(command: Any, tmp_path: Path) -> None:
+def test_grading(command, tmp_path):
     answers, out = tmp_path / "answers.toml", tmp_path / "results.json"
     answers.write_text(FILE, encoding="utf-8")
     done = command("check", "--grade", answers)
@@ -123,9 +117,7 @@ def test_grading(command: Any, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["answers.toml", "results.json"]
 
 
-def test_a_rubric_has_the_last_word_over_a_folder_of_submissions(
-    command: Any, tmp_path: Path
-) -> None:
+def test_a_rubric_has_the_last_word_over_a_folder_of_submissions(command, tmp_path):
     rubric, handed_in, out = tmp_path / "rubric.toml", tmp_path / "in", tmp_path / "out"
     rubric.write_text('[[answer]]\nid="1"\nproblem="copy"\npoints=2\n')
     handed_in.mkdir()
@@ -152,7 +144,7 @@ def test_a_rubric_has_the_last_word_over_a_folder_of_submissions(
     assert (done.code, "cannot be written" in done.err) == (2, True)
 
 
-def test_a_check_needs_neither_torch_nor_scipy() -> None:
+def test_a_check_needs_neither_torch_nor_scipy():
     """Each costs more to import than a check takes."""
     code = "import sys; from wherefrom.attention.checker.check import check; "
     code += "check('two-heads', ['q1=beta*mu_a', 'q2=beta*mu_b']); "

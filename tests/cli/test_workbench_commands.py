@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,9 +21,7 @@ from wherefrom.cli.workbench import NUMBERS
         ("repelling-heads --n 2 --beta 10 --t 1", {"p_below_half": 0.00234}),
     ],
 )
-def test_json_has_the_check_values_and_the_trials_beside_them(
-    command: Any, words: str, expected: dict[str, float]
-) -> None:
+def test_json_has_the_check_values_and_the_trials_beside_them(command, words, expected):
     done = command("law", *words.split(), "--trials", 20_000, "--json")
     assert done.code == 0
     record = json.loads(done.out)
@@ -38,22 +34,20 @@ def test_json_has_the_check_values_and_the_trials_beside_them(
     assert record["agreement"]["agrees"] is True
 
 
-def test_a_seed_repeats_and_another_does_not(command: Any) -> None:
+def test_a_seed_repeats_and_another_does_not(command):
     words = ("law", "one-head", "--trials", "2000", "--json", "--seed")
     outputs = [command(*words, seed).out for seed in "112"]
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_the_table_says_what_only_trials_know(command: Any) -> None:
+def test_the_table_says_what_only_trials_know(command):
     words = "law repelling-heads --alpha 0.001 --beta 6 --trials 20000"
     done = command(*words.split())
     assert done.code == 0
     assert all(text in done.out for text in ("trials only", "trials alone", "P(weight < 1/2)"))
 
 
-def test_disagreement_is_a_failure_of_the_tool(
-    command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disagreement_is_a_failure_of_the_tool(command, monkeypatch):
     monkeypatch.setattr(simulate, "GATE", 1e-9)
     done = command("law", "one-head", "--trials", "2000", "--json")
     assert done.code == 1
@@ -86,14 +80,14 @@ def test_disagreement_is_a_failure_of_the_tool(
         ("design weights --weights half", "takes numbers"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_2(command: Any, words: str, sentence: str) -> None:
+def test_a_mistake_is_one_sentence_and_exit_2(command, words, sentence):
     done = command(*words.split())
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
     assert "Traceback" not in done.err
 
 
-def test_the_plot_is_one_file_that_stands_alone(command: Any, tmp_path: Path) -> None:
+def test_the_plot_is_one_file_that_stands_alone(command, tmp_path):
     path = tmp_path / "law.html"
     done = command("law", "two-heads", "--beta", 6, "--trials", 2000, "--plot", path)
     assert done.code == 0
@@ -104,7 +98,7 @@ def test_the_plot_is_one_file_that_stands_alone(command: Any, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_constructions_are_listed_and_printed_with_proof_beta_and_check(command: Any) -> None:
+def test_constructions_are_listed_and_printed_with_proof_beta_and_check(command):
     out = command("design").out
     listed = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
     assert listed == list(CONSTRUCTIONS) == list(json.loads(command("design", "--json").out))
@@ -124,7 +118,7 @@ def test_constructions_are_listed_and_printed_with_proof_beta_and_check(command:
     assert [check["holds"] for check in record["checks"]] == [False]
 
 
-def test_keys_come_from_a_file(command: Any, tmp_path: Path) -> None:
+def test_keys_come_from_a_file(command, tmp_path):
     path = tmp_path / "keys.txt"
     path.write_text("0.5 0.5\n1, 0\n\n0\t1\n", encoding="utf-8")
     record = json.loads(command("design", "hull", "--keys", path, "--json").out)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from wherefrom.attention.designs import law_of_design
-from wherefrom.attention.laws import HeadsLaw
-from wherefrom.attention.simulate import HeadsTrials, simulate
+from wherefrom.attention.simulate import simulate
 from wherefrom.report.render import render_figures
 from wherefrom.report.workbench_figures import (
     attention_map,
@@ -16,12 +15,12 @@ from wherefrom.report.workbench_figures import (
 )
 
 
-def both(name: str, alpha: float = 0.0) -> tuple[HeadsLaw, HeadsTrials]:
+def both(name, alpha=0.0):
     law = law_of_design(name, n=8, beta=6.0, alpha=alpha)[1]
     return law, simulate(law, count=20_000, rng=np.random.default_rng(0))
 
 
-def test_a_figure_has_axis_titles_and_no_background_and_a_page_escapes_what_it_is_told() -> None:
+def test_a_figure_has_axis_titles_and_no_background_and_a_page_escapes_what_it_is_told():
     figures = [
         one_head_against_two(both("one-head"), both("two-heads")),
         attention_map(np.eye(3), list("xyz"), list("xyx")),
@@ -43,7 +42,7 @@ def test_a_figure_has_axis_titles_and_no_background_and_a_page_escapes_what_it_i
 
 
 @pytest.mark.parametrize("name", ["one-head", "two-heads"])
-def test_bars_and_curve_have_the_same_area(name: str) -> None:
+def test_bars_and_curve_have_the_same_area(name):
     bars, curve = law_and_trials(("", "blue", *both(name))).data
     assert float(np.sum(bars.y) * bars.width) == pytest.approx(1, abs=1e-12)
     inner = (np.asarray(curve.x) > 0.1) & (np.asarray(curve.x) < 0.4)
@@ -52,6 +51,6 @@ def test_bars_and_curve_have_the_same_area(name: str) -> None:
     assert inside == pytest.approx(seen, abs=0.012)  # 20,000 trials: three errors of 0.003, a bin
 
 
-def test_no_curve_is_drawn_where_no_law_is_known() -> None:
+def test_no_curve_is_drawn_where_no_law_is_known():
     figure = law_and_trials(("", "blue", *both("repelling-heads", alpha=1e-3)))
     assert [trace.type for trace in figure.data] == ["bar"]

@@ -21,14 +21,14 @@ NUMBERS, MODEL = (Path(m.__file__).read_text("utf-8") for m in (reference, refer
 TITLES = [title for title in assignment.MISTAKES if title != "evaluate"]
 
 
-def load(text: str) -> Any:
+def load(text):
     """A text as a module."""
     module: dict[str, Any] = {"__name__": "submission"}
     exec(text, module)
     return SimpleNamespace(**module)
 
 
-def call_of(numbers: str = NUMBERS, model: str = MODEL) -> checks.Call:
+def call_of(numbers=NUMBERS, model=MODEL):
     """The functions of a solution whose files are given as texts."""
     torch.manual_seed(0)
     found, built = load(numbers), load(model)
@@ -37,14 +37,12 @@ def call_of(numbers: str = NUMBERS, model: str = MODEL) -> checks.Call:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> dict[str, Any]:
+def drawn():
     """The cases that students get, as a grader reads them back from a file."""
     return checks.restore(checks.plain(assignment.make_cases(checks.PARTS, 0)))
 
 
-def test_the_reference_solution_passes_and_every_check_has_a_wrong_one(
-    drawn: dict[str, Any],
-) -> None:
+def test_the_reference_solution_passes_and_every_check_has_a_wrong_one(drawn):
     assert set(TITLES) == set(checks.CHECKS) == set(assignment.CASES)
     call = call_of()
     assert {title: checks.verdict(title, call, drawn) for title in TITLES} == dict.fromkeys(
@@ -52,15 +50,13 @@ def test_the_reference_solution_passes_and_every_check_has_a_wrong_one(
     )
 
 
-def mistakes() -> list[Any]:
+def mistakes():
     rows = [(title, *mistake) for title in TITLES for mistake in assignment.MISTAKES[title]]
     return [pytest.param(*row, id=f"{row[0]}-{row[1][:40]}") for row in rows]
 
 
 @pytest.mark.parametrize(("title", "says", "old", "new"), mistakes())
-def test_a_wrong_solution_is_told_what_is_wrong(
-    title: str, says: str, old: str, new: str, drawn: dict[str, Any]
-) -> None:
+def test_a_wrong_solution_is_told_what_is_wrong(title, says, old, new, drawn):
     numbers, model = NUMBERS, MODEL
     if title.startswith("variants"):
         model = assignment.change(model, old, new)
@@ -87,15 +83,15 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_strange_result_is_a_sentence(name: str, drawn: dict[str, Any]) -> None:
+def test_a_strange_result_is_a_sentence(name, drawn):
     function, says = STRANGE[name]
     call = checks.caller(SimpleNamespace(attention=function))
     found = checks.verdict("attention: context", call, drawn)
     assert re.match(says, found), found
 
 
-def test_a_missing_an_empty_and_a_drawing_function_are_told_apart(drawn: dict[str, Any]) -> None:
-    def empty(*_: object) -> None:
+def test_a_missing_an_empty_and_a_drawing_function_are_told_apart(drawn):
+    def empty(*_):
         raise NotImplementedError
 
     rng = np.random.default_rng(0)
@@ -111,7 +107,7 @@ def test_a_missing_an_empty_and_a_drawing_function_are_told_apart(drawn: dict[st
         assert checks.verdict(title, call, drawn).startswith(says)
 
 
-def test_the_edition_with_a_third_mask_and_tensors_are_accepted(drawn: dict[str, Any]) -> None:
+def test_the_edition_with_a_third_mask_and_tensors_are_accepted(drawn):
     third = call_of(NUMBERS.replace("{text[start:end]}", "{text[start:end]}{MASK}"))
     assert checks.verdict("span: share", third, drawn) == ""
     tensors = SimpleNamespace(
@@ -125,7 +121,7 @@ def test_the_edition_with_a_third_mask_and_tensors_are_accepted(drawn: dict[str,
 class TestTheReferenceIsTheProjectsOwnMathematics:
     rng = np.random.default_rng(1)
 
-    def test_attention_and_masks(self) -> None:
+    def test_attention_and_masks(self):
         q, k, v = (self.rng.normal(size=size) for size in ((2, 5, 7), (2, 11, 7), (2, 11, 3)))
         mask = self.rng.random((5, 11)) < 0.5
         mask[2] = False
@@ -143,7 +139,7 @@ class TestTheReferenceIsTheProjectsOwnMathematics:
         assert (down == pair.down_mask(slice(0, 3), 11).numpy()).all()
         assert (up == pair.up_mask(0, 11, 3).numpy()).all()
 
-    def test_rotary(self) -> None:
+    def test_rotary(self):
         x = self.rng.normal(size=(9, 6))
         halves = np.concatenate((x[:, 0::2], x[:, 1::2]), axis=-1)
         ours = Rotation(6, 9).turn(torch.tensor(np.tile(halves, 3))[None], 1, 0)[0][0, 0].numpy()
@@ -151,7 +147,7 @@ class TestTheReferenceIsTheProjectsOwnMathematics:
         halves = np.concatenate((turned[:, 0::2], turned[:, 1::2]), axis=-1)
         np.testing.assert_allclose(halves, ours, atol=1e-6)
 
-    def test_synthesizer(self) -> None:
+    def test_synthesizer(self):
         config = make_config(variant="synthesizer", vocabulary=9, block=12, heads=1, width=6)
         layer = Synthesizer(config, bias=True).double()
         torch.nn.init.normal_(layer.columns)
@@ -166,7 +162,7 @@ class TestTheReferenceIsTheProjectsOwnMathematics:
         np.testing.assert_allclose(reference.synthesizer(x, *weights), ours, atol=1e-9)
 
     @pytest.mark.parametrize("variant", checks.COUNTS)
-    def test_models(self, variant: str) -> None:
+    def test_models(self, variant):
         """The same weights in the project's decoder give the same logits."""
         config = make_config(variant=variant, vocabulary=256)
         torch.manual_seed(0)

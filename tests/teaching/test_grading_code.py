@@ -10,10 +10,8 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,7 +32,7 @@ PATIENT = SandboxLimits(call=20, start=60, total=120)  # a busy machine is slow
 
 
 @pytest.fixture(scope="module")
-def small() -> dict[str, Any]:
+def small():
     """An assignment of three parts, without torch."""
     record = make_assignment("transformer", 7)
     kept = ("attention", "mask", "decode")
@@ -45,7 +43,7 @@ def small() -> dict[str, Any]:
     return record
 
 
-def hand_in(folder: Path, **files: str) -> Path:
+def hand_in(folder, **files):
     """A submission with these modules."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
@@ -54,9 +52,7 @@ def hand_in(folder: Path, **files: str) -> Path:
 
 
 @contextlib.contextmanager
-def opened(
-    code: str, limits: SandboxLimits = PATIENT, modules: tuple[str, ...] = ()
-) -> Iterator[Sandbox]:
+def opened(code, limits=PATIENT, modules=()):
     """A sandbox with these adapters."""
     sandbox = Sandbox(modules, limits)
     sandbox.load({"adapters.py": code.encode()})
@@ -68,12 +64,12 @@ def opened(
 
 
 @pytest.fixture(scope="module")
-def grade(small: dict[str, Any]) -> Iterator[Any]:
+def grade(small):
     with closing(Sandbox((), PATIENT)) as sandbox:
         yield lambda folder: grade_submission(folder, small, sandbox)
 
 
-def outputs(record: dict[str, Any]) -> dict[str, str]:
+def outputs(record):
     return {test["name"].split(" (")[0]: test["output"] for test in record["tests"]}
 
 
@@ -116,7 +112,7 @@ HOSTILE = {
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
+def sandbox():
     text = "import os\n\n\ndef good(x):\n    return [x, os.getpid()]\n"
     for name, (body, _) in HOSTILE.items():
         text += f"\n\ndef {name}():\n    {body}\n"
@@ -127,7 +123,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_function_costs_itself_alone(name: str, sandbox: Sandbox) -> None:
+def test_a_hostile_function_costs_itself_alone(name, sandbox):
     sandbox.call("good", [[1]])
     if name in ("kills", "calls", "forks", "splits") and not sandbox.isolated:
         pytest.skip("this system gives no namespaces")
@@ -147,7 +143,7 @@ def test_a_hostile_function_costs_itself_alone(name: str, sandbox: Sandbox) -> N
 
 
 @pytest.mark.parametrize("namespaces", [True, False])
-def test_nothing_is_left_behind(namespaces: bool) -> None:
+def test_nothing_is_left_behind(namespaces):
     """Children of a function that moved to a session of their own end with it, too."""
     code = f"def forks():\n    {HOSTILE['forks'][0]}\n"
     with opened(code, SandboxLimits(call=2), ("a_module_that_marks_it",)) as sandbox:
@@ -163,7 +159,7 @@ def test_nothing_is_left_behind(namespaces: bool) -> None:
         assert left == [sandbox.process.pid]
 
 
-def test_code_that_forges_its_score_gets_none(grade: Any, tmp_path: Path) -> None:
+def test_code_that_forges_its_score_gets_none(grade, tmp_path):
     """It runs where nothing is judged: changing the judge there changes nothing here."""
     forge = (
         "    import json, checks\n    checks.verdict = lambda *_: ''\n    checks.CHECKS.clear()\n"
@@ -197,9 +193,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("files", "says"), BROKEN)
-def test_a_broken_submission_is_told_why(
-    files: dict[str, str], says: str, grade: Any, tmp_path: Path
-) -> None:
+def test_a_broken_submission_is_told_why(files, says, grade, tmp_path):
     record = grade(hand_in(tmp_path / "s", **files))
     assert record["score"] == 0
     assert re.match(says, outputs(record)["attention: context"])
@@ -207,7 +201,7 @@ def test_a_broken_submission_is_told_why(
     json.dumps(record, allow_nan=False)
 
 
-def test_links_lead_nowhere_and_code_may_lie_deeper(grade: Any, tmp_path: Path) -> None:
+def test_links_lead_nowhere_and_code_may_lie_deeper(grade, tmp_path):
     (tmp_path / "secret.py").write_text("raise RuntimeError('read')")
     folder = hand_in(tmp_path / "s" / "hw5", transformer=SOLUTION)
     (folder / "secret.py").symlink_to(tmp_path / "secret.py")
@@ -223,7 +217,7 @@ def test_links_lead_nowhere_and_code_may_lie_deeper(grade: Any, tmp_path: Path) 
     assert record["extra_data"]["note"].startswith("this submission was not graded: there is none")
 
 
-def test_no_file_but_its_own_and_pythons_can_be_read_or_written(tmp_path: Path) -> None:
+def test_no_file_but_its_own_and_pythons_can_be_read_or_written(tmp_path):
     """The hidden cases lie in a file of the teacher's, who may be the one that grades."""
     secret = tmp_path / "assignment.json"
     secret.write_text("{}")
@@ -257,9 +251,7 @@ def acts(what):
     assert secret.read_text() == "{}"
 
 
-def test_what_hidden_cases_print_is_not_shown(
-    grade: Any, small: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_hidden_cases_print_is_not_shown(grade, small, tmp_path):
     text = SOLUTION.replace(ATTENTION, "    print('HERE', float(query.flat[0]))\n" + ATTENTION)
     record = grade(hand_in(tmp_path / "s", transformer=text))
     printed = set(re.findall(r"HERE (\S+)", record["output"]))
@@ -271,7 +263,7 @@ def test_what_hidden_cases_print_is_not_shown(
     assert not first[1] & printed
 
 
-def test_other_layouts_are_connected_by_adapters(grade: Any, tmp_path: Path) -> None:
+def test_other_layouts_are_connected_by_adapters(grade, tmp_path):
     (tmp_path / "s" / "nets").mkdir(parents=True)
     (tmp_path / "s" / "nets" / "parts.py").write_text(SOLUTION, "utf-8")
     adapters = (
@@ -283,9 +275,7 @@ def test_other_layouts_are_connected_by_adapters(grade: Any, tmp_path: Path) -> 
     assert grade(folder)["score"] == 9
 
 
-def test_a_class_is_graded_whatever_one_hands_in(
-    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_is_graded_whatever_one_hands_in(small, tmp_path, monkeypatch):
     for name in ("ada", "bo", "cy"):
         hand_in(tmp_path / "in" / name, transformer=SOLUTION)
     started, start = [], Sandbox._start
@@ -313,15 +303,13 @@ def test_a_class_is_graded_whatever_one_hands_in(
 
 
 class TestFolders:
-    def test_a_student_fills_in_runs_and_hands_in(
-        self, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_student_fills_in_runs_and_hands_in(self, tmp_path, command, monkeypatch):
         assert command("assignment", "mask", "--out", tmp_path / "hw", "--seed", 3).code == 0
         handout, teacher = tmp_path / "hw" / "handout", tmp_path / "hw" / "teacher"
         code = handout / "transformer.py"
         monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
-        def run(*what: str) -> str:
+        def run(*what):
             ended = subprocess.run(
                 [sys.executable, *what], cwd=handout, capture_output=True, text=True, check=False
             )
@@ -338,9 +326,7 @@ class TestFolders:
         assert "1 of 1 checks passed" in run("run_tests.py")
         assert json.loads(command("grade", handout, *grades).out)["handout"]["score"] == 2
 
-    def test_nothing_of_the_solution_or_the_hidden_cases_is_handed_out(
-        self, tmp_path: Path
-    ) -> None:
+    def test_nothing_of_the_solution_or_the_hidden_cases_is_handed_out(self, tmp_path):
         skeleton = make_skeleton(SOLUTION, ["synthesizer"])
         assert "np.maximum" not in skeleton
         assert "np.exp(" in skeleton  # softmax is called, so it is given
@@ -362,7 +348,7 @@ class TestFolders:
             assert len(set(numbers)) == len(points) == 2 * text.count("hidden=True")
         assert sum(points) == pytest.approx(8)
 
-    def test_the_zip_for_gradescope_grades_alone(self, tmp_path: Path) -> None:
+    def test_the_zip_for_gradescope_grades_alone(self, tmp_path):
         write_assignment("mask", tmp_path / "hw", 3)
         source, results = tmp_path / "source", tmp_path / "results.json"
         with zipfile.ZipFile(tmp_path / "hw" / "teacher" / "gradescope.zip") as archive:
@@ -397,9 +383,7 @@ class TestFolders:
         ("grade {full} --timeout -1", "positive"),
     ],
 )
-def test_a_mistake_of_the_teacher_is_one_sentence(
-    line: str, sentence: str, tmp_path: Path, command: Any
-) -> None:
+def test_a_mistake_of_the_teacher_is_one_sentence(line, sentence, tmp_path, command):
     (tmp_path / "full" / "student").mkdir(parents=True)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("{}")

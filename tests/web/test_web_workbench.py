@@ -7,7 +7,6 @@ import re
 from statistics import mean, stdev
 
 import pytest
-from starlette.testclient import TestClient
 from web_samples import PAGE
 
 from wherefrom.attention.checker.check import check
@@ -16,9 +15,7 @@ from wherefrom.web.pages.workbench import CHAPTERS, Setting, draw_length, work_o
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_the_answer_of_a_chapter_is_proved_and_is_not_in_the_box(
-    name: str, client: TestClient
-) -> None:
+def test_the_answer_of_a_chapter_is_proved_and_is_not_in_the_box(name, client):
     assert check(name, CHAPTERS[name]["formulas"]).verdict == "proved"
     assert set(CHAPTERS) == set(PROBLEMS)
     page = client.get(f"/workbench/{name}", headers=PAGE).text
@@ -28,7 +25,7 @@ def test_the_answer_of_a_chapter_is_proved_and_is_not_in_the_box(
 
 
 @pytest.mark.parametrize("name", [name for name in CHAPTERS if CHAPTERS[name]["sliders"]])
-def test_a_slider_moves_the_figure(name: str, client: TestClient) -> None:
+def test_a_slider_moves_the_figure(name, client):
     address, sliders = f"/workbench/{name}.json", CHAPTERS[name]["sliders"]
     first = client.get(address).json()["drawing"]
     for slider in sliders:
@@ -40,9 +37,7 @@ def test_a_slider_moves_the_figure(name: str, client: TestClient) -> None:
     assert "must be a number between" in refused.json()["error"]
 
 
-def test_the_caret_stands_under_its_column_and_what_was_read_is_typeset(
-    client: TestClient,
-) -> None:
+def test_the_caret_stands_under_its_column_and_what_was_read_is_typeset(client):
     asked = {"formulas": r"$q_1 = t\mu_a$" "\n" r"$q_2 = t&mu;_b$"}
     page = client.get("/workbench/two-heads", params=asked, headers=PAGE).text
     assert "= β <i>μ</i><sub>a</sub>" in page
@@ -50,12 +45,11 @@ def test_the_caret_stands_under_its_column_and_what_was_read_is_typeset(
     asked = {"formulas": "q = beta*(k_a + k_x)"}
     page = client.get("/workbench/average", params=asked, headers=PAGE).text
     shown = re.search(r'<pre class="caret">(.*?)</pre>', page, re.DOTALL)
-    assert shown is not None
     formula, caret = html.unescape(shown[1]).splitlines()
     assert formula[caret.index("^") :].startswith("k_x")
 
 
-def test_one_head_runs_away_and_two_stay(client: TestClient) -> None:
+def test_one_head_runs_away_and_two_stay(client):
     one = client.get("/workbench.json", params={"design": "one-head", "e": 1.6, "beta": 10}).json()
     two = client.get("/workbench.json", params={"design": "two-heads", "e": 1.6, "beta": 10}).json()
     assert one["result"]["now"]["a"] > 0.99
@@ -69,9 +63,7 @@ def test_one_head_runs_away_and_two_stay(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("n", "alpha", "stretch"), [(2, 0.0, 0.0), (200, 0.05, 1.0), (3, 0.01, 0.5)]
 )
-def test_the_sliders_can_stand_anywhere(
-    client: TestClient, design: str, n: int, alpha: float, stretch: float
-) -> None:
+def test_the_sliders_can_stand_anywhere(client, design, n, alpha, stretch):
     for beta in (0, 60):
         asked = {"design": design, "n": n, "alpha": alpha, "stretch": stretch, "beta": beta}
         asked["heads"] = 4
@@ -82,14 +74,14 @@ def test_the_sliders_can_stand_anywhere(
     assert client.get("/workbench", params=asked, headers=PAGE).status_code == 200
 
 
-def test_c_lies_where_the_weights_put_it() -> None:
+def test_c_lies_where_the_weights_put_it():
     now = work_out(Setting(design="one-head", beta=0.0, n=4, e=1.0))["now"]
     assert now["a"] == pytest.approx(0.25)
     assert now["c"] == pytest.approx([0.25 * 0 + 0.25 * 1 + 0.5 * 0.5, 0.5 * 0.8])
     assert now["misses"] == pytest.approx(0.5)
 
 
-def test_lengths_are_drawn_from_the_law() -> None:
+def test_lengths_are_drawn_from_the_law():
     drawn = [draw_length(0.5, seed) for seed in range(300)]
     assert mean(drawn) == pytest.approx(1.0, abs=0.15)
     assert stdev(drawn) == pytest.approx(0.7, abs=0.1)
@@ -97,7 +89,7 @@ def test_lengths_are_drawn_from_the_law() -> None:
     assert draw_length(0.0, 5) == 1.0
 
 
-def test_a_construction_is_checked_and_its_counterexample_drawn(client: TestClient) -> None:
+def test_a_construction_is_checked_and_its_counterexample_drawn(client):
     reply = client.get("/workbench/average", params={"formulas": "q = k_a + k_b"}, headers=PAGE)
     assert 'class="chip refuted"' in reply.text
     assert 'class="bars"' in reply.text
@@ -111,7 +103,7 @@ def test_a_construction_is_checked_and_its_counterexample_drawn(client: TestClie
     assert "wanted" in client.get("/workbench/extract", params=matrix, headers=PAGE).text
 
 
-def test_a_formula_that_is_refused_stays_in_the_box_below_the_reason(client: TestClient) -> None:
+def test_a_formula_that_is_refused_stays_in_the_box_below_the_reason(client):
     written = {"formulas": "q=__import__('os')"}
     assert client.get("/workbench/copy.json", params=written).status_code == 400
     page = client.get("/workbench/copy", params=written, headers=PAGE)

@@ -45,7 +45,7 @@ class Drawn:
     trees: list[list[Tree]]
 
 
-def draw(rng: random.Random) -> Drawn:
+def draw(rng):
     """One random construction for one of the problems about keys or spaces."""
     problem = rng.choice((*QUERIES, *QUERIES, "extract", "self-attention"))
     if problem == "self-attention":
@@ -76,7 +76,7 @@ def draw(rng: random.Random) -> Drawn:
     return Drawn(problem, texts, trees)
 
 
-def draw_terms(rng: random.Random, right: list[Term]) -> list[Term]:
+def draw_terms(rng, right):
     """The matrix that is right, or one that differs from it in a term or two."""
     terms = list(right)
     for _ in range(rng.choice([0, 1, 1, 2])):
@@ -87,11 +87,11 @@ def draw_terms(rng: random.Random, right: list[Term]) -> list[Term]:
     return terms
 
 
-def write_terms(terms: list[Term]) -> str:
+def write_terms(terms):
     return "+".join(f"({c})*outer(u_{i},u_{j})/beta**{-p}" for c, i, j, p in terms)
 
 
-def draw_scalar(rng: random.Random, depth: int) -> Tree:
+def draw_scalar(rng, depth):
     if depth == 0 or rng.random() < 0.3:
         leaf = rng.choice(LEAVES)
         return ("-", "n", leaf[2:]) if leaf.startswith("n-") else leaf
@@ -110,7 +110,7 @@ def draw_scalar(rng: random.Random, depth: int) -> Tree:
     )
 
 
-def draw_matrix(rng: random.Random, depth: int) -> Tree:
+def draw_matrix(rng, depth):
     """A d x d matrix in the bases A, B, C."""
     if depth == 0 or rng.random() < 0.25:
         leaf = rng.choice("AAABCIDSP")
@@ -127,7 +127,7 @@ def draw_matrix(rng: random.Random, depth: int) -> Tree:
     return (rng.choice(["T", "pinv", "inv"]), inner)
 
 
-def write(tree: Tree) -> str:
+def write(tree):
     """The tree in the expression language."""
     if isinstance(tree, str):
         return tree
@@ -142,7 +142,7 @@ def write(tree: Tree) -> str:
     return f"{op}({texts[0]})"
 
 
-def number(tree: Tree, beta: float, n: int) -> mpmath.mpf:
+def number(tree, beta, n):
     """The value of a scalar; ArithmeticError where it has none."""
     if isinstance(tree, str):
         return mpmath.mpf({"beta": beta, "n": n}.get(tree, tree))
@@ -169,7 +169,7 @@ def number(tree: Tree, beta: float, n: int) -> mpmath.mpf:
     return x
 
 
-def misplaced(drawn: Drawn, beta: float, n: int, lengths: list[float]) -> list[float] | None:
+def misplaced(drawn, beta, n, lengths):
     """The misplaced share of the averaged heads for each length of key a; None without a value."""
     with mpmath.workdps(1600):
         try:
@@ -189,7 +189,7 @@ def misplaced(drawn: Drawn, beta: float, n: int, lengths: list[float]) -> list[f
     return [float(share) for share in shares]
 
 
-def missed(drawn: Drawn, beta: float, n: int, slack: float) -> bool | None:
+def missed(drawn, beta, n, slack):
     """Does the goal fail at this beta and n, by more (slack > 0) or less than rounding?"""
     noisy = PROBLEMS[drawn.problem].noise == "stretched"
     shares = misplaced(drawn, beta, n, LENGTHS if noisy else [1])
@@ -206,7 +206,7 @@ def missed(drawn: Drawn, beta: float, n: int, slack: float) -> bool | None:
     return share > 0.05 + 0.3 * slack
 
 
-def decided(drawn: Drawn) -> CheckResult:
+def decided(drawn):
     """The checker's verdict, of queries before drawn keys confirm it (which is the slow part)."""
     problem = PROBLEMS[drawn.problem]
     if problem.family != "keys":
@@ -216,7 +216,7 @@ def decided(drawn: Drawn) -> CheckResult:
     return KeysJudge(read, draft).decide()
 
 
-def contradiction(drawn: Drawn, result: CheckResult) -> str:
+def contradiction(drawn, result):
     """What brute force says against a verdict; empty if nothing."""
     if drawn.problem == "extract":
         return _extraction_contradiction(drawn, result)
@@ -248,7 +248,7 @@ def contradiction(drawn: Drawn, result: CheckResult) -> str:
     return ""
 
 
-def _extraction_contradiction(drawn: Drawn, result: CheckResult) -> str:
+def _extraction_contradiction(drawn, result):
     rng = np.random.default_rng(0)
     errors = []
     for m, p, r in ((1, 1, 0), (2, 1, 1), (2, 3, 2)):
@@ -265,19 +265,18 @@ def _extraction_contradiction(drawn: Drawn, result: CheckResult) -> str:
     return ""
 
 
-def _words_contradiction(drawn: Drawn, result: CheckResult) -> str:
+def _words_contradiction(drawn, result):
     errors = {beta: _words_error(drawn, beta) for beta in (30.0, 1e3, 1e5)}
     if result.passed and (errors[1e3] > TOLERANCE or errors[1e5] > TOLERANCE):
         return f"{result.verdict}, and words miss their goals by {errors}"
     if result.verdict == "refuted":
-        assert result.counterexample is not None
         shown = _words_error(drawn, result.counterexample.numbers["beta"])
         if shown < 0.999 * TOLERANCE or errors[1e5] < 0.9 * TOLERANCE:
             return f"refuted, and words miss their goals by {shown}, {errors}"
     return ""
 
 
-def _words_error(drawn: Drawn, beta: float) -> float:
+def _words_error(drawn, beta):
     """The larger distance of c1 and c2 from their goals, in units of beta."""
     u = dict(zip("abcd", beta * np.eye(4), strict=True))
     W, V = (
@@ -292,7 +291,7 @@ def _words_error(drawn: Drawn, beta: float) -> float:
     return float(np.linalg.norm(gaps, axis=1).max()) / beta
 
 
-def matrix(tree: Tree, values: dict[str, np.ndarray]) -> np.ndarray:
+def matrix(tree, values):
     if isinstance(tree, str):
         return values[tree] if tree in values else np.array([[float(tree)]])
     op, *parts = tree
@@ -303,7 +302,7 @@ def matrix(tree: Tree, values: dict[str, np.ndarray]) -> np.ndarray:
     return np.asarray(table[op]())
 
 
-def run(count: int, seed: int) -> tuple[dict[str, int], list[str]]:
+def run(count, seed):
     """Draw and judge `count` constructions: how many got which verdict, and contradictions."""
     rng = random.Random(seed)
     verdicts: dict[str, int] = {}

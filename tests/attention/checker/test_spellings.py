@@ -169,9 +169,7 @@ UNDERSTOOD = [
 
 
 @pytest.mark.parametrize(("problem", "text", "read_as"), UNDERSTOOD)
-def test_what_students_write_is_understood(
-    problem: str, text: str, read_as: dict[str, str] | None
-) -> None:
+def test_what_students_write_is_understood(problem, text, read_as):
     read = read_construction(PROBLEMS[problem], [text])
     if read_as is not None:
         assert read.read_as == read_as
@@ -179,7 +177,7 @@ def test_what_students_write_is_understood(
     assert again.read_as == read.read_as  # what is echoed can be written again
 
 
-def test_an_answer_over_several_lines_with_steps_between() -> None:
+def test_an_answer_over_several_lines_with_steps_between():
     """The last form of each matrix is judged, once all forms are equal; typed as it was found."""
     answer = r"""
 $V=u_b u_b^T \odot \dfrac{1}{\lVert u_b\rVert^2_2}-u_cu_c^T \odot \dfrac{1}{\lVert u_c\rVert^2_2}$
@@ -235,12 +233,12 @@ $=(u_du_a^T + u_cu_d^T)\odot \dfrac{1}{\beta^2}$"""
         ("hull", "K=[[[1,2],[3,4]],[[1,2],[3,4]]]", "made of numbers"),
     ],
 )
-def test_what_is_ambiguous_is_asked_back(problem: str, text: str, words: str) -> None:
+def test_what_is_ambiguous_is_asked_back(problem, text, words):
     with pytest.raises(UserError, match=re.escape(words)):
         check(problem, text)
 
 
-def test_a_formula_in_latex_is_the_formula_in_plain_text() -> None:
+def test_a_formula_in_latex_is_the_formula_in_plain_text():
     rng = random.Random(0)
     for _ in range(200):
         tree = brute_force.draw_scalar(rng, 3)
@@ -249,7 +247,7 @@ def test_a_formula_in_latex_is_the_formula_in_plain_text() -> None:
         assert str(first.read_as) == str(second.read_as).replace("1/2", "0.5"), latex
 
 
-def in_latex(tree: brute_force.Tree) -> str:
+def in_latex(tree):
     if isinstance(tree, str):
         return {"beta": r"\beta"}.get(tree, tree)
     op, *parts = tree
