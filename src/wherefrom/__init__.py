@@ -45,6 +45,10 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'wherefrom' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"wherefrom.{_HOMES[name]}"), name)
+    if type(found) is type(__getattr__):  # a function
+        from wherefrom.errors import public
+
+        found = public(found)
     globals()[name] = found
     return found
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from wherefrom.errors import name_arguments
+from wherefrom.errors import checked, public
 from wherefrom.results import Record
 
 if TYPE_CHECKING:
@@ -32,32 +32,49 @@ if TYPE_CHECKING:
 
     Named = Run | str | Path
     Opened: TypeAlias = "Wherefrom | Asker | Named"
-    Questions = str | Sequence[str]
 
 
-def design(name: str, **settings: Any) -> Design:
+def design(
+    name: str,
+    *,
+    keys: Any = None,
+    n: int | None = None,
+    beta: float | None = None,
+    tolerance: float | None = None,
+    weights: Any = None,
+) -> Design:
     """A construction by hand: its formula and matrices, the beta it needs, and its check.
 
-    `settings` are keys, n, beta, tolerance and weights, as far as the construction has them.
+    A setting that the construction does not have is refused.
     """
     from wherefrom.attention.designs import build_design
 
-    return build_design(name, **settings)
+    settings = {"beta": beta, "tolerance": tolerance, "weights": weights}
+    return build_design(name, keys=keys, n=n, **settings)
 
 
 def law(
-    design: str, *, n: int = 8, alpha: float = 0.0, stretch: float = 0.5, **settings: Any
+    design: str,
+    *,
+    n: int = 8,
+    d: int | None = None,
+    alpha: float = 0.0,
+    stretch: float = 0.5,
+    heads: int | None = None,
+    beta: float | None = None,
+    tolerance: float = 0.01,
+    repel: float = 1.0,
 ) -> HeadsLaw:
     """The exact law of the weights of a design under noisy keys, as `wherefrom law` describes it.
 
-    `settings` are d, beta, tolerance, heads and repel (the option --t).
+    repel: the option --t.
     """
     from wherefrom.attention.designs import law_of_design
 
-    return law_of_design(design, n=n, alpha=alpha, stretch=stretch, **settings)[1]
+    settings = {"beta": beta, "tolerance": tolerance, "repel": repel}
+    return law_of_design(design, n=n, d=d, alpha=alpha, stretch=stretch, heads=heads, **settings)[1]
 
 
-@name_arguments()
 def load(folder: Run | str | Path) -> Run:
     """A finished run: its `model`, `tokens`, `templates` of questions, and records in `info`."""
     from wherefrom.audit.runs import open_run
@@ -69,8 +86,7 @@ def load(folder: Run | str | Path) -> Run:
 def ask(run: Opened, question: str, **options: Any) -> Verdict: ...
 @overload
 def ask(run: Opened, question: Sequence[str], **options: Any) -> list[Verdict]: ...
-@name_arguments()
-def ask(run: Opened, question: Questions, **options: Any) -> Verdict | list[Verdict]:
+def ask(run: Opened, question: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
     """The verdict on a run's answer to a question, or one for each of several.
 
     `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
@@ -103,6 +119,7 @@ class Wherefrom:
     command prints: a result that prints itself, with `to_dict` for what --json prints.
     """
 
+    @public
     def __init__(self, run: Wherefrom | Named | None = None) -> None:
         from wherefrom.training.run_folder import find_newest_run
 
@@ -124,10 +141,11 @@ class Wherefrom:
     def ask(self, question: str, **options: Any) -> Verdict: ...
     @overload
     def ask(self, question: Sequence[str], **options: Any) -> list[Verdict]: ...
-    def ask(self, question: Questions, **options: Any) -> Verdict | list[Verdict]:
+    @public
+    def ask(self, question: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
         return ask(self.asker, question, **options)
 
-    @name_arguments()
+    @public
     def trace(self, question: str, **options: Any) -> Record:
         """`options`: `answer` traces another one, `top` lines, `method` gradient, replay, retrain.
 
@@ -135,45 +153,47 @@ class Wherefrom:
         """
         from wherefrom.provenance.attribution.trace import Tracer
 
-        return Record("trace", Tracer(self.run).trace(question, **options))
+        return Record("trace", checked(Tracer(self.run).trace)(question, **options))
 
-    @name_arguments()
+    @public
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
         from wherefrom.corpus.questions import QuestionSet, read_questions
         from wherefrom.recall.decode import answer_all, score
 
         run = self.run
         if not isinstance(questions, QuestionSet):
-            questions = read_questions(questions, run.templates)
+            questions = checked(read_questions)(questions, run.templates)
         questions.require_answers()
         asked = questions.questions
         said = answer_all(run.model, run.tokens, [each.text for each in asked])
         return score([each.text for each in said], [each.answer or "" for each in asked])
 
-    @name_arguments()
+    @public
     def judge(self, **options: Any) -> Record:
-        from wherefrom.provenance.judging.judge import judge_run, write_judgement
+        from wherefrom.audit.runs import judge_run
+        from wherefrom.provenance.judging.judge import write_judgement
 
         judgement = judge_run(self.run, **options)
         write_judgement(self.run, judgement)
         return Record("judge", {"run": str(self.run.folder), **judgement.record})
 
-    @name_arguments()
-    def names(self, *, people: int = 20, **options: Any) -> Record:
+    @public
+    def names(self, *, people: int = 20, level: float = 0.95, seed: int = 0) -> Record:
         """What the run makes of invented names; nothing is written."""
         from wherefrom.provenance.names import probe_run
 
-        found = probe_run(self.run, each=people, **options)
+        found = probe_run(self.run, each=people, level=level, seed=seed)
         return Record("names", {"run": str(self.run.folder), **found})
 
-    @name_arguments()
+    @public
     def twins(self, without: str, **options: Any) -> Record:
         """Train the run again without the documents about one subject, and compare."""
         from wherefrom.provenance.attribution.twins import leave_out, plan_twin
 
-        return Record("twins", leave_out(self.run, plan_twin(self.run, without), **options))
+        plan = plan_twin(self.run, without)
+        return Record("twins", checked(leave_out)(self.run, plan, **options))
 
-    @name_arguments()
+    @public
     def report(self, out: str | Path | None = None, form: str | None = None) -> Path:
         """Write the report as html, json or md (if not given, by the ending of `out`)."""
         from wherefrom.report.render import write_report
@@ -181,7 +201,7 @@ class Wherefrom:
 
         return write_report(make_report(self.run.folder), out, form)
 
-    @name_arguments()
+    @public
     def export(self, out: str | Path) -> Path:
         """Write the model as a folder that Hugging Face transformers loads."""
         from wherefrom.model.export import export_model
@@ -214,7 +234,7 @@ class Study:
     latents: int | None = None
     reads: str | None = None
     people: int = 3000  # of the embedded world
-    template: Sequence[str] = ()
+    template: str | Sequence[str] = ()
     subject_field: str | None = None
     text_field: str | None = None
     set_aside: float | None = None
@@ -226,7 +246,7 @@ class Study:
     checkpoint_every: float = 60.0
     shard: bool = False
 
-    @name_arguments()
+    @public
     def run(
         self, *, observe: Observer | None = None, say: Callable[[str], None] = lambda _: None
     ) -> StudyResult:
@@ -237,8 +257,10 @@ class Study:
         """As `run`, with errors that name the options of `wherefrom study`."""
         from wherefrom.corpus.subjects import check_shares
         from wherefrom.study import find_files, run_study
+        from wherefrom.training.distributed import choose_device
 
         check_shares(self.set_aside, self.leave_out)
+        choose_device(self.device)  # before a world is written
         options = {field.name: getattr(self, field.name) for field in fields(self)}
         out, given, people, templates = map(options.pop, ("out", "files", "people", "template"))
         names = ("subject_field", "text_field", "set_aside", "leave_out")
@@ -247,6 +269,9 @@ class Study:
         settings = make_settings(**options)
         files = find_files(given or (), settings, Path(out), people=people, say=say)
         return run_study(files, settings, out, **reading, observe=observe, say=say)
+
+
+Study.__init__ = public(Study.__init__)  # type: ignore[method-assign]
 
 
 def make_settings(*, recipe: str | Path, **options: Any) -> Settings:

@@ -7,11 +7,17 @@ Any other exception is our own failure and exits with code 1.
 
 from __future__ import annotations
 
+import inspect
 import re
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
+from functools import wraps
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UserError(ValueError):
@@ -35,9 +41,48 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Known: {', '.join(names)}."
 
 
-@contextmanager
-def name_arguments() -> Iterator[None]:
-    """Options in messages of errors become arguments, for callers from Python.
+def _is_list(value: Any, kinds: Any) -> bool:
+    several = isinstance(value, Collection) and not isinstance(value, str | bytes)
+    return several and all(isinstance(each, kinds) for each in value)
+
+
+# annotations of arguments -> what a sentence calls such a value, and whether something is one
+TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "bool": ("True or False", lambda x: isinstance(x, bool)),
+    "int": ("a whole number", lambda x: isinstance(x, Integral) and not isinstance(x, bool)),
+    "float": ("a number", lambda x: isinstance(x, Real) and not isinstance(x, bool)),
+    "str": ("a text", lambda x: isinstance(x, str)),
+    "str | Path": ("a path", lambda x: isinstance(x, str | Path) and str(x) != ""),
+    "Sequence[str]": ("a list of texts", lambda x: _is_list(x, str)),
+    "str | Sequence[str]": ("a text or texts", lambda x: isinstance(x, str) or _is_list(x, str)),
+    "Sequence[str | Path]": ("a list of paths", lambda x: _is_list(x, str | Path)),
+}
+
+
+def checked(function: F) -> F:
+    """The function with a sentence for an argument that it does not take, or of a wrong type."""
+    known = inspect.signature(function)
+
+    @wraps(function)
+    def call(*values: Any, **named: Any) -> Any:
+        try:
+            given = known.bind(*values, **named).arguments
+        except TypeError as problem:
+            wrong = [name for name in named if name not in known.parameters]
+            hint = did_you_mean(wrong[0], known.parameters) if wrong else ""
+            raise UserError(f"{function.__name__.strip('_')}: {problem}.{hint}") from None
+        for name, value in given.items():
+            kind = str(known.parameters[name].annotation)
+            words, is_one = TYPES.get(kind.removesuffix(" | None"), ("", bool))
+            if words and not is_one(value) and not (value is None and kind.endswith(" | None")):
+                raise UserError(f"{name} must be {words}, not {value!r:.60}.")
+        return function(*values, **named)
+
+    return call  # type: ignore[return-value]
+
+
+def public(function: F) -> F:
+    """The checked function for callers from Python: options in messages become arguments.
 
     "--set-aside" is `set_aside` there. What stands in backquotes is a command and stays.
     """
@@ -46,10 +91,14 @@ def name_arguments() -> Iterator[None]:
         name = (found[1] or "").replace("-", "_")
         return {"": found[0], "resume": "resume=True"}.get(name, name)
 
-    try:
-        yield
-    except UserError as error:
-        message = re.sub(r"`[^`]*`|--([a-z-]+)", rename, str(error))
-        if message == str(error):
-            raise
-        raise UserError(message) from None
+    @wraps(function)
+    def call(*values: Any, **named: Any) -> Any:
+        try:
+            return checked(function)(*values, **named)
+        except UserError as error:
+            message = re.sub(r"`[^`]*`|--([a-z-]+)", rename, str(error))
+            if message == str(error):
+                raise
+            raise UserError(message) from None
+
+    return call  # type: ignore[return-value]

@@ -19,7 +19,7 @@ import numpy as np
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT, is_cloze, word_cloze
-from wherefrom.errors import UserError
+from wherefrom.errors import UserError, checked
 from wherefrom.provenance.confidence.calibration import FEWEST, FEWEST_EACH, fit_calibration
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
 from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
@@ -148,15 +148,14 @@ class Asker:
     def ask(self, questions: str, **options: Any) -> Verdict: ...
     @overload
     def ask(self, questions: Sequence[str], **options: Any) -> list[Verdict]: ...
+    @checked
     def ask(self, questions: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
         """The verdict on the run's answer to a question, or to each of several, in order.
 
         One that cannot be asked is a UserError, among several a verdict with its `error`.
         """
-        asked: Any = [questions] if isinstance(questions, str) else questions
-        if not isinstance(asked, Iterable) or not all(isinstance(each, str) for each in asked):
-            raise UserError(f"a question is a text, and several are a list, not {asked!r:.60}.")
-        verdicts = self.ask_rows(as_rows(list(asked)), **options)
+        asked = [questions] if isinstance(questions, str) else list(questions)
+        verdicts = self.ask_rows(as_rows(asked), **options)
         if not isinstance(questions, str):
             return verdicts
         (found,) = verdicts

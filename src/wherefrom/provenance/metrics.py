@@ -201,7 +201,7 @@ class Bootstrap:
     seed: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
-        check_level(self.level)
+        check_level(self.level, self.seed[0])
         if self.resamples < 1:
             raise UserError(f"an interval needs at least one resample, not {self.resamples}.")
 
@@ -251,9 +251,11 @@ class Bootstrap:
         return self.measure({"": less}, first)[""]
 
 
-def check_level(level: float) -> None:
+def check_level(level: float, seed: int = 0) -> None:
     if not 0 < level < 1:
         raise UserError(f"the level of an interval must lie between 0 and 1, not at {level}.")
+    if seed < 0:
+        raise UserError(f"the seed must be a whole number from 0 up, not {seed}.")
 
 
 def rate(count: int, subjects: int, *, level: float = LEVEL) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def probe_run(
 
     `judged` are asked about if not given.
     """
-    check_level(level)
+    check_level(level, seed)
     if not 1 <= each <= MOST_EACH:
         raise UserError(f"1 to {MOST_EACH} names of each origin can be asked about, not {each}.")
     source = find_source(run, "questions")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wherefrom.corpus.questions import SLOT
-from wherefrom.errors import UserError
+from wherefrom.errors import UserError, checked
 from wherefrom.provenance.confidence.guarantee import HALF, NEVER, Guarantee
 from wherefrom.provenance.evidence.index import Evidence, EvidenceLine
 from wherefrom.provenance.evidence.lookup import Support, find_support
@@ -146,6 +146,7 @@ def add_trace(verdict: Verdict, trace: Mapping[str, Any]) -> Verdict:
     return replace(verdict, verdict=REMEMBERED if caused else STATED, pushed=pushed)
 
 
+@checked
 def give_verdicts(
     run: Run,
     confidence: Confidence | None,

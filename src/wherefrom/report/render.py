@@ -36,7 +36,7 @@ def write_report(
     inside = out.resolve().parent == folder.resolve()
     if inside and out.exists() and not out.name.startswith("report"):
         raise UserError(f"{out} belongs to the run and is not overwritten; choose another --out.")
-    form = form or FORMATS.get(out.suffix.lower())
+    form = FORMATS.get(f".{form}" if form else out.suffix.lower())
     if form is None:
         raise UserError(f"{out} ends in none of {', '.join(FORMATS)}; add --format, such as html.")
     write_whole(out, render(report, form))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, read_subjects
-from wherefrom.errors import UserError
+from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence.fit import (
     CHECKED,
@@ -134,6 +134,7 @@ class Score(NamedTuple):
     reads_text: bool = False
 
 
+@checked
 def judge_run(
     run: Run,
     *,
