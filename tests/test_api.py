@@ -252,7 +252,7 @@ def test_evaluate_counts_what_the_study_counted(run, tiny_study, tmp_path):
     dev = tiny_study / "world" / "dev.tsv"
     recall = run.evaluate(dev)
     counted = {row["name"]: row for row in run.run.info["results"]}
-    rows = [counted["pretrained"], counted["left-out people"]]
+    rows = [counted["pretrained"], counted["left-out subjects"]]
     assert recall.total == sum(row["total"] for row in rows)
     assert recall.correct == sum(row["correct"] for row in rows)
     assert wherefrom.evaluate(tiny_study, wherefrom.read_questions(dev)) == recall

@@ -8,36 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.cli.judge import print_scores
-
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory: pytest.TempPathFactory, tiny_study: Path) -> Path:
     return shutil.copytree(tiny_study, tmp_path_factory.mktemp("runs") / "run")
 
 
-def table_widths(text: str) -> list[int]:
-    """Of the tables; sentences may be longer, since a terminal wraps them."""
-    return [len(line) for line in text.splitlines() if line.strip().startswith("─")]
-
-
-def test_judge_prints_every_score_and_the_verdicts_in_80_columns(command, studied, capsys):
+def test_judge_prints_every_score_and_the_verdicts(command, studied):
     ended = command("judge", studied, "--resamples", 20)
     assert ended.code == 0, ended.err
     for name in ("internal", "checked", "always answer", "greedy likelihood", "name support"):
         assert name in ended.out
-    for word in ("AUROC", "ECE", "not attempted", "verdict", "made up", "by look-up"):
+    for word in ("AUROC", "ECE", "not attempted", "verdict", "made up"):
         assert word in ended.out
-    assert "AUROC for being stated by a line, without the text: internal" in ended.out
     assert (studied / "judged.jsonl").is_file()
-    assert len(table_widths(ended.out)) == 4
-    record = json.loads((studied / "judgement.json").read_text("utf-8"))
-    wide = {"value": 0.9712, "low": 0.9244, "high": 0.9999}  # this model knows too little for any
-    for score in record["scores"].values():
-        metrics = score["groups"]["together"]["metrics"]
-        metrics.update(dict.fromkeys(metrics, wide))
-    print_scores(record)
-    assert max(table_widths(ended.out) + table_widths(capsys.readouterr().out)) <= 80
 
 
 def test_judge_as_json_is_what_it_wrote(command, studied):
@@ -55,14 +39,13 @@ def test_names_says_what_strategy_the_model_follows_and_keeps_the_studys_record(
     before = (studied / "origins.json").read_bytes()
     ended = command("names", studied, "--people", 1)
     assert ended.code == 0, ended.err
-    for word in ("names that nobody has written about", "that it never saw", "bits"):
+    for word in ("Asked about", "that it never saw", "bits", "commonest answer"):
         assert word in ended.out
     again = command("names", studied, "--people", 1, "--json")
     record = json.loads(again.out)
     assert record.pop("run") == str(studied)
     assert record == json.loads((studied / "names.json").read_text("utf-8"))
     assert (studied / "origins.json").read_bytes() == before
-    assert max(table_widths(ended.out)) <= 80
 
 
 @pytest.mark.parametrize(

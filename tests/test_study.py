@@ -66,13 +66,13 @@ def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study: P
         "reader": (len(dev), True),
         "no pretraining": (len(dev), False),
         "pretrained": (len(dev) - gone, False),
-        "left-out people": (gone, False),
+        "left-out subjects": (gone, False),
         "unseen people": (len(unseen), False),
     }
     predictions = lines_of(tiny_study / "predictions" / "dev.txt")
     right = [line.split("\t")[1] for line in dev]
     correct = sum(a.strip() == b for a, b in zip(predictions, right, strict=True))
-    assert correct == rows["pretrained"]["correct"] + rows["left-out people"]["correct"]
+    assert correct == rows["pretrained"]["correct"] + rows["left-out subjects"]["correct"]
     twin = load_run(tiny_study / "twins" / "scratch")
     assert twin.tokens.to_json() == run.tokens.to_json()
     assert twin.model.config == run.model.config

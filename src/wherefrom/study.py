@@ -327,7 +327,7 @@ def _rows(
     gone = {s.subject for s in split.subjects if s.role == JUDGED and s.source == LEFT_OUT}
     named = [("pretrained", f"{shape}; dev subjects in its documents" if gone else shape, False)]
     if gone:
-        named.append(("left-out people", "dev subjects left out: guesses", True))
+        named.append(("left-out subjects", "dev subjects left out: guesses", True))
     for name, about, is_gone in named:
         pairs = zip(asked, said["pretrained"], strict=True)
         kept = [(q, answer) for q, answer in pairs if (q.subject in gone) == is_gone]

@@ -112,7 +112,7 @@ def test_what_the_line_says_otherwise_is_misremembered_and_not_shown(lab: Lab) -
     assert silent.why.startswith(f"line {len(PEOPLE)} is about {SILENT} and states no such answer")
     named = judge(lab, "Ivo Stern", "Rome")
     assert (named.verdict, named.shown, named.seen) == (MISREMEMBERED, DONT_KNOW, True)
-    assert named.why.startswith(f"no line is about Ivo Stern; line {len(PEOPLE)} names them")
+    assert named.why.startswith(f"no line is about Ivo Stern; line {len(PEOPLE)} mentions the name")
 
 
 def test_what_is_said_of_somebody_whom_no_line_names_is_made_up(lab: Lab) -> None:

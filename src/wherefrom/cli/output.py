@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -103,11 +104,24 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         console = Console(highlight=False, width=PIPED_WIDTH, no_color=True)
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) for row in body) and bool(body)
+        numeric = all(re.fullmatch(r"[-\d,.]+( %)?|–", str(row[index])) for row in body)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in body:
         table.add_row(*(Text(str(cell)) for cell in row))  # a cell is text, never markup
     console.print(table)
+
+
+def print_sections(report: dict[str, Any], ids: Sequence[str]) -> None:
+    """Sections of a report: what they say, and their tables."""
+    from wherefrom.report.render import show_cell
+
+    for section in report["sections"]:
+        if section["id"] not in ids or section["missing"]:
+            continue
+        click.echo("\n".join([section["sentence"], *section["more"]]))
+        if table := section["table"]:
+            rows = [[*map(show_cell, row, table["formats"])] for row in table["rows"]]
+            print_table(table["columns"], rows, title=section["title"])
 
 
 def show(metric: dict[str, Any], form: str = "{:.1%}", *, interval: bool = True) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
@@ -33,18 +34,20 @@ def report(run: Path | None, out: Path | None, form: str | None) -> None:
         echo_err(f"report written to {write_report(made, out, form)}")
 
 
-def write_study_report(folder: Path) -> None:
-    """The report at the end of a study; an error is printed and does not fail the study."""
+def write_study_report(folder: Path) -> dict[str, Any]:
+    """Write the report at the end of a study; an error is printed and does not fail the study."""
     from wherefrom.report.render import write_report
     from wherefrom.report.study_report import make_report
     from wherefrom.training.distributed import join_processes
 
-    if not join_processes().is_rank0:
-        return
-    try:
-        echo_err(f"report written to {write_report(make_report(folder))}")
-    except UserError as problem:
-        echo_err(f"no report: {problem}")
+    report: dict[str, Any] = {"sections": []}
+    if join_processes().is_rank0:
+        try:
+            report = make_report(folder)
+            echo_err(f"report written to {write_report(report)}")
+        except UserError as problem:
+            echo_err(f"no report: {problem}")
+    return report
 
 
 @click.command()

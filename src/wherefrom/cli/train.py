@@ -10,7 +10,6 @@ import click
 
 from wherefrom.api import Study, make_settings
 from wherefrom.cli.audit import study_other
-from wherefrom.cli.judge import print_scores, print_verdicts
 from wherefrom.cli.output import (
     JSON,
     PATH,
@@ -22,6 +21,7 @@ from wherefrom.cli.output import (
     echo_err,
     option,
     print_json,
+    print_sections,
     print_table,
 )
 from wherefrom.cli.pages import write_study_report
@@ -87,7 +87,7 @@ def study(
         return
     with Progress() as progress:
         result = Study(out, files, **options).run_command(progress, progress.say)
-    write_study_report(result.run.folder)
+    report = write_study_report(result.run.folder)
     if as_json:
         print_json(result.to_dict())
         return
@@ -97,9 +97,7 @@ def study(
         rows.append((row["name"], row["about"], *_cells(row), seconds))
         rows += [("", template, *_cells(part), "") for template, part in row["relations"].items()]
     print_table(("answers", "", "correct", "recall", "trained"), rows)
-    if result.judgement is not None:
-        print_scores(result.judgement)
-        print_verdicts(result.judgement["verdicts"])
+    print_sections(report, ("telling", "grades", "verdicts"))
     for note in result.notes:
         click.echo(f"note: {note}")
     click.echo(f"run folder: {result.run.folder}")

@@ -254,7 +254,7 @@ class Asker:
         subject, _ = self._name_in(question)
         if not subject:
             raise UserError(
-                f'"{shorten(question)}" names nobody that a document is about; write a sentence '
+                f'"{shorten(question)}" names no subject of a document; write a sentence '
                 'with a name of the text and a blank, such as "Ann Lee was born in ___".'
             )
         phases = self.run.info["job"]["phases"]
@@ -270,7 +270,7 @@ class Asker:
         wordings = [each for each in self.run.templates if SLOT in each]
         if not wordings:
             raise UserError(
-                f'whom "{shorten(question)}" is about cannot be told, since the questions that '
+                f'what "{shorten(question)}" is about cannot be told, since the questions that '
                 "this run was taught share no wording; give a TSV with the subject in a column of "
                 "its own."
             )

@@ -143,7 +143,7 @@ def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measur
 def measure(formula: Measure, answers: Answers) -> Metric:
     """The number itself, or why there is none."""
     if not len(answers):
-        return Metric(value=None, reason="nobody was asked.")
+        return Metric(value=None, reason="nothing was asked.")
     value = float(formula(answers, np.ones((1, len(answers))))[0])
     if math.isfinite(value):
         return Metric(value=value)
@@ -184,7 +184,7 @@ def ece_of_chance(answers: Answers, rng: np.random.Generator, *, draws: int = 10
     Mean and central 95 % of draws; an error within this interval is no evidence of miscalibration.
     """
     if not len(answers):
-        return Metric(value=None, reason="nobody was asked.")
+        return Metric(value=None, reason="nothing was asked.")
     score = answers.confidence[answers.order]
     gaps = score - (rng.random((draws, score.size)) < score)
     errors = np.abs(np.add.reduceat(gaps, answers.bins(), axis=1)).sum(axis=1) / score.size
@@ -265,7 +265,7 @@ def rate(count: int, subjects: int, *, level: float = LEVEL) -> dict[str, Any]:
     check_level(level)
     found: dict[str, Any] = {"count": count, "subjects": subjects, "value": None, "low": None}
     if not subjects:
-        return {**found, "high": None, "reason": "nobody is in this group."}
+        return {**found, "high": None, "reason": "no subject is in this group."}
     interval = binomtest(count, subjects).proportion_ci(level, method="wilson")
     low, high = float(interval.low), float(interval.high)
     return {**found, "value": count / subjects, "low": low, "high": high, "reason": None}

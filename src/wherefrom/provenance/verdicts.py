@@ -239,7 +239,7 @@ def give_verdicts(
             reasons.append(f"{whose} is below {_from_where(policy, target)}")
         if policy is not None and policy.threshold is None and policy.reason:
             reasons.append(
-                "nothing can be guaranteed with so few people to test it on"
+                "nothing can be guaranteed with so few subjects to test it on"
                 if policy.used >= NEVER
                 else f"shown from {percent(policy.used)} on, by estimate, not guaranteed"
             )
@@ -292,7 +292,7 @@ def _explain_support(subject: str, answer: str, support: Support | None) -> str:
         states = "states" if len(about) == 1 else "state"
         return f"{_lines(about, 'is', 'are')} about {name} and {states} no such answer"
     if support.seen:
-        return f"no line is about {name}; {_lines(support.lines, 'names', 'name')} them"
+        return f"no line is about {name}; {_lines(support.lines, 'mentions', 'mention')} the name"
     return f"no line names {name}"
 
 

@@ -90,7 +90,7 @@ def recall(records: Records) -> Facts | None:
         "model": model,
         "common": common,
         "twin": twin,
-        "left_out": rows.get("left-out people"),
+        "left_out": rows.get("left-out subjects"),
         "paired": [one for one in paired if one],
         "better": all(one and one["p"] < 0.05 for one in paired),
         "beaten": beaten,
@@ -221,6 +221,7 @@ def telling(records: Records) -> Facts:
     """Whether right answers can be told from wrong ones, by what the model gives away."""
     judgement = records.judgement or {}
     found, scores = _metrics(judgement, "auroc"), judgement["scores"]
+    errors = _metrics(judgement, "ece")
     stated = {one["score"]: one["auroc"] for one in judgement.get("stated", [])}
     histogram = scores["internal"]["groups"]["together"]["histogram"]
     return {
@@ -231,7 +232,7 @@ def telling(records: Records) -> Facts:
         "alone": stated.get("internal", {"value": None}),
         "rival": stated.get("greedy likelihood", {"value": None}),
         "against": judgement.get("against_the_best", []),
-        "rows": [[name, scores[name]["about"], *pick(auroc, INTERVAL)]
+        "rows": [[name, scores[name]["about"], *pick(auroc, INTERVAL), errors[name]["value"]]
                  for name, auroc in found.items()],
         "figure": figures.confidence_histogram(histogram),
     }  # fmt: skip

@@ -101,9 +101,13 @@ class Records:
         return objects
 
 
-def make_report(run_folder: str | Path) -> dict[str, Any]:
-    """The report on a finished run; UserError for what is no run or has not finished."""
+def make_report(run_folder: str | Path, **found: Any) -> dict[str, Any]:
+    """The report on a finished run; UserError for what is no run or has not finished.
+
+    found: records that are used instead of those in the folder, such as `origins`.
+    """
     records = Records(run_folder)
+    vars(records).update(found)
     made, facts = [], {}
     for words in WORDS["section"]:
         section, found = _write_section(words, records)

@@ -296,7 +296,7 @@ class RunIndex:
             if record["twin_of"] != digest:
                 continue
             together = record.pop("people") or [record]
-            beside = f"this twin was trained without {len(together)} people at once."
+            beside = f"this twin was trained without {len(together)} subjects at once."
             for each in together:
                 answers = {key: each[key]["answer"] for key in ("with", "without")}
                 notes = [*each["notes"], *([beside] if len(together) > 1 else [])]

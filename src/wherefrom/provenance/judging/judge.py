@@ -160,7 +160,7 @@ def judge_run(
     asked = [subject for subject in people if subject.role == JUDGED]
     calibrating = [subject for subject in people if subject.role in (CALIBRATION, FITTING)]
     if not asked:
-        raise UserError(f"{run.folder} has nobody to be judged by: its subjects.jsonl has none.")
+        raise UserError(f"{run.folder} has nothing to be judged by: its subjects.jsonl has none.")
     risk = confidence.risk if risk is None else risk
     thresholds = {
         target: {
