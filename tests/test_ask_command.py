@@ -62,13 +62,13 @@ def test_json_is_a_list_of_records_even_of_one(command: Any, run: Path, dev: lis
 def test_a_question_that_cannot_be_asked_does_not_stop_the_others(
     command: Any, run: Path, dev: list[Any]
 ) -> None:
-    asked = ("ask", run, f"  {dev[0].text.upper().rstrip('?')} ", "B", dev[1].text)
+    asked = ("ask", run, f"  {dev[0].text.upper().rstrip('?')} ", "B?", dev[1].text)
     ended = command(*asked)
     assert ended.code == 2
-    assert ended.err.startswith('wherefrom: question 2: "B" is not worded like')
+    assert ended.err.startswith('wherefrom: question 2: "B?" is not worded like')
     assert len(re.findall(r"I don't know\.|likely to be right", ended.out)) == 2
     records = json.loads(command(*asked, "--json").out)
-    assert [record["question"] for record in records] == [dev[0].text, "B", dev[1].text]
+    assert [record["question"] for record in records] == [dev[0].text, "B?", dev[1].text]
     assert [key for key in records[1] if key not in records[0]] == ["error"]
 
 
@@ -80,7 +80,7 @@ def test_a_sentence_with_a_blank_is_asked_about_whom_it_names(
     assert record["question"] == f"{dev[0].subject}. {dev[0].subject} was born in___long ago"
     ended = command("ask", run, "Nobody At All was born in ___")
     assert ended.code == 2
-    assert "names nobody that a document is about" in ended.err
+    assert "names no subject of a document" in ended.err
 
 
 def test_questions_come_from_a_file_or_from_stdin(
@@ -117,8 +117,8 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "nothing asked": (["{run}"], "ask takes a question"),
     "empty": (["{run}", ""], "the question is empty"),
     "too long": (["{run}", "x" * 10_000], "2,000 characters"),
-    "no question": (["{run}", "Ada Moe"], 'write "Where was Ada Moe born?"'),
-    "two of two": (["{run}", "A", "B"], "question 1: "),
+    "no question": (["{run}", "Who was Ada Moe?"], "is not worded like"),
+    "two of two": (["{run}", "A?", "B?"], "question 1: "),
     "long name": (["{run}", f"Where was {'q~' * 500} born?"], "tokens and this model reads"),
     "no letter": (["{run}", "Where was ?! born?"], "at least one letter or digit"),
     "risk": (["{run}", "Where was A born?", "--risk", "1.5"], "the risk must lie between 0 and 1"),

@@ -80,7 +80,7 @@ def test_probabilities_come_near_the_true_chances_and_the_seed_decides(fitted):
     found = fitted.probability(signals)
     # five numbers from 300 subjects: about sqrt(5 / 300 * p (1 - p)) = 0.05 in the root mean square
     assert np.abs(found - chance).mean() < 0.06
-    assert metrics.measure(metrics.ece, Answers(found, right)).value < 0.06
+    assert metrics.measure(metrics.ece, Answers(found, right))["value"] < 0.06
     signals, right, _ = logistic_subjects(300, 1)
     assert fit(signals, right, signs=SIGNS, seed=5) == fitted
 
@@ -104,11 +104,11 @@ def test_a_product_levels_off_where_some_are_remembered_and_some_of_those_are_wr
     both = Product(seen=fit({"name": signals["name"]}, seen), given=given, guessed=0.0)
     among = [Answers(each.probability(fresh)[met], truth[met]) for each in (both, plain)]
     assert (
-        metrics.measure(metrics.auroc, among[0]).value
-        > metrics.measure(metrics.auroc, among[1]).value + 0.02
+        metrics.measure(metrics.auroc, among[0])["value"]
+        > metrics.measure(metrics.auroc, among[1])["value"] + 0.02
     )
     errors = [
-        metrics.measure(metrics.ece, Answers(each.probability(fresh), truth)).value
+        metrics.measure(metrics.ece, Answers(each.probability(fresh), truth))["value"]
         for each in (both, plain)
     ]
     assert errors[0] < min(0.02, errors[1])
@@ -190,8 +190,10 @@ def test_held_out_is_blind_to_the_own_grade():
     signals = {f"noise{i}": rng.normal(size=200) for i in range(12)}
     right = rng.random(200) < 0.5
     found, held_out = fit_calibration(signals, right, seed=0)
-    assert metrics.measure(metrics.auroc, Answers(held_out, right)).value < 0.58
-    assert metrics.measure(metrics.auroc, Answers(found.probability(signals), right)).value > 0.58
+    assert metrics.measure(metrics.auroc, Answers(held_out, right))["value"] < 0.58
+    assert (
+        metrics.measure(metrics.auroc, Answers(found.probability(signals), right))["value"] > 0.58
+    )
     # and yet near what will be said when asked
     signals, right = remembering_subjects(400, 19)
     found, held_out = fit_calibration(signals, right, seed=0)

@@ -117,7 +117,9 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
         answers = everyone.select(chosen)
         assert found[name]["subjects"] == len(answers)
         for key, formula in (("auroc", auroc), ("augrc", augrc), ("ece", ece)):
-            assert found[name]["metrics"][key]["value"] == metrics.measure(formula, answers).value
+            assert (
+                found[name]["metrics"][key]["value"] == metrics.measure(formula, answers)["value"]
+            )
     together = found["together"]
     grades = {"correct": 2, "wrong": 2, "not_attempted": 4, "precision": 0.5, "reason": None}
     assert together["grades"] == grades
@@ -273,7 +275,7 @@ def test_everything_is_written_into_the_run(own: Run) -> None:
 def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own: Run) -> None:
     people = read_subjects(own.folder)
     write_subjects(own.folder, [replace(person, role=CALIBRATION) for person in people])
-    with pytest.raises(UserError, match="nobody to be judged by"):
+    with pytest.raises(UserError, match="nothing to be judged by"):
         judge_run(own, **FEW)
     (own.folder / "subjects.jsonl").unlink()
     with pytest.raises(UserError, match=r"subjects\.jsonl does not exist"):

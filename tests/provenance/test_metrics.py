@@ -50,7 +50,7 @@ def made(rows: list[tuple[float, bool, bool]]) -> Answers:
 
 
 def value_of(formula: Measure, answers: Answers) -> float:
-    value = metrics.measure(formula, answers).value
+    value = metrics.measure(formula, answers)["value"]
     assert value is not None
     return value
 
@@ -103,7 +103,7 @@ def test_calibration_error_of_a_calibrated_score_is_that_of_chance():
         score = rng.beta(0.7, 0.5, 400)
         answers = Answers(score, rng.random(400) < score)
         found.append(value_of(metrics.ece, answers))
-        expected.append(ece_of_chance(answers, rng, draws=100).value)
+        expected.append(ece_of_chance(answers, rng, draws=100)["value"])
     # the errors vary by about 0.01, so that their mean over 60 varies by 0.0013
     assert np.mean(found) == pytest.approx(np.mean(expected), abs=0.005)
     overconfident = Answers(np.full(400, 0.9), rng.random(400) < 0.7)
@@ -116,12 +116,12 @@ def test_calibration_error_of_a_calibrated_score_is_that_of_chance():
 def test_a_value_is_finite_or_a_sentence_says_why(name, rows):
     answers = made(rows)
     metric = metrics.measure(MEASURES[name], answers)
-    assert metric.value is not None or metric.reason.endswith(".")
+    assert metric["value"] is not None or metric["reason"].endswith(".")
     found = Bootstrap(resamples=20).measure({"it": MEASURES[name]}, answers)["it"]
-    numbers = [found.value, found.low, found.high]
+    numbers = [found["value"], found["low"], found["high"]]
     assert all(number is None or math.isfinite(number) for number in numbers)
-    assert (found.low is None) == (found.high is None)
-    assert found.value == metric.value
+    assert (found["low"] is None) == (found["high"] is None)
+    assert found["value"] == metric["value"]
 
 
 @pytest.mark.parametrize("name", sorted(MEASURES.keys() - {"ece"}))  # its bins stay as they are
@@ -153,7 +153,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
         answers = Answers(rng.normal(size=200) + right, right)
         for level in (0.95, 0.5):
             metric = Bootstrap(200, level, (6, at)).measure({"it": metrics.auroc}, answers)["it"]
-            inside = metric.low <= 0.76025 <= metric.high
+            inside = metric["low"] <= 0.76025 <= metric["high"]
             held, narrow = held + (level > 0.9) * inside, narrow + (level < 0.9) * inside
     assert 91 <= held <= 100  # 95 expected, and 90 at a level of 0.9
     assert 35 <= narrow <= 65
@@ -167,14 +167,14 @@ def test_a_paired_difference_is_narrower_than_two_separate_intervals():
     found = Bootstrap().difference(metrics.auroc, first, second)
     alone = Bootstrap().measure({"it": metrics.auroc}, first)["it"]
     expected = value_of(metrics.auroc, first) - value_of(metrics.auroc, second)
-    assert found.value == pytest.approx(expected)
-    assert found.low <= found.value <= found.high
-    assert found.high - found.low < 0.5 * (alone.high - alone.low)
+    assert found["value"] == pytest.approx(expected)
+    assert found["low"] <= found["value"] <= found["high"]
+    assert found["high"] - found["low"] < 0.5 * (alone["high"] - alone["low"])
     all_right = Answers([0.1, 0.2], [True, True])
-    assert Bootstrap().difference(metrics.auroc, all_right, all_right).value is None
+    assert Bootstrap().difference(metrics.auroc, all_right, all_right)["value"] is None
     few = Bootstrap().measure({"it": metrics.auroc}, Answers([0.9, 0.1], [True, False]))["it"]
-    assert (few.value, few.low) == (1.0, None)
-    assert "no interval" in few.reason
+    assert (few["value"], few["low"]) == (1.0, None)
+    assert "no interval" in few["reason"]
 
 
 def test_wilsons_and_newcombes_intervals_are_those_of_the_books():

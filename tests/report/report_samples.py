@@ -13,7 +13,7 @@ from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.subjects import Subject
 from wherefrom.provenance.evidence.index import build_evidence
 from wherefrom.provenance.judging.judge import Judged, Judgement, Score, measure_scores
-from wherefrom.provenance.metrics import Bootstrap, Metric
+from wherefrom.provenance.metrics import Bootstrap, as_metric
 from wherefrom.storage import sha256_of
 
 WEIGHTS = "ab" * 32
@@ -145,7 +145,7 @@ def make_judgement():
             key: dict.fromkeys(("internal", "checked"), TARGET) for key in ("from_text", "right")
         },
         **measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(20, 0.95, (0, 0))),
-        "open_world_floor": asdict(Metric(value=0.3)),
+        "open_world_floor": as_metric(0.3),
         "notes": ["internal: too few people.", "a note of the judgement."],
     }
     return Judgement(subjects=people, record=json.loads(json.dumps(record)))

@@ -19,7 +19,6 @@ from wherefrom.storage import write_json
 from wherefrom.training.run_folder import load_run
 from wherefrom.web.app import create_app
 from wherefrom.web.guard import Limits
-from wherefrom.web.pages.ask import word_question
 from wherefrom.web.runs import RunIndex
 
 
@@ -83,16 +82,6 @@ def test_lines_that_pushed_an_answer_stand_apart_from_those_that_state_it(client
     assert "Find the lines" in client.get("/ask", params={**asked, "trace": "false"}).text
 
 
-@pytest.mark.parametrize(
-    ("typed", "is_name"),
-    [("Ann Moe", True), ("libxml2", True), ("tibor ashdown", True), ("홍 길동", True),
-     ("who is the mother of Bob", False), ("Ann?", False)],
-)  # fmt: skip
-def test_a_name_alone_is_put_into_the_runs_wording(typed, is_name):
-    worded = word_question(typed, ["Where was {subject} born?"], Limits())
-    assert worded == (f"Where was {typed} born?" if is_name else typed)
-
-
 def test_a_question_in_other_words_is_a_mistake_shown_on_the_page(client):
     asked = {"run": "small", "question": "Who is Ann Moe?"}
     reply, page = client.get("/ask.json", params=asked), client.get("/ask", params=asked)
@@ -100,8 +89,6 @@ def test_a_question_in_other_words_is_a_mistake_shown_on_the_page(client):
     assert "not worded like" in reply.json()["error"]
     assert "not worded like" in page.text
     assert 'value="Who is Ann Moe?"' in page.text
-    long = client.get("/ask.json", params={"run": "small", "question": "x" * 301})
-    assert "300 characters" in long.json()["error"]
 
 
 def test_a_batch_as_text_as_file_and_to_download(client, people):
@@ -146,7 +133,7 @@ def test_batches_that_cannot_be_asked(client, form, file, status, word):
 
 
 def test_batches_and_waiting_questions_have_limits(served, people):
-    app = create_app(served, limits=Limits(batch=2, waiting=0))
+    app = create_app(served, limits=Limits(batch=2, waiting=-2))
     client = TestClient(app, base_url=LOCAL, raise_server_exceptions=False)
     reply = client.post("/ask/batch.json", data={"run": "small", "text": "a\nb\nc"})
     assert reply.status_code == 400
@@ -216,7 +203,7 @@ def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, 
     (side,) = client.get("/inside.json", params=asked).json()["sides"]
     assert [each["subject"] for each in side["entries"]] == people[:2]
     entry = side["entry"]
-    assert entry["notes"] == ["this twin was trained without 2 people at once."]
+    assert entry["notes"] == ["this twin was trained without 2 subjects at once."]
     assert {row["place"] for row in entry["rows"]} == set(where["places"])
     for row in entry["rows"]:
         lost = [where["with"] - value for value in where["places"][row["place"]]]

@@ -1,78 +1,18 @@
-"""Questions are answered in batches, too many are refused, and loading holds up nobody else."""
+"""Few questions are answered at once, too many are refused, and loading holds up nobody else."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from web_samples import run
 
 from wherefrom.audit import runs as audit
 from wherefrom.web.guard import Limits
-from wherefrom.web.models import LANES, BatchQueue, BusyError, Limiter, Models
+from wherefrom.web.models import BusyError, Limiter, Models
 from wherefrom.web.runs import RunIndex
-
-
-def ask_all(answer, count, *, leave=None, **limits):
-    """The answers, or errors, to 0, 1, ... asked while the only thread is busy."""
-
-    async def ask():
-        go_on = threading.Event()
-        with ThreadPoolExecutor(1) as threads:
-            threads.submit(go_on.wait, 10)
-            queue = BatchQueue(answer, threads, **({"waiting": 100, "together": 8} | limits))
-            tasks = [asyncio.ensure_future(queue.ask(number)) for number in range(count)]
-            await asyncio.sleep(0)
-            if leave is not None:
-                tasks[leave].cancel()
-                await asyncio.sleep(0)
-            go_on.set()
-            async with asyncio.timeout(10):
-                return await asyncio.gather(*tasks, return_exceptions=True)
-
-    return list(run(ask()))
-
-
-def test_questions_that_wait_share_batches_and_keep_their_answers():
-    seen: list[int] = []
-
-    def answer(questions):
-        seen.append(len(questions))
-        return [10 * question for question in questions]
-
-    assert ask_all(answer, 20) == [10 * number for number in range(20)]
-    assert seen == [8, 8, 4]
-
-
-def test_one_bad_question_fails_alone():
-    def answer(questions):
-        if 3 in questions:
-            raise ValueError("three")
-        return list(questions)
-
-    answers = ask_all(answer, 6)
-    assert [number for number in answers if isinstance(number, int)] == [0, 1, 2, 4, 5]
-    assert isinstance(answers[3], ValueError)
-
-
-def test_too_many_questions_are_refused():
-    answers = ask_all(list, 5, waiting=3, together=2)
-    assert answers[:3] == [0, 1, 2]
-    assert [type(each) for each in answers[3:]] == [BusyError, BusyError]
-
-
-def test_a_visitor_who_leaves_is_not_answered_and_does_not_stop_the_others():
-    seen: list[int] = []
-
-    def answer(questions):
-        seen.extend(questions)
-        return list(questions)
-
-    answers = ask_all(answer, 3, leave=1)
-    assert (answers[0], answers[2], seen) == (0, 2, [0, 2])
 
 
 def test_a_limiter_runs_few_and_lets_few_wait():
@@ -126,7 +66,7 @@ def test_a_loaded_run_answers_while_another_is_loaded_once(served, tmp_path, peo
         go_on.set()
         first, *others = await asyncio.gather(*waiting)
         assert all(each is first for each in others)
-        assert len(opened) == 2 * LANES
+        assert len(opened) == 2
         models.close()
 
     run(question())

@@ -27,7 +27,6 @@ SEED = option("--seed", "Decides all that is random.", 0)
 @RUN
 @option("--risk", "Share of wrong answers to allow; the study's if left out.", type=float)
 @option("--guarantee", "Of what is shown.", "from-text", type=click.Choice(["from-text", "right"]))
-@option("--all-rivals", "Also those that draw many answers, which takes longer.", is_flag=True)
 @LEVEL
 @option("--resamples", "Of the questions, for intervals.", 1000)
 @SEED

@@ -163,10 +163,6 @@ class Asker:
             raise UserError(found.error)
         return found
 
-    def check(self, question: str) -> str:
-        """Whom a question is about, or a UserError that says why it cannot be asked."""
-        return self._understand(AskedRow(question))[1]
-
     def ask_rows(
         self,
         rows: Sequence[AskedRow],
@@ -192,7 +188,7 @@ class Asker:
         understood: list[tuple[int, str, str]] = []
         for at, row in enumerate(rows):
             try:
-                understood.append((at, *self._understand(row)))
+                understood.append((at, *self.understand(row.question, row.subject, row.answer)))
             except UserError as problem:
                 why = f"{row.where}{problem}"
                 verdicts[at] = Verdict(row.question, row.subject or "", why=why, error=why)
@@ -216,16 +212,18 @@ class Asker:
                 report(len(places))
         return [verdicts[at] for at in range(len(rows))]
 
-    def _understand(self, row: AskedRow) -> tuple[str, str]:
+    def understand(
+        self, question: str, subject: str | None = None, answer: str | None = None
+    ) -> tuple[str, str]:
         """The question as the model is asked it, and its subject; or a UserError.
 
-        A typed question becomes the run's own wording with the text's own spelling of the name.
+        A typed question, or a name alone, becomes the run's own wording with the text's own
+        spelling of the name.
         """
-        question, subject = row.question, row.subject
         if not question.strip():
             example = f', as in "{self.run.templates[0]}"' if self.run.templates else ""
             raise UserError(f"the question is empty; write one{example}.")
-        for text in (question, row.answer or "", subject or ""):
+        for text in (question, answer or "", subject or ""):
             if len(text) > LONGEST_QUESTION:
                 raise UserError(
                     f"a question may have {LONGEST_QUESTION:,} characters, and so may an answer; "
@@ -282,11 +280,12 @@ class Asker:
         closest = closest_wording(wordings, rest) if name else None
         if closest is not None:
             return name, closest.replace(SLOT, name)
-        known = " or ".join(f'"{each}"' for each in wordings[:MOST_WORDINGS])
         words = question.split()
-        alone = len(words) <= LONGEST_NAME and "?" not in question and fold_words(question)
-        if not name and alone and not any(word[0].islower() for word in words):
-            name = shorten(question)
+        is_sentence = len(words) > 2 and words[0].islower()
+        if "?" not in question and len(words) <= LONGEST_NAME and not is_sentence:
+            name = self._spelling(question) or " ".join(words)  # a name alone
+            return name, wordings[0].replace(SLOT, name)
+        known = " or ".join(f'"{each}"' for each in wordings[:MOST_WORDINGS])
         hint = f"write it so, with a name for {SLOT}"
         if name:
             hint = f'write "{wordings[0].replace(SLOT, name)}"'

@@ -77,14 +77,13 @@ def as_flags(values: ArrayLike, name: str) -> Bools:
     return array.astype(np.bool_)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """A number with its interval, or a sentence why there is none (or about the number)."""
+Metric = dict[str, Any]  # value, low, high; and why there is no number, or a remark about it
 
-    value: float | None
-    reason: str | None = None
-    low: float | None = None
-    high: float | None = None
+
+def as_metric(value: Any = None, low: Any = None, high: Any = None, reason: Any = None) -> Metric:
+    numbers = {"value": value, "low": low, "high": high}
+    plain = {key: None if each is None else float(each) for key, each in numbers.items()}
+    return {**plain, "reason": reason}
 
 
 def ratio(above: Floats, below: Floats) -> Floats:
@@ -143,11 +142,11 @@ def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measur
 def measure(formula: Measure, answers: Answers) -> Metric:
     """The number itself, or why there is none."""
     if not len(answers):
-        return Metric(value=None, reason="nothing was asked.")
+        return as_metric(reason="nothing was asked.")
     value = float(formula(answers, np.ones((1, len(answers))))[0])
     if math.isfinite(value):
-        return Metric(value=value)
-    return Metric(value=None, reason="all answers are right or all are wrong.")
+        return as_metric(value)
+    return as_metric(reason="all answers are right or all are wrong.")
 
 
 def risk_coverage(answers: Answers) -> dict[str, Floats]:
@@ -184,12 +183,11 @@ def ece_of_chance(answers: Answers, rng: np.random.Generator, *, draws: int = 10
     Mean and central 95 % of draws; an error within this interval is no evidence of miscalibration.
     """
     if not len(answers):
-        return Metric(value=None, reason="nothing was asked.")
+        return as_metric(reason="nothing was asked.")
     score = answers.confidence[answers.order]
     gaps = score - (rng.random((draws, score.size)) < score)
     errors = np.abs(np.add.reduceat(gaps, answers.bins(), axis=1)).sum(axis=1) / score.size
-    low, high = np.quantile(errors, (0.025, 0.975))
-    return Metric(value=float(errors.mean()), low=float(low), high=float(high))
+    return as_metric(errors.mean(), *np.quantile(errors, (0.025, 0.975)))
 
 
 @dataclass(frozen=True)
@@ -226,7 +224,7 @@ class Bootstrap:
     def measure(self, measures: Mapping[str, Measure], answers: Answers) -> dict[str, Metric]:
         """Each measure by its name, with the central `level` of its values as its interval."""
         found = {name: measure(formula, answers) for name, formula in measures.items()}
-        defined = [name for name, one in found.items() if one.value is not None]
+        defined = [name for name, one in found.items() if one["value"] is not None]
         drawn: dict[str, list[Floats]] = {name: [] for name in defined}
         for weights in self.weights(len(answers), answers.seen) if defined else ():
             for name in defined:
@@ -236,10 +234,10 @@ class Bootstrap:
             known = values[np.isfinite(values)]
             if known.size < DEFINED * values.size:
                 why = "no interval: too many resamples of so few subjects leave it undefined."
-                found[name] = replace(found[name], reason=why)
-                continue
-            low, high = np.quantile(known, ((1 - self.level) / 2, (1 + self.level) / 2))
-            found[name] = replace(found[name], low=float(low), high=float(high))
+                found[name]["reason"] = why
+            else:
+                bounds = np.quantile(known, ((1 - self.level) / 2, (1 + self.level) / 2))
+                found[name] = as_metric(found[name]["value"], *bounds)
         return found
 
     def difference(self, formula: Measure, first: Answers, second: Answers) -> Metric:
@@ -263,23 +261,20 @@ def rate(count: int, subjects: int, *, level: float = LEVEL) -> dict[str, Any]:
     from scipy.stats import binomtest  # asking needs no scipy
 
     check_level(level)
-    found: dict[str, Any] = {"count": count, "subjects": subjects, "value": None, "low": None}
-    if not subjects:
-        return {**found, "high": None, "reason": "no subject is in this group."}
-    interval = binomtest(count, subjects).proportion_ci(level, method="wilson")
-    low, high = float(interval.low), float(interval.high)
-    return {**found, "value": count / subjects, "low": low, "high": high, "reason": None}
+    found = as_metric(reason="no subject is in this group.")
+    if subjects:
+        interval = binomtest(count, subjects).proportion_ci(level, method="wilson")
+        found = as_metric(count / subjects, interval.low, interval.high)
+    return {"count": count, "subjects": subjects, **found}
 
 
 def compare_rates(event: Bools, group: Bools, *, level: float = LEVEL) -> dict[str, Any]:
     """The share of `event` in the group, among the others, and Newcombe's interval between."""
     one, two = (rate(int(event[g].sum()), int(g.sum()), level=level) for g in (group, ~group))
-    gap: dict[str, Any] = dict.fromkeys(("value", "low", "high"))
-    if one["value"] is None or two["value"] is None:
-        gap["reason"] = "one of the two groups is empty."
-    else:
+    gap = as_metric(reason="one of the two groups is empty.")
+    if one["value"] is not None and two["value"] is not None:
         value = one["value"] - two["value"]
         below = math.hypot(one["value"] - one["low"], two["high"] - two["value"])
         above = math.hypot(one["high"] - one["value"], two["value"] - two["low"])
-        gap = {"value": value, "low": value - below, "high": value + above, "reason": None}
+        gap = as_metric(value, value - below, value + above)
     return {"group": one, "others": two, "difference": gap}

@@ -55,10 +55,8 @@ class Limits:
     body: int = 1_000_000  # bytes
     upload: int = 64_000_000  # bytes of a text to learn from
     address: int = 8_000  # bytes of path and query together
-    question: int = 300  # characters
     batch: int = 1_000  # questions
     waiting: int = 256  # questions that wait for the model
-    together: int = 64  # questions that go through the model at once
     heavy: int = 2  # checks, laws, reports and lists of runs that are worked on at once
     heavy_waiting: int = 32
     body_seconds: float = 60.0  # to send a body in

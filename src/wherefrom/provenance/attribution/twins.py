@@ -39,7 +39,7 @@ from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, ensure_evidence
 from wherefrom.provenance.judging.judge import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Answers, Floats, auroc, ratio
-from wherefrom.provenance.signals.reader import SIGNS, SLOW
+from wherefrom.provenance.signals.reader import SIGNS
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     GUESSED,
@@ -157,7 +157,7 @@ def pair_answers(learned: LearnedRun, twin: Run, subjects: Sequence[Subject]) ->
             }
             for name, (columns, _) in RIVALS.items():
                 value = named if columns == (SUPPORT,) else verdict.signals.get(columns[0])
-                if len(columns) == 1 and columns[0] in (SUPPORT, *SIGNS) and columns[0] not in SLOW:
+                if len(columns) == 1 and columns[0] in (SUPPORT, *SIGNS):
                     scores[name] = SIGNS.get(columns[0], 1) * (-1e3 if value is None else value)
             sides[side].append(
                 {

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +32,7 @@ from wherefrom.provenance.confidence.fit import (
 )
 from wherefrom.provenance.confidence.guarantee import Guarantee
 from wherefrom.provenance.evidence.index import Evidence, EvidenceCount, open_run_evidence
-from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, Measure, rate
-from wherefrom.provenance.signals.reader import SLOW
+from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, rate
 from wherefrom.provenance.verdicts import (
     DONT_KNOW,
     GUARANTEES,
@@ -66,7 +66,6 @@ RIVALS: Rivals = {
     "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
     "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
     "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
-    "sampled entropy": (("sampled_entropy",), "of ten drawn answers; only with --all-rivals"),
     "Min-K%++": (("min_k",), "the least likely token of the answer, standardised"),
     "reference ratio": (
         ("log_probability", "reference"),
@@ -143,7 +142,6 @@ def judge_run(
     grade: Callable[[str, Subject], bool] = is_right,
     risk: float | None = None,
     guarantee: str = "from-text",
-    all_rivals: bool = False,
     resamples: int = metrics.RESAMPLES,
     level: float = metrics.LEVEL,
     seed: int = 0,
@@ -170,11 +168,9 @@ def judge_run(
         for target in TARGETS
     }
     used = {name for columns, _ in rivals.values() for name in columns}
-    signals = used - {SUPPORT, HIDDEN} - (set() if all_rivals else {*SLOW})
+    signals = used - {SUPPORT, HIDDEN}
     options: dict[str, Any] = {"risk": risk, "guarantee": guarantee, "also": signals}
-    names, questions = (
-        [getattr(one, key) for one in calibrating] for key in ("subject", "question")
-    )
+    names, questions = zip(*((one.subject, one.question) for one in calibrating), strict=True)
     with opened or nullcontext() as evidence:
         judged, verdicts = ask_subjects(
             run, confidence, evidence, asked, grade=grade, report=report, **options
@@ -193,14 +189,11 @@ def judge_run(
     right = np.array([grade(said, one) for said, one in pairs])
     withheld = None if opened is None else np.array([not one.stated for one in judged])
     scores = []
-    for mode, found in thresholds[RIGHT].items():
-        checked = mode == CHECKED
-        key = "confidence" if checked else "internal_confidence"
-        values = np.array([getattr(one, key) for one in judged])
-        held = withheld if checked else None
-        scores.append(
-            Score(mode, OURS[mode], values, found.used, found.reason, True, held, checked)
-        )
+    for mode, key in ((INTERNAL, "internal_confidence"), (CHECKED, "confidence")):
+        policy, is_checked, values = thresholds[RIGHT][mode], mode == CHECKED, _column(judged, key)
+        held = withheld if is_checked else None
+        ours = (OURS[mode], values, policy.used, policy.reason, True, held, is_checked)
+        scores.append(Score(mode, *ours))
     scores += [
         Score("always answer", "every answer is taken for certain", np.ones(len(judged)), 0.0),
         *rival_scores(rivals, mine, theirs, calibrating, right, risk=risk, delta=confidence.delta),
@@ -341,9 +334,7 @@ def measure_scores(
     scores: Sequence[Score], judged: Sequence[Judged], *, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """All numbers of a judgement that come from the judged subjects and the scores of them."""
-    correct = np.array([one.right for one in judged], dtype=bool)
-    stated = np.array([one.stated for one in judged], dtype=bool)
-    seen = np.array([one.seen for one in judged], dtype=bool)
+    correct, stated, seen = (_column(judged, name, bool) for name in ("right", "stated", "seen"))
     groups = {"together": np.ones_like(seen), "seen": seen, "unseen": ~seen}
     found = {
         score.name: {
@@ -368,10 +359,12 @@ def measure_scores(
         # right and wrong are the questions' labels; whether an answer stands in the text does not
         # depend on which of two places a label names
         "stated": [
-            {"score": one.name, **_measure({"auroc": metrics.auroc}, answers, bootstrap)}
+            {
+                "score": one.name,
+                **bootstrap.measure({"auroc": metrics.auroc}, Answers(one.values, stated)),
+            }
             for one in scores
             if not one.reads_text
-            for answers in [Answers(one.values, stated)]
         ],
         "verdicts": count_verdicts(judged),
         "by_documents": _recall_by_documents(judged),
@@ -410,8 +403,8 @@ def _measure_group(
             "precision": right / shown if shown else None,
             "reason": score.reason,
         },
-        "metrics": {**_measure(measures, answers, bootstrap), "unseen_unknown": unknown},
-        "ece_of_chance": asdict(chance),
+        "metrics": {**bootstrap.measure(measures, answers), "unseen_unknown": unknown},
+        "ece_of_chance": chance,
         "risk_coverage": {name: values[kept].tolist() for name, values in curve.items()},
         "reliability": metrics.reliability_table(answers),
         "histogram": {
@@ -420,12 +413,6 @@ def _measure_group(
             "wrong": np.histogram(answers.confidence[~answers.correct], edges)[0].tolist(),
         },
     }
-
-
-def _measure(
-    measures: Mapping[str, Measure], answers: Answers, bootstrap: Bootstrap
-) -> dict[str, Any]:
-    return {name: asdict(one) for name, one in bootstrap.measure(measures, answers).items()}
 
 
 def _compare_with_best(
@@ -440,13 +427,11 @@ def _compare_with_best(
     rivals = [score.name for score in scores if not score.ours]
     found = []
     for key, formula, sign in (("auroc", metrics.auroc, 1), ("augrc", metrics.augrc, -1)):
-        found_here = {name: metrics.measure(formula, answers[name]).value for name in rivals}
-        values = {name: sign * (value or 0.0) for name, value in found_here.items()}
-        best = max(values, key=values.__getitem__, default=mine)
+        values = {name: metrics.measure(formula, answers[name])["value"] for name in rivals}
+        best = max(rivals, key=lambda name: sign * (values[name] or 0.0), default=mine)
         difference = bootstrap.difference(formula, answers[mine], answers[best])
-        rival = None if best == mine or difference.value is None else best
-        row = {"measure": key, "score": mine, "rival": rival, "difference": asdict(difference)}
-        found.append(row)
+        rival = None if best == mine or difference["value"] is None else best
+        found.append({"measure": key, "score": mine, "rival": rival, "difference": difference})
     return found
 
 
@@ -460,30 +445,28 @@ def measure_targets(
     Of the checked probability that an answer is from the text only the policy is measured: the
     text decides both, and any other number would be true by construction.
     """
-    right = np.array([one.right for one in judged], dtype=bool)
-    stated = np.array([one.stated for one in judged], dtype=bool)
-    seen = np.array([one.seen for one in judged], dtype=bool)
+    right, stated, seen = (_column(judged, name, bool) for name in ("right", "stated", "seen"))
     columns = {
-        (FROM_TEXT, INTERNAL): (stated, [one.internal_from_text for one in judged]),
-        (FROM_TEXT, CHECKED): (stated, [one.from_text for one in judged]),
-        (RIGHT, INTERNAL): (right, [one.internal_confidence for one in judged]),
-        (RIGHT, CHECKED): (right, [one.confidence for one in judged]),
+        (FROM_TEXT, INTERNAL): (stated, "internal_from_text"),
+        (FROM_TEXT, CHECKED): (stated, "from_text"),
+        (RIGHT, INTERNAL): (right, "internal_confidence"),
+        (RIGHT, CHECKED): (right, "confidence"),
     }
     found: dict[str, Any] = {target: {} for target in TARGETS}
-    for (target, mode), (hits, values) in columns.items():
-        answers = Answers(values, hits, seen)
-        shown = np.array(values) >= guarantees[target][mode].used
+    for (target, mode), (hits, name) in columns.items():
+        answers, policy = Answers(_column(judged, name), hits, seen), guarantees[target][mode]
+        shown = answers.confidence >= policy.used
         measured = {}
         if mode == CHECKED:
             shown &= stated
         if (target, mode) != (FROM_TEXT, CHECKED):
             together = {"auroc": metrics.auroc, "ece": metrics.ece}
-            measured = _measure(together, answers, bootstrap)
-            among = _measure({"auroc": metrics.auroc}, answers.select(seen), bootstrap)
+            measured = bootstrap.measure(together, answers)
+            among = bootstrap.measure({"auroc": metrics.auroc}, answers.select(seen))
             measured["auroc_among_seen"] = among["auroc"]
         found[target][mode] = {
-            "threshold": guarantees[target][mode].threshold,
-            "used": guarantees[target][mode].used,
+            "threshold": policy.threshold,
+            "used": policy.used,
             "metrics": measured,
             "right_shown": rate(int((shown & right).sum()), int(right.sum())),
             "missed": rate(int((shown & ~hits).sum()), int(shown.sum())),
@@ -491,6 +474,10 @@ def measure_targets(
             "unseen_shown": rate(int((shown & ~seen).sum()), int((~seen).sum())),
         }
     return found
+
+
+def _column(judged: Sequence[Judged], name: str, kind: type = float) -> Any:
+    return np.array([getattr(one, name) for one in judged], dtype=kind)
 
 
 def measure_policy(judged: Sequence[Judged]) -> dict[str, Any]:
@@ -509,19 +496,14 @@ def measure_policy(judged: Sequence[Judged]) -> dict[str, Any]:
 def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     """One row for each of seen and unseen and each verdict; rows add up to all subjects."""
     rows = []
-    for seen, verdict in ((seen, verdict) for seen in (True, False) for verdict in VERDICTS):
+    for seen, verdict in product((True, False), VERDICTS):
         found = measure_policy([o for o in judged if (o.seen, o.verdict) == (seen, verdict)])
         count = found.pop("subjects")
         row = {"subjects": "seen" if seen else "unseen", "verdict": verdict, "count": count}
         row |= {key: value for key, value in found.items() if "stated" not in key}
-        row["wrong"] = count - found["right"]
-        rows.append(
-            row
-            | {
-                "unknown": count - found["shown"],
-                "internal_unknown": count - found["internal_shown"],
-            }
-        )
+        shown = {"unknown": found["shown"], "internal_unknown": found["internal_shown"]}
+        row |= {key: count - many for key, many in {"wrong": found["right"], **shown}.items()}
+        rows.append(row)
     return rows
 
 
@@ -530,12 +512,8 @@ def _recall_by_documents(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     found = []
     for documents in range(MOST_DOCUMENTS + 1):
         here = [one for one in judged if min(one.about, MOST_DOCUMENTS) == documents]
-        found.append(
-            {
-                "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
-                "subjects": len(here),
-                "recall": rate(sum(one.right for one in here), len(here)),
-                "internal_shown": sum(one.shown_internal for one in here),
-            }
-        )
+        right, shown = (sum(getattr(one, n) for one in here) for n in ("right", "shown_internal"))
+        name = f"{documents} or more" if documents == MOST_DOCUMENTS else documents
+        row = {"documents": name, "subjects": len(here), "recall": rate(right, len(here))}
+        found.append({**row, "internal_shown": shown})
     return found

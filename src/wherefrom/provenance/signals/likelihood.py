@@ -7,7 +7,7 @@ position cannot reach it. Chunks are bounded in tokens, and so is memory.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,12 +19,9 @@ from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.metrics import Floats
-from wherefrom.recall.decode import LONGEST_ANSWER
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
 CHUNK = 2_048  # tokens that go through the model together
-
-SAMPLES = 10  # answers that are drawn to each question
 
 Ids = list[int]
 
@@ -153,38 +150,6 @@ def last_hidden(model: Decoder, prompts: Sequence[Ids]) -> Floats:
         last = torch.arange(1, len(rows) + 1) * ids.shape[1] - 1
         device = next(model.parameters()).device
         found[rows] = model.hidden(ids.to(device), select=last.to(device)).float().cpu().numpy()
-    return found
-
-
-@torch.inference_mode()
-def sample_entropy(
-    model: Decoder, tokens: Tokenizer, prompts: Sequence[Ids], *, seed: int = 0
-) -> Floats:
-    """The entropy of SAMPLES drawn answers to each prompt; equal but for case is the same answer.
-
-    What semantic entropy is where an answer is one name (Farquhar et al. 2024).
-    """
-    generator = torch.Generator().manual_seed(seed)
-    found = np.zeros(len(prompts))
-    for rows, ids in by_length(prompts):
-        drawn = ids.repeat_interleave(SAMPLES, dim=0)
-        longest = min(LONGEST_ANSWER, model.config.longest_input - ids.shape[1] + 1)
-        cache, fresh = model.new_cache(ids.shape[1] + longest), drawn
-        open_ = torch.ones(len(drawn), dtype=torch.bool)
-        for _ in range(longest):
-            last = torch.arange(1, len(drawn) + 1) * fresh.shape[1] - 1
-            chances = model(fresh, cache=cache, select=last).float().softmax(dim=-1).cpu()
-            fresh = torch.multinomial(chances, 1, generator=generator)
-            fresh[~open_] = MASK
-            drawn = torch.cat((drawn, fresh), dim=1)
-            open_ &= fresh[:, 0] != MASK
-            if not open_.any() or cache.length >= model.config.longest_input:
-                break
-        said = [tokens.decode(answer).casefold() for answer in drawn[:, ids.shape[1] :].tolist()]
-        for at, row in enumerate(rows):
-            counts = Counter(said[at * SAMPLES : (at + 1) * SAMPLES]).values()
-            shares = np.array(list(counts)) / SAMPLES
-            found[row] = float(-(shares * np.log(shares)).sum())
     return found
 
 

@@ -32,7 +32,6 @@ from wherefrom.provenance.signals.likelihood import (
     encode_names,
     encode_prompts,
     last_hidden,
-    sample_entropy,
     score_answers,
     score_tokens,
 )
@@ -190,11 +189,6 @@ def min_k(batch: SignalBatch) -> Floats:
     )
 
 
-def sampled_entropy(batch: SignalBatch) -> Floats:
-    """The entropy of answers that are drawn, not the likeliest."""
-    return sample_entropy(batch.model, batch.tokens, batch.prompts)
-
-
 def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
     """Of log p of the tokens of the name as a document's opening, behind its first one."""
     return np.array([np.nan if each is None else reduce(each.own) for each in batch.name_tokens])
@@ -227,14 +221,12 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "entropy": (lambda batch: entropy_of(batch.outcomes), -1),
     "country_entropy": (country_entropy, -1),
     "min_k": (min_k, 1),
-    "sampled_entropy": (sampled_entropy, -1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
 CORE = ("log_probability", "token_margin", "context_infill", "name_likelihood", "name_least",
         "others_best", "others_mean", "reference")  # fmt: skip
 GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells right among the seen
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
-SLOW = ("sampled_entropy",)  # what takes many times as long as an answer
 
 
 def _mean(values: Floats) -> Floats:
@@ -302,10 +294,10 @@ class SignalReader:
     ) -> SignalTable:
         """The signals of the greedy answers, or of `answers` where they are given.
 
-        `only` names the signals to read, all but the SLOW if not given. `report` is called with
-        the number of questions just read.
+        `only` names the signals to read, all if not given. `report` is called with the number of
+        questions just read.
         """
-        wanted = set(SIGNALS) - {*SLOW} if only is None else set(only)
+        wanted = set(SIGNALS if only is None else only)
         for name in sorted(wanted - SIGNALS.keys()):
             raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
         size = TRIE_PART if wanted.intersection(AMONG_KNOWN) else PART

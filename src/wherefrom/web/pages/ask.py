@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
@@ -14,8 +12,7 @@ from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
 from wherefrom.training.run_folder import AUDIT
-from wherefrom.web.guard import Limits
-from wherefrom.web.models import LoadedRun
+from wherefrom.web.models import LoadedRun, to_records
 from wherefrom.web.replies import Site, html_and_json, site_of
 from wherefrom.web.runs import Record
 
@@ -56,8 +53,8 @@ async def ask(
         return page
     page["run"], loaded = chosen
     names = loaded.subjects
-    page |= {"templates": loaded.templates, "people": names, "notes": loaded.notes}
-    page |= {"has_text": loaded.has_text, "audit": loaded.kind == AUDIT}
+    page |= {"templates": loaded.templates, "people": names, "notes": loaded.asker.notes}
+    page |= {"has_text": loaded.asker.evidence is not None, "audit": loaded.kind == AUDIT}
     if question is not None and question.strip():
         page |= await _answer(site, page["run"], loaded, question)
         if trace:
@@ -75,8 +72,7 @@ async def ask(
 async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Record:
     from wherefrom.provenance.attribution.twins import command_without
 
-    question = word_question(question, loaded.templates, site.limits)
-    loaded.check(question)
+    question, _ = loaded.asker.understand(" ".join(question.split()))
     verdict = await loaded.ask(question)
     folder, subject = site.index.find(run), verdict["subject"]
     meant = [each["subject"] for each in verdict["similar"]]
@@ -101,35 +97,13 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     }
 
 
-def word_question(question: str, templates: Sequence[str], limits: Limits) -> str:
-    """The question as the run knows it: a name alone is put into the run's own wording.
-
-    What has no question mark and few words is taken for a name, unless it begins like a sentence.
-    """
-    from wherefrom.provenance.ask import LONGEST_NAME, match_question
-
-    words = question.split()
-    question = " ".join(words)
-    if len(question) > limits.question:
-        raise UserError(
-            f"questions have at most {limits.question} characters, and this one has "
-            f"{len(question):,}; ask a shorter one."
-        )
-    wordings = [each for each in templates if SLOT in each]
-    is_name = "?" not in question and 0 < len(words) <= LONGEST_NAME
-    is_name = is_name and not (len(words) > 2 and words[0].islower())
-    if wordings and is_name and not any(match_question(each, question) for each in wordings):
-        question = wordings[0].replace(SLOT, question)
-    return question
-
-
 @html_and_json(router, "/ask/batch", "batch.html", method="POST")
 async def batch(request: Request, run: RunName, text: Text = "", file: TextFile = None) -> Record:
     """Ask many questions at once; each row is answered as if it had been asked alone."""
     from wherefrom.provenance.ask import read_rows
 
     site = site_of(request)
-    loaded, name = await site.models.get(run), "the text"
+    name = "the text"
     if file is not None and file.size:
         try:
             text, name = (await file.read()).decode("utf-8-sig"), "the file"
@@ -143,15 +117,8 @@ async def batch(request: Request, run: RunName, text: Text = "", file: TextFile 
             f"{site.limits.batch:,} questions can be asked at once, and {len(lines):,} came; split "
             "them, or use `wherefrom ask`."
         )
-    rows = read_rows(lines, name)
-    for at, row in enumerate(rows):
-        if row.subject is None:
-            try:
-                worded = word_question(row.question, loaded.templates, site.limits)
-            except UserError as problem:
-                raise UserError(f"{row.where}{problem}") from None
-            rows[at] = replace(row, question=worded)
-    verdicts = await loaded.ask_rows(rows)
+    rows, loaded = read_rows(lines, name), await site.models.get(run)
+    verdicts = await loaded.run(lambda asker: to_records(asker.ask_rows(rows)))
     counts = Counter(str(verdict["verdict"]) for verdict in verdicts)
     runs = site.index.answering()
     return {"run": run, "runs": runs, "text": text, "rows": verdicts, "counts": counts}

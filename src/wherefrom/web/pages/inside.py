@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from wherefrom.corpus.questions import find_subject_in
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.errors import UserError
-from wherefrom.web.pages.ask import Question, Run, word_question
+from wherefrom.web.pages.ask import Question, Run
 from wherefrom.web.replies import html_and_json, site_of
 from wherefrom.web.runs import Record
 
@@ -56,7 +56,8 @@ async def inside(
         question = loaded.subjects[len(loaded.subjects) // 3]  # something to see at once
     if question is None or not question.strip():
         return page
-    page["question"] = asked = word_question(question, loaded.templates, site.limits)
+    page["question"], _ = loaded.asker.understand(" ".join(question.split()))
+    asked = page["question"]
     for name in [page["run"], *([other] if other else [])]:
         each = await site.models.get(name)
         side = await each.run(lambda asker: view_heads(asker, asked, layer, head))
