@@ -46,9 +46,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'wherefrom' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"wherefrom.{_HOMES[name]}"), name)
     if type(found) is type(__getattr__):  # a function
-        from wherefrom.errors import public
-
-        found = public(found)
+        found = importlib.import_module("wherefrom.errors").public(found)
     globals()[name] = found
     return found
 
