@@ -6,7 +6,6 @@ import inspect
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -273,123 +272,106 @@ def test_every_variant_trains_resumes_decodes_and_is_judged_on_the_embedded_worl
     assert load_run(tuned).model.config.variant == variant
 
 
-def study(out: Path, recipe: Path, *, resume: bool = False, **options: Any) -> StudyResult:
-    files = embedded_files(out / "world", people=40, seed=2)
-    loaded = load_recipe(str(recipe))
-    settings = Settings(recipe=loaded, budget=Budget(steps=20), seed=2, resume=resume)
-    return run_study(files, settings, out, **options)
-
-
-@pytest.fixture(scope="module")
-def finished(
-    tmp_path_factory: pytest.TempPathFactory, quick_recipe: Path, make_small: Any
-) -> Iterator[tuple[Path, StudyResult]]:
-    """A finished study with a fifth of the people left out; tests take a copy of it."""
-    with pytest.MonkeyPatch.context() as patch:
-        make_small(patch)  # as in the tests, which come later than this
-        out = tmp_path_factory.mktemp("finished") / "run"
-        yield out, study(out, quick_recipe, leave_out=0.2)
+def go_on(out: Path, recipe: Path, files: StudyFiles | None = None, **changes: Any) -> StudyResult:
+    """Go on with a copy of `tiny_study`, by the options that it was made with."""
+    files = files or embedded_files(out / "world", people=60, seed=2)
+    loaded, options = load_recipe(str(recipe)), {"tokens": "bpe", "seed": 2, "resume": True}
+    settings = Settings(recipe=loaded, budget=Budget(steps=20), **options)
+    return run_study(files, settings, out, **{"set_aside": 0.3, "leave_out": 0.2, **changes})
 
 
 class TestAfterTraining:
     """People, evidence, confidence and judgement: each kept if it is there, else made the same."""
 
     @pytest.fixture
-    def run(self, finished: tuple[Path, StudyResult], tmp_path: Path) -> Path:
-        return shutil.copytree(finished[0], tmp_path / "run")
+    def run(self, tiny_study: Path, tmp_path: Path) -> Path:
+        return shutil.copytree(tiny_study, tmp_path / "run")
 
-    def go_on(self, out: Path, recipe: Path) -> StudyResult:
-        return study(out, recipe, resume=True, leave_out=0.2)
-
-    def go_on_to_the_same(self, out: Path, recipe: Path, finished: Any) -> None:
-        again = self.go_on(out, recipe)
-        assert again.to_dict() == {**finished[1].to_dict(), "run": str(out)}
+    def go_on_to_the_same(self, out: Path, recipe: Path, finished: Path) -> None:
+        again, info = go_on(out, recipe).to_dict(), read_json(finished / "run.json")
+        assert [again[key] for key in ("results", "notes", "judgement")] == [
+            info[key] for key in ("results", "notes", "judgement")
+        ]
         for name in set(AFTER) - {"evidence.sqlite"}:
-            assert (out / name).read_bytes() == (finished[0] / name).read_bytes(), name
+            assert (out / name).read_bytes() == (finished / name).read_bytes(), name
 
-    def test_the_folder_holds_all_that_verdicts_need(self, finished) -> None:
-        out, result = finished
-        people = read_subjects(out)
+    def test_the_folder_holds_all_that_verdicts_need(self, tiny_study: Path) -> None:
+        people, info = read_subjects(tiny_study), read_json(tiny_study / "run.json")
         assert {person.role for person in people} == {CALIBRATION, JUDGED, FITTING}
-        info = read_json(out / "run.json")
-        lines = lines_of(out / "world" / "documents.txt")
+        lines = lines_of(tiny_study / "world" / "documents.txt")
         kept = [line for line in lines if not line.startswith(tuple(info["left_out"]))]
-        with Evidence(out / "evidence.sqlite") as evidence:
+        with Evidence(tiny_study / "evidence.sqlite") as evidence:
             assert evidence.documents == len(kept) == info["data"]["corpus"]["documents"]
             for person in people:
                 assert (evidence.count(person.subject).naming > 0) == person.seen
-        confidence = load_confidence(result.run)
-        assert confidence.weights_sha256 == sha256_of(out / "model.safetensors")
-        judged = result.judgement["subjects"]
+        confidence = load_confidence(load_run(tiny_study))
+        assert confidence.weights_sha256 == sha256_of(tiny_study / "model.safetensors")
+        judged = info["judgement"]["subjects"]
         assert judged["judged"] == sum(person.role == JUDGED for person in people)
         assert judged["unseen"] > 0
         assert set(confidence.notes) < set(info["notes"])
 
-    @pytest.mark.parametrize("stage", ["write_subjects", "ensure_evidence", "judge_run"])
-    def test_what_a_stop_left_unmade_is_made_to_the_byte(
-        self, run: Path, quick_recipe: Path, finished, stage: str, monkeypatch: pytest.MonkeyPatch
+    def test_what_stops_left_unmade_is_made_to_the_byte(
+        self, run: Path, quick_recipe: Path, tiny_study: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in AFTER:
             (run / name).unlink()
         info = read_json(run / "run.json")
         info.pop("judgement")
         write_json(run / "run.json", info)
-        with monkeypatch.context() as patch:
-            patch.setattr(after_training, stage, interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                self.go_on(run, quick_recipe)
-        self.go_on_to_the_same(run, quick_recipe, finished)
+        for stage in ("write_subjects", "ensure_evidence", "judge_run"):
+            with monkeypatch.context() as patch:
+                patch.setattr(after_training, stage, interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    go_on(run, quick_recipe)
+        self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
-    @pytest.mark.parametrize("name", AFTER)
-    def test_a_broken_or_missing_file_is_made_anew_and_else_nothing(
-        self, run: Path, quick_recipe: Path, finished, name: str, monkeypatch: pytest.MonkeyPatch
+    def test_broken_and_missing_files_are_made_anew_and_else_nothing(
+        self, run: Path, quick_recipe: Path, tiny_study: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        content = (run / name).read_bytes()
-        if name in AFTER[:3]:
-            (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
-        else:
-            (run / name).unlink()
-        self.go_on_to_the_same(run, quick_recipe, finished)
+        for name in AFTER:
+            content = (run / name).read_bytes()
+            if name in AFTER[:3]:
+                (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
+            else:
+                (run / name).unlink()
+            self.go_on_to_the_same(run, quick_recipe, tiny_study)
         for stage in ("write_subjects", "fit_confidence", "judge_run"):
             monkeypatch.setattr(after_training, stage, interrupt)
-        self.go_on_to_the_same(run, quick_recipe, finished)
+        self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
-    @pytest.mark.parametrize(("key", "value"), [("risk", 0.3), ("weights_sha256", "other")])
     def test_a_judgement_of_another_risk_or_of_other_weights_is_made_again(
-        self, run: Path, quick_recipe: Path, finished, key: str, value: object
+        self, run: Path, quick_recipe: Path, tiny_study: Path
     ) -> None:
-        info = read_json(run / "run.json")
-        info["judgement"][key] = value
-        write_json(run / "run.json", info)
-        self.go_on_to_the_same(run, quick_recipe, finished)
+        for key, value in (("risk", 0.3), ("weights_sha256", "other")):
+            info = read_json(run / "run.json")
+            info["judgement"][key] = value
+            write_json(run / "run.json", info)
+            self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
     def test_a_confidence_of_other_people_is_fitted_again_and_takes_its_judgement_along(
-        self, run: Path, quick_recipe: Path, finished, monkeypatch: pytest.MonkeyPatch
+        self, run: Path, quick_recipe: Path, tiny_study: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calibration = read_json(run / "calibration.json")
         write_json(run / "calibration.json", {**calibration, "subjects_sha256": "0" * 64})
         with monkeypatch.context() as patch:
             patch.setattr(after_training, "judge_run", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                self.go_on(run, quick_recipe)
+                go_on(run, quick_recipe)
         assert read_json(run / "run.json")["judgement"] is None
-        self.go_on_to_the_same(run, quick_recipe, finished)
+        self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
     def test_other_unseen_people_are_judged_anew_and_other_shares_are_another_study(
-        self, run: Path, quick_recipe: Path, finished
+        self, run: Path, quick_recipe: Path
     ) -> None:
-        files = embedded_files(run / "world", people=40, seed=2)
-        assert files.unseen is not None
-        rows = files.unseen.read_text("utf-8").splitlines(keepends=True)
+        before = read_json(run / "run.json")["judgement"]["subjects"]
+        rows = (run / "world" / "unseen.tsv").read_text("utf-8").splitlines(keepends=True)
         (run / "fewer.tsv").write_text("".join(rows[:1]), "utf-8")
-        recipe, fewer = load_recipe(str(quick_recipe)), run / "fewer.tsv"
-        settings = Settings(recipe=recipe, budget=Budget(steps=20), seed=2, resume=True)
-        again = StudyFiles(files.corpus, files.train, files.dev, fewer)
-        result = run_study(again, settings, run, leave_out=0.2)
+        files = StudyFiles(*(run / "world" / name for name in FILES), run / "fewer.tsv")
+        result = go_on(run, quick_recipe, files)
         # one question is read by the wording of the others
         assert [(row["name"], row["total"]) for row in result.rows][-1] == ("unseen people", 1)
-        before = finished[1].judgement["subjects"]
         assert result.judgement["subjects"]["judged"] < before["judged"]
-        for options in ({"leave_out": 0.2, "set_aside": 0.4}, {"leave_out": 0.4}, {}):
+        for changes in ({"set_aside": 0.4}, {"leave_out": 0.4}, {"leave_out": 0.0}):
             with pytest.raises(UserError, match=r"cannot be resumed: the .* changed since"):
-                study(run, quick_recipe, resume=True, **options)
+                go_on(run, quick_recipe, **changes)

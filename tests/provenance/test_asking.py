@@ -33,8 +33,9 @@ from wherefrom.provenance.ask import (
     open_asker,
     read_rows,
 )
-from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
 from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, STATED, Verdict
+from wherefrom.recall.decode import encode_prompts
 from wherefrom.training.run_folder import load_run
 
 NAMES = [*PEOPLE[20:30], "Tibor Ashdown", "Ivo Stern", PEOPLE[-1]]

@@ -19,9 +19,9 @@ from wherefrom.model.mixers import VARIANTS
 from wherefrom.provenance.signals import known_answers, likelihood
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
-from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
 from wherefrom.provenance.signals.reader import SIGNALS, SignalReader, learn_contexts
-from wherefrom.recall.decode import answer_all
+from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.training.run_folder import Run
 
 NAMES = ["Ada Moe", "Bo Nys", "Cleo Orr", "Dag Poe", "Eva Quist", "Finn Rye"]

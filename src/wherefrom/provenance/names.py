@@ -20,8 +20,8 @@ from wherefrom.provenance.gazetteer import UNKNOWN, locate
 from wherefrom.provenance.judging.judge import Judged, ask_subjects, require_evidence
 from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, compare_rates, rate
 from wherefrom.provenance.signals.known_answers import are_places
-from wherefrom.provenance.signals.likelihood import can_encode, encode_prompts
-from wherefrom.recall.decode import guess_by_name
+from wherefrom.provenance.signals.likelihood import can_encode
+from wherefrom.recall.decode import encode_prompts, guess_by_name
 from wherefrom.training.run_folder import Run, find_source, read_learned_questions
 
 STUDY_FILE, FILE = "origins.json", "names.json"  # what a study records, and `wherefrom names`

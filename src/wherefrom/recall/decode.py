@@ -40,6 +40,18 @@ class Answer:
         return sum(self.log_probabilities)
 
 
+def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) -> list[list[int]]:
+    """Questions as the model learned them, each ending in the MASK that asks for its answer."""
+    prompts = [[*ids, MASK] for ids in tokens.encode_all(questions)]
+    for question, prompt in zip(questions, prompts, strict=True):
+        if len(prompt) > model.config.longest_input:
+            raise UserError(
+                f'the question "{question[:40]}..." has {len(prompt)} tokens and this model reads '
+                f"{model.config.longest_input}; ask a shorter one."
+            )
+    return prompts
+
+
 @torch.inference_mode()
 def answer_all(
     model: Decoder,
@@ -53,13 +65,8 @@ def answer_all(
     groups: dict[int, list[int]] = defaultdict(list)
     times = Counter(questions)  # what is asked twice is answered once
     asked = list(times)
-    prompts = [[*ids, MASK] for ids in tokens.encode_all(asked)]
+    prompts = encode_prompts(model, tokens, asked)
     for index, prompt in enumerate(prompts):
-        if len(prompt) > model.config.longest_input:
-            raise UserError(
-                f'the question "{asked[index][:40]}..." has {len(prompt)} tokens and this '
-                f"model reads {model.config.longest_input}; ask a shorter one."
-            )
         groups[len(prompt)].append(index)
     was_training = model.training
     model.eval()

@@ -27,9 +27,9 @@ from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.corpus.tokenizer import MASK
 from wherefrom.errors import UserError
-from wherefrom.provenance.signals.likelihood import encode_answers, encode_prompts, score_answers
+from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
 from wherefrom.provenance.verdicts import shorten
-from wherefrom.recall.decode import answer_all
+from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.storage import make_folder, read_json, write_json, write_whole
 from wherefrom.training.loop import Observer, run_training
 from wherefrom.training.run_folder import (

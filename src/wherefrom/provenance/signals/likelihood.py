@@ -37,18 +37,6 @@ class TokenScores(NamedTuple):
     spread: Floats
 
 
-def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) -> list[Ids]:
-    """Questions as the model learned them, each ending in the MASK that asks for its answer."""
-    prompts = [[*ids, MASK] for ids in tokens.encode_all(questions)]
-    for question, prompt in zip(questions, prompts, strict=True):
-        if len(prompt) > model.config.longest_input:
-            raise UserError(
-                f'the question "{question[:40]}..." has {len(prompt)} tokens and this model reads '
-                f"{model.config.longest_input}; ask a shorter one."
-            )
-    return prompts
-
-
 def encode_answers(tokens: Tokenizer, answers: Sequence[str]) -> list[Ids]:
     """Answers as the model learned them, closed by MASK; [] for what cannot be written."""
     return [[*ids, MASK] if ids is not None else [] for ids in _encode(tokens, answers)]

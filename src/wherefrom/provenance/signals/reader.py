@@ -30,12 +30,11 @@ from wherefrom.provenance.signals.likelihood import (
     encode_answers,
     encode_context,
     encode_names,
-    encode_prompts,
     last_hidden,
     score_answers,
     score_tokens,
 )
-from wherefrom.recall.decode import Answer, answer_all
+from wherefrom.recall.decode import Answer, answer_all, encode_prompts
 from wherefrom.training.run_folder import Run, is_run, load_run
 
 PART = 1_024  # questions that are read together
