@@ -20,7 +20,14 @@ from wherefrom.audit.models import LanguageModel, open_model
 from wherefrom.corpus import subjects as roles
 from wherefrom.corpus.documents import Corpus, read_documents, read_lines
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
+from wherefrom.corpus.questions import (
+    SLOT,
+    Question,
+    QuestionSet,
+    infer_templates,
+    match_any,
+    read_questions,
+)
 from wherefrom.corpus.subjects import Subject
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import fit
@@ -120,8 +127,13 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
         lines = read_lines(path, "questions")
         cells = [(number, line.split("\t")) for number, line in lines.lines]
         rows = [(number, row[0].strip(), row[1].strip()) for number, row in cells]
-        questions = tuple(Question(n, asked, asked, answer, SLOT) for n, asked, answer in rows)
-        file = QuestionSet(lines.path, lines.sha256, (SLOT,), questions)
+        shared = templates or infer_templates([row[1] for row in rows], path, FEWEST)
+        named = [match_any(shared, row[1]) for row in rows]
+        questions = tuple(
+            Question(number, asked, subject or asked, answer, template or SLOT)
+            for (number, asked, answer), (subject, template) in zip(rows, named, strict=True)
+        )
+        file = QuestionSet(lines.path, lines.sha256, (*shared, SLOT), questions)
     file.require_answers()
     return file
 

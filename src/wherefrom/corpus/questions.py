@@ -139,7 +139,7 @@ def find_subjects(
     texts: Sequence[str], templates: Sequence[str], subjects: Collection[str], where: str | Path
 ) -> list[tuple[str, str]]:
     """Subject and template of each question; both are empty where neither can be told."""
-    found = [_match_any(templates, text) for text in texts]
+    found = [match_any(templates, text) for text in texts]
     rest = [at for at, (subject, _) in enumerate(found) if not subject]
     known = {fold_words(subject): subject for subject in subjects}
     known.pop((), None)
@@ -153,18 +153,19 @@ def find_subjects(
         fewest = min(len(rest), max(2, len(rest) // 100))
         repeated = [each for each, count in counts.most_common() if count >= fewest]
         for at in rest:
-            matched = _match_any((*templates, *repeated), texts[at])
+            matched = match_any((*templates, *repeated), texts[at])
             found[at] = matched if matched[0] else by_name.get(at, ("", ""))
     if templates or any(subject for subject, _ in found):
         return found
     inferred = infer_templates(list(texts), where)
-    return [_match_any(inferred, text) for text in texts]
+    return [match_any(inferred, text) for text in texts]
 
 
-def infer_templates(questions: list[str], where: str | Path) -> list[str]:
+def infer_templates(questions: list[str], where: str | Path, fewest: int = 0) -> list[str]:
     """The wordings of the questions, by their own words alone: one that all share, or several.
 
     Of several, each is the start and the end that most words of the questions left over share.
+    fewest: leave out wordings that fewer questions have; by default each question must have one.
     """
     try:
         return [infer_template(questions, where)]
@@ -182,16 +183,18 @@ def infer_templates(questions: list[str], where: str | Path) -> list[str]:
                     if first or last < len(words)
                 )
             if not shared:  # no blanks: nothing shows where a wording ends
-                raise problem from None
+                break
             best, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
             found = f"{best[0]} {SLOT}{best[1]}".strip()
             alike = {question for question in rest if match_template(found, question)}
-            if count < 2 or not alike:
-                raise problem from None
+            if count < max(2, fewest) or not alike:
+                break
             with suppress(UserError):  # what is glued to every subject belongs to the wording
                 found = infer_template(sorted(alike), where)
             templates.append(found)
             rest -= alike
+        if rest and not fewest:
+            raise problem from None
         return templates
 
 
@@ -244,7 +247,7 @@ def _with_slots(text: str, subject: str) -> list[str]:
     return [before + SLOT + after for before, after in cuts] or [text]
 
 
-def _match_any(templates: Iterable[str], text: str) -> tuple[str, str]:
+def match_any(templates: Iterable[str], text: str) -> tuple[str, str]:
     """Subject and template by the first template that fits, the most specific one first."""
     for template in sorted(templates, key=len, reverse=True):
         if SLOT in template and (subject := match_template(template, text)):
@@ -254,7 +257,7 @@ def _match_any(templates: Iterable[str], text: str) -> tuple[str, str]:
 
 def find_subject_in(templates: Iterable[str], question: str) -> str | None:
     """The subject of a question worded like one of the templates."""
-    return _match_any(templates, question)[0] or None
+    return match_any(templates, question)[0] or None
 
 
 def match_template(template: str, question: str) -> str | None:

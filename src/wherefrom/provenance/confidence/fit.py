@@ -233,7 +233,12 @@ def note_of(fitted: Fitted) -> str | None:
     """What a reader must know of a fit."""
     if not isinstance(fitted, Product):
         return fitted.note
-    return fitted.given.note or (fitted.seen.note if fitted.seen else None)
+    if fitted.given.note or fitted.seen is None or not fitted.seen.note:
+        return fitted.given.note
+    return (
+        f"{fitted.seen.right} of {fitted.seen.subjects} calibration questions are about seen "
+        "subjects: too few of either kind to tell them apart, so that the probabilities are rough."
+    )
 
 
 def fit_policies(
