@@ -165,6 +165,13 @@ def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny):
     path.write_text("".join(rows))
     found = job.run_audit(tiny("llama"), path, tmp_path / "run", shots=2)
     assert found["results"][0]["total"] == 32 - 2 - job.OTHER_SHOTS
+    # beside a wording that many questions share, single ones are asked as they stand
+    plurals = [f"How many is {word}{at}?\tmore\n" for at in range(12) for word in ("ox", "cat")]
+    path.write_text("".join(plurals + rows[:3]))
+    file = job.read_audit_questions(path, ())
+    subjects = [(each.subject, each.template) for each in file.questions]
+    assert subjects[0] == ("ox0", "How many is {subject}?")
+    assert subjects[-1] == (rows[2].split("\t")[0], "{subject}")
 
 
 def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny):

@@ -110,6 +110,8 @@ def read_rows(
 
 def match_question(template: str, question: str) -> str | None:
     """The subject of a question worded like the template, whatever its case, blanks and marks."""
+    if template == SLOT:  # worded like no other, and its own subject
+        return " ".join(question.split()) or None
     before, after = (
         re.sub(r"(\\?\s)+", r"\\s+", re.escape(part)) for part in template.strip().split(SLOT)
     )
