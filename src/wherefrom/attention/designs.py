@@ -82,10 +82,8 @@ def tv_distance(weights: Floats, wanted: Floats) -> float:
 
 def beta_to_average(n: int, size: int, tolerance: float) -> float:
     """The beta from which `size` logits of beta leave n - size zeros at most `tolerance`.
-
     Proof: the leftover is (n-s)e^-beta / (s + (n-s)e^-beta). For s = 1 it is the margin by which
-    a logit must lead: if all others are at least D below, they weigh at most (n-1)e^-D.
-    """
+    a logit must lead: if all others are at least D below, they weigh at most (n-1)e^-D."""
     if not 0 < tolerance < 1:
         raise UserError(f"a tolerance is between 0 and 1; this one is {tolerance}.")
     if size == n:
@@ -99,9 +97,7 @@ def _query(
     targets: tuple[int, ...] = (A,), margin: float = 1.0,
 ) -> Design:  # fmt: skip
     """q_h = beta * units_h, (h, d): the mean weights over heads should be even on `wanted`.
-
-    Keys of None are unit vectors. `margin` is by how much the wanted logits lead at beta = 1.
-    """
+    Keys of None are unit vectors. `margin` is by how much the wanted logits lead at beta = 1."""
     logits = units if keys is None else units @ keys.T
     needed = beta_to_average(logits.shape[1], len(wanted) // len(set(targets)), tolerance) / margin
     beta = needed if beta is None else beta
@@ -153,11 +149,9 @@ def copyability(keys: Floats, j: int) -> tuple[float, Floats, float]:
 
 def second_weights(values: Floats, weights: Floats) -> tuple[int, Floats | None, float]:
     """The dimension of the weights with the same c, a far corner of them or None, its distance.
-
     Weights a and a + z give the same c and both sum to one iff z^T [V, 1] = 0, a space of dimension
     T - rank([V, 1]): a map of weights is not a proof of use. Of the polytope of such weights two
-    corners are found, with the least on the heaviest key and with the most on the lightest.
-    """
+    corners are found, with the least on the heaviest key and with the most on the lightest."""
     from scipy.optimize import linprog
 
     values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
@@ -355,9 +349,7 @@ WORDS: dict[str, tuple[Floats, Floats, dict[str, tuple[int, Floats]]]] = {
 
 def _words(name: str, beta: float | None = None, tolerance: float = 0.01) -> Design:
     """For words whose orthogonal parts u have the norm beta, which is no free factor here.
-
-    Each error is beta times a weight that falls like e^-beta^2, and decreases from beta = 1 on.
-    """
+    Each error is beta times a weight that falls like e^-beta^2, and decreases from beta = 1 on."""
     from scipy.optimize import brentq
 
     Q, V, goals = WORDS[name]
@@ -442,7 +434,6 @@ def example_keys(name: str, n: int) -> Floats:
 
 def build_design(name: str, *, keys: Any = None, n: int | None = None, **settings: Any) -> Design:
     """A construction by its name, for given keys or for an example of n; settings are its own.
-
     Settings that are None count as not given; one that the construction does not have is refused.
     """
     build = _find(name, CONSTRUCTIONS)
@@ -471,9 +462,7 @@ def law_of_design(
     heads: int | None = None, **settings: Any,
 ) -> tuple[Design, HeadsLaw]:  # fmt: skip
     """A design for noisy keys by its name, and its exact law.
-
-    `settings` are beta, tolerance and repel, which only repelling-heads has a use for.
-    """
+    `settings` are beta, tolerance and repel, which only repelling-heads has a use for."""
     _find(name, NOISE_DESIGNS)
     keys = NoisyKeys(n, n if d is None else d, alpha, stretch)
     if heads is not None and not 1 <= heads <= 64:

@@ -71,9 +71,7 @@ def attend(
 
 def softmax_over_keys(scores: Array, mask: Array | None = None) -> Array:
     """exp(scores) / sum over the last axis, safe for scores of any size; masked keys get 0.
-
-    A row with every key masked comes out as zeros.
-    """
+    A row with every key masked comes out as zeros."""
     xp = _namespace(scores)
     if mask is not None:
         scores = xp.where(mask, scores, -xp.inf)
@@ -89,7 +87,6 @@ def attend_fused(
     causal: bool = False, dropout: float = 0.0,
 ) -> Array:  # fmt: skip
     """The context alone, by torch's fused kernel: the same equation where nobody looks inside.
-
     `causal` is the mask "key i <= query i" for equal lengths; with a mask besides, both must hold.
     """
     import torch
@@ -106,9 +103,7 @@ def attend_fused(
 
 def log_leftover(scores: Array, keep: Array) -> Array:
     """Natural log of the weight that falls outside `keep` (True = kept), exact in the tail.
-
-    1 - weight would lose every digit once the weight rounds to one.
-    """
+    1 - weight would lose every digit once the weight rounds to one."""
     outside = _namespace(scores).where(keep, -np.inf, scores)
     return log_sum_exp(outside) - log_sum_exp(scores)
 

@@ -43,9 +43,7 @@ MAX_SD = 1000.0  # of a logit among several random ones: a wider one takes secon
 
 def normal_nodes(spread: float) -> tuple[Floats, Floats]:
     """Nodes z and weights p with sum(p f(spread * z)) = E f(spread * Z) for Z standard normal.
-
-    f is made of powers of the logistic function; the step leaves exp(-36) = 2e-16.
-    """
+    f is made of powers of the logistic function; the step leaves exp(-36) = 2e-16."""
     if spread == 0:
         return np.zeros(1), np.ones(1)
     step = min(0.25, 2 * math.pi * STRIP / (36 * max(abs(spread), 1.0)))
@@ -121,9 +119,7 @@ class IndependentLogits:
 
     def log_sum_masses(self) -> Floats:
         """The mass at each point of the axis of G - ln W, W the sum of exp(s_i), G a Gumbel.
-
-        If X is exponential then P(X > uW) = E exp(-uW), and ln X is a Gumbel of the minimum.
-        """
+        If X is exponential then P(X > uW) = E exp(-uW), and ln X is a Gumbel of the minimum."""
         return self.product * (self.counts @ self.ratios[:, 0])
 
     def log_sum_moments(self) -> tuple[float, float]:
@@ -165,10 +161,8 @@ class NoisyKeys:
 @dataclass(frozen=True)
 class WeightLaw:
     """The law of a weight in (0, 1): its numbers, and its distribution where that is known.
-
     `p_below_half` is None, and `cdf` and `pdf` raise a UserError, where only trials can answer;
-    `why_no_distribution` then says so in a sentence.
-    """
+    `why_no_distribution` then says so in a sentence."""
 
     form: str
     logit_mean: float
@@ -219,10 +213,8 @@ class WeightLaw:
     @cached_property
     def _transform(self) -> tuple[Floats, NDArray[np.complex128], float]:
         """w, E exp(iwR) for R = s_j - ln W, and the step in w.
-
         G - ln W has its masses on an axis, and E exp(iwG) = Gamma(1 + iw) is divided out. 1/Gamma
-        grows like exp(pi w/2), which exp(-sd^2 w^2/2) has to pay for: hence MIN_SD.
-        """
+        grows like exp(pi w/2), which exp(-sd^2 w^2/2) has to pay for: hence MIN_SD."""
         assert self.rest is not None
         mean, sd = self.own
         # exp(pi w/2 - sd^2 w^2/2) is below exp(-37) from here on
@@ -237,9 +229,7 @@ class WeightLaw:
 
     def _waves(self, x: Floats) -> tuple[Floats, NDArray[np.complex128], NDArray[np.bool_]]:
         """w, the terms of the sum over w at x, and which x are within reach.
-
-        P(R <= x) = 1/2 - (1/pi) integral of Im(exp(-iwx) E exp(iwR)) / w over w > 0.
-        """
+        P(R <= x) = 1/2 - (1/pi) integral of Im(exp(-iwx) E exp(iwR)) / w over w > 0."""
         w, transform, step = self._transform
         inside = np.abs(x - self.logit_mean) < 18 * self.logit_sd + 9
         at = np.where(inside, x, self.logit_mean)
@@ -296,9 +286,7 @@ def normalised_law(n: int, beta: float, stretch: float = 0.5) -> tuple[float, fl
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadsLaw(Printable):
     """One or more heads over the same noisy keys; c is the average of what they give.
-
-    Head h is reported by its weight on key `targets[h]`, the key that it is meant to copy.
-    """
+    Head h is reported by its weight on key `targets[h]`, the key that it is meant to copy."""
 
     keys: NoisyKeys
     queries: Floats  # (h, d)
@@ -364,10 +352,8 @@ class HeadsLaw(Printable):
     @cached_property
     def why_no_spread(self) -> str:
         """Empty, or the sentence that says why only trials know the spread of the average.
-
         It is known where one normal moves all heads (alpha = 0), and where any two heads are either
-        independent or ask the same query.
-        """
+        independent or ask the same query."""
         if self.keys.alpha == 0:
             return ""
         # the covariance of two heads' logits on any key, and that which key a has on top
@@ -385,9 +371,7 @@ class HeadsLaw(Printable):
 
     def average_curve(self, points: int = 2001) -> tuple[Floats, Floats] | None:
         """(x, P(average weight on a <= x)) where one normal drives every head the same way.
-
-        Then the average is a monotone function of that normal. None in any other case.
-        """
+        Then the average is a monotone function of that normal. None in any other case."""
         slopes = self.queries[:, A]
         one_way = bool((slopes >= 0).all() or (slopes <= 0).all())
         if self.keys.alpha > 0 or self.keys.stretch == 0 or not one_way:

@@ -16,10 +16,8 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class Wave:
     """sin or cos of (w + v pi) t + f + g pi, for whole t.
-
     sin x = sin y iff x - y is a multiple of 2 pi, or x + y is pi and such a multiple; for cos,
-    x - y or x + y is one. Pi is irrational, so the rational and the pi part must agree each.
-    """
+    x - y or x + y is one. Pi is irrational, so the rational and the pi part must agree each."""
 
     kind: str
     w: Fraction
@@ -56,10 +54,8 @@ class Wave:
 
 def model_cost(model: str, L: Any, l: Any, m: Any, d: Any) -> Any:  # noqa: E741
     """The multiplications of all layers for one sequence, exactly, for numbers or polynomials.
-
     L layers, l tokens, m latents, width d; the perceiver has one block down, L - 2 inside and one
-    up. Masked products are counted, as the models compute them.
-    """
+    up. Masked products are counted, as the models compute them."""
 
     def block(q: Any, k: Any) -> Any:
         """Projections, output and feed-forward of 4 d; keys and values; scores and context."""

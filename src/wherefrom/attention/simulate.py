@@ -67,9 +67,7 @@ class HeadsTrials:
 
 def simulate(law: HeadsLaw, *, count: int, rng: np.random.Generator) -> HeadsTrials:
     """Draw the keys `count` times (rounded up to pairs) and attend with every query.
-
-    Of the law it uses the setting alone: the keys, the queries and the targets.
-    """
+    Of the law it uses the setting alone: the keys, the queries and the targets."""
     keys, queries, h, n = law.keys, law.queries, len(law.queries), law.keys.n
     if not MIN_TRIALS <= count <= MAX_TRIALS:
         raise UserError(
@@ -124,10 +122,8 @@ def simulate(law: HeadsLaw, *, count: int, rng: np.random.Generator) -> HeadsTri
 
 class _Tally:
     """Running sums over antithetic pairs, from which estimates and their errors follow.
-
     For x and its partner x' the unit is ((x + x')/2, (x^2 + x'^2)/2), about a pilot centre so
-    that squares do not cancel; the delta method carries the units' covariance over.
-    """
+    that squares do not cancel; the delta method carries the units' covariance over."""
 
     def __init__(self) -> None:
         self.pairs = 0
@@ -205,10 +201,8 @@ class Agreement:
 
 def compare(law: HeadsLaw, trials: HeadsTrials) -> Agreement:
     """Every number that both the law and the trials give.
-
     Where the law's spread is made by events rarer than the trials can see (`rare`), they claim a
-    precision that they do not have, and the law's own standard error is the least that counts.
-    """
+    precision that they do not have, and the law's own standard error is the least that counts."""
     # quantity, law, trials, least standard error times root; deviations are compared squared,
     # since a simulated variance has no bias
     rows: list[tuple[str, float, Estimate, float]] = []

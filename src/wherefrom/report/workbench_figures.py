@@ -53,9 +53,7 @@ def add_dots(figure: go.Figure, points: Floats, name: str, **marker: Any) -> Non
 
 def law_and_trials(*parts: tuple[str, str, HeadsLaw, HeadsTrials]) -> go.Figure:
     """The exact density of the weight on a in c over the histogram of its trials.
-
-    A part is a name, which is empty if there is one, a colour, the law and the trials.
-    """
+    A part is a name, which is empty if there is one, a colour, the law and the trials."""
     figure = go.Figure()
     for name, colour, law, trials in parts:
         figure.add_bar(

@@ -122,9 +122,7 @@ def restore(value: Any) -> Any:
 
 def revive(argument: Any) -> Any:
     """An argument as a function gets it: {"rng"} is a generator, {"toy"} a model, arrays copies.
-
-    The logits of the toy model depend on all that it has read: a row of a table for each prefix.
-    """
+    The logits of the toy model depend on all that it has read: a row of a table for each prefix."""
     if isinstance(argument, dict) and "rng" in argument:
         return random.Random(argument["rng"])
     if isinstance(argument, dict):

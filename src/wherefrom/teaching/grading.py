@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
@@ -36,6 +36,7 @@ from wherefrom.teaching.checks import Wrong, part_of, plain, restore, verdict
 PYTHON = os.path.abspath(sys.executable)  # another user may not read the way to it
 LARGEST_REPLY, LARGEST_FILE, LARGEST_SUBMISSION = 8 << 20, 16 << 20, 50 << 20
 CODE = ("adapters.py", "transformer.py", "model.py")
+FORMULA = ("=", "+", "-", "@", "\t")  # begins a cell that is computed
 GROUPS = {"handed out": "visible", "hidden": "after_published"}  # cases -> Gradescope's visibility
 Record = dict[str, Any]
 
@@ -51,10 +52,8 @@ class SandboxLimits(NamedTuple):
 
 class Sandbox:
     """Runs submissions, one after the other, in processes that worker.py forks.
-
     A hang, a crash or a forbidden act costs the function that was called; a new process goes on
-    with the others.
-    """
+    with the others."""
 
     def __init__(self, modules: Sequence[str], limits: SandboxLimits) -> None:
         if sys.platform == "win32":
@@ -248,9 +247,7 @@ def find_submissions(folder: Path) -> dict[str, Path]:
 
 def read_submission(folder: Path, adapters: str = "") -> dict[str, bytes]:
     """Name -> content of the regular files where the code lies, so that a link leads nowhere.
-
-    The assignment's own adapters.py is added where none was handed in.
-    """
+    The assignment's own adapters.py is added where none was handed in."""
     inside = (path for depth in ("", "*/", "*/*/") for name in CODE
               for path in sorted(folder.glob(depth + name))
               if path.parent.resolve().is_relative_to(folder.resolve()))  # fmt: skip
@@ -277,9 +274,7 @@ def start_sandbox(assignment: Mapping[str, Any], limits: SandboxLimits) -> Sandb
 
 def grade_submission(folder: Path, assignment: Mapping[str, Any], sandbox: Sandbox) -> Record:
     """The record of one submission, as Gradescope reads it from results.json.
-
-    One that cannot be graded gets 0 and says why.
-    """
+    One that cannot be graded gets 0 and says why."""
     printed, note, protected = "", "", True
     wrong: dict[tuple[str, str], str] = {}  # (cases, title of a check) -> what is wrong
     try:
@@ -300,17 +295,9 @@ def grade_submission(folder: Path, assignment: Mapping[str, Any], sandbox: Sandb
         part = part_of(title)
         checks = [other for other in assignment[group] if part_of(other) == part]
         most = assignment["points"][part] / len(checks) / len(GROUPS)
-        tests.append(
-            {
-                "name": f"{title} ({group} cases)",
-                "score": 0.0 if sentence else most,
-                "max_score": most,
-                "status": "failed" if sentence else "passed",
-                "output": sentence or "passed",
-                "output_format": "text",
-                "visibility": GROUPS[group],
-            }
-        )
+        score, output = (0.0, sentence) if sentence else (most, "passed")
+        test = gradescope_test(f"{title} ({group} cases)", score, most, not sentence, output)
+        tests.append(test | {"visibility": GROUPS[group]})
     score = round(sum(test["score"] for test in tests), 2)
     output = f"{score:g} of {sum(assignment['points'].values()):g} points. {note}".strip()
     if printed:
@@ -325,6 +312,22 @@ def grade_submission(folder: Path, assignment: Mapping[str, Any], sandbox: Sandb
     }
 
 
+def gradescope_test(name: str, score: float, most: float, passed: bool, output: str) -> Record:
+    """One line of the results that Gradescope shows."""
+    status = "passed" if passed else "failed"
+    told = {"name": name, "score": score, "max_score": most, "status": status, "output": output}
+    return told | {"output_format": "text", "visibility": "visible"}
+
+
+def as_csv(rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV; a cell that begins like a formula, which a spreadsheet would run, is quoted."""
+    text = io.StringIO()
+    for row in rows:
+        cells = ("'" + cell if cell.startswith(FORMULA) else cell for cell in map(str, row))
+        csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
 def grade_all(
     submissions: Mapping[str, Path],
     assignment: Mapping[str, Any],
@@ -335,9 +338,7 @@ def grade_all(
     report: Callable[[str, Record], None],
 ) -> dict[str, Record]:
     """Grade all; writes OUT/STUDENT/results.json as they come, and OUT/grades.csv.
-
-    Submissions of the same files are graded once.
-    """
+    Submissions of the same files are graded once."""
     records: dict[str, Record] = {}
     alike: dict[str, list[str]] = {}
     for student, folder in submissions.items():
@@ -368,17 +369,16 @@ def grade_all(
     finally:
         for _ in range(jobs):
             sandboxes.get().close()
-    points, text = assignment["points"], io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["student", "score", "out of", *points, "note"])
+    points = assignment["points"]
+    rows: list[list[object]] = [["student", "score", "out of", *points, "note"]]
     for student in submissions:
         of_part = dict.fromkeys(points, 0.0)
         for test in records[student]["tests"]:
             of_part[part_of(test["name"])] += test["score"]
-        row = [records[student]["score"], sum(points.values())]
-        row += [round(score, 2) for score in of_part.values()]
-        writer.writerow([student, *row, records[student]["extra_data"]["note"]])
-    write_whole(out / "grades.csv", text.getvalue())
+        parts = [round(score, 2) for score in of_part.values()]
+        total, note = records[student]["score"], records[student]["extra_data"]["note"]
+        rows.append([student, total, sum(points.values()), *parts, note])
+    write_whole(out / "grades.csv", as_csv(rows))
     return {student: records[student] for student in submissions}
 
 

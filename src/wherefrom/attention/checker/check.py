@@ -52,7 +52,6 @@ def check(
     seed: int = 0,
 ) -> CheckResult:
     """Judge a construction, given as one text such as "q=beta*(k_a+k_b)" or as several.
-
     What may not be written raises an ExpressionError or another UserError with a sentence."""
     stated = find_problem(problem)
     allowed = stated.tolerance if tolerance is None else tolerance

@@ -21,6 +21,7 @@ from pydantic.dataclasses import dataclass
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.problems import find_problem
 from wherefrom.errors import UserError
+from wherefrom.teaching.grading import as_csv, gradescope_test
 
 MAX_BYTES = 1_000_000
 MAX_ANSWERS = 500  # of one file
@@ -332,18 +333,10 @@ def gradescope(graded: Sequence[Graded], mistakes: Sequence[str] = ()) -> dict[s
             if result.counterexample is not None:
                 lines.append(f"counterexample: {result.counterexample.sentence}")
         who = f"{answer.student}: " if answer.student else ""
-        tests.append(
-            {
-                "name": f"{who}{answer.id} ({answer.problem or answer.kind})",
-                "score": item.score,
-                "max_score": answer.points,
-                "status": "passed" if item.passed else "failed",
-                "output": "\n".join(filter(None, [*lines, item.comment])),
-                "output_format": "text",
-                "visibility": "visible",
-                "tags": ["review"] if item.review else [],
-            }
-        )
+        name = f"{who}{answer.id} ({answer.problem or answer.kind})"
+        told = "\n".join(filter(None, [*lines, item.comment]))
+        test = gradescope_test(name, item.score, answer.points, item.passed, told)
+        tests.append(test | {"tags": ["review"] if item.review else []})
     record: dict[str, Any] = {"output": output, "output_format": "text", "tests": tests}
     return record if tests else record | {"score": 0.0}
 
@@ -351,18 +344,14 @@ def gradescope(graded: Sequence[Graded], mistakes: Sequence[str] = ()) -> dict[s
 def table_of_totals(graded: Mapping[str, tuple[Sequence[Graded], Sequence[str]]]) -> str:
     """CSV: a row per student with the total, the points of each question, what to look at."""
     ids = list(dict.fromkeys(item.answer.id for items, _ in graded.values() for item in items))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["student", "total", "of", *ids, "review", "mistakes"])
+    rows = [["student", "total", "of", *ids, "review", "mistakes"]]
     for student, (items, mistakes) in graded.items():
         points = {item.answer.id: item.score for item in items}
         total, most = sum(points.values()), sum(item.answer.points for item in items)
         review = " ".join(item.answer.id for item in items if item.review)
         cells = [f"{points[i]:g}" if i in points else "" for i in ids]
-        row = [student, f"{total:g}", f"{most:g}", *cells, review, " ".join(mistakes)]
-        # a cell that begins like a formula would be run by a spreadsheet
-        writer.writerow(["'" + cell if cell[:1] in "=+-@\t" and cell else cell for cell in row])
-    return out.getvalue()
+        rows.append([student, f"{total:g}", f"{most:g}", *cells, review, " ".join(mistakes)])
+    return as_csv(rows)
 
 
 def otter_tests(rubric: Sequence[Answer]) -> dict[str, str]:
