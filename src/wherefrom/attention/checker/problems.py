@@ -1,4 +1,4 @@
-"""What is asked and what is answered: the problems of `problems.toml`, and the result of a check.
+"""What is asked and answered: `problems.toml`, verdicts worded in `wording.toml`, and results.
 
 `proved`        for all n, by exact algebra over the givens, and confirmed in numbers
 `holds`         numerically, over many sizes and instances, but not by algebra

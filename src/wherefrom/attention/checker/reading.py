@@ -1,4 +1,4 @@
-"""What people write, LaTeX, Unicode and plain text, as tokens, and those as formulas."""
+"""What people write, in LaTeX, Unicode or plain text (`spellings.toml`), as tokens and formulas."""
 
 from __future__ import annotations
 
