@@ -23,19 +23,6 @@ from wherefrom.errors import UserError
 
 __all__ = ["CheckResult", "check"]
 
-JUDGES = {  # family -> the module with its judge
-    "keys": "queries",
-    "extract": "matrices",
-    "words": "matrices",
-    "permutation": "positions",
-    "synthesizer": "positions",
-    "sinusoids": "positions",
-    "rotary": "positions",
-    "cost": "claims",
-    "variance": "claims",
-    "hull": "claims",
-}
-
 # values of the smallest instance, or of a larger one in random position
 INSTANCES: dict[str, Callable[[Problem, int, np.random.Generator | None], Values]] = {
     "keys": lambda problem, n, rng: key_values(problem, orthonormal(n, n, rng), 2.0),
@@ -60,7 +47,7 @@ def check(
     if not 0 <= seed < 2**63:
         raise UserError(f"the seed must be a whole number from 0 up; it is {seed}.")
     texts = [construction] if isinstance(construction, str) else construction
-    module = import_module(f"wherefrom.attention.checker.judge_{JUDGES[stated.family]}")
+    module = import_module(f"wherefrom.attention.checker.judge_{stated.judge}")
     judge = getattr(module, f"judge_{stated.family}")
     draft = CheckResult(stated.name, {}, "proved", "", allowed, seed)
     result: CheckResult

@@ -39,7 +39,8 @@ class Problem:
 
     name: str
     title: str
-    family: str  # which judge it has
+    judge: str  # the module with the judge of its family
+    family: str
     given: str
     goal: str
     symbols: str
