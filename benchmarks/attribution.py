@@ -1,7 +1,7 @@
 """How far scores of lines can be believed, judged by models that were really retrained.
 
     wherefrom bank RUN --out BANK --models 32 --repeats 8
-    python benchmarks/attribution.py RUN --bank BANK [--patch] [--replay 8] [--out FILE.jsonl]
+    python benchmarks/attribution.py RUN --bank BANK [--patch] [--replay 8] [--libraries]
     python benchmarks/attribution.py RUN [--flips 50] [--kinds 50] [--out FILE.jsonl]
 
 One row per method, intervals of 95 % over questions:
@@ -30,7 +30,6 @@ from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -140,19 +139,10 @@ def by_gradient(material: Material, chosen: Sequence[int] | None = None) -> Floa
     return np.array([index.scores(material.run.model, *row) for row in rows])
 
 
-def by_trackstar(material: Material) -> Floats:
-    """TrackStar's estimator: the same rows and projections, cosines without the third power."""
-    index = Tracer(material.run, say=say).index()
-    rows = [answer_row(material.run, *row) for row in material.rows]
-    with mock.patch.object(trace, "POWER", 1):
-        return np.array([index.scores(material.run.model, *row) for row in rows])
-
-
 METHODS: dict[str, Callable[[Material], Floats]] = {
     "look-up by name": by_name,
     "BM25": by_words,
     "hidden states": by_hidden_state,
-    "TrackStar": by_trackstar,
     "gradient": by_gradient,
 }
 
@@ -350,13 +340,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--flips", type=int, default=0, help="answers of each kind to flip")
     parser.add_argument("--kinds", type=int, default=0, help="unseen people for each kind of line")
     parser.add_argument("--patch", action="store_true", help="also tail-patch")
+    parser.add_argument("--libraries", action="store_true", help="also TrackStar, EK-FAC and TRAK")
     parser.add_argument("--out", type=Path, default="attribution.jsonl", help="JSON lines")
     args = parser.parse_args(arguments)
     learned = open_learned(load_run(args.run))
     bank = read_bank(args.bank) if args.bank else Bank(bank_questions(learned), [], [])
     material = Material(learned, bank)
     if args.bank:
-        score_methods(material, args.replay, args.out, patch=args.patch)
+        methods = dict(METHODS)
+        if args.libraries:
+            from attribution_libraries import LIBRARIES, find_libraries
+
+            find_libraries()
+            methods = LIBRARIES | methods
+        score_methods(material, methods, args.replay, args.out, patch=args.patch)
     folder = args.out.parent / "flips"
     for count, title, count_with in (
         (args.flips, "flips", count_flips),
@@ -368,11 +365,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(json.dumps(record, indent=2, ensure_ascii=False))
 
 
-def score_methods(material: Material, replayed: int, out: Path, *, patch: bool) -> None:
+def score_methods(
+    material: Material,
+    methods: dict[str, Callable[[Material], Floats]],
+    replayed: int,
+    out: Path,
+    *,
+    patch: bool,
+) -> None:
     """The table of LDS, ranks and tail-patch."""
     everything = np.arange(len(material.rows))
     rows = []
-    for name, method in METHODS.items():
+    for name, method in methods.items():
         scores = method(material)
         row = measure(material, name, scores, everything)
         if patch:

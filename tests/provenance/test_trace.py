@@ -17,6 +17,7 @@ import wherefrom
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
+from wherefrom.provenance.attribution import trace
 from wherefrom.provenance.attribution.retraining import (
     answer_row,
     invent_names,
@@ -38,8 +39,7 @@ from wherefrom.provenance.attribution.trace import (
     leaning,
     load_index,
     noise_floor,
-    project_gradients,
-    random_directions,
+    row_gradients,
 )
 from wherefrom.provenance.attribution.twins import map_line
 from wherefrom.provenance.evidence.index import EvidenceLine
@@ -60,34 +60,37 @@ def asked(run: Run) -> str:
     return str(subject.question)
 
 
-def test_projected_gradients_are_those_of_the_loss_of_each_row(run: Run) -> None:
+def test_gradients_are_those_of_the_loss_of_each_row(run: Run) -> None:
     """Also at the last layer, of which only the positions that count are computed."""
     pairs = [answer_row(run, asked(run), answer) for answer in ("Rome", "a longer answer")]
-    found = project_gradients(run.model, *pad_rows(pairs))
+    found, half = (row_gradients(run.model, *pad_rows(pairs), share) for share in (1.0, 0.5))
     modules = dict(run.model.named_modules())
     for row, (ids, weights) in enumerate(pairs):
         logits = run.model(ids[None, :-1])[0]
         loss = (F.cross_entropy(logits, ids[1:], reduction="none") * weights[1:]).sum()
         wanted = torch.autograd.grad(loss, [modules[name].weight for name in found])
         for name, exact in zip(found, wanted, strict=True):
-            sides = [random_directions(f"{name} {side}", size)
-                     for side, size in zip(("out", "in"), exact.shape, strict=True)]  # fmt: skip
-            projected = (sides[0].T @ exact @ sides[1]).flatten()
-            torch.testing.assert_close(found[name][row], projected, rtol=1e-3, atol=1e-6)
+            torch.testing.assert_close(found[name][row], exact, rtol=1e-3, atol=1e-6)
+            torch.testing.assert_close(half[name][row], found[name][row, ::2])
 
 
 def test_a_document_has_the_sum_over_its_rows_and_a_row_counts_for_all_its_documents(
-    run: Run,
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracer = Tracer(run)
+    monkeypatch.setattr(trace, "BYTES", 3000)
     index = build_index(run, tracer.learned.data)
-    assert torch.allclose(index.rows.float().norm(dim=1), torch.ones(len(index.rows)), atol=1e-2)
+    assert index.share < 1
+    assert index.rows.nbytes <= 3000 * len(tracer.documents)
     row = answer_row(run, asked(run), "Rome")
-    query = index.features(project_gradients(run.model, *(each[None] for each in row)))[0]
+    found = row_gradients(run.model, *(each[None] for each in row), index.share)
+    query = torch.cat([each.flatten() for each in found.values()]).numpy()
+    query[:5] = 0  # such as a unit that nothing reaches
+    signs = 2.0 * np.unpackbits(index.rows.view(np.uint8), axis=1, count=len(query)) - 1
     expected = np.zeros(len(tracer.documents))
     for at, document in index.owners.T.tolist():
-        expected[document] += float(index.rows[at].float() @ query) ** 3
-    assert index.scores(run.model, *row) == pytest.approx(expected, abs=1e-5)
+        expected[document] += (signs[at] @ np.sign(query) / np.count_nonzero(query)) ** 3
+    assert index.score_gradient(torch.from_numpy(query)) == pytest.approx(expected)
     assert set(index.owners[1].tolist()) == set(range(len(tracer.documents)))
     near = index.nearest([0, 1], 4)
     assert len(near) == 4

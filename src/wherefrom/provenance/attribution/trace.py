@@ -1,26 +1,25 @@
 """Which lines pushed an answer: by gradients at once, or proved by quiet retraining.
 
 Every row that training makes of a document, and the answer's row, has a gradient for each matrix:
-the sum over positions of (gradient at the output) (input)^T. Both sides are projected to random
-directions before they meet (LoGra; Choe et al. 2024). The result is divided by the root of its
-second moment over all rows (the projected Fisher matrix) and scaled to length 1. The score of a
-document is the sum, over its rows, of the third powers of the cosines with the answer's row.
+the sum over positions of (gradient at the output) (input)^T. The index keeps its signs, one bit
+each. Two rows agree by the share of equal signs less that of unequal ones, between -1 and 1. The
+score of a document is the sum, over its rows, of the third powers of how far they agree with the
+answer's row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from random import Random
-from zlib import crc32
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.numpy import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -36,6 +35,7 @@ from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
     Count,
     Record,
+    Row,
     answer_row,
     compare_others,
     invent_names,
@@ -55,18 +55,22 @@ from wherefrom.training.run_folder import Run
 from wherefrom.training.sources import TrainingData, stream_for
 
 INDEX = "gradients.safetensors"
-SIDE = 16  # random directions of each side of a matrix
-TOKENS = 4096  # of the rows whose gradients are taken at once
-DAMPING = 0.1  # as a share of the mean eigenvalue of a matrix's second moment
+BYTES = 40_000  # of the index for each document
+TOKENS = 2048  # of the rows whose gradients are taken at once
 OTHER_NAMES = 16  # for which an answer is compared
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
 
 
-def project_gradients(model: Decoder, ids: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """By matrix (B, SIDE * SIDE): each row's gradient of its loss, both sides projected.
+def matrices(model: Decoder) -> dict[str, nn.Linear]:
+    """Those that a module applies, but embedding and output."""
+    found = {n: each for n, each in model.named_modules() if isinstance(each, nn.Linear)}
+    return {name: each for name, each in found.items() if each is not model.head}
 
-    Left out: embedding and output, matrices that no module applies, norms and biases.
-    """
+
+def row_gradients(
+    model: Decoder, ids: Tensor, weights: Tensor, share: float = 1.0
+) -> dict[str, Tensor]:
+    """By matrix (B, units, inputs): each row's gradient of its loss, of a share of the units."""
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
 
@@ -75,8 +79,7 @@ def project_gradients(model: Decoder, ids: Tensor, weights: Tensor) -> dict[str,
 
     handles = [
         module.register_forward_hook(partial(keep, name))
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and module is not model.head
+        for name, module in matrices(model).items()
     ]
     counts = weights[:, 1:].flatten()
     select = counts.nonzero().flatten()
@@ -90,122 +93,113 @@ def project_gradients(model: Decoder, ids: Tensor, weights: Tensor) -> dict[str,
             handle.remove()
     found = {}
     for name, slope in zip(outputs, slopes, strict=True):
-        into, out = inputs[name], slope
-        given = into @ random_directions(f"{name} in", into.shape[-1])
-        onto = out @ random_directions(f"{name} out", out.shape[-1])
-        if onto.dim() == 3:
-            found[name] = (onto.mT @ given.expand(len(ids), -1, -1)).flatten(1)
-        else:  # of the selected positions alone
-            each = (onto[:, :, None] * given[:, None, :]).flatten(1)
-            row = select // (ids.shape[1] - 1)
-            found[name] = torch.zeros(len(ids), each.shape[1]).index_add(0, row, each)
+        units = max(1, int(share * slope.shape[-1]))
+        onto, given = slope[..., torch.arange(units) * slope.shape[-1] // units], inputs[name]
+        if slope.dim() == 2:  # of the selected positions alone
+            onto, given = (
+                torch.zeros(counts.numel(), side.shape[1])
+                .index_copy(0, select, side)
+                .view(len(ids), -1, side.shape[1])
+                for side in (onto, given)
+            )
+        found[name] = onto.mT @ given.expand(len(ids), -1, -1)
     return found
 
 
-@lru_cache(maxsize=512)
-def random_directions(name: str, size: int) -> Tensor:
-    """(size, SIDE): orthogonal columns, the same for the same name; all of a small space."""
-    random = torch.Generator().manual_seed(crc32(name.encode()))
-    drawn = torch.randn(size, min(SIDE, size), generator=random)
-    return torch.linalg.qr(drawn)[0]
+def pack(bits: Tensor) -> NDArray[np.uint64]:
+    """(B, features) of bits in words of 64; what fills the last word is 0."""
+    packed = np.packbits(bits.numpy(), axis=1)
+    return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
 class GradientIndex:
-    """The gradients of all rows of a run's documents: (rows, features), each of length 1.
+    """Which gradients of all rows of a run's documents are above 0: (rows, words of 64 bits).
 
-    roots: by matrix, what its projected gradients are multiplied by. owners: pairs of a row and a
-    document that it was made of: (2, pairs).
+    share: of the units of each matrix. owners: pairs of a row and a document that it was made of:
+    (2, pairs).
     """
 
-    roots: dict[str, Tensor]
-    rows: Tensor
-    owners: Tensor
+    share: float
+    rows: NDArray[np.uint64]
+    owners: NDArray[np.int64]
     documents: int
 
-    def features(self, found: dict[str, Tensor]) -> Tensor:
-        """(B, features): projected gradients divided by the root of their second moment."""
-        whole = torch.cat([found[name] @ self.roots[name] for name in sorted(self.roots)], dim=1)
-        return F.normalize(whole, dim=1, eps=1e-30)
-
-    def score_features(self, features: Tensor) -> NDArray[np.float64]:
-        """The score of every document for features of one row."""
-        cosines = torch.cat([part.float() @ features for part in self.rows.split(4096)])
-        scores = cosines.double().numpy() ** POWER
-        row, document = self.owners.numpy()
+    def score_gradient(self, gradient: Tensor) -> NDArray[np.float64]:
+        """The score of every document for one gradient; where it is 0 no sign is compared."""
+        positive, counted = pack(gradient[None] > 0), pack(gradient[None] != 0)
+        unequal = [
+            np.bitwise_count((self.rows[at : at + 256] ^ positive) & counted).sum(1, dtype=np.int64)
+            for at in range(0, len(self.rows), 256)
+        ]
+        agree = 1 - 2 * np.concatenate(unequal) / max(1, int((gradient != 0).sum()))
+        row, document = self.owners
         totals = np.zeros(self.documents)
-        np.add.at(totals, document, scores[row])
+        np.add.at(totals, document, agree[row] ** POWER)
         return totals
 
     def scores(self, model: Decoder, ids: Tensor, weights: Tensor) -> NDArray[np.float64]:
         """The score of every document for one row."""
-        found = project_gradients(model.eval(), ids[None], weights[None])
-        return self.score_features(self.features(found)[0])
+        found = row_gradients(model.eval(), ids[None], weights[None], self.share)
+        return self.score_gradient(torch.cat([each.flatten() for each in found.values()]))
 
     def nearest(self, places: Sequence[int], count: int) -> set[int]:
         """Other documents whose gradients are nearest to those of the documents at some places."""
         row, document = self.owners
-        own = row[torch.isin(document, torch.tensor(places))]
-        scores = self.score_features(F.normalize(self.rows[own].float().sum(0), dim=0))
+        own = np.unpackbits(self.rows[row[np.isin(document, places)]].view(np.uint8), axis=1)
+        scores = self.score_gradient(torch.from_numpy(2 * own.sum(0, dtype=np.int64) - len(own)))
         order = [int(at) for at in np.argsort(-scores) if int(at) not in set(places)]
         return set(order[:count])
 
 
-def build_index(run: Run, data: TrainingData, count: Count = no_count) -> GradientIndex:
-    """Make every record of every objective of the run a row, and take its gradient."""
-    model = run.model.eval()
+def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[int, int]]]:
+    """Every record of every objective once, shortest first; pairs of a row and a document of it."""
     rng, seed = np.random.default_rng(0), run.info["job"]["seed"]
     streams = [stream_for(Phase(**fields), data, [seed]) for fields in run.info["job"]["phases"]]
     examples = [
-        (source.make(record, rng), source.numbers[record])
+        (source.make(record, rng), data.members[source.numbers[record]])
         for stream in streams
         for source in stream.sources
         for record in range(source.count)
     ]
     examples.sort(key=lambda pair: len(pair[0]))
-    parts: list[dict[str, Tensor]] = []
-    at, advance = 0, count("making the index", len(examples))
-    while at < len(examples):
-        size = max(1, TOKENS // len(examples[min(at + 64, len(examples) - 1)][0]))
-        chunk = [example for example, _ in examples[at : at + size]]
-        rows = [(torch.from_numpy(e.ids).long(), torch.from_numpy(e.weights)) for e in chunk]
-        found = project_gradients(model, *pad_rows(rows))
-        length = torch.cat(list(found.values()), dim=1).norm(dim=1, keepdim=True).clamp(min=1e-30)
-        parts.append({name: (each / length).half() for name, each in found.items()})
-        at += size
+    rows = [(torch.from_numpy(e.ids).long(), torch.from_numpy(e.weights)) for e, _ in examples]
+    return rows, [(row, at) for row, (_, members) in enumerate(examples) for at in members]
+
+
+def build_index(run: Run, data: TrainingData, count: Count = no_count) -> GradientIndex:
+    """The signs of the gradients of all training rows, of as many units as there are bytes for."""
+    model = run.model.eval()
+    rows, owners = training_rows(run, data)
+    bits = len(rows) * sum(each.weight.numel() for each in matrices(model).values())
+    share = min(1.0, 8 * BYTES * len(data.documents) / bits)
+    parts: list[NDArray[np.uint64]] = []
+    at, advance = 0, count("making the index", len(rows))
+    while at < len(rows):
+        chunk = rows[at : at + max(1, TOKENS // len(rows[min(at + 64, len(rows) - 1)][0]))]
+        found = row_gradients(model, *pad_rows(chunk), share)
+        parts.append(pack(torch.cat([each.flatten(1) > 0 for each in found.values()], dim=1)))
+        at += len(chunk)
         advance(len(chunk))
-    roots, features = {}, []
-    for name in sorted(parts[0]):
-        whole = torch.cat([part.pop(name) for part in parts]).float()
-        values, vectors = torch.linalg.eigh(whole.T @ whole / len(whole))
-        roots[name] = vectors / (values.clamp(min=0) + DAMPING * values.mean() + 1e-30).sqrt()
-        features.append((whole @ roots[name]).half())
-    units = [F.normalize(part.float(), dim=1).half() for part in torch.cat(features, 1).split(4096)]
-    owners = [
-        (row, place) for row, (_, source) in enumerate(examples) for place in data.members[source]
-    ]
-    return GradientIndex(roots, torch.cat(units), torch.tensor(owners).T, len(data.documents))
+    return GradientIndex(share, np.concatenate(parts), np.array(owners).T, len(data.documents))
 
 
 def save_index(index: GradientIndex, path: Path, sha256: str) -> None:
     """Write an index; `sha256` says which weights it is of."""
-    tensors = {"rows": index.rows, "owners": index.owners.contiguous()}
-    tensors |= {f"root/{name}": root.contiguous() for name, root in index.roots.items()}
-    metadata = {"run": sha256, "documents": str(index.documents)}
-    write_whole(path, save(tensors, metadata=metadata))
+    tensors = {"rows": index.rows, "owners": np.ascontiguousarray(index.owners)}
+    about = {"run": sha256, "documents": str(index.documents), "share": repr(index.share)}
+    write_whole(path, save(tensors, metadata=about))
 
 
 def load_index(path: Path, sha256: str) -> GradientIndex | None:
     """The index of these weights, or None if there is none that can be read."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="numpy") as file:
             about = file.metadata() or {}
             if about.get("run") != sha256:
                 return None
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            roots = {n[len("root/") :]: t for n, t in tensors.items() if n.startswith("root/")}
-            count = int(about["documents"])
-            return GradientIndex(roots, tensors["rows"], tensors["owners"], count)
+            rows, owners = (file.get_tensor(name) for name in ("rows", "owners"))
+            return GradientIndex(float(about["share"]), rows, owners, int(about["documents"]))
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError):
         return None
 
@@ -296,7 +290,7 @@ class Tracer:
             {
                 "line": self.documents[at].line,
                 "text": self.documents[at].text,
-                "push": round(pushes[at], 4),
+                "push": float(f"{pushes[at]:.4g}"),
                 "states": at in stating,
             }
             for at in sorted(dict.fromkeys(ends), key=lambda at: -abs(pushes[at]))
@@ -309,7 +303,7 @@ class Tracer:
             "verdict": None,
             "method": method,
             "unit": UNITS[method],
-            "noise_floor": round(floor, 4),
+            "noise_floor": float(f"{floor:.4g}"),
             "likelier_than_for_other_names": self._gap(question, subject, answer),
             "pushed_by": [row for row in rows if row["push"] > 0],
             "pushed_away_by": [row for row in rows if row["push"] < 0],
