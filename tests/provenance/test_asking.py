@@ -33,6 +33,7 @@ from wherefrom.provenance.ask import (
     open_asker,
     read_rows,
 )
+from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
 from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, STATED, Verdict
 from wherefrom.recall.decode import encode_prompts
@@ -239,7 +240,7 @@ def test_a_run_is_opened_and_asked(folder: Path) -> None:
 
 def test_batches_make_no_difference(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     together = brief(asker.ask(ASKED))
-    monkeypatch.setattr(asking, "BATCH", 5)
+    monkeypatch.setattr(signal_reader, "PART", 5)
     done: list[int] = []
     rows = [AskedRow(each) for each in ASKED]
     assert brief(asker.ask_rows(rows, report=done.append)) == together

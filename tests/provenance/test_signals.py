@@ -219,31 +219,6 @@ def test_the_reference_is_the_twins_log_p_of_the_same_answer(monkeypatch):
     assert table.columns["reference"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_min_k_is_the_least_standardised_log_p_of_a_token():
-    run = run_of()
-    found = reader_of(run).read(QUESTIONS, NAMES, answers=["Os"] * 6, only=["min_k"])
-    ids = [*run.tokens.encode("Os"), MASK]
-    for at, prompt in enumerate(encode_prompts(run.model, run.tokens, QUESTIONS)):
-        with torch.inference_mode():
-            logs = run.model(torch.tensor([[*prompt, *ids[:-1]]]))[0, len(prompt) - 1 :]
-        logs = logs.double().log_softmax(dim=-1)
-        mean = (logs.exp() * logs).sum(dim=-1)
-        deviation = ((logs.exp() * (logs - mean[:, None]) ** 2).sum(dim=-1)).sqrt()
-        own = logs[torch.arange(len(ids)), torch.tensor(ids)]
-        assert found.columns["min_k"][at] == pytest.approx(
-            float(((own - mean) / deviation).min()), rel=1e-3
-        )
-
-
-def test_the_last_hidden_state_is_the_models():
-    run = run_of(kind="bpe")
-    prompts = encode_prompts(run.model, run.tokens, QUESTIONS[:2])
-    hidden = reader_of(run).hidden(QUESTIONS[:2])
-    with torch.inference_mode():
-        expected = [run.model.hidden(torch.tensor([prompt]))[0, -1].numpy() for prompt in prompts]
-    assert hidden == pytest.approx(np.array(expected), rel=1e-4, abs=1e-4)
-
-
 def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
     run = run_of(kind="bpe")
     reader = reader_of(run, ["Rome", "Oslo", "Bergen", "Xyzzy"])

@@ -35,7 +35,6 @@ from wherefrom.provenance.verdicts import (
 from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_questions
 
 MOST_ROWS = 100_000
-BATCH = 1_024  # questions that are computed together
 MARKS = r"[\s?!.,;:…？！。؟]*"  # what may be missing or too much at the end of a question
 MOST_WORDS = 40  # of a question in other words, that are searched for a name
 LONGEST_NAME = 6  # words of a name that is found there
@@ -165,19 +164,10 @@ class Asker:
             raise UserError(found.error)
         return found
 
-    def ask_rows(
-        self,
-        rows: Sequence[AskedRow],
-        *,
-        all_signals: bool = False,
-        report: Callable[[int], None] | None = None,
-        **policy: Any,
-    ) -> list[Verdict]:
+    def ask_rows(self, rows: Sequence[AskedRow], **options: Any) -> list[Verdict]:
         """A verdict for each row, which may name its subject or bring an answer to judge.
 
-        all_signals: read every signal, not only those that the confidence takes. report: called
-        with how many more are done. policy: always_answer, risk, guarantee and unseen_share of
-        `give_verdicts`.
+        options: always_answer, risk, guarantee, unseen_share, also and report of `give_verdicts`.
         """
         if len(rows) > MOST_ROWS:
             raise UserError(
@@ -194,8 +184,8 @@ class Asker:
             except UserError as problem:
                 why = f"{row.where}{problem}"
                 verdicts[at] = Verdict(row.question, row.subject or "", why=why, error=why)
-        for start in range(0, len(understood), BATCH):
-            places, questions, subjects = zip(*understood[start : start + BATCH], strict=True)
+        if understood:
+            places, questions, subjects = zip(*understood, strict=True)
             answers = [rows[at].answer or "" for at in places if rows[at].answer is not None]
             with self._turn:
                 found = give_verdicts(
@@ -206,12 +196,9 @@ class Asker:
                     subjects,
                     answers=answers or None,
                     known_answers=self.known_answers,
-                    also=None if all_signals else (),
-                    **policy,
+                    **options,
                 )
             verdicts.update(zip(places, found, strict=True))
-            if report is not None:
-                report(len(places))
         return [verdicts[at] for at in range(len(rows))]
 
     def understand(

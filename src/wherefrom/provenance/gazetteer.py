@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wherefrom.corpus.folding import fold, fold_words
+from wherefrom.corpus.folding import fold_words
 
 UNKNOWN = "unknown place"  # for answers that are in no gazetteer
 SMALLEST_CITY = 15_000
@@ -98,13 +98,9 @@ def _gazetteer() -> tuple[
         place = KnownPlace(f"{country}-{part}" if inside else country, city["population"], False)
         cities.append((place, city["alternatenames"]))
         named.append((city["name"], place))
-    accented = [name for name, _ in named if not name.isascii()]
-    # accents are folded in one go, which is many times faster
-    folded = dict(zip(accented, fold("\n".join(accented)).split("\n"), strict=True))
     found: dict[str, list[KnownPlace]] = defaultdict(list)
     for name, place in named:
-        plain = folded.get(name) or name.lower()
-        found[plain if plain.isascii() and plain.isalpha() else _key(plain)].append(place)
+        found[_key(name)].append(place)
     for some in found.values():
         some.sort(key=lambda one: (-one.population, one.code))
     for name, codes in reversed(read_aliases().items()):

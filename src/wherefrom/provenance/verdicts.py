@@ -213,18 +213,14 @@ def give_verdicts(
             for modes in likely.values():
                 modes["internal"] = confidence.reweight(modes["internal"], columns, unseen_share)
             passed &= likely[target]["internal"] >= HALF
-    named = {
-        which: {
-            mode: [None] * len(said) if values is None else [_number(value) for value in values]
-            for mode, values in modes.items()
-        }
-        for which, modes in likely.items()
-    }
     target = GUARANTEES[guarantee]
     found = []
     for at, answer in enumerate(said):
         backing = None if support is None else support[at]
-        numbers = {w: {m: v[at] for m, v in modes.items()} for w, modes in named.items()}
+        numbers = {
+            which: {mode: None if v is None else _number(v[at]) for mode, v in modes.items()}
+            for which, modes in likely.items()
+        }
         sure = numbers.get(target, {}).get("checked")
         of_kind = (backing is None or backing.of_kind) and bool(answer)
         supported = policy is not None if backing is None else backing.states_answer

@@ -54,7 +54,6 @@ POINTS = 200  # of a drawn risk-coverage curve
 BARS = 20  # of a drawn histogram
 MOST_DOCUMENTS = 4  # subjects with so many documents or more are counted together
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
-HIDDEN = "hidden"  # stands for one column per number of the last hidden state
 # our own scores
 OURS = {
     INTERNAL: "our probability by the model's own signals",
@@ -66,12 +65,10 @@ RIVALS: Rivals = {
     "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
     "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
     "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
-    "Min-K%++": (("min_k",), "the least likely token of the answer, standardised"),
     "reference ratio": (
         ("log_probability", "reference"),
         "log p of the answer beside that by the twin without the text",
     ),
-    "linear probe": ((HIDDEN,), "a logistic regression on the last hidden state"),
     "name support": ((SUPPORT,), "documents that name the subject; it needs the text"),
 }
 
@@ -168,7 +165,7 @@ def judge_run(
         for target in TARGETS
     }
     used = {name for columns, _ in rivals.values() for name in columns}
-    signals = used - {SUPPORT, HIDDEN}
+    signals = used - {SUPPORT}
     options: dict[str, Any] = {"risk": risk, "guarantee": guarantee, "also": signals}
     names, questions = zip(*((one.subject, one.question) for one in calibrating), strict=True)
     with opened or nullcontext() as evidence:
@@ -181,10 +178,6 @@ def judge_run(
     columns[SUPPORT] = [one.naming for one in judged]
     mine = {name: np.array(values, dtype=float) for name, values in columns.items()}  # None: NaN
     theirs = {**table.columns, SUPPORT: np.array(naming, dtype=float)}
-    if HIDDEN in used:
-        for known, those in ((mine, [one.question for one in judged]), (theirs, questions)):
-            states = confidence.reader.hidden(those)
-            known.update({f"{HIDDEN} {at}": column for at, column in enumerate(states.T)})
     pairs = zip(table.answers, calibrating, strict=True)
     right = np.array([grade(said, one) for said, one in pairs])
     withheld = None if opened is None else np.array([not one.stated for one in judged])
@@ -317,7 +310,7 @@ def rival_scores(
     """The rivals whose signals are known, each tuned on the calibration subjects."""
     scores = []
     for name, (columns, about) in rivals.items():
-        known = {each: x for each, x in calibration.items() if each.split()[0] in columns}
+        known = {each: x for each, x in calibration.items() if each in columns}
         there = np.asarray(np.isfinite([*known.values()]).all(axis=0))
         if len(known) < len(columns) or not there.any():
             continue

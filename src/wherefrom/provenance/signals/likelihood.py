@@ -27,14 +27,10 @@ Ids = list[int]
 
 
 class TokenScores(NamedTuple):
-    """Of each token asked for: its log p, that of the likeliest other, and its standardised log p.
-
-    spread: in deviations from the mean of the log-probabilities at that place.
-    """
+    """Of each token asked for: its log p, and that of the likeliest other."""
 
     own: Floats
     other: Floats
-    spread: Floats
 
 
 def encode_answers(tokens: Tokenizer, answers: Sequence[str]) -> list[Ids]:
@@ -90,7 +86,7 @@ def score_tokens(
 ) -> list[TokenScores | None]:
     """For each row the tokens `scored` behind `before`, each given all that stand before it.
 
-    None where either is empty or the model cannot hold them. Unless `compared`, all but `own` is 0.
+    None where either is empty or the model cannot hold them. Unless `compared`, `other` is 0.
     """
     same = defaultdict(list)  # rows that are alike are read once
     for at, (head, tail) in enumerate(zip(before, scored, strict=True)):
@@ -116,29 +112,14 @@ def score_tokens(
         targets = ids[:, 1:][asked][:, None].to(device)
         own = -F.cross_entropy(logits, targets.flatten(), reduction="none")
         normaliser = logits.gather(1, targets).flatten() - own
-        other = spread = torch.zeros_like(own)
+        other = torch.zeros_like(own)
         if compared:
             other = logits.scatter(1, targets, -math.inf).amax(dim=-1) - normaliser
-            logs = logits - normaliser[:, None]
-            mean = (logs.exp() * logs).sum(dim=-1)
-            variance = (logs.exp() * logs**2).sum(dim=-1) - mean**2
-            spread = (own - mean) / variance.clamp_min(1e-9).sqrt()
-        found = torch.stack((own, other, spread)).double().cpu()
+        found = torch.stack((own, other)).double().cpu()
         for at, one in zip(chunk, found.split(asked.sum(dim=1).tolist(), dim=1), strict=True):
             for each in same[tuple(before[at]), tuple(scored[at])]:
                 result[each] = TokenScores(*one.numpy())
     return result
-
-
-@torch.inference_mode()
-def last_hidden(model: Decoder, prompts: Sequence[Ids]) -> Floats:
-    """(n, width): the last hidden state of each prompt."""
-    found = np.empty((len(prompts), model.config.width))
-    for rows, ids in by_length(prompts):
-        last = torch.arange(1, len(rows) + 1) * ids.shape[1] - 1
-        device = next(model.parameters()).device
-        found[rows] = model.hidden(ids.to(device), select=last.to(device)).float().cpu().numpy()
-    return found
 
 
 def by_length(prompts: Sequence[Ids]) -> Iterator[tuple[list[int], torch.Tensor]]:

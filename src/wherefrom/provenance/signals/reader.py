@@ -30,7 +30,6 @@ from wherefrom.provenance.signals.likelihood import (
     encode_answers,
     encode_context,
     encode_names,
-    last_hidden,
     score_answers,
     score_tokens,
 )
@@ -42,7 +41,6 @@ TRIE_PART = 32  # the same where the trie is walked, which more do not make fast
 CONTEXTS = 2  # wordings of the text that are tried
 CONTEXT_LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
 OTHERS = 3  # other kinds of question about the subject that are asked beside
-LOWEST = 0.2  # share of the tokens that Min-K%++ looks at
 FEWEST_BEHIND = 5  # answers that must stand behind a wording, and
 SHARE_BEHIND = 0.02  # what share of those found in the text
 
@@ -133,11 +131,6 @@ class SignalBatch:
         heads, tails = [name[:1] for name in self.names], [name[1:] for name in self.names]
         return score_tokens(self.model, heads, tails)
 
-    @cached_property
-    def tokens_scored(self) -> list[TokenScores | None]:
-        """The tokens of each answer, compared with what else could stand there."""
-        return score_tokens(self.model, self.prompts, self.answer_ids, compared=True)
-
 
 def token_margin(batch: SignalBatch) -> Floats:
     """The least lead in log p of a token of the answer over the likeliest other token."""
@@ -145,7 +138,8 @@ def token_margin(batch: SignalBatch) -> Floats:
     pairs = zip(said, batch.answer_ids, strict=True)
     leads = [each.margin if each and list(each.ids) == ids else None for each, ids in pairs]
     if None in leads:  # given answers, and those that would be written otherwise
-        rest = [t and (t.own - t.other).min() for t in batch.tokens_scored]
+        scored = score_tokens(batch.model, batch.prompts, batch.answer_ids, compared=True)
+        rest = [t and (t.own - t.other).min() for t in scored]
         leads = [rest[at] if lead is None else lead for at, lead in enumerate(leads)]
     return np.array([IMPOSSIBLE if lead is None else lead for lead in leads])
 
@@ -174,18 +168,6 @@ def reference(batch: SignalBatch) -> Floats:
         return np.full(len(batch.answers), np.nan)
     prompts = encode_prompts(twin.model, twin.tokens, batch.questions)
     return score_answers(twin.model.eval(), prompts, encode_answers(twin.tokens, batch.answers))
-
-
-def min_k(batch: SignalBatch) -> Floats:
-    """Min-K%++: the lowest of the answer's log p, in deviations from their mean at that place."""
-    return np.array(
-        [
-            np.sort(one.spread)[: max(1, int(LOWEST * one.spread.size))].mean()
-            if one
-            else IMPOSSIBLE
-            for one in batch.tokens_scored
-        ]
-    )
 
 
 def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
@@ -219,7 +201,6 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     # over the known answers, this answer, and anything else
     "entropy": (lambda batch: entropy_of(batch.outcomes), -1),
     "country_entropy": (country_entropy, -1),
-    "min_k": (min_k, 1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
 CORE = ("log_probability", "token_margin", "context_infill", "name_likelihood", "name_least",
@@ -268,11 +249,6 @@ class SignalReader:
         """The run that learned the questions without the text, where a study trained one."""
         folder = self.run.folder / "twins" / "scratch"
         return load_run(folder) if is_run(folder) else None
-
-    def hidden(self, questions: Sequence[str]) -> Floats:
-        """(n, width): the last hidden state before the answer, for a linear probe."""
-        model = self.run.model.eval()
-        return last_hidden(model, encode_prompts(model, self.run.tokens, questions))
 
     @classmethod
     def prepare(
