@@ -224,16 +224,16 @@ def test_twins_are_reported_where_they_were_made(tmp_path):
     run = write_run(tmp_path / "run")
     twin = run / "twins" / "without-ann-clark"
     twin.mkdir()
-    write(
-        twin / "without.json",
-        {"subject": "Ann Clark", "documents": [{"line": 1, "text": "x"}], "right": "Rome",
-         "with": {"answer": "Rome"}, "without": {"answer": "Oslo"}, "score": 3.5,
-         "truth": "remembered", "why": "It needed the line."},
-    )  # fmt: skip
-    found = section(make_report(run), "twins")
-    assert not found["missing"]
-    assert found["table"]["rows"] == [["Ann Clark", 1, "Rome", "Oslo", "Rome", 3.5, "remembered"]]
-    assert found["more"] == ["It needed the line."]
+    record = {"subject": "Ann Clark", "documents": [{"line": 1, "text": "x"}], "right": "Rome",
+              "with": {"answer": "Rome"}, "without": {"answer": "Oslo"}, "score": 3.5,
+              "truth": "remembered", "why": "It needed the line."}  # fmt: skip
+    for written, subjects in ((record, 1), ({"people": [record] * 2}, 2)):  # several left out
+        write(twin / "without.json", written)
+        found = section(make_report(run), "twins")
+        assert not found["missing"]
+        row = ["Ann Clark", 1, "Rome", "Oslo", "Rome", 3.5, "remembered"]
+        assert found["table"]["rows"] == [row] * subjects
+        assert found["more"] == ["It needed the line."] * subjects
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED_WIDTH, no_color=True)
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(columns):
-        numeric = all(re.fullmatch(r"[-\d,.]+( %)?|–", str(row[index])) for row in body)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    table = Table(
+        title=title or None, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    cells = [[str(column), *(str(row[at]) for row in body)] for at, column in enumerate(columns)]
+    longest = [max(map(len, " ".join(each).split()), default=0) for each in cells]
+    fits = sum(longest) + 2 * len(cells) + 2 <= console.width  # then no word is cut
+    for (column, *inside), width in zip(cells, longest, strict=True):
+        numeric = all(re.fullmatch(r"[-\d,.]+( %)?|–", cell) for cell in inside)
+        look: Any = {"justify": "right" if numeric else "left", "overflow": "fold"}
+        table.add_column(column, min_width=width if fits else None, **look)
     for row in body:
         table.add_row(*(Text(str(cell)) for cell in row))  # a cell is text, never markup
     console.print(table)

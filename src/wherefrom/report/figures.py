@@ -121,30 +121,19 @@ def recall_bars(rows: Sequence[Record]) -> go.Figure:
     return bars(names, [trace], x="recall", height=80 + 50 * len(rows), above=11)
 
 
-def relations_bars(wordings: Sequence[str], shares: Mapping[str, Sequence[float]]) -> go.Figure:
-    """Recall of each kind of question, the model's beside what needs no reading."""
+def share_bars(
+    names: Sequence[str], shares: Mapping[str, Sequence[float]], *, x: str, colours: Sequence[str],
+    errors: Record | None = None,
+) -> go.Figure:  # fmt: skip
+    """Of each name several shares side by side; errors: whiskers of some of them."""
     traces = [
         {"x": list(values), "name": name, "marker": {"color": colour},
+         "error_x": (errors or {}).get(name),
          "hovertemplate": "%{y}: %{x:.1%}<extra>" + name + "</extra>"}
-        for (name, values), colour in zip(
-            shares.items(), (GREY, VIOLET, ORANGE, BLUE), strict=False
-        )
+        for (name, values), colour in zip(shares.items(), colours, strict=False)
     ]  # fmt: skip
-    names, look = [label(each, 40) for each in wordings], {**LEGEND_ON_TOP, "bargap": 0.35}
-    return bars(names, traces, x="recall", height=130 + 80 * len(names), above=25, **look)
-
-
-def leaning_bars(kinds: Mapping[str, Record]) -> go.Figure:
-    """For each kind of line its share of the push, beside its share of all lines."""
-    traces = [
-        {"x": [row["push"] for row in kinds.values()], "name": "of the push",
-         "marker": {"color": BLUE}, "error_x": whiskers(
-             [{**row, "value": row["push"]} for row in kinds.values()])},
-        {"x": [row["lines"] for row in kinds.values()], "name": "of the lines",
-         "marker": {"color": GREY}},
-    ]  # fmt: skip
-    look = {**LEGEND_ON_TOP, "bargap": 0.35}
-    return bars(list(kinds), traces, x="share", height=130 + 80 * len(kinds), above=25, **look)
+    shown, look = [label(each, 40) for each in names], {**LEGEND_ON_TOP, "bargap": 0.35}
+    return bars(shown, traces, x=x, height=130 + 80 * len(shown), above=25, **look)
 
 
 def stacked_bars(

@@ -142,7 +142,8 @@ def relations(records: Records) -> Facts:
         table.append([name, own["total"], *recalls, *sure, len(shown), mean(shown, "right")])
     names = [row[0] for row in table]
     ranked = sorted(zip(shares["pretrained"], names, strict=True))
-    figure = figures.relations_bars(names, shares)
+    colours = (figures.GREY, figures.VIOLET, figures.ORANGE, figures.BLUE)
+    figure = figures.share_bars(names, shares, x="recall", colours=colours)
     return {"count": len(names), "best": ranked[-1], "worst": ranked[0], "rows": table,
             "figure": figure}  # fmt: skip
 
@@ -328,7 +329,7 @@ def verdicts(records: Records) -> Facts:
     counts: Counter[str] = Counter()
     for row in found:
         counts[row["verdict"]] += row["count"]
-    keys = "subjects verdict count right wrong shown unknown internal_shown internal_unknown"
+    keys = "subjects verdict count right wrong shown internal_shown"
     return {"counts": counts, "rows": [pick(row, keys) for row in found]}
 
 
@@ -397,13 +398,15 @@ def leaning(records: Records) -> Facts | None:
         return None
     kinds = record["kinds"]
     largest = max(kinds, key=lambda kind: float(kinds[kind]["push"]))
-    rows = [[kind, *pick(row, "push low high lines")] for kind, row in kinds.items()]
+    pushes = [{**row, "value": row["push"]} for row in kinds.values()]
+    shares = {f"of the {key}": [row[key] for row in pushes] for key in ("push", "lines")}
+    colours, errors = (figures.BLUE, figures.GREY), {"of the push": figures.whiskers(pushes)}
     return {
         "people": len(record["people"]),
         "largest": largest,
         **kinds[largest],
-        "rows": rows,
-        "figure": figures.leaning_bars(kinds),
+        "rows": [[kind, *pick(row, "push low high lines")] for kind, row in kinds.items()],
+        "figure": figures.share_bars([*kinds], shares, x="share", colours=colours, errors=errors),
     }
 
 

@@ -76,7 +76,9 @@ class Records:
         paths = sorted(folder.glob("twins/without-*/without.json"))
         found = [self._record(str(path.relative_to(folder))) for path in paths]
         own = info.get("sha256")  # a twin of a former training in the same folder is left out
-        self.without = [one for one in found if one and one.get("twin_of", own) == own]
+        kept = [one for one in found if one and one.get("twin_of", own) == own]
+        # of a twin without several subjects each
+        self.without = [each for one in kept for each in one.get("people", [one])]
 
     def known_answers(self) -> set[str]:
         """The answers of the training questions, as the calibration has them."""

@@ -34,13 +34,7 @@ from wherefrom.provenance.confidence.guarantee import (
 from wherefrom.provenance.evidence.index import Evidence
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.provenance.metrics import Bools, Floats
-from wherefrom.provenance.signals.reader import (
-    CORE,
-    GIVEN_SEEN,
-    SIGNS,
-    SignalReader,
-    SignalState,
-)
+from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, SIGNS, SignalReader, SignalState
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.run_folder import Run
 
