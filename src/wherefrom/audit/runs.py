@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from wherefrom.audit import asking
 from wherefrom.audit.models import LanguageModel, open_model
+from wherefrom.corpus.subjects import read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.ask import Asker
 from wherefrom.provenance.ask import open_asker as open_own_asker
@@ -146,13 +147,16 @@ def judge_run(run: Run, **options: Any) -> Judgement:
     if "corpus" not in run.info["data"]:
         options["guarantee"] = "right"
     confidence = load_audit_confidence(run)
-    return judge_own_run(
+    judgement = judge_own_run(
         run,
         confidence=confidence,
         rivals=asking.RIVALS,
         grade=lambda said, one: asking.is_match(said, one.answer),
         **options,
     )
+    counts = judgement.record["subjects"]  # all who are not judged calibrate
+    counts["calibration"] = len(read_subjects(run.folder)) - counts["judged"]
+    return judgement
 
 
 def load_audit_confidence(run: AuditRun) -> AuditConfidence:

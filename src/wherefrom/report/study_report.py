@@ -23,7 +23,9 @@ from wherefrom.report.render import blank_section, show_cell
 from wherefrom.training.run_folder import AUDIT
 
 FORMAT = 2
-OF_AUDITS = ("telling", "grades")  # questions that are asked of a model that others trained
+# of a model that others trained: questions that are asked of it, and sections that it has not
+OF_AUDITS = ("telling", "grades")
+NOT_OF_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", "cost")
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
 # what reading a record of an unknown shape may end in
 ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError,
@@ -112,6 +114,8 @@ def make_report(run_folder: str | Path, **found: Any) -> dict[str, Any]:
     vars(records).update(found)
     made, facts = [], {}
     for words in WORDS["section"]:
+        if records.audited and words["id"] in NOT_OF_AUDITS:
+            continue
         section, found = _write_section(words, records)
         if found != {}:
             made.append(section)
@@ -137,7 +141,7 @@ def make_report(run_folder: str | Path, **found: Any) -> dict[str, Any]:
             {"question": one["question"], "answer": one["sentence"],
              "answered": not one["missing"], "section": one["id"]}
             for one in made
-            if one["question"] and (not records.audited or one["id"] in OF_AUDITS)
+            if one["question"]
         ],
         "notes": [note for note in dict.fromkeys(sentences) if note not in said],
         "sections": made,
@@ -176,7 +180,8 @@ def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, A
     section = blank_section(
         words["id"], words["title"], words.get("missing", WORDS["no_judgement"])
     )
-    section |= {"question": words.get("question"), "missing": True}
+    asked = words["id"] in OF_AUDITS or not records.audited
+    section |= {"question": words.get("question") if asked else None, "missing": True}
     try:
         if (needed := words.get("needs")) and getattr(records, needed) is None:
             return section, None if needed == "judgement" else {}
