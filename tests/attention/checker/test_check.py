@@ -15,7 +15,8 @@ import pytest
 from wherefrom.attention.checker import judge_queries
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.judge_queries import KeysJudge
-from wherefrom.attention.checker.problems import PROBLEMS, WORDING
+from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.checker.reading import WORDING
 from wherefrom.errors import UserError
 
 V = "V=(outer(u_b,u_b)-outer(u_c,u_c))/beta**2"
@@ -333,4 +334,5 @@ def test_every_sentence_is_said_with_the_values_it_needs():
     # chosen before they are said
     chosen = {"lead_of_one", "lead_of_two", "length_avoided", "length_in_limit", "same_limit"}
     chosen |= {"slow_and_unsettled", "slow_and_inexact", "fails_somewhere"}
+    chosen |= {"quotes", "other_dots", "not_written", "unseen"}
     assert said | chosen == set(WORDING)

@@ -39,6 +39,7 @@ CASES = [
     ("sinusoids", "p=[sin(t)*cos(t)]", "holds", "no proof"),
     ("sinusoids", "p=sin(t)**2+cos(t)**2", "inconclusive", "p(0) and p(1) agree to nine digits"),
     ("sinusoids", "p=2*d", "inconclusive", "only angles"),
+    ("sinusoids", "p=d*t", "proved", "grows"),
     ("sinusoids", "p=t*sin(pi*t)", "inconclusive", "agree to nine digits"),
     # rotary
     ("rotary", "y=(x1 cos(tθ) - x2 sin(tθ), x1 sin(tθ) + x2 cos(tθ))", "proved", "s - t alone"),

@@ -45,9 +45,9 @@ VECTORS = st.recursive(
 
 def test_verdicts_against_brute_force():
     """Also run with 100,000: python benchmarks/checker.py --constructions 100000."""
-    verdicts, wrong = brute_force.run(2_000, seed=0)
+    verdicts, wrong = brute_force.run(800, seed=0)
     assert not wrong
-    assert all(verdicts[word] > 20 for word in ("proved", "holds", "refuted"))
+    assert all(verdicts[word] > 5 for word in ("proved", "holds", "refuted"))
 
 
 def test_brute_force_notices_a_wrong_verdict():

@@ -18,7 +18,7 @@ from wherefrom.attention.checker.instances import (
 )
 from wherefrom.attention.checker.language import Construction, evaluate, read_construction
 from wherefrom.attention.checker.problems import CheckResult, Problem, Variable, find_problem
-from wherefrom.attention.checker.reading import ExpressionError
+from wherefrom.attention.checker.reading import ExpressionError, say
 from wherefrom.errors import UserError
 
 __all__ = ["CheckResult", "check"]
@@ -99,12 +99,10 @@ def _wrong_shape(read: Construction, draft: CheckResult) -> CheckResult | None:
         return None
     problem, name = read.problem, wanted.name
     got = str(read.expressions[name].shape)
-    because = f"{name} is {got} and must be {wanted.shape}"
-    if got == "m x d" and problem.family == "extract":
-        because += ": it gives the coordinates of v_a, not v_a itself"
+    hint = say("coordinates") if got == "m x d" and problem.family == "extract" else ""
+    because = say("wrong_shape", name=name, got=got, wanted=wanted.shape, hint=hint)
     if problem.family not in INSTANCES:
-        sentence = f"{name} must have the rows and columns {wanted.shape}, whatever n and d are."
-        return draft.refuted(because + ".", sentence)
+        return draft.refuted(because, say("every_shape", name=name, wanted=wanted.shape))
     n = problem.least_n
     sizes = {"keys": {"n": n, "d": n}, "extract": {"d": 2, "m": 1, "p": 1}, "words": {"d": 4}}
     at = ", ".join(f"{key} = {size}" for key, size in sizes[problem.family].items())
@@ -114,4 +112,4 @@ def _wrong_shape(read: Construction, draft: CheckResult) -> CheckResult | None:
     sentence = f"with {at}, {name} comes out as {value.shape[0]} x {value.shape[1]}."
     numbers = {"beta": 2.0} if problem.family != "extract" else {}
     numbers |= {name: np.round(value, 6).tolist()}
-    return draft.refuted(because + ".", sentence, sizes[problem.family], numbers)
+    return draft.refuted(because, sentence, sizes[problem.family], numbers)

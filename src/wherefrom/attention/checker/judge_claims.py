@@ -14,8 +14,8 @@ import numpy as np
 
 from wherefrom.attention.checker.algebra import NotExactError, Poly, Polynomials, constant, symbol
 from wherefrom.attention.checker.language import Construction, evaluate, parse, write
-from wherefrom.attention.checker.problems import BetaNeeded, CheckResult, Problem, say
-from wherefrom.attention.checker.reading import ExpressionError, decimal_points
+from wherefrom.attention.checker.problems import BetaNeeded, CheckResult, Problem
+from wherefrom.attention.checker.reading import ExpressionError, decimal_points, say
 from wherefrom.attention.positions import model_cost
 from wherefrom.errors import UserError
 
@@ -77,21 +77,17 @@ def _text(cost: Poly) -> str:
 def _not_dominated(terms: Iterable[Powers], others: Iterable[Powers]) -> dict[Powers, Powers]:
     """Terms that outgrow the others, each with the direction (L, l alone, l and m together, d) in
     which it does; a term is dominated if a mean of two others has no smaller power of any."""
-
-    def rays(key: Powers) -> Any:
-        a, b, c, d = key
-        return np.array((a, b, b + c, d))
-
-    rivals = [rays(key) for key in others]
+    rivals = np.array([(a, b, b + c, d) for a, b, c, d in others])
     shares = (0, 1 / 4, 1 / 3, 1 / 2)
     means = [a + share * (b - a) for a in rivals for b in rivals for share in shares]
     found: dict[Powers, Powers] = {}
-    for key in terms:
-        own = rays(key)
+    for a, b, c, d in terms:
+        own = np.array((a, b, b + c, d))
         if not any((mean >= own).all() for mean in means):
-            directions = itertools.product(range(9), repeat=4)
-            outgrown = (x for x in directions if own @ x > max(rival @ x for rival in rivals))
-            found[key] = min(outgrown, key=lambda x: (sum(x), x), default=(1, 1, 1, 1))
+            directions = np.array(list(itertools.product(range(9), repeat=4)))
+            outgrown = directions[directions @ own > (directions @ rivals.T).max(axis=1)].tolist()
+            shortest = min(outgrown, key=lambda x: (sum(x), x), default=(1, 1, 1, 1))
+            found[a, b, c, d] = tuple(shortest)
     return found
 
 

@@ -28,7 +28,8 @@ from wherefrom.attention.checker.instances import (
     word_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.problems import Assumption, BetaNeeded, CheckResult, say
+from wherefrom.attention.checker.problems import Assumption, BetaNeeded, CheckResult
+from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import attend
 
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident

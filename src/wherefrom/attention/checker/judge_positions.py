@@ -21,7 +21,8 @@ from wherefrom.attention.checker.algebra import (
 )
 from wherefrom.attention.checker.instances import Exact, Floats, Numeric, Values, shown
 from wherefrom.attention.checker.language import Construction, Node, UndefinedError, evaluate
-from wherefrom.attention.checker.problems import CheckResult, say
+from wherefrom.attention.checker.problems import CheckResult
+from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.attention.positions import Wave
 
@@ -193,11 +194,9 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
     expression, angles = construction.expressions["p"], Angles()
     try:
         found = evaluate(expression, angles)
-        entries = found if isinstance(found, list) else [found]
-        if any(entry.names - set(angles.waves) - {"t", "pi"} for entry in entries):
-            raise NotExactError  # the width d, outside of an angle
     except NotExactError:
         return draft.judged("inconclusive", say("angles_only"))
+    entries = found if isinstance(found, list) else [found]
     of_first = "i" in expression.names
     where = "the pair i = 0, which is there for every d," if of_first else "an entry"
     for entry in entries:
@@ -209,6 +208,8 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
             return draft.judged("proved", say("entry_grows", where=where))
         if angles.waves[name].injective:
             return draft.judged("proved", say("never_a_full_turn", where=where))
+    if any(entry.names - {*angles.waves, "t", "pi"} for entry in entries):
+        return draft.judged("inconclusive", say("angles_only"))  # the width d, which has no number
     seen: dict[tuple[float, ...], list[int]] = {}
     waves = [angles.waves[name] for entry in entries for name in angles.moving(entry) - {"t"}]
     exact, near = all("t" not in angles.moving(entry) for entry in entries), ""

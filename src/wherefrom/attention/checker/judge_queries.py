@@ -36,8 +36,8 @@ from wherefrom.attention.checker.problems import (
     CheckResult,
     Counterexample,
     Failure,
-    say,
 )
+from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import attend
 
 REPORTED_N = 10

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from wherefrom.attention.checker.reading import (
     MAX_LENGTH,
-    TWO_SIGNS,
     ExpressionError,
     Statement,
     Token,
     decimal_points,
     ranges,
+    say,
     split,
     tokenize,
     without_prose,
@@ -48,8 +48,6 @@ BY_NAME = ("exp", "log", "sin", "cos")  # may be written without brackets, as in
 ENTRYWISE = ("relu", "softmax", "layernorm", "mask")  # of a matrix, some row by row
 ALIASES = {"ReLU": "relu", "LayerNorm": "layernorm", "causal": "mask", "inner": "dot"}
 ALIASES |= {"Θ": "O", "Theta": "O", "ln": "log", "inverse": "inv", "matmul": "dot"}
-INCOMPLETE = "this is not a complete formula (is an operator or a bracket missing?)."
-BAD_POWER = f"a power must be a whole number from 0 to {MAX_POWER}; write sqrt(x) or 1/x."
 CLOSING = {"(": ")", "{": "}", "[": "]"}
 ONE = ("1",)
 
@@ -187,7 +185,7 @@ class _Parser:
 
     def read(self) -> Expression:
         if not self.tokens:
-            raise self.error("an expression is expected here.")
+            raise self.error(say("empty"))
         tree = self.sum(1)
         if self.at < len(self.tokens):
             raise self.unexpected()
@@ -202,11 +200,10 @@ class _Parser:
 
     def unexpected(self) -> ExpressionError:
         if self.kind in ("<", ">", "≫", "≪", "≠", "="):
-            return self.error("a comparison cannot stand in a formula; write it after a comma.")
+            return self.error(say("comparison"))
         if self.kind == "word":
-            return self.error(f'the word "{self.text[:40]}" may not be written here.')
-        told = {"±": TWO_SIGNS, "∞": "infinity is not a number; write a large factor, beta."}
-        return self.error(told.get(self.kind, INCOMPLETE))
+            return self.error(say("a_word", word=self.text[:40]))
+        return self.error(say({"±": "two_signs", "∞": "infinity"}.get(self.kind, "incomplete")))
 
     @property
     def kind(self) -> str:
@@ -231,9 +228,9 @@ class _Parser:
         self.nodes += 1
         self.solves += op in ("inv", "pinv")
         if self.nodes > MAX_NODES:
-            raise self.error(f"a formula may have {MAX_NODES} parts and this has more.", column)
+            raise self.error(say("too_many_parts", most=MAX_NODES), column)
         if self.solves > MAX_SOLVES:
-            raise self.error(f"inv and pinv may be used {MAX_SOLVES} times together.", column)
+            raise self.error(say("too_many_inverses", most=MAX_SOLVES), column)
         return Node(op, column, arguments, **rest)
 
     def number(self, value: int | Fraction, column: int) -> Node:
@@ -267,7 +264,7 @@ class _Parser:
 
     def check_depth(self, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise self.error(f"brackets may be nested {MAX_DEPTH} deep and no deeper.")
+            raise self.error(say("too_deep", most=MAX_DEPTH))
 
     def power(self, depth: int) -> Node:
         base = self.atom(depth)
@@ -303,12 +300,12 @@ class _Parser:
                 if opened and self.take("/") and (below := self.take("number")):
                     value /= Fraction(below.text)
             except (ValueError, ZeroDivisionError):
-                raise self.error(BAD_POWER, end) from None
+                raise self.error(say("bad_power", most=MAX_POWER), end) from None
             value = -value if minus else value
             if value.denominator not in (1, 2) or (value.denominator == 2 and abs(value) > 1):
-                raise self.error(BAD_POWER, end)
+                raise self.error(say("bad_power", most=MAX_POWER), end)
             if abs(value) > MAX_POWER:
-                raise self.error(f"a power may be 0 to {MAX_POWER}; write 1e10 for 10^10.", end)
+                raise self.error(say("power_too_large", most=MAX_POWER), end)
             if value == -1:
                 made = self.node("inv", column, base)
             elif value.denominator == 2:
@@ -324,7 +321,7 @@ class _Parser:
     def atom(self, depth: int) -> Node:
         self.check_depth(depth)
         if self.at >= len(self.tokens):
-            raise self.error(INCOMPLETE)
+            raise self.error(say("incomplete"))
         token = self.tokens[self.at]
         before = self.tokens[self.at - 1] if self.at else token
         touches = before.end == token.column and before.kind in ("name", ")", "]")
@@ -335,8 +332,7 @@ class _Parser:
             case "name":
                 return self.named(token, depth)
             case "[" if touches and "]" in (t.kind for t in self.tokens[self.at :][:2]):
-                sentence = "an index in square brackets may not be written here."
-                raise self.error(sentence, before.column)
+                raise self.error(say("square_brackets"), before.column)
             case "(" | "{" | "[":
                 return replace(self.blocks(token, depth), column=token.column)
             case "‖" | "|":
@@ -375,7 +371,7 @@ class _Parser:
         self.expect(CLOSING[token.kind])
         self.bars = outer
         if max(len(rows), *map(len, rows)) > MAX_BLOCKS:
-            raise self.error(f"at most {MAX_BLOCKS} blocks may stand side by side.", column)
+            raise self.error(say("too_many_blocks", most=MAX_BLOCKS), column)
         parts = [x[0] if len(x) == 1 else self.node("hstack", column, *x) for x in rows]
         below = len(rows) > 1 or all(part.op == "hstack" for part in rows[0])
         parts = parts if len(rows) > 1 else rows[0]
@@ -397,10 +393,9 @@ class _Parser:
     def literal(self, token: Token) -> Node:
         value = Fraction(token.text) if len(token.text) < 40 else Fraction(MAX_NUMBER + 1)
         if value > MAX_NUMBER:
-            sentence = "a written number may be 1e12 at most; beta is for large ones."
-            raise self.error(sentence, token.column)
+            raise self.error(say("number_too_large"), token.column)
         if 0 < value < Fraction(1, MAX_NUMBER):
-            raise self.error("a written number may not be below 1e-12, except 0.", token.column)
+            raise self.error(say("number_too_small"), token.column)
         return self.number(value, token.column)
 
     def named(self, token: Token, depth: int) -> Node:
@@ -423,24 +418,19 @@ class _Parser:
         if name not in self.known:
             if self.kind == "(" and len(name) > 2:
                 meant = did_you_mean(said, self.functions)
-                raise self.error(f'there is no function "{said}".{meant}', column)
+                raise self.error(say("no_function", said=said, meant=meant), column)
             meant = did_you_mean(said, set(self.known.values()))
             if self.kind == "[":
-                sentence = f'which one "{said}[...]" is, a number does not say; write its letter.'
-                raise self.error(sentence, column)
+                raise self.error(say("which_key", said=said), column)
             if len(name) == 1 and "beta" in self.known:
                 meant = f" A large factor is written beta.{meant}"
-            raise self.error(f'there is no name "{said}" in this problem.{meant}', column)
+            raise self.error(say("no_name", said=said, meant=meant), column)
         stands_for = self.known[name]
         self.names.add(stands_for)
         if stands_for == "beta":
             letter = SAME_LETTER.get(name, name)
             if letter != (self.factor or letter):
-                raise self.error(
-                    f"{self.factor} and {letter} are two large factors, and nothing says how "
-                    "they compare; write one letter if they are equal.",
-                    column,
-                )
+                raise self.error(say("two_factors", one=self.factor, other=letter), column)
             self.factor = letter
         return self.node("name", column, name=stands_for)
 
@@ -453,16 +443,15 @@ class _Parser:
                     op = "/" if self.take("/") else "*"
                     inner = self.node(op, column, inner, self.power(depth + 1))
                 return self.node(name, column, inner)
-            raise self.error(f"{name} is a function; write {name}(...).", column)
+            raise self.error(say("a_function", name=name), column)
         outer, self.bars = self.bars, ()
         arguments = [] if self.kind == ")" else [self.sum(depth + 1)]
         while self.take(","):
             arguments.append(self.sum(depth + 1))
         least, most = self.functions[name]
         if self.kind == "=" or not least <= len(arguments) <= most:
-            takes = f"{least if least == most else f'{least} to {most}'} argument"
-            sentence = f"{name} takes {takes}{'s' * (most > 1)}, and this has {len(arguments)}."
-            raise self.error(sentence, column)
+            takes = f"{least if least == most else f'{least} to {most}'} argument{'s' * (most > 1)}"
+            raise self.error(say("arguments", name=name, takes=takes, has=len(arguments)), column)
         self.expect(")")
         self.bars = outer
         return self.node(name, column, *arguments)
@@ -472,7 +461,7 @@ class _Parser:
         column, picked, sign = token.column, list[str](), ""
         subscript = self.take("name")
         if subscript is None or not subscript.text.startswith("_"):
-            raise self.error("a sum needs its index, as in \\sum_i.", column)
+            raise self.error(say("sum_without_index"), column)
         self.index = subscript.text[1:]
         if not self.index and self.take("{"):
             inside = self.braced()
@@ -493,8 +482,7 @@ class _Parser:
             basis = self.given(stem.upper(), column)
             total = self.node("@", column, basis, self.node("transpose", 0, basis))
         else:
-            sentence = "this sum is not understood; sums over keys and a_i a_i^T can be written."
-            raise self.error(sentence, column)
+            raise self.error(say("unknown_sum"), column)
         whole = [*factors[: indexed[0]], total, *factors[indexed[-1] + 1 :]]
         return reduce(lambda x, y: self.node("*", column, x, y), whole)
 
@@ -522,11 +510,11 @@ class _Parser:
         if node.op in ("name", "number"):
             return node, self.shapes[node.name] if node.name else Shape()
         if node.op == "indexed":
-            raise self.error("this index has a meaning inside a sum only.", node.column)
+            raise self.error(say("index_outside"), node.column)
         parts, shapes = zip(*map(self.typed, node.arguments), strict=True)
         op, first, last = node.op, shapes[0], shapes[-1]
         if op == "⊙" and not (first.is_number or last.is_number):
-            raise self.error("a product entry by entry may not be written here.", node.column)
+            raise self.error(say("entry_by_entry"), node.column)
         if op in ("*", "·", "⊙"):
             product = "dot" if op == "·" and first.is_column and last.is_column else "@"
             op = "*" if first.is_number or last.is_number else product
@@ -563,47 +551,43 @@ def _shape(op: str, shapes: Sequence[Shape]) -> Shape | str:
     one_row = ONE in (first.rows, first.columns)
     match op:
         case "+" | "-":
-            wrong = f"{first} and {last} cannot be added: the shapes differ."
-            return first if first == last else wrong
+            return first if first == last else say("not_added", first=first, last=last)
         case "*":
             return last if first.is_number else first
         case "/":
-            wrong = f"one can divide by a number only, and this is {last}."
-            return first if last.is_number else wrong
+            return first if last.is_number else say("not_divided", last=last)
         case "@":
-            hint = "; write dot(x, y) or x.T @ y for a number, outer(x, y) for a matrix"
-            hint = hint if vectors else ""
-            if first.is_number or last.is_number:
-                hint = "; write * to multiply by a number"
-            wrong = f"{first} times {last} does not fit together{hint}."
-            return Shape(first.rows, last.columns) if first.columns == last.rows else wrong
+            if first.columns == last.rows:
+                return Shape(first.rows, last.columns)
+            hint = say("multiply_vectors") if vectors else ""
+            hint = say("multiply_numbers") if first.is_number or last.is_number else hint
+            return say("not_multiplied", first=first, last=last, hint=hint)
         case "**":
-            return first if first.is_number else f"a power is of a number, and this is {first}."
+            return first if first.is_number else say("not_raised", first=first)
         case "transpose" | "pinv":
             return Shape(first.columns, first.rows)
         case "inv":
-            wrong = f"inv needs a square matrix, and this is {first}; try pinv."
-            return first if first.rows == first.columns else wrong
+            return first if first.rows == first.columns else say("not_square", first=first)
         case "hstack":
             columns = tuple(letter for shape in shapes for letter in shape.columns)
             same = all(shape.rows == first.rows for shape in shapes)
-            return Shape(first.rows, columns) if same else "blocks need the same number of rows."
+            return Shape(first.rows, columns) if same else say("uneven_rows")
         case "vstack":
             rows = tuple(letter for shape in shapes for letter in shape.rows)
             same = all(shape.columns == first.columns for shape in shapes)
-            return Shape(rows, first.columns) if same else "rows need the same number of entries."
+            return Shape(rows, first.columns) if same else say("uneven_columns")
         case "dot":
-            wrong = f"dot takes two vectors (columns) of one length, and got {first} and {last}."
-            return Shape() if vectors and first == last else wrong
+            fit = vectors and first == last
+            return Shape() if fit else say("no_dot", first=first, last=last)
         case "outer":
-            wrong = f"outer takes two vectors (columns), and got {first} and {last}."
-            return Shape(first.rows, last.rows) if vectors else wrong
+            shape = Shape(first.rows, last.rows)
+            return shape if vectors else say("no_outer", first=first, last=last)
         case "norm" | "unit":
-            wrong = f"{op} takes a vector, and this is {first}."
-            return wrong if not one_row else Shape() if op == "norm" else first
+            shape = Shape() if op == "norm" else first
+            return shape if one_row else say("no_vector", op=op, first=first)
     if op in ENTRYWISE:
-        return f"{op} takes a matrix." if first.is_number else first
-    return first if first.is_number else f"{op} takes a number, and this is {first}."
+        return say("no_matrix", op=op) if first.is_number else first
+    return first if first.is_number else say("no_number", op=op, first=first)
 
 
 @dataclass(frozen=True)
@@ -641,7 +625,8 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
             lines[-1] += f"\n{text}"
         else:
             lines.append(text)
-    asked = " or ".join(" and ".join(form) for form in problem.forms)
+    forms = " or ".join(" and ".join(form) for form in problem.forms)
+    asked = {"problem": problem.name, "asked": forms, "first": forms.split()[0]}
     statements = list[tuple[str, Statement]]()
     for text in lines if rows else [x for y in lines for x in ranges(decimal_points(y))]:
         try:
@@ -667,8 +652,8 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
             if strange and name not in vocabulary and not said & set(wanted):  # g = ..., for q
                 name = only or next((x for x in form if x[-1:] == name[-1:]), name)
             if name not in wanted:
-                sentence = f"{problem.name} asks for {asked}; write {asked.split()[0]} = ..."
-                sentence += f' (this begins with "{name[:40]}").' if name else ""
+                begins = say("begins", name=name[:40]) if name else ""
+                sentence = say("asks_for", begins=begins, **asked)
                 raise ExpressionError(sentence, text, column)
             target = wanted[name]
             if target.name in read.expressions:
@@ -684,11 +669,8 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
             read.again.extend((target.name, each) for each in formulas[:-1])
     if not any(set(read.expressions) == set(form) for form in problem.forms):
         got = ", ".join(sorted(read.expressions)) or "no formula"
-        raise UserError(
-            f"{problem.name} needs {asked}, and this gives {got}; write {asked.split()[0]} = ..."
-        )
+        raise UserError(say("needs", got=got, **asked))
     letters = sorted({e.factor for e in read.expressions.values()} - {""})
     if len(letters) > 1 and problem.family == "words":
-        told = " and ".join(letters)
-        raise UserError(f"{told} stand for one number here, the norm of every u; write beta.")
+        raise UserError(say("one_norm", letters=" and ".join(letters)))
     return read

@@ -25,6 +25,7 @@ from wherefrom.attention.checker.instances import (
     grouped_keys,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
+from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import softmax_over_keys
 
 Head = tuple[float, ...]  # logits of a (at e = 1), of b, of each other key
@@ -252,8 +253,7 @@ class Queries:
         failed = failed and (exact or self._fails_in_digits(n, eps))
         ok = True if all(within) and followed else False if failed else None
         if self.stretched:
-            sentence = f"at n = {n}, however large beta is, c misses the average by more than "
-            return ok, sizes[-1], f"{sentence}{eps:g} in {sizes[-1]:.1%} of the samples"
+            return ok, sizes[-1], say("average_missed", n=n, eps=eps, share=sizes[-1])
         return ok, sizes[-1], self._tends(self.weights(heads[0], n), n)
 
     def _fails_in_digits(self, n: int, eps: float) -> bool:

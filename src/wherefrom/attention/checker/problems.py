@@ -108,12 +108,6 @@ def _read() -> dict[str, Problem]:
 
 
 PROBLEMS: dict[str, Problem] = _read()
-WORDING = load_data("wording.toml")
-
-
-def say(sentence: str, **values: object) -> str:
-    """A sentence of wording.toml, filled in."""
-    return str(WORDING[sentence]).format(**values)
 
 
 @dataclass(frozen=True)

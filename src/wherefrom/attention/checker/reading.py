@@ -23,7 +23,14 @@ def load_data(name: str) -> dict[str, Any]:
     return tomllib.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-DATA = load_data("spellings.toml")
+WORDING, DATA = load_data("wording.toml"), load_data("spellings.toml")
+
+
+def say(sentence: str, **values: object) -> str:
+    """A sentence of wording.toml, filled in."""
+    return str(WORDING[sentence]).format(**values)
+
+
 GREEK, FRACTIONS, SYMBOLS, COMMANDS = (
     dict(zip(text.split()[::2], text.split()[1::2], strict=True))
     for text in DATA["tables"].values()
@@ -56,12 +63,7 @@ REWRITTEN = [
     for pattern, template in DATA["patterns"]["rewritten"]
 ]
 MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
-UNSEEN = "only characters that can be seen may be written."
-WHY_NOT = dict.fromkeys('"`', "text in quotes may not be written here, only names and numbers.")
-WHY_NOT["."] = (
-    "only T, for transpose, may follow a dot; if these are sentences, write the formula alone."
-)
-TWO_SIGNS = "± is two signs at once; if it stands for a letter such as t, write that letter."
+WHY_NOT = {'"': "quotes", "`": "quotes", ".": "other_dots"}
 
 
 class ExpressionError(UserError):
@@ -97,7 +99,7 @@ class Statement:
 def tokenize(text: str, known: Collection[str]) -> list[Token]:
     """The tokens of a text; a run of letters is cut into `known` names where it is made of them."""
     if len(text) > MAX_LENGTH:
-        sentence = f"an expression may have {MAX_LENGTH} characters and this has {len(text)}."
+        sentence = say("text_too_long", most=MAX_LENGTH, length=len(text))
         raise ExpressionError(sentence, text, MAX_LENGTH + 1)
     plain, at, tokens = _plain(text), 0, list[Token]()
     while at < len(plain):
@@ -128,13 +130,13 @@ def tokenize(text: str, known: Collection[str]) -> list[Token]:
             pieces = [("^", "^", at), ("⊤", "T", at)]
         elif kind == "command":
             if said[1:] not in COMMANDS:
-                raise ExpressionError(f'the command "{said}" is not known.', text, at + 1)
+                raise ExpressionError(say("no_command", said=said), text, at + 1)
             kind = COMMANDS[said[1:]]
             pieces = [(kind, said[1:] if kind == "name" else said, at)]
         elif kind == "symbol":
             if said not in SYMBOLS:
-                sentence = f'"{said}" may not be written here.' if said.isprintable() else UNSEEN
-                raise ExpressionError(WHY_NOT.get(said, sentence), text, at + 1)
+                why = WHY_NOT.get(said, "not_written" if said.isprintable() else "unseen")
+                raise ExpressionError(say(why, said=said), text, at + 1)
             kinds = "],[" if SYMBOLS[said] == "row" else [SYMBOLS[said]]
             pieces = [(kind, said, at) for kind in kinds]
         elif kind != "skip":
@@ -148,8 +150,7 @@ def decimal_points(text: str) -> str:
     """The text with 0,5 as 0.5."""
     thousands = re.search(r"(?<![\d.,])[1-9]\d?\d?,000(?![\d.,])", text)
     if thousands:
-        sentence = f'"{thousands[0]}" can be read in two ways; write it without the comma.'
-        raise ExpressionError(sentence, text, thousands.start() + 1)
+        raise ExpressionError(say("two_ways", said=thousands[0]), text, thousands.start() + 1)
     return re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", r"\1.\2", text)
 
 
@@ -291,8 +292,7 @@ def split(
             clause = clause[len(prose) :]
         for token in clause:
             if token.kind == "∝":
-                sentence = "∝ leaves the factor open; write it, as in q = beta*(...)."
-                raise ExpressionError(sentence, text, token.column)
+                raise ExpressionError(say("factor_open"), text, token.column)
         kinds = {token.kind for token in clause}
         leading = [part[0] for part in parts[:-1] if len(part) == 1]
         names = [token for token in leading if token.text in wanted]
@@ -425,16 +425,14 @@ def _check_condition(
     if set(kinds) <= {"(", ")", "number"} or {"∈", "∼"} & {*kinds} or kinds[0] == "for":
         return  # the number of an equation, or in which space something lies
     if "±" in kinds:
-        raise ExpressionError(TWO_SIGNS, text, first.column)
+        raise ExpressionError(say("two_signs"), text, first.column)
     if words and not named and set(kinds) <= {"word", "name", "(", ")"}:
         return  # prose
     about = next((t.text for t in clause if t.kind == "name" and t.text in wanted), "")
     if about and not words:
-        sentence = f'"{said}" says what {about} must do; write a formula that does it, as '
-        raise ExpressionError(f"{sentence}{about} = ...", text, first.column)
+        raise ExpressionError(say("a_goal", said=said, about=about), text, first.column)
     if not named:
-        sentence = f'"{said}" is not understood; write name = formula, and after a comma at most '
-        raise ExpressionError(f"{sentence}how large the factor is.", text, first.column)
+        raise ExpressionError(say("not_understood", said=said), text, first.column)
     at = named[0]
     after, front = kinds[at + 1 : at + 2], kinds[at - 1 : at] if at else []
     gaps = {i: kinds[min(i, at) + 1 : max(i, at)] for i, t in enumerate(clause) if t.text in SMALL}
@@ -446,9 +444,4 @@ def _check_condition(
     fixed = [t.kind for t in said_equal] == ["name", "="] and said_equal[0].text in factors
     if fixed or small or kinds == ["number", "=", "name"]:
         letter = clause[at].text
-        raise ExpressionError(
-            f'"{said}" does not let {letter} grow, and {letter} is read as a large factor; write '
-            "the number itself into the formula.",
-            text,
-            first.column,
-        )
+        raise ExpressionError(say("does_not_grow", said=said, letter=letter), text, first.column)
