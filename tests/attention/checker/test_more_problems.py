@@ -58,6 +58,7 @@ CASES = [
     # perceiver-cost
     ("perceiver-cost", "vanilla=O(L l^2)|perceiver=O(L m^2 + l m)", "proved", "d held fixed"),
     ("perceiver-cost", r"perceiver = \mathcal{O}((L-2)m^2 + 2\ell m)", "proved", "constant"),
+    ("perceiver-cost", "vanilla=L*L*l*l/L", "proved", "constant"),
     ("perceiver-cost", "vanilla=O(L l^2 d)", "holds", "attention alone"),
     ("perceiver-cost", "perceiver=L m^2", "refuted", "l*m is missing"),
     ("perceiver-cost", "perceiver=L l m", "refuted", "L*l*m is too large"),
@@ -77,6 +78,7 @@ CASES = [
     ("variance", "var_one = 1/4", "refuted", "the same limit"),
     ("variance", "var_c < var_c1/4", "refuted", "equal at every n"),
     ("variance", "var_one < 1/4", "holds", "no proof"),
+    ("variance", "n - 1 < n", "holds", "no proof"),
     # hull
     ("hull", "K=[[0.5, 0.5], [1, 0], [0, 1]]", "refuted", "0.3333"),
     ("hull", "K=[[1/2, 1/2], [1, 0], [0, 1]]|w=(1/2, 1/2)", "proved", "0.3333"),

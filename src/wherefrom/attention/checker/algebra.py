@@ -47,6 +47,9 @@ class Poly(dict[Monomial, Fraction]):
 
     __rmul__ = __mul__
 
+    def __pow__(self, exponent: int) -> Poly:
+        return reduce(Poly.__mul__, [self] * exponent, UNITY)
+
     def __str__(self) -> str:
         """As it could be written again."""
         text = ""

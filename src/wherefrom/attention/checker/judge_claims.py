@@ -38,8 +38,9 @@ def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
         if any(power < 0 for power in written.by_power("L")):
             raise UserError("a cost is a sum of products of L, l, m and d.")
         without_d = "d" not in written.names
-        says = Polynomials({"L": L + constant(2)}).one(expression)
-        does = model_cost(name, L + constant(2), l, m, constant(1) if without_d else d)
+        grown, by_L = L + constant(2), written.by_power("L").items()
+        says = sum((rest * grown ** int(power) for power, rest in by_L), Poly())
+        does = model_cost(name, grown, l, m, constant(1) if without_d else d)
         if not says or min(says.values()) < 0:
             because, told = say("no_cost_is_negative", name=name), str(written)
             return draft.refuted(because, f"L = 3 in {told}.", {"L": 3}, {"written": told})
@@ -212,7 +213,7 @@ def _compare(draft: CheckResult, sign: str, left: Poly, right: Poly) -> CheckRes
         if sign in ("<", ">"):
             return _claim_fails(draft, sign, left, right, say("sides_equal"))
         return draft.judged("proved", say("sides_equal_why"))
-    if gap.names <= set(LIMITS):
+    if left.names | right.names <= set(LIMITS):
         ends, limit = [float(side.at(LIMITS)) for side in (left, right)], float(gap.at(LIMITS))
         because = say("sides_tend", left=ends[0], right=ends[1])
         if sign == "~" and abs(limit) <= max(0.01 * abs(ends[1]), 1e-9):
