@@ -67,6 +67,7 @@ def alone(run: Run, question: str, answer: str) -> float:
 @pytest.mark.parametrize("at_once", [512, 3])
 def test_every_known_answer_has_its_teacher_forced_probability(variant, kind, at_once, monkeypatch):
     monkeypatch.setattr(known_answers, "PAIRS", at_once)
+    monkeypatch.setattr(known_answers, "PROMPTS", at_once)
     monkeypatch.setattr(likelihood, "CHUNK", 64 if at_once == 3 else 4096)
     run = run_of(variant, kind)
     run.model.double()

@@ -22,6 +22,7 @@ from wherefrom.provenance.signals.likelihood import by_length, encode_answers
 
 FLOOR = 3e-4  # prefixes less likely than this are not followed
 PAIRS = 512  # pairs of question and prefix whose caches are held at once on each level
+PROMPTS = 32  # questions that are followed together; more are not quicker, and take memory
 MOSTLY = 0.5  # share of the known answers that must be places for countries to mean anything
 
 
@@ -89,7 +90,7 @@ class AnswerTrie:
 
         for members, ids in by_length(prompts) if self.answers else ():
             for rows, some in zip(
-                torch.tensor(members).split(PAIRS), ids.split(PAIRS), strict=True
+                torch.tensor(members).split(PROMPTS), ids.split(PROMPTS), strict=True
             ):
                 cache = model.new_cache(some.shape[1] + self.depth - 1)
                 last = torch.arange(1, len(rows) + 1) * some.shape[1] - 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from wherefrom.provenance.metrics import Floats
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
 CHUNK = 2_048  # tokens that go through the model together
+SCORED = 512  # and tokens among them that are compared with the whole vocabulary
 
 Ids = list[int]
 
@@ -98,8 +100,12 @@ def score_tokens(
     device = next(model.parameters()).device
     while rows:
         lengths = [len(before[at]) + len(scored[at]) for at in rows[:CHUNK]]
+        totals = accumulate(len(scored[at]) for at in rows[:CHUNK])
         # the row at k would pad k + 1 rows to its length
-        fitting = sum(length * k <= CHUNK for k, length in enumerate(lengths, start=1))
+        fitting = sum(
+            length * k <= CHUNK and total <= SCORED
+            for k, (length, total) in enumerate(zip(lengths, totals, strict=True), start=1)
+        )
         chunk, rows = rows[: max(1, fitting)], rows[max(1, fitting) :]
         longest = lengths[len(chunk) - 1]
         ids = torch.full((len(chunk), longest), PAD)

@@ -37,7 +37,7 @@ from wherefrom.recall.decode import Answer, answer_all, encode_prompts
 from wherefrom.training.run_folder import Run, is_run, load_run
 
 PART = 1_024  # questions that are read together
-TRIE_PART = 32  # the same where the trie is walked, which more do not make faster
+TRIE_PART = 256  # the same where the trie is walked, which takes longer
 CONTEXTS = 2  # wordings of the text that are tried
 CONTEXT_LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
 OTHERS = 3  # other kinds of question about the subject that are asked beside
