@@ -10,7 +10,6 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from sklearn.linear_model import LogisticRegression
 
-from wherefrom.errors import UserError
 from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence import calibration as logistic
 from wherefrom.provenance.confidence.calibration import (
@@ -222,20 +221,3 @@ def test_folds_spread_the_right_evenly_and_rows_count_for_all_that_they_stand_fo
     repeated, others = fit_calibration(many, right[again], groups=again, seed=0)
     assert held_out[again] == pytest.approx(others, abs=1e-3)
     assert weighted.strength == repeated.strength
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        lambda: fit({}, []),
-        lambda: fit({"a": [1.0], "b": [1.0, 2.0]}, [True]),
-        lambda: fit({"a": [[1.0]]}, [[True]]),
-        lambda: fit({"a": [1.0]}, [True, False]),
-        lambda: fit({"a": [1.0]}, [True], counts=[0.0]),
-        lambda: fit({"a": [1.0]}, [True], counts=[np.nan]),
-        lambda: fit({"a": [1.0]}, [True], counts=[1.0, 1.0]),
-    ],
-)
-def test_a_mistake_is_one_sentence(mistake):
-    with pytest.raises(UserError, match=r"^[a-z].*\.$"):
-        mistake()

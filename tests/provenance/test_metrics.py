@@ -191,9 +191,6 @@ def test_wilsons_and_newcombes_intervals_are_those_of_the_books():
 @pytest.mark.parametrize(
     "mistake",
     [
-        lambda: Answers([0.5, float("nan")], [True, False]),
-        lambda: Answers([0.5], [True, False]),
-        lambda: Answers([0.5], [0.3]),
         lambda: metrics.coverage_at_precision(0),
         lambda: Bootstrap(level=1),
         lambda: Bootstrap(resamples=0),

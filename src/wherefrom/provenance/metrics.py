@@ -36,13 +36,8 @@ class Answers:
 
     def __init__(self, confidence: ArrayLike, correct: ArrayLike, seen: ArrayLike | None = None):
         self.confidence: Floats = np.asarray(confidence, dtype=np.float64)
-        self.correct = as_flags(correct, "correct")
-        self.seen = None if seen is None else as_flags(seen, "seen")
-        shapes = {a.shape for a in (self.confidence, self.correct, self.seen) if a is not None}
-        if len(shapes) > 1 or self.confidence.ndim != 1:
-            raise UserError(f"confidences and flags need one entry per answer, not {shapes}.")
-        if not np.isfinite(self.confidence).all():
-            raise UserError("the confidence of an answer must be a number.")
+        self.correct: Bools = np.asarray(correct, dtype=np.bool_)
+        self.seen: Bools | None = None if seen is None else np.asarray(seen, dtype=np.bool_)
         self.order = np.argsort(-self.confidence, kind="stable")
         falling = self.confidence[self.order]
         self.starts = np.flatnonzero(np.append(True, falling[1:] != falling[:-1])[: falling.size])
@@ -67,14 +62,6 @@ class Answers:
 
 
 Measure = Callable[[Answers, Floats], Floats]  # NaN where it is not defined
-
-
-def as_flags(values: ArrayLike, name: str) -> Bools:
-    """Booleans, or zeros and ones, as an array; anything else is refused."""
-    array = np.asarray(values)
-    if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
-        raise UserError(f"{name} must be yes or no for each answer, not {array.ravel()[:3]}.")
-    return array.astype(np.bool_)
 
 
 Metric = dict[str, Any]  # value, low, high; and why there is no number, or a remark about it

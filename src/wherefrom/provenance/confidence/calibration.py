@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from wherefrom.errors import UserError
-from wherefrom.provenance.metrics import Bools, Floats, as_flags
+from wherefrom.provenance.metrics import Bools, Floats
 
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss
 FOLDS = 5
@@ -104,11 +103,9 @@ def fit_calibration(
     held out together. To every fit two answers are added, a right one with all signals at their
     mean and a wrong one FAR on the bad side: with few answers it believes the signs, not nothing.
     """
-    columns, right = _columns(signals), as_flags(correct, "correct")
+    columns, right = _columns(signals), np.asarray(correct, dtype=np.bool_)
     rows = next(iter(columns.values())).shape
     many = np.ones(rows) if counts is None else np.asarray(counts, dtype=np.float64)
-    if not (right.shape == many.shape == rows and (many > 0).all()):
-        raise UserError(f"each of {rows[0]} subjects needs a grade and a count above 0.")
     measured = {name: _measure(values, many) for name, values in columns.items()}
     weights = {name: each for name, each in measured.items() if each is not None}
     about: dict[str, Any] = {"subjects": right.size, "right": int(right.sum())}
@@ -196,11 +193,7 @@ def assign_folds(
 
 
 def _columns(signals: Mapping[str, ArrayLike]) -> dict[str, Floats]:
-    columns = {name: np.asarray(values, dtype=np.float64) for name, values in signals.items()}
-    shapes = {column.shape for column in columns.values()}
-    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
-        raise UserError("signals must be columns with one number per subject.")
-    return columns
+    return {name: np.asarray(values, dtype=np.float64) for name, values in signals.items()}
 
 
 def _measure(values: Floats, counts: Floats) -> SignalWeight | None:

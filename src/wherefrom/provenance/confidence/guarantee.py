@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.metrics import Floats, as_flags
+from wherefrom.provenance.metrics import Floats
 
 HALF = 0.5  # nothing is shown below, whatever is guaranteed
 NEVER = 1.0  # the threshold that no probability reaches
@@ -74,7 +74,7 @@ def guarantee_threshold(
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
             raise UserError(f"the {name} must lie between 0 and 1, not at {value}.")
-    sure, hits = np.asarray(confidence, dtype=np.float64), as_flags(correct, "correct")
+    sure, hits = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.bool_)
     others = np.asarray(unseen, dtype=np.float64)
     given, wrong, strangers = (count_from(each) for each in (sure, sure[~hits], others))
     # where the probabilities themselves, and no grade, give the best hope of passing both tests
