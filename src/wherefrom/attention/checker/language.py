@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from wherefrom.attention.checker.reading import (
     MAX_LENGTH,
     ExpressionError,
+    FixedFactorError,
     Statement,
     Token,
     decimal_points,
@@ -631,9 +632,11 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
     for text in lines if rows else [x for y in lines for x in ranges(decimal_points(y))]:
         try:
             found = split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows)
-        except ExpressionError as refusal:
+        except FixedFactorError:
+            raise
+        except ExpressionError:
             rest = without_prose(text, vocabulary, wanted)
-            if "does not let" in refusal.sentence or not rest:
+            if not rest:
                 raise
             found = split(rest, tokenize(rest, vocabulary), vocabulary, wanted, factors, rows)
         statements += [(text, statement) for statement in found]

@@ -78,6 +78,10 @@ class ExpressionError(UserError):
         super().__init__(f"column {self.column}: {sentence}\n  {shown}\n  {caret}")
 
 
+class FixedFactorError(ExpressionError):
+    """A large factor that is said to be small, or a number."""
+
+
 @dataclass(frozen=True)
 class Token:
     """A name, a number, a word of prose or a symbol, and its columns in the text."""
@@ -444,4 +448,4 @@ def _check_condition(
     fixed = [t.kind for t in said_equal] == ["name", "="] and said_equal[0].text in factors
     if fixed or small or kinds == ["number", "=", "name"]:
         letter = clause[at].text
-        raise ExpressionError(say("does_not_grow", said=said, letter=letter), text, first.column)
+        raise FixedFactorError(say("does_not_grow", said=said, letter=letter), text, first.column)
