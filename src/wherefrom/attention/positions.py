@@ -70,8 +70,7 @@ def sinusoid_table(positions: int, width: int, base: float = 10_000.0) -> Floats
     """sin and cos of t / base^(2i/width), (positions, width), pairs side by side."""
     speeds = base ** (-np.arange(0, width, 2) / width)
     angles = np.arange(positions)[:, None] * speeds
-    table: Floats = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(positions, -1)
-    return table
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(positions, -1)
 
 
 def rotate(x: Floats, t: float, theta: float = 1.0) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -48,17 +49,13 @@ def check(
         raise UserError(f"the seed must be a whole number from 0 up; it is {seed}.")
     texts = [construction] if isinstance(construction, str) else construction
     module = import_module(f"wherefrom.attention.checker.judge_{stated.judge}")
-    judge = getattr(module, f"judge_{stated.family}")
+    judge: Callable[..., CheckResult] = getattr(module, f"judge_{stated.family}")
     draft = CheckResult(stated.name, {}, "proved", "", allowed, seed)
-    result: CheckResult
     if stated.family == "variance":  # compares two sides, so it reads for itself
-        result = judge(stated, texts, draft)
-        return result
+        return judge(stated, texts, draft)
     read = _read(stated, texts)
     draft = replace(draft, construction=read.texts, read_as=read.read_as)
-    wrong = _wrong_shape(read, draft)
-    result = wrong or judge(read, draft)
-    return result
+    return _wrong_shape(read, draft) or judge(read, draft)
 
 
 def _read(problem: Problem, texts: Sequence[str]) -> Construction:
@@ -68,12 +65,9 @@ def _read(problem: Problem, texts: Sequence[str]) -> Construction:
         read = read_construction(problem, texts)
     except ExpressionError:
         other = [replace(g, shape=g.second) if g.second else g for g in problem.givens]
-        if other == problem.givens:
-            raise
-        try:
-            return read_construction(replace(problem, givens=other), texts)
-        except ExpressionError:
-            pass
+        if other != problem.givens:
+            with contextlib.suppress(ExpressionError):
+                return read_construction(replace(problem, givens=other), texts)
         raise
     rng = np.random.default_rng(0)
     for name, other_form in read.again if problem.family in INSTANCES else ():

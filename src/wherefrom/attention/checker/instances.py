@@ -47,8 +47,7 @@ def orthonormal(n: int, d: int, rng: np.random.Generator | None = None) -> Float
     """n orthonormal rows in R^d, n <= d, in random position if there is a generator."""
     if rng is None:
         return np.eye(d)[:n]
-    rows: Floats = np.linalg.qr(rng.standard_normal((d, d)))[0][:n]
-    return rows
+    return np.linalg.qr(rng.standard_normal((d, d)))[0][:n]
 
 
 def key_values(problem: Problem, keys: Floats, beta: float) -> Values:

@@ -204,5 +204,4 @@ class CheckResult(Printable):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; numbers that JSON has no word for become null."""
         record = {"beta_required" if k == "beta" else k: v for k, v in asdict(self).items()}
-        plain: dict[str, Any] = json.loads(json.dumps(record), parse_constant=lambda _: None)
-        return plain
+        return dict(json.loads(json.dumps(record), parse_constant=lambda _: None))
