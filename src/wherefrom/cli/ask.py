@@ -129,18 +129,18 @@ def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:
     return folder, list(words)
 
 
-def _stdin_lines() -> list[tuple[int, str]]:
+def _stdin_lines() -> Sequence[tuple[int, str]]:
     """The lines of stdin that are not blank, numbered."""
+    from wherefrom.corpus.documents import cut_lines
+
     raw = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
         raise UserError(f"stdin brings more than {MOST_BYTES:,} bytes; split the questions.")
     try:
-        text = raw.decode("utf-8-sig")
+        lines = cut_lines(Path("stdin"), raw).lines
     except UnicodeDecodeError as problem:
         line = raw[: problem.start].count(b"\n") + 1
         raise UserError(f"stdin, line {line}: this is not UTF-8; send it as UTF-8.") from None
-    numbered = enumerate(text.split("\n"), start=1)
-    lines = [(number, line.removesuffix("\r")) for number, line in numbered if line.strip()]
     if not lines:
         raise UserError("stdin brings no question; write one per line.")
     return lines
