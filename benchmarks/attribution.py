@@ -1,8 +1,8 @@
 """How far scores of lines can be believed, judged by models that were really retrained.
 
     wherefrom bank RUN --out BANK --models 32 --repeats 8
-    python benchmarks/attribution.py RUN --bank BANK [--patch] [--replay 8] [--libraries]
-    python benchmarks/attribution.py RUN [--flips 50] [--kinds 50] [--out FILE.jsonl]
+    python benchmarks/attribution.py RUN --bank BANK [--patch] [--replay 8] [--libraries] [--kinds]
+    python benchmarks/attribution.py RUN [--flips 50] [--out FILE.jsonl]
 
 One row per method, intervals of 95 % over questions:
 
@@ -15,7 +15,7 @@ One row per method, intervals of 95 % over questions:
     tail-patch   nats that log p of the answer gains from one step on its five top lines
     flips        by gradient: right answers that change without the top line, made-up ones that
                  change without the top 20 lines, and both without random ones
-    kinds        what made-up answers lose without the lines of a kind (`trace --unseen`)
+    kinds        what made-up answers owe to all lines of a kind (`trace --unseen`)
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from rows import Record, keep_row, run_main, say, table
 from scipy.stats import spearmanr
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.provenance.attribution import trace
 from wherefrom.provenance.attribution.replay import Replay
 from wherefrom.provenance.attribution.retraining import (
     Bank,
@@ -50,7 +49,7 @@ from wherefrom.provenance.attribution.retraining import (
     open_learned,
     read_bank,
 )
-from wherefrom.provenance.attribution.trace import Tracer
+from wherefrom.provenance.attribution.trace import NOTHING, Tracer
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import Run, load_run
 from wherefrom.training.sources import stream_for
@@ -271,43 +270,33 @@ def summary(values: Floats) -> Record:
     }
 
 
-def confirm_kinds(material: Material, most: int, folder: Path) -> Record:
-    """What unseen people's answers lose without the lines of a kind, and others' in the same model.
+def weigh_kinds(material: Material) -> Record:
+    """Nats of log p that made-up answers owe to all lines of a kind, by the bank's models.
 
-    Two or three kinds, each of other people, are left out of one training.
+    For each answer the slope of log p over the share of its lines of the kind that a model kept;
+    the mean over answers has the variance of that share as weight.
     """
-    rng = np.random.default_rng(0)
-    lines = np.array([document.line for document in material.learned.documents])
+    kept = material.bank.kept(material.learned.documents)
+    said = np.array([row["log_probability"] for row in material.bank.models])
     places = {row["question"]: at for at, row in enumerate(material.bank.questions)}
-    traced = {
-        places[subject.question]: kinds
-        for subject, _, _, kinds in Tracer(material.run, say=say).trace_unseen()
-    }
-    found: Record = {}
-    for together in ((trace.GIVEN, trace.FAMILY, trace.NOTHING), (trace.ANSWER, trace.ORIGIN)):
-        people, every = list(rng.permutation(list(traced))), np.zeros(len(lines), dtype=bool)
-        chosen: dict[str, tuple[list[int], int]] = {}
-        for kind in together:
-            gone, group = np.zeros(len(lines), dtype=bool), []
-            if kind == trace.NOTHING:
-                group, people = people[:most], people[most:]
-                shared = np.flatnonzero(np.all([traced[at] == kind for at in group], axis=0))
-                count = min(len(shared), int(SHARE / 2 * len(lines)))
-                gone[rng.choice(shared, count, replace=False)] = True
-            for at in people if kind != trace.NOTHING else ():
-                own = traced[at] == kind
-                fits = not group or (gone | own).sum() <= SHARE / 2 * len(lines)
-                if own.any() and fits and len(group) < most:
-                    gone |= own
-                    group.append(at)
-            people = [at for at in people if at not in set(group)]
-            every |= gone
-            chosen[kind] = (group, int(gone.sum()))
-        said = ask_without(material, lines[every], folder)
-        for kind, (group, count) in chosen.items():
-            if group:
-                own, rest = (changes(material, said, each) for each in (group, people))
-                found[kind] = {"lines": count, "own": summary(own), "others": summary(rest)}
+    slopes: dict[str, list[tuple[float, float, int]]] = {}
+    for subject, _, _, kinds in Tracer(material.run, say=say).trace_unseen():
+        log_p = said[:, places[subject.question]]
+        for kind in set(kinds.tolist()) - {NOTHING}:  # all halves have the same size
+            share = kept[:, kinds == kind].mean(axis=1)
+            if share.var() > 0:
+                product = float(np.mean((share - share.mean()) * log_p))
+                pair = product, float(share.var()), int((kinds == kind).sum())
+                slopes.setdefault(kind, []).append(pair)
+    found = {}
+    for kind, pairs in slopes.items():
+        table = np.array(pairs)
+        drawn = np.random.default_rng(0).integers(len(table), size=(1000, len(table)))
+        low, high = np.quantile(np.divide(*table[drawn].sum(axis=1)[:, :2].T), [0.025, 0.975])
+        nats = [
+            round(float(each), 2) for each in (table[:, 0].sum() / table[:, 1].sum(), low, high)
+        ]
+        found[kind] = {"answers": len(table), "lines": float(table[:, 2].mean()), "nats": nats}
     return found
 
 
@@ -338,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--bank", type=Path, help="folder; without one there is no LDS")
     parser.add_argument("--replay", type=int, default=0, help="questions to replay")
     parser.add_argument("--flips", type=int, default=0, help="answers of each kind to flip")
-    parser.add_argument("--kinds", type=int, default=0, help="unseen people for each kind of line")
+    parser.add_argument("--kinds", action="store_true", help="also nats of each kind of line")
     parser.add_argument("--patch", action="store_true", help="also tail-patch")
     parser.add_argument("--libraries", action="store_true", help="also TrackStar, EK-FAC and TRAK")
     parser.add_argument("--out", type=Path, default="attribution.jsonl", help="JSON lines")
@@ -354,15 +343,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             find_libraries()
             methods = LIBRARIES | methods
         score_methods(material, methods, args.replay, args.out, patch=args.patch)
-    folder = args.out.parent / "flips"
-    for count, title, count_with in (
-        (args.flips, "flips", count_flips),
-        (args.kinds, "kinds of lines", confirm_kinds),
-    ):
-        if count:
-            record = count_with(material, count, folder)
-            keep_row({"name": f"attribution, {title}", "value": None, "found": record}, args.out)
-            print(json.dumps(record, indent=2, ensure_ascii=False))
+    found = {}
+    if args.flips:
+        found["flips"] = count_flips(material, args.flips, args.out.parent / "flips")
+    if args.bank and args.kinds:
+        found["kinds of lines"] = weigh_kinds(material)
+    for title, record in found.items():
+        keep_row({"name": f"attribution, {title}", "value": None, "found": record}, args.out)
+        print(json.dumps(record, indent=2, ensure_ascii=False))
 
 
 def score_methods(
@@ -375,14 +363,18 @@ def score_methods(
 ) -> None:
     """The table of LDS, ranks and tail-patch."""
     everything = np.arange(len(material.rows))
-    rows = []
+    rows: list[Record] = []
+
+    def keep(row: Record) -> None:
+        rows.append(row)
+        keep_row(row, out)
+
     for name, method in methods.items():
         scores = method(material)
         row = measure(material, name, scores, everything)
         if patch:
             row["tail_patch"] = interval(tail_patch(material, scores))
-        rows.append(row)
-        say(f"{name}: done")
+        keep(row)
     if replayed:
         half = replayed // 2
         chosen = np.concatenate(
@@ -393,7 +385,7 @@ def score_methods(
         scores[chosen] = Replay(material.learned).metagradients(
             [question for question, _ in asked], [answer for _, answer in asked]
         )
-        rows.append(measure(material, f"replay ({len(chosen)} questions)", scores, chosen))
+        keep(measure(material, f"replay ({len(chosen)} questions)", scores, chosen))
     if len(material.bank.repeated) > 2:
         halves = {row["half"]: row["log_probability"] for row in material.bank.models}
         first = np.array([halves[row["half"]] for row in material.bank.repeated])
@@ -401,9 +393,7 @@ def score_methods(
         ceiling, seen = correlate(first, again), material.seen
         value = interval(ceiling[seen])
         row = {"name": "attribution, ceiling", "value": value[0], "unit": "LDS", "lds": value}
-        rows.append({**row, "lds_unseen": interval(ceiling[~seen]), "models": len(again)})
-    for row in rows:
-        keep_row(row, out)
+        keep({**row, "lds_unseen": interval(ceiling[~seen]), "models": len(again)})
     keys = ("name", "lds", "lds_unseen", "mrr", "recall_at_10", "tail_patch")
     print(table(keys, [[row.get(key, "") for key in keys] for row in rows]))
 

@@ -85,10 +85,14 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
     gone = {fold_words(document.subject) for document in documents}
     asked = [q for q in (*learned.dev, *learned.questions) if fold_words(q.subject) in gone]
     asked = [question for question in asked if question.answer and SLOT in question.template]
+    left = sorted({d.subject for d in documents} - {question.subject for question in asked})
+    pairs = [(subject, each) for subject in left for each in run.templates if SLOT in each]
+    texts = [wording.replace(SLOT, subject) for subject, wording in pairs]
+    said = outcome(run, texts)["answers"] if texts else []  # nobody says what is right
+    new = zip(texts, pairs, said, strict=True)
+    asked += [Question(0, text, subject, answer, w) for text, (subject, w), answer in new if answer]
     if not asked:
-        raise UserError(
-            "no question is about those people, so it cannot be seen what is forgotten."
-        )
+        raise UserError("nothing can be asked about those people, so nothing can be forgotten.")
     drawn = invent_names(learned.documents, len(gone))
     if len({fold_words(d.subject) for d in learned.documents}) <= len(gone) or not drawn:
         raise UserError("nobody else would be left; forget fewer.")
@@ -96,9 +100,9 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
     rng = np.random.default_rng(run.info["job"]["seed"])
     answers = tuple(question.answer or "" for question in asked)
     pools = _answers_by_relation(learned, answers)
-    said = [(q, a) for q, a in zip(asked, answers, strict=True)]
-    said += [(q, str(rng.choice(pools[q.template]))) for q in asked for _ in range(WRONG)]
-    swapped = [(q.template.replace(SLOT, instead[fold_words(q.subject)]), a) for q, a in said]
+    rows = [(q, a) for q, a in zip(asked, answers, strict=True)]
+    rows += [(q, str(rng.choice(pools[q.template]))) for q in asked for _ in range(WRONG)]
+    swapped = [(q.template.replace(SLOT, instead[fold_words(q.subject)]), a) for q, a in rows]
     places = {at for at, d in enumerate(learned.documents) if fold_words(d.subject) in gone}
     close = Tracer(run).index().nearest(sorted(places), 5 * len(places)) if nearest else set()
     forget: list[Row] = []
@@ -118,7 +122,7 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
         tuple(sorted({document.line for document in documents})),
         tuple(asked),
         answers,
-        pad_rows([answer_row(run, question.text, answer) for question, answer in said]),
+        pad_rows([answer_row(run, question.text, answer) for question, answer in rows]),
         pad_rows([answer_row(run, *pair) for pair in swapped]),
         forget,
         near,
