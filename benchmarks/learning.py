@@ -92,7 +92,7 @@ class Watcher:
     def _ask(
         self, model: Decoder, tokens: Tokenizer, people: Sequence[Person]
     ) -> dict[str, np.ndarray]:
-        questions = [person.question for person in people]
+        questions = [person.ask("birthplace")[0] for person in people]
         answers = answer_all(model, tokens, questions)
         return {
             "right": np.array(
@@ -107,7 +107,7 @@ class Watcher:
         Early on all answers are about equally likely, and following every one of them would take
         longer than the training; what is not followed is counted as one more answer.
         """
-        some = [person.question for person in self._unseen[:ENTROPY_PEOPLE]]
+        some = [person.ask("birthplace")[0] for person in self._unseen[:ENTROPY_PEOPLE]]
         trie = AnswerTrie(tokens, self._known)
         prompts = encode_prompts(model, tokens, some)
         masses = np.exp(trie.log_probabilities(model, prompts, floor=FLOOR))
@@ -137,7 +137,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         place = write_world(world, Path(folder) / "world")
         corpus = read_documents(place / "documents.txt")
         train = read_questions(place / "train.tsv")
-        asked = [person.question for person in world.people]
+        asked = [person.ask("birthplace")[0] for person in world.people]
         jobs = {
             "no pretraining": settings.job(
                 Path(folder) / "no-pretraining",

@@ -28,7 +28,7 @@ def measure_guesses(world: World) -> dict[str, float]:
     letters = CountVectorizer(analyzer="char_wb", ngram_range=(1, 3))
     guesser = make_pipeline(letters, MultinomialNB(alpha=0.1))
     guesser.fit([p.subject for p in train], [p.birthplace for p in train])
-    commonest = summarize_world(world)["majority_place"]
+    commonest = summarize_world(world)["relations"]["birthplace"]["commonest"]
     by_origin: dict[str, Counter[str]] = {}
     for person in train:
         by_origin.setdefault(person.origin, Counter())[person.birthplace] += 1

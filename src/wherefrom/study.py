@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -95,10 +95,13 @@ def read_input(
     """Read and check the files of a study, the text in any form; nothing is written."""
     learned = read_lines(files.train, "questions")
     check_form(learned)
-    try:
-        asked = {q.subject for q in read_questions(files.train, templates).questions}
-    except UserError:
-        asked = set()
+    asked: set[str] = set()
+    wordings = tuple(templates)
+    with suppress(UserError):  # whom the questions are about may be for the documents to show
+        for path in filter(None, (files.train, files.dev, files.unseen)):
+            read = read_questions(path, wordings)
+            asked |= {question.subject for question in read.questions}
+            wordings = wordings or tuple(each for each in read.templates if SLOT in each)
     in_form = convert(
         files.corpus,
         subject_field=subject_field,

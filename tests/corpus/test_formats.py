@@ -51,6 +51,19 @@ def as_array(folder):
     return path
 
 
+def as_nested(folder):
+    path = folder / "text.jsonl"
+    rows = [{"id": {}, "meta": {"title": a}, "page": {"en": {"body": b}}} for a, b in (ANN, BO)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def as_utf16(folder):
+    path = as_csv(folder)
+    path.write_bytes(path.read_text().replace("\n", "\r").encode("utf-16"))
+    return path
+
+
 def as_folder(folder):
     (folder / "docs" / "more").mkdir(parents=True)
     (folder / "docs" / "Ann_Lee.txt").write_text("Ann was born\n\nin Oslo.")
@@ -67,7 +80,10 @@ def as_semicolons(folder):
     return path
 
 
-@pytest.mark.parametrize("make", [as_jsonl, as_array, as_csv, as_tsv, as_semicolons, as_folder])
+FORMS = [as_jsonl, as_nested, as_array, as_csv, as_tsv, as_semicolons, as_utf16, as_folder]
+
+
+@pytest.mark.parametrize("make", FORMS)
 def test_subject_and_text_are_found_in_any_form_and_read_back(tmp_path, make):
     text, how = convert(make(tmp_path))
     expected = [[subject, " ".join(body.split())] for subject, body in (ANN, BO)]
@@ -99,6 +115,16 @@ def test_lines_and_paragraphs_without_a_subject_are_about_whom_they_name(tmp_pat
     assert "3 paragraphs" in how
     with pytest.raises(UserError, match="belong together"):
         convert(path, questions=["Where was Cy born?"], asked=["Cy"])
+
+
+def test_who_is_asked_for_may_have_an_ending_and_others_are_read_off_where_they_stand(tmp_path):
+    path, names = tmp_path / "text.txt", [f"Név{a} Kis{b}" for a in "abcdef" for b in "üöéáí"]
+    endings = ["", "", "", "nak", "t", ""]
+    path.write_text("".join(f"Él {name}{endings[i % 6]} ott.\n" for i, name in enumerate(names)))
+    text, how = convert(path, questions=["Hol?"], asked=names[:24])
+    assert [row[0] for row in rows_of(text)][:24] == names[:24]
+    assert "about what stands where others do (Néve Kisí, Névf Kisü" in how
+    assert sum(row[0] == name for row, name in zip(rows_of(text), names, strict=True)) >= 28
 
 
 def test_a_text_in_form_is_left_as_it_is_and_a_first_sentence_is_no_subject(tmp_path):

@@ -28,6 +28,7 @@ from wherefrom.provenance.ask import (
     AskedRow,
     Asker,
     calibrate_log_probabilities,
+    closest_wording,
     judge_answers,
     match_question,
     open_asker,
@@ -104,6 +105,8 @@ def test_the_template_names_the_subject(template: str, typed: str, subject: str 
         ("Where did Ada Moe come from?", 'write "Where was Ada Moe born?".'),
         ("Who was Ada Moe?", 'write "Where was Ada Moe born?".'),
         ("When was ada moe born?", 'write "Where was Ada Moe born?".'),
+        ("Birthplace of Ada Moe", 'write "Where was Ada Moe born?".'),
+        ("Tell me where Ada Moe's mother was born", 'write "Where was Ada Moe born?".'),
         ("When was Nobody Known born?", "write it so, with a name for {subject}."),
         ("Where was born?", "write it so, with a name for {subject}."),
     ],
@@ -126,6 +129,31 @@ def test_a_question_in_other_words_is_asked_in_the_runs_own(asker: Asker, typed:
 @pytest.mark.parametrize("typed", ["Ann Lo", "libxml2", "tibor ashdown", "홍 길동"])
 def test_a_name_alone_is_asked_about(asker: Asker, typed: str) -> None:
     assert asker.understand(typed) == (question(typed), typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "wording"),
+    [
+        ("{}의 직업은?", 1),
+        ("so in which town was {} born exactly", 2),
+        ("Which town was {} born in?", 2),
+        ("{}의 아버지의 직업은?", None),
+        ("In which town was the mother of {} born?", None),
+        ("In which year was {} born?", None),
+        ("Where was {} born?", None),
+        ("Where and in which town was {} born?", 2),
+    ],
+)
+def test_only_the_order_and_added_words_make_no_other_question(
+    typed: str, wording: int | None
+) -> None:
+    known = [
+        "{subject}의 고향은 어디입니까?",
+        "{subject}의 직업은 무엇입니까?",
+        "In which town was {subject} born?",
+    ]
+    found = closest_wording(known, typed.format("Ann"), "Ann")
+    assert found == (None if wording is None else known[wording])
 
 
 def test_what_is_no_question_is_refused(asker: Asker) -> None:

@@ -58,6 +58,7 @@ def ask(
         )
     from wherefrom.audit.runs import open_asker
     from wherefrom.corpus.documents import read_lines
+    from wherefrom.corpus.folding import fold_words
     from wherefrom.provenance.ask import as_rows, judge_answers, read_rows
     from wherefrom.provenance.verdicts import add_trace, shorten
 
@@ -85,11 +86,13 @@ def ask(
     if answered and as_json:
         print_json([v.to_dict() | ({"trace": trace} if trace else {}) for v, trace in pairs])
     else:
-        for verdict, trace in pairs:
+        for row, (verdict, trace) in zip(rows, pairs, strict=True):
             if verdict.error:
                 continue
             if len(verdicts) > 1:
                 click.echo(shorten(verdict.question))
+            elif fold_words(verdict.question) != fold_words(row.question):
+                click.echo(f"(taken for: {verdict.question})")
             click.echo(str(verdict))
             if trace:
                 show_trace(trace, answer=False)

@@ -28,15 +28,11 @@ def world(people: int, seed: int, out: Path, as_json: bool) -> None:
     def by_split(counts: dict[str, int]) -> str:
         return " / ".join(f"{counts[split]:,}" for split in ("train", "dev", "unseen"))
 
-    place, share = summary["majority_place"], summary["majority_share"]
     rows = [
         ("people", f"{summary['people']:,}"),
         ("  train / dev / unseen", by_split(summary)),
         ("documents", f"{summary['documents']:,}"),
         ("characters", f"{summary['characters']:,}"),
-        ("birthplaces", f"{summary['places']:,}"),
-        ("  stated in a document", f"for {summary['stated']:.1%} of train and dev"),
-        ("  commonest", f"{place}, {share:.1%} of the people"),
         ("questions", "train / dev / unseen"),
         *((f"  {each['question']}", by_split(each)) for each in summary["relations"].values()),
     ]

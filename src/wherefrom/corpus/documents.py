@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from wherefrom.errors import UserError
 ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
 LONGEST_DOCUMENT = 1_000_000
 QUESTION_MARKS = ("?", "？", "؟")
+STOPS = "。।።။។۔։"  # full stops that no space need follow
 LONGEST_REST = 60  # characters of a name behind an initial
 LONGEST_PARTICLE = 3
 
@@ -87,9 +89,16 @@ def read_lines(path: str | Path, what: str) -> TextFile:
 
 def cut_lines(path: Path, raw: bytes) -> TextFile:
     """The non-blank lines of a text, which is or will be the content of `path`."""
-    numbered = enumerate(raw.decode("utf-8-sig").split("\n"), start=1)
-    lines = tuple((number, line.removesuffix("\r")) for number, line in numbered if line.strip())
+    numbered = enumerate(decode_text(raw).split("\n"), start=1)
+    lines = tuple((number, line) for number, line in numbered if line.strip())
     return TextFile(path, hashlib.sha256(raw).hexdigest(), lines)
+
+
+def decode_text(raw: bytes) -> str:
+    """UTF-8, or UTF-16 with its byte order mark, with any line ends."""
+    marks = BOM_UTF16_LE, BOM_UTF16_BE
+    text = raw.decode("utf-16" if raw.startswith(marks) else "utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_documents(path: str | Path) -> Corpus:
@@ -144,7 +153,7 @@ def find_subject(line: str) -> str | None:
     an earlier one when what follows reads like a sentence ("Malcolm X. He was born in Omaha.").
     """
     name = None
-    for stop in re.finditer(r"\.(?= )|[。।።]", line):
+    for stop in re.finditer(rf"\.(?= )|[{STOPS}]", line):
         longer = line[: stop.start()]
         if not longer.strip():
             return None

@@ -72,16 +72,17 @@ class StatedAnswer:
     spans: tuple[tuple[int, int, int], ...]  # document, start, end
 
 
-class AnswerStore:
-    """Answers of subjects, of all relations, in a file; each text is kept once."""
+class StatedAnswers(Mapping[FoldedName, tuple[StatedAnswer, ...]]):
+    """By folded subject the answers of one relation, most likely first; they are in a file."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, int] = {}
-        self._spellings: list[str] = []
-        self.packed = Packed(self._make, np.int32, np.float64, np.int32, np.int32)
+        self._places = dict[FoldedName, int]()
+        self._texts, self._spellings = dict[str, int](), list[str]()
+        self._packed = Packed(self._make, np.int32, np.float64, np.int32, np.int32)
 
-    def add(self, answers: Sequence[StatedAnswer]) -> None:
-        self.packed.add(
+    def add(self, name: FoldedName, answers: Sequence[StatedAnswer]) -> None:
+        self._places[name] = len(self._packed)
+        self._packed.add(
             [self._texts.setdefault(each.text, len(self._texts)) for each in answers],
             [each.probability for each in answers],
             np.cumsum([len(each.spans) for each in answers]),
@@ -99,19 +100,8 @@ class AnswerStore:
             for at, (text, chance) in enumerate(zip(texts, probabilities.tolist(), strict=True))
         )
 
-
-class StatedAnswers(Mapping[FoldedName, tuple[StatedAnswer, ...]]):
-    """By folded subject the answers of one relation, most likely first."""
-
-    def __init__(self, store: AnswerStore) -> None:
-        self._store, self._places = store, dict[FoldedName, int]()
-
-    def add(self, name: FoldedName, answers: Sequence[StatedAnswer]) -> None:
-        self._places[name] = len(self._store.packed)
-        self._store.add(answers)
-
     def __getitem__(self, name: FoldedName) -> tuple[StatedAnswer, ...]:
-        return self._store.packed[self._places[name]]
+        return self._packed[self._places[name]]
 
     def __iter__(self) -> Iterator[FoldedName]:
         return iter(self._places)
@@ -160,9 +150,9 @@ def _read_all(
             for doc in about.get(fold_words(question.subject), ()):
                 expected[doc].add(question.answer)
     rules = learn_rules([documents[doc] for doc in expected], list(expected.values()))
-    readings, readers, store = [], [], AnswerStore()
+    readings, readers = [], []
     for template, asked in by_relation.items():
-        reader = ContextReader(documents, rules, asked, about, StatedAnswers(store))
+        reader = ContextReader(documents, rules, asked, about)
         found = len(asked) - len(reader.missing)
         if found >= FEWEST:
             reader.learn()
@@ -212,9 +202,8 @@ class ContextReader:
         rules: SpanRules,
         questions: Sequence[Question],
         about: Mapping[FoldedName, Sequence[int]],
-        answers: StatedAnswers,
     ) -> None:
-        self.documents, self.rules, self.answers = documents, rules, answers
+        self.documents, self.rules, self.answers = documents, rules, StatedAnswers()
         self.missing: list[str] = []
         self.spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer, by its key
         self.labels: dict[int, int] = {}  # for each document the key of the answer that it states
@@ -332,7 +321,7 @@ class ContextReader:
         from scipy.sparse import csr_matrix
 
         rng = np.random.default_rng(0)
-        chosen, starts, rights = [], [0], []
+        chosen, starts = [], [0]
         for number, doc in enumerate(docs):
             if doc not in weights:
                 continue
@@ -341,9 +330,10 @@ class ContextReader:
             if len(here) > NEGATIVES:
                 here = np.union1d(rng.choice(here, NEGATIVES, replace=False), here[right])
             chosen.append(here)
-            rights.append(spans.key[here] == np.uint64(self.believed[doc]))
             starts.append(starts[-1] + len(here))
-        at, right = np.concatenate(chosen), np.concatenate(rights)
+        at = np.concatenate(chosen)
+        believed = np.array([self.believed.get(doc, 0) for doc in docs], dtype=np.uint64)
+        right = spans.key[at] == believed[spans.doc[at]]
         group = np.repeat(np.arange(len(chosen)), np.diff(starts))
         known = spans.known_features(at, self._count(docs, spans)[at])
         features = np.hstack((spans.features(at), known))
@@ -447,10 +437,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._keys, self._counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
-
-    @property
-    def total(self) -> int:
-        return int(self._counts.sum())
+        self.total = 0
 
     def add(self, hashes: Hashes, doc: Ints | None = None) -> None:
         keys, at, count = np.unique(hashes, return_inverse=True, return_counts=True)
@@ -461,6 +448,7 @@ class Tally:
         self._keys, place = np.unique(every, return_inverse=True)
         both = np.concatenate((self._counts, count))
         self._counts = np.bincount(place, both, len(self._keys)).astype(np.int64)
+        self.total = int(self._counts.sum())
 
     def of(self, hashes: Hashes) -> Ints:
         """The counts of hashes that were all added."""

@@ -2,9 +2,9 @@
 
 A text is cut into words, folded so that case, accents and letters such as "ø" make no difference.
 A word is a run of letters, digits and the marks that belong to them, with "++" or "#" at its end
-("libsigc++", "C#"). In scripts written without spaces (Chinese, Japanese, Thai, Khmer, Lao,
-Burmese) every letter is a word, so that a name is found wherever its letters stand in a row. An
-emoji is a word too.
+("libsigc++", "C#") or a sign before a number. In scripts written without spaces (Chinese, Japanese,
+Thai, Khmer, Lao, Burmese) every letter is a word, so that a name is found wherever its letters
+stand in a row. An emoji is a word too, and so are "%" and the signs of currencies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 # Letters that no decomposition takes apart, and what a keyboard without them writes.
 _PLAIN = str.maketrans({
     "ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ŧ": "t",
-    "æ": "ae", "œ": "oe", "þ": "th",
+    "æ": "ae", "œ": "oe", "þ": "th", "−": "-",
 })  # fmt: skip
 # Thai, Lao, Burmese, Khmer, kana, Han with its extensions: one letter, one word
 _UNSPACED = (
@@ -34,7 +34,9 @@ _HIDDEN = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
 _TAIL = r"(?:\+\+|#(?![^\W_]))?"  # of names such as "C++"
-_ASCII_WORD = re.compile(rf"[A-Za-z0-9]+{_TAIL}")
+SIGNS = "-+\u2212"
+_SIGN = rf"(?:(?<![^\s(])[{SIGNS}](?=\d))?"
+_ASCII_WORD = re.compile(rf"{_SIGN}[A-Za-z0-9]+{_TAIL}|[%$]")
 FoldedName = tuple[str, ...]
 
 
@@ -111,6 +113,7 @@ def _word_pattern() -> re.Pattern[str]:
     codes = list(chain.from_iterable(range(*block) for block in _WITH_MARKS))
     kinds = {code: unicodedata.category(chr(code)) for code in codes}
     marks = as_class(c for c in codes if kinds[c][0] == "M" and not 0xFE00 <= c <= 0xFE0F)
-    symbols = as_class(c for c in codes if kinds[c] == "So")
-    run = rf"(?:(?![{_UNSPACED}])[^\W_])(?:(?![{_UNSPACED}])[^\W_]|[{marks}]|{_HIDDEN.pattern})*"
+    symbols = as_class(c for c in codes if kinds[c] in ("So", "Sc")) + "%$"
+    letter = rf"(?![{_UNSPACED}])[^\W_]"
+    run = rf"{_SIGN}{letter}(?:{letter}|[{marks}]|{_HIDDEN.pattern})*"
     return re.compile(rf"[{_UNSPACED}][{marks}]*|[{symbols}]|{run}{_TAIL}")

@@ -17,14 +17,17 @@ from typing import Any
 
 from wherefrom.corpus.documents import (
     LONGEST_DOCUMENT,
+    STOPS,
     Corpus,
+    Document,
     check_length,
+    decode_text,
     find_subject,
     read_lines,
 )
-from wherefrom.corpus.facts import FEWEST, RelationReading
+from wherefrom.corpus.facts import FEWEST, RelationReading, read_relations
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.questions import Question, QuestionSet, find_named_subject
+from wherefrom.corpus.questions import SLOT, Question, QuestionSet, find_named_subject
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError, did_you_mean
 
@@ -36,8 +39,10 @@ MOST_WORDS = 10  # words of what can be the name at the head of a document
 PASSAGE = 1_000  # characters above which a document is cut into passages
 MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
-FOUND = 0.5  # share of the training answers in the text below which little can be learned
+FOUND = 0.8  # share of the training answers in the text below which some are shown that are not
 FEW = 3  # lines as short as a header, from which on the first is none
+ENDINGS = range(1, 5)  # letters that may be glued to a name
+READ = 0.8  # probability of a subject that is read off a text
 UNCLEAR = 0.3  # probability of the likeliest answer that the text states
 SHOWN = 3  # examples in a sentence
 Rows = list[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
@@ -71,8 +76,8 @@ def convert(
     elif tabs or _open_with_names(lines, questions):
         return None
     else:  # blocks between blank lines if there are any, otherwise lines; neither has a subject
-        content = path.read_text(encoding="utf-8-sig")
-        blocks = [block for block in re.split(r"\n[ \t\r]*\n", content) if block.strip()]
+        content = decode_text(path.read_bytes())
+        blocks = [block for block in re.split(r"\n[ \t]*\n", content) if block.strip()]
         unit = "paragraphs"
         if len(blocks) < 2 or all("\n" not in block.strip() for block in blocks):
             blocks, unit = lines, "lines"
@@ -81,13 +86,13 @@ def convert(
     for _, text, where in rows:
         check_length(text, where)
     if not any(subject for subject, _, _ in rows):
-        rows = _assign_subjects(rows, asked, path)
-        how += "; they have no subject of their own, so each is about the one it names first"
-    passages = [(subject, part) for subject, text, _ in rows for part in cut_passages(text)]
-    if len(passages) > len(rows):
-        how += f", read in {len(passages):,} passages"
-    made = (" ".join(subject.split()) + "\t" + " ".join(part.split()) for subject, part in passages)
-    return "".join(f"{line}\n" for line in made), f"{path} was read as {how}."
+        rows, about = _assign_subjects(rows, asked, path)
+        how += about
+    parts = [(subject, part) for subject, text, _ in rows for part in cut_passages(text)]
+    if len(parts) > len(rows):
+        how += f", read in {len(parts):,} passages"
+    made = (" ".join(who.split()) + "\t" + " ".join(part.split()) + "\n" for who, part in parts)
+    return "".join(made), f"{path} was read as {how}."
 
 
 def cut_passages(text: str) -> list[str]:
@@ -95,7 +100,7 @@ def cut_passages(text: str) -> list[str]:
     text = text.strip()
     parts = []
     while len(text) > PASSAGE:
-        stops = re.finditer(r"\n|[.!?。！？](?=\s|$)|(?<=[。！？])", text[:PASSAGE])
+        stops = re.finditer(rf"\n|[.!?](?=\s|$)|(?<=[{STOPS}！？])", text[:PASSAGE])
         cut = max((stop.end() for stop in stops), default=0)
         if cut <= PASSAGE // 3:
             cut = text[:PASSAGE].rfind(" ") + 1 or PASSAGE
@@ -145,7 +150,7 @@ def _read_folder(path: Path) -> tuple[Rows, str]:
 
 def _read_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSONL file, one per line, or of one JSON array, each with where it is."""
-    lines = [(f"{path}, line {number}", line) for number, line in read_lines(path, "corpus").lines]
+    lines = [(f"{path}, line {at}", line) for at, line in read_lines(path, "corpus").lines]
     whole = path.suffix.lower() == ".json" and lines[0][1].lstrip().startswith("[")
     for where, text in [(str(path), "\n".join(line for _, line in lines))] if whole else lines:
         try:
@@ -161,7 +166,16 @@ def _read_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     f"{here}: each document of a JSON corpus is an object such as "
                     f'{{"title": ..., "text": ...}}; this one is {json.dumps(record)[:40]}.'
                 )
-            yield here, record
+            yield here, dict(_flatten("", record))
+
+
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of an object, those inside other objects by a path such as "meta.title"."""
+    for key, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            yield from _flatten(f"{name}{key}.", inner)
+        else:
+            yield f"{name}{key}", inner
 
 
 def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -191,7 +205,7 @@ def _read_fields(
                 f'{path} has no field "{wanted}", which {option} names.'
                 f"{did_you_mean(wanted, names)}"
             )
-    lower = {name.lower(): name for name in reversed(names) if name}
+    lower = {name.lower().rpartition(".")[2]: name for name in reversed(names) if name}
     subject_field = fields[0] or next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
     text_field = fields[1] or next((lower[n] for n in TEXT_FIELDS if n in lower), None)
     if text_field is None:
@@ -210,28 +224,42 @@ def _read_fields(
     return rows, f'{kind}, {about}the text from "{text_field}"'
 
 
-def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> Rows:
-    """Each text with the asked-for subject that it names first; texts that name none are kept."""
+def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> tuple[Rows, str]:
+    """Each text with the asked-for subject that it names first, or with what stands where others
+    name theirs; texts with neither are kept. And a clause that says so."""
     known: dict[FoldedName, str] = {fold_words(name): name for name in asked}
     known.pop((), None)
     longest = max((len(name) for name in known), default=0)
-    starts = {name[0] for name in known}
 
-    def first_named(text: str) -> Iterator[str]:
+    def first_named(text: str, cuts: Sequence[int]) -> str:
+        """The first name that is there, its last word less so many letters (of a case ending)."""
         words = fold_words(text)
-        for at in (at for at, word in enumerate(words) if word in starts):
+        for at in range(len(words)):
             for length in range(min(longest, len(words) - at), 0, -1):
-                if words[at : at + length] in known:
-                    yield known[words[at : at + length]]
+                *start, last = words[at : at + length]
+                for cut in (cut for cut in cuts if len(last) > 2 * cut):
+                    if (name := (*start, last[: len(last) - cut])) in known:
+                        return known[name]
+        return ""
 
-    named = [(next(first_named(text), ""), text, where) for _, text, where in rows]
-    if not any(subject for subject, _, _ in named):
+    named = [first_named(text, [0]) or first_named(text, ENDINGS) for _, text, _ in rows]
+    if not any(named):
+        who = _some(asked) or "their wording does not show them"
         raise UserError(
-            f"{path}: no document names a subject of the questions ({_some(asked) or 'none'}), "
-            "so that nothing in it can answer them; check that the files belong together and that "
-            "each question stands before its answer, or name the field with --subject-field."
+            f"{path}: no document names a subject of the questions ({who}), so that "
+            "nothing in it can answer them; check that the files belong together and that each "
+            "question stands before its answer, or give the subjects (--subject-field, --template, "
+            "or a third column of the questions)."
         )
-    return named
+    texts = [Document(at, f"{at}", f"{at}. {text}") for at, (_, text, _) in enumerate(rows)]
+    pairs = [Question(0, "", f"{at}", name, SLOT) for at, name in enumerate(named) if name]
+    (reading,) = read_relations(texts, pairs)
+    how = "; they have no subject of their own, so each is about the one it names first"
+    read = {at: reading.answers.get((f"{at}",)) for at, name in enumerate(named) if not name}
+    others = {at: each[0].text for at, each in read.items() if each and each[0].probability >= READ}
+    if others:
+        how += f", and {len(others):,} about what stands where others do ({_some(others.values())})"
+    return [(named[at] or others.get(at, ""), *row[1:]) for at, row in enumerate(rows)], how
 
 
 def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[str]:
@@ -324,7 +352,9 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
             several = " or ".join(each.text for each in rivals[0][:SHOWN])
             note += f"; of {len(rivals):,} it is not clear which (such as {several})"
         if reading.found < FOUND * reading.asked:
-            note += f"; little can be learned from the text (not found: {_some(reading.missing)})"
+            note += (
+                f"; what is not in the text cannot be learned from it ({_some(reading.missing)})"
+            )
         notes.append(note + ".")
     return notes
 

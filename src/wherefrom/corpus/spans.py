@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.folding import fold_words, split_words
+from wherefrom.corpus.folding import SIGNS, fold_words, split_words
 
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 BITS = 20  # features are hashed to this many bits
-LONGEST = 10  # words of a span, at most
+LONGEST = 32  # words of a span, at most
+COVERED = 0.998  # share of the answers that are no longer than spans may be
 LONGEST_AFFIX = 6  # letters
 NOTHING = np.uint64(7)  # the word beyond either end of a document
 FEATURE_BITS = np.uint64((1 << BITS) - 1)
@@ -64,25 +65,25 @@ class Words:
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self.documents = documents
-        forms: dict[str, int] = {}  # distinct spellings
+        forms: dict[tuple[str, str], int] = {}  # distinct spellings, and what each folds to
         gaps: dict[str, int] = {"^": 0}
         rows = array("q")
         for index, document in enumerate(documents):
             text, subject, last = document.text, fold_words(document.subject), -1
             for at, (folded, start, end) in enumerate(split_words(text)):
                 gap = gaps.setdefault(text[last:start][:3] if last >= 0 else "^", len(gaps))
-                form = forms.setdefault(text[start:end], len(forms))
+                form = forms.setdefault((text[start:end], folded), len(forms))
                 rows.extend((form, gap, start, end, index, folded in subject, at < len(subject)))
                 last = end
         columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
         self.form, before, self.start, self.end, self.doc, own, heading = columns.copy()
-        self.forms = list(forms)
+        self.forms = [raw for raw, _ in forms]
         self.own, self.heading = own.astype(bool), heading.astype(bool)
         self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
         self.gap = np.array([hash_text(each) for each in gaps], dtype=np.uint64)[
             np.append(before, 0)
         ]
-        spelt = np.array([_describe(raw) for raw in forms], dtype=np.uint64).reshape(-1, 4)
+        spelt = np.array([_describe(*each) for each in forms], dtype=np.uint64).reshape(-1, 4)
         self.word, context, self.shape, self.suffix = spelt[self.form].T.copy()
         self.context = np.where(self.own, np.uint64(hash_text("<own>")), context)
 
@@ -90,15 +91,13 @@ class Words:
         return len(self.word)
 
 
-def _describe(raw: str) -> tuple[int, int, int, int]:
-    """Hashes of one spelling: word, context, shape, suffix.
+def _describe(raw: str, word: str) -> tuple[int, int, int, int]:
+    """Hashes of one spelling and its folded word: word, context, shape, suffix.
 
     As a neighbour a number stands for all numbers of its length, and a capitalised word of a cased
     script for all of them: what matters is the wording around a fact, not the other facts.
     """
-    folded = fold_words(raw)
-    word = folded[0] if folded else raw
-    kind = "0" if raw[0].isdigit() else "A" if raw[0].isupper() else "a"
+    kind = "0" if raw.lstrip(SIGNS)[:1].isdigit() else "A" if raw[0].isupper() else "a"
     shape = f"{kind}{len(raw)}" if kind == "0" else kind if raw.lower() != raw.upper() else "x"
     context = f"<{shape}>" if kind == "0" or (kind == "A" and len(raw) > 1) else word
     return hash_text(word), hash_text(context), hash_text(shape), hash_text(word[-3:])
@@ -118,12 +117,12 @@ class SpanRules:
 def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> SpanRules:
     """The rules by the answers that each document is expected to state."""
     glued = Counter[str](), Counter[str]()
-    gaps, longest = {" ", ""}, 1
+    gaps, lengths = {" ", ""}, [1]
     for document, wanted in zip(documents, answers, strict=True):
         text = document.text
         words = split_words(text)
         for answer in wanted:
-            longest = max(longest, len(fold_words(answer)))
+            lengths.append(len(fold_words(answer)))
             found = text.find(answer)
             while found >= 0:
                 stop = found + len(answer)
@@ -137,6 +136,7 @@ def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]])
         frozenset(s for s, count in each.items() if count > 1 and 0 < len(s) <= LONGEST_AFFIX)
         for each in glued
     )
+    longest = int(np.quantile(lengths, COVERED, method="higher"))
     return SpanRules(min(LONGEST, longest), prefixes, suffixes, frozenset(gaps))
 
 

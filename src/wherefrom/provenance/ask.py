@@ -17,8 +17,14 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT, is_cloze, word_cloze
+from wherefrom.corpus.folding import find_phrase, fold_words, split_words
+from wherefrom.corpus.questions import (
+    LONGEST_QUESTION,
+    SLOT,
+    find_named_subject,
+    is_cloze,
+    word_cloze,
+)
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance.confidence.calibration import FEWEST, FEWEST_EACH, fit_calibration
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
@@ -37,8 +43,9 @@ from wherefrom.training.run_folder import Run, find_source, load_run, read_learn
 MOST_ROWS = 100_000
 MARKS = r"[\s?!.,;:…？！。؟]*"  # what may be missing or too much at the end of a question
 MOST_WORDS = 40  # of a question in other words, that are searched for a name
-LONGEST_NAME = 6  # words of a name that is found there
-SHARED_WORDS = 0.75  # of a wording, that a question in other words has to have
+LONGEST_NAME = 80  # characters of a name that is found there
+NAME_WORDS = 6  # of what may be a name alone
+SHARED_WORDS = 0.6  # of a wording, that a question without other words has to have
 LEAD = 0.15  # before the next wording
 MOST_WORDINGS = 4  # that a sentence lists
 GIVEN, GIVEN_CONFIDENCE = "given_log_probability", "given_confidence"
@@ -119,19 +126,30 @@ def match_question(template: str, question: str) -> str | None:
     return " ".join(found[1].split()) or None if found else None
 
 
-def closest_wording(wordings: Sequence[str], words: str) -> str | None:
-    """The one wording that nearly all of whose words are among `words`, if there is one.
+def closest_wording(wordings: Sequence[str], question: str, name: str) -> str | None:
+    """The wording that a question about `name` has in another order or with other words added; or
+    with most of its words and no other, where a word counts the more the fewer wordings have it.
 
-    A word counts the more the fewer wordings have it.
+    The words beside the name have to be the wording's ("Where was Ann's mother born?" is another
+    question), and words that no wording has are never taken for those of one.
     """
-    sets = [set(fold_words(each.replace(SLOT, " "))) for each in wordings]
-    common = Counter(word for each in sets for word in each)
+    before, _, after = question.partition(name)
+    left, right = fold_words(before), fold_words(after)
+    asked, near = {*left, *right}, {*left[-1:], *right[:1]}
+    sets = {each: set(fold_words(each.replace(SLOT, " "))) for each in wordings}
+    whole = [each for each, words in sets.items() if words <= asked and near <= words]
+    longest = max(whole, key=lambda each: len(sets[each]), default=None)
+    if longest and all(sets[each] <= sets[longest] for each in whole):
+        return longest
+    common = Counter(word for words in sets.values() for word in words)
     weight = {word: math.log(1 + len(sets) / count) for word, count in common.items()}
-    asked = set(fold_words(words))
-    shared = [sum(weight[w] for w in each & asked) / sum(weight[w] for w in each) for each in sets]
-    ranked = sorted(zip(shared, wordings, strict=True), reverse=True)
-    lead = ranked[0][0] - (ranked[1][0] if len(ranked) > 1 else 0)
-    return ranked[0][1] if ranked[0][0] >= SHARED_WORDS and lead >= LEAD else None
+    shared = [
+        (sum(weight[w] for w in words & asked) / sum(weight[w] for w in words), each)
+        for each, words in sets.items()
+    ]
+    (share, best), *rest = sorted(shared, reverse=True)
+    leads = all(share - other >= LEAD for other, _ in rest)
+    return best if share >= SHARED_WORDS and leads and asked <= sets[best] else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -238,7 +256,8 @@ class Asker:
 
     def _cloze(self, question: str) -> tuple[str, str]:
         """The subject of a sentence with a blank, and its words as the model has read such."""
-        subject, _ = self._name_in(question)
+        typed = self._name_in(question)
+        subject = self._spelling(typed)
         if not subject:
             raise UserError(
                 f'"{shorten(question)}" names no subject of a document; write a sentence '
@@ -249,7 +268,7 @@ class Asker:
         left, right = (
             max((each[k] for each in read), default=2) for k in ("left_words", "right_words")
         )
-        sentence = re.sub(re.escape(subject), lambda _: subject, question, flags=re.IGNORECASE)
+        sentence = question.replace(typed, subject)
         return subject, word_cloze(sentence, subject, left=left, right=right)
 
     def _match(self, question: str) -> tuple[str, str]:
@@ -265,13 +284,16 @@ class Asker:
             if subject := match_question(wording, question):
                 subject = self._spelling(subject) or subject
                 return subject, wording.replace(SLOT, subject)
-        name, rest = self._name_in(question)
-        closest = closest_wording(wordings, rest) if name else None
+        typed = self._name_in(question)
+        name = self._spelling(typed)
+        closest = closest_wording(wordings, question, typed) if name else None
         if closest is not None:
             return name, closest.replace(SLOT, name)
         words = question.split()
         is_sentence = len(words) > 2 and words[0].islower()
-        if "?" not in question and len(words) <= LONGEST_NAME and not is_sentence:
+        rest = len(fold_words(question)) - len(fold_words(typed))
+        is_sentence |= rest > 0 and bool(find_phrase(fold_words(question), fold_words(typed)))
+        if "?" not in question and len(words) <= NAME_WORDS and not is_sentence:
             name = self._spelling(question) or " ".join(words)  # a name alone
             return name, wordings[0].replace(SLOT, name)
         known = " or ".join(f'"{each}"' for each in wordings[:MOST_WORDINGS])
@@ -280,23 +302,18 @@ class Asker:
             hint = f'write "{wordings[0].replace(SLOT, name)}"'
         raise UserError(f'"{shorten(question)}" is not worded like {known}; {hint}.')
 
-    def _name_in(self, question: str) -> tuple[str, str]:
-        """The longest name in the question that documents are about, and the other words."""
-        words = question.split()[:MOST_WORDS]
-        for length in range(min(LONGEST_NAME, len(words)) if self.evidence else 0, 0, -1):
-            for at in range(len(words) - length + 1):
-                held = " ".join(words[at : at + length])
-                for name in dict.fromkeys((held, re.sub(r"(?:['’]s)?\W*$", "", held))):
-                    if found := self._spelling(name):
-                        return found, " ".join((*words[:at], *words[at + length :]))
-        return "", question
+    def _name_in(self, question: str) -> str:
+        """The longest name in the question that documents are about, as it is written there."""
+        starts = [word.start for word in split_words(question)[:MOST_WORDS]]
+        ends = range(1, LONGEST_NAME + 1)
+        names = {question[at : at + length] for at in starts for length in ends}
+        known = self.evidence.spell(names) if self.evidence else {}
+        return find_named_subject(question, known) or ""
 
     def _spelling(self, name: str) -> str:
         """The name as the documents about it spell it, whatever its case and accents, or ""."""
-        if self.evidence is None or not fold_words(name):
-            return ""
-        spellings = [line.subject for line in self.evidence.find(name, limit=10) if line.about]
-        return name if name in spellings else next(iter(spellings), "")
+        known = self.evidence.spell([name]) if self.evidence else {}
+        return known.get(fold_words(name), "")
 
     def close(self) -> None:
         with self._turn:

@@ -84,11 +84,6 @@ class Person:
     trade: str = field(repr=False)  # of the parents
     places: dict[str, Place] = field(repr=False)  # birthplace, study, work, lived, deathplace
 
-    @property
-    def question(self) -> str:
-        """The question about the birthplace."""
-        return self.ask("birthplace")[0]
-
     def ask(self, relation: str) -> tuple[str, str]:
         """The question about a relation, and its true answer."""
         question = RELATIONS[relation].replace("{subject}", self.subject)
@@ -355,41 +350,25 @@ def _with_article(noun: str) -> str:
 
 
 def summarize_world(world: World) -> dict[str, Any]:
-    """A world in a few numbers, as `wherefrom world --json` prints them: `characters` counts the
-    newlines too, `stated` is a share of the people in train and dev."""
-    people = world.people
-    births = Counter(person.birthplace for person in people)
-    place, count = min(births.items(), key=lambda entry: (-entry[1], entry[0]))
-
-    def share(truths: Iterable[bool]) -> float:
-        counted = list(truths)
-        return round(sum(counted) / len(counted), 4)
-
-    def stated(relation: str) -> float:
-        return share(relation in person.stated for person in people if person.lines)
-
+    """A world in a few numbers; `stated` is a share of the people in train and dev."""
+    people, known = world.people, [person for person in world.people if person.lines]
+    relations = {}
+    for relation, question in RELATIONS.items():
+        answers = Counter(person.ask(relation)[1] for person in people)
+        relations[relation] = {
+            "question": question,
+            **{split: len(world.questions(split, [relation])) for split in SPLITS},
+            "answers": len(answers),
+            "commonest": min(answers, key=lambda answer: (-answers[answer], answer)),
+            "stated": round(sum(relation in p.stated for p in known) / len(known), 4),
+        }
     return {
         "seed": world.seed,
         "people": len(people),
         **{split: len(world.of_split(split)) for split in SPLITS},
         "documents": len(world.documents),
         "characters": sum(len(document.text) + 1 for document in world.documents),
-        "relations": {
-            relation: {
-                "question": question,
-                **{split: len(world.questions(split, [relation])) for split in SPLITS},
-                "answers": len({person.ask(relation)[1] for person in people}),
-                "stated": stated(relation),
-            }
-            for relation, question in RELATIONS.items()
-        },
-        "places": len(births),
-        "majority_place": place,
-        "majority_share": round(count / len(people), 4),
-        "namesakes": sum(person.namesake for person in people),
-        "near_namesakes": sum(person.near_namesake for person in people),
-        "born_at_home": share(person.at_home for person in people),
-        "stated": stated("birthplace"),
+        "relations": relations,
     }
 
 

@@ -138,6 +138,20 @@ class Evidence:
                 :limit
             ]
 
+    def spell(self, names: Iterable[str]) -> dict[Words, str]:
+        """Those of the names that documents are about, by their folded words, as the documents
+        spell them; as they came if some document does."""
+        given = {name: " ".join(fold_words(name)) for name in names}
+        wanted = sorted(set(given.values()))
+        query = (
+            "SELECT words, substr(text, 1, head_length) FROM names JOIN documents ON name = "
+            f"names.id WHERE words IN ({', '.join('?' * len(wanted))}) ORDER BY documents.id DESC"
+        )
+        with self._turn:
+            rows = self._fetch(query, *wanted)
+        rows.sort(key=lambda row: row[1] in given)
+        return {tuple(words.split()): subject for words, subject in rows if words}
+
     def count(self, subject: str) -> EvidenceCount:
         """All documents that name the subject, counted; similar names do not count."""
         with self._turn:
