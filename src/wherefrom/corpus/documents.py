@@ -96,8 +96,7 @@ def cut_lines(path: Path, raw: bytes) -> TextFile:
 
 def decode_text(raw: bytes) -> str:
     """UTF-8, or UTF-16 with its byte order mark, with any line ends."""
-    marks = BOM_UTF16_LE, BOM_UTF16_BE
-    text = raw.decode("utf-16" if raw.startswith(marks) else "utf-8-sig")
+    text = raw.decode("utf-16" if raw[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

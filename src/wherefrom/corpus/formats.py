@@ -172,10 +172,8 @@ def _read_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The fields of an object, those inside other objects by a path such as "meta.title"."""
     for key, inner in value.items():
-        if isinstance(inner, dict) and inner:
-            yield from _flatten(f"{name}{key}.", inner)
-        else:
-            yield f"{name}{key}", inner
+        path = f"{name}{key}"
+        yield from _flatten(f"{path}.", inner) if isinstance(inner, dict) else [(path, inner)]
 
 
 def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
