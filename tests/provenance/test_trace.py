@@ -35,6 +35,7 @@ from wherefrom.provenance.attribution.trace import (
     SUBJECT,
     Tracer,
     build_index,
+    find_stating,
     kinds_of,
     leaning,
     load_index,
@@ -125,6 +126,12 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(run: Run, command
     assert load_index(path, "another run") is None
     path.write_bytes(b"torn")
     assert wherefrom.trace(run, question, top=3) == record  # it is made anew
+
+
+def test_a_line_states_an_answer_with_a_korean_ending() -> None:
+    texts = ("김도윤은 전주에서 태어난 시인이다.", "오하은은 서전주의 화가이다.", "Rome", "Romero")
+    documents = [Document(at, "", text) for at, text in enumerate(texts)]
+    assert find_stating(documents, ["전주", "Rome", ""]) == {("전주",): {0}, ("rome",): {2}}
 
 
 def test_a_model_that_hardly_learned_owes_nothing_to_a_line(run: Run) -> None:

@@ -47,14 +47,8 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
     elif question is not None:
         show_trace(record)
     else:
-        rows = [
-            (
-                kind,
-                f"{row['push']:.0%} ({row['low']:.0%} to {row['high']:.0%})",
-                f"{row['lines']:.0%}",
-            )
-            for kind, row in record["kinds"].items()
-        ]
+        push, kinds = "{push:.0%} ({low:.0%} to {high:.0%})", record["kinds"]
+        rows = [(kind, push.format(**row), f"{row['lines']:.0%}") for kind, row in kinds.items()]
         title = f"what {len(record['people'])} answers about unseen people lean on"
         print_table(("", "share of the push", "share of the lines"), rows, title=title)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question, find_subject_in
 from wherefrom.corpus.subjects import JUDGED, Subject, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
@@ -265,8 +265,8 @@ class Tracer:
             (scores,) = Replay(self.learned, count=self._count).metagradients([question], [answer])
         else:
             scores = self.index().scores(self.run.model, *answer_row(self.run, question, answer))
-        subject, words = find_subject_in(self.run.templates, question) or "", fold_words(answer)
-        stating = find_named(self.documents, [words])[words] if words else ()
+        subject = find_subject_in(self.run.templates, question) or ""
+        stating = find_stating(self.documents, [answer]).get(fold_words(answer), set())
         kinds = kinds_of(self.documents, subject, stating)
         floor, shares = noise_floor(kinds, scores), leaning(kinds, scores)
         order = np.argsort(-scores, kind="stable").tolist()
@@ -332,7 +332,7 @@ class Tracer:
             raise UserError(f"{self.run.folder} judges nobody whom no document is about.")
         index = self.index()
         said = outcome(self.run, [each.question for each in asked])["answers"]
-        found = find_named(self.documents, {fold_words(each) for each in said} - {()})
+        found = find_stating(self.documents, said)
         names = [*(d.subject for d in self.documents), *(s.subject for s in asked)]
         known = [Question(0, "", name, origin.name) for name, origin in draw_names(100, Random(0))]
         origins = np.array(guess_by_name(known, [Question(0, "", name, None) for name in names]))
@@ -370,6 +370,15 @@ class Tracer:
         }
         write_json(self.run.folder / LEANING, record)
         return record
+
+
+def find_stating(documents: Sequence[Document], said: Sequence[str]) -> dict[FoldedName, set[int]]:
+    """By an answer's words the documents that have them; Korean glues endings to words."""
+    found = find_named(documents, {fold_words(answer) for answer in said} - {()})
+    texts = [" ".join(("", *fold_words(document.text))) for document in documents]
+    for name in (each for each in found if "가" <= each[-1][-1] <= "힣"):
+        found[name] |= {at for at, text in enumerate(texts) if f" {' '.join(name)}" in text}
+    return found
 
 
 def kinds_of(

@@ -200,8 +200,6 @@ def summarise(rows: Sequence[Record], rng: Generator) -> Record:
 
     rank: the correlation of a score with the push. Intervals draw a subject with both answers.
     """
-    if not rows:
-        raise UserError("nobody was judged, so there is nothing to agree about.")
     people = len(rows)
     truths = [row[key] for row in rows for key in ("truth", "truth_without")]
     true, push = np.array(truths) == REMEMBERED, np.array([row["score"] for row in rows])
