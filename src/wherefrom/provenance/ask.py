@@ -298,8 +298,10 @@ class Asker:
             return name, wordings[0].replace(SLOT, name)
         known = " or ".join(f'"{each}"' for each in wordings[:MOST_WORDINGS])
         hint = f"write it so, with a name for {SLOT}"
-        if name:
-            hint = f'write "{wordings[0].replace(SLOT, name)}"'
+        if name:  # by the words that it shares with the question
+            asked = set(fold_words(question))
+            nearest = max(wordings, key=lambda each: len(asked.intersection(fold_words(each))))
+            hint = f'write "{nearest.replace(SLOT, name)}"'
         raise UserError(f'"{shorten(question)}" is not worded like {known}; {hint}.')
 
     def _name_in(self, question: str) -> str:
