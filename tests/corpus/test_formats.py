@@ -104,6 +104,20 @@ def test_fields_can_be_named(tmp_path):
         convert(path, subject_field="whom", text_field="said")
 
 
+def test_fields_of_any_language_are_told_by_what_they_hold(tmp_path):
+    path = tmp_path / "text.jsonl"
+    rows = [
+        {"fonte": f"ficha {at}", "especie": f"tucano-{at}", "titulo": "Ave",
+         "descricao": f"O tucano-{at} vive sobretudo na mata atlântica e come frutas."}
+        for at in range(9)
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made, how = convert(path, asked=["Tucano-3", "tucano-5"])
+    assert rows_of(made)[3] == ["tucano-3", rows[3]["descricao"]]
+    assert '"especie"' in how
+    assert '"descricao"' in how
+
+
 def test_lines_and_paragraphs_without_a_subject_are_about_whom_they_name(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(

@@ -11,7 +11,6 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ SUFFIXES = {".txt", ".md"}
 LONGEST_NAME = 80  # characters, and
 MOST_WORDS = 10  # words of what can be the name at the head of a document
 PASSAGE = 1_000  # characters above which a document is cut into passages
+TEXT_LENGTH = 30  # characters, on average, of a field that can be the text
 MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
 FOUND = 0.8  # share of the training answers in the text below which some are shown that are not
@@ -70,9 +70,9 @@ def convert(
     if path.is_dir():
         rows, how = _read_folder(path)
     elif not as_json and (kind == ".csv" or any(fields) or (tabs and _has_header(path, lines))):
-        rows, how = _read_fields(path, _read_csv(path, lines), fields, "a table")
+        rows, how = _read_fields(path, [*_read_csv(path, lines)], fields, asked, "a table")
     elif as_json:
-        rows, how = _read_fields(path, _read_json(path), fields, "JSON")
+        rows, how = _read_fields(path, [*_read_json(path)], fields, asked, "JSON")
     elif tabs or _open_with_names(lines, questions):
         return None
     else:  # blocks between blank lines if there are any, otherwise lines; neither has a subject
@@ -188,36 +188,54 @@ def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str,
 
 def _read_fields(
     path: Path,
-    records: Iterator[tuple[str, dict[str, Any]]],
+    records: Sequence[tuple[str, dict[str, Any]]],
     fields: tuple[str | None, str | None],
+    asked: Collection[str],
     kind: str,
 ) -> tuple[Rows, str]:
-    """Subject and text of each record, from the fields that were named, or the usual ones."""
-    first = next(records, None)
-    if first is None:
+    """Subject and text of each record, from the fields that were named, or those that look so.
+
+    The text is in a field of a usual name, or in the one that is by far the longest; the subject
+    in the field that holds most of the subjects asked about, or in one of a usual name.
+    """
+    if not records:
         raise UserError(f"{path} has a header and no rows; a corpus needs at least one document.")
-    names = list(first[1])
+    names = [name for name in records[0][1] if name]
     for option, wanted in zip(("--subject-field", "--text-field"), fields, strict=True):
         if wanted is not None and wanted not in names:
             raise UserError(
                 f'{path} has no field "{wanted}", which {option} names.'
                 f"{did_you_mean(wanted, names)}"
             )
-    lower = {name.lower().rpartition(".")[2]: name for name in reversed(names) if name}
-    subject_field = fields[0] or next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
+    lower = {name.lower().rpartition(".")[2]: name for name in reversed(names)}
+    cells = {name: [str(record.get(name) or "") for _, record in records] for name in names}
     text_field = fields[1] or next((lower[n] for n in TEXT_FIELDS if n in lower), None)
     if text_field is None:
-        raise UserError(
-            f"{path} has the fields {', '.join(filter(None, names)) or '(none)'}, and none is "
-            f"called {', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with "
-            "--text-field."
-        )
+        sizes = {name: sum(map(len, cells[name])) for name in names}
+        longest = sorted(names, key=lambda name: -sizes[name])
+        least = [TEXT_LENGTH * len(records), *(2 * sizes[name] for name in longest[1:2])]
+        if not longest or sizes[longest[0]] < max(least):
+            raise UserError(
+                f"{path} has the fields {', '.join(names) or '(none)'}, and none is called "
+                f"{', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with --text-field."
+            )
+        text_field = longest[0]
+    subject_field = fields[0]
+    if subject_field is None:
+        wanted_names = {fold_words(name) for name in asked} - {()}
+        rest = [name for name in names if name != text_field]
+        held = {name: len(wanted_names & set(map(fold_words, cells[name]))) for name in rest}
+        best = max(held, key=lambda name: held[name], default=None)
+        if best and held[best] and held[best] >= MATCHED * len(wanted_names):
+            subject_field = best
+        else:
+            subject_field = next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
     rows = []
-    for where, record in chain([first], records):
-        subject, text = record.get(subject_field or "") or "", record.get(text_field)
+    for at, (where, record) in enumerate(records):
+        text = record.get(text_field)
         if not isinstance(text, str) or not text.strip():
             raise UserError(f'{where}: the field "{text_field}" holds no text.')
-        rows.append((str(subject).strip(), text, where))
+        rows.append((cells[subject_field][at].strip() if subject_field else "", text, where))
     about = f'the subject from "{subject_field}" and ' if subject_field else ""
     return rows, f'{kind}, {about}the text from "{text_field}"'
 
