@@ -124,10 +124,11 @@ def print_sections(report: dict[str, Any], ids: Sequence[str]) -> None:
     for section in report["sections"]:
         if section["id"] not in ids or section["missing"]:
             continue
+        click.secho(f"\n{section['question'] or section['title']}", bold=True)
         click.echo("\n".join([section["sentence"], *section["more"]]))
         if table := section["table"]:
             rows = [[*map(show_cell, row, table["formats"])] for row in table["rows"]]
-            print_table(table["columns"], rows, title=section["title"])
+            print_table(table["columns"], rows)
 
 
 def show(metric: dict[str, Any], form: str = "{:.1%}", *, interval: bool = True) -> str:

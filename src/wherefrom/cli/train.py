@@ -98,6 +98,7 @@ def study(
         rows += [("", template, *_cells(part), "") for template, part in row["relations"].items()]
     print_table(("answers", "", "correct", "recall", "trained"), rows)
     print_sections(report, ("telling", "grades", "verdicts"))
+    click.echo()
     for note in result.notes:
         click.echo(f"note: {note}")
     click.echo(f"run folder: {result.run.folder}")
