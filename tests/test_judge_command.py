@@ -19,7 +19,7 @@ def test_judge_prints_every_score_and_the_verdicts(command, studied):
     assert ended.code == 0, ended.err
     for name in ("internal", "checked", "always answer", "greedy likelihood", "name support"):
         assert name in ended.out
-    for word in ("AUROC", "ECE", "not attempted", "verdict", "made up"):
+    for word in ("AUROC", "ECE", "I don't know", "verdict", "made up"):
         assert word in ended.out
     assert (studied / "judged.jsonl").is_file()
 

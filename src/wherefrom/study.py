@@ -369,7 +369,7 @@ def _compare(rows: Sequence[Row]) -> list[str]:
             return []
         return [
             f"The model recalls less than can be read off the text ({model['correct']} against "
-            f"{reader['correct']} answers): train for longer, such as with --epochs 100."
+            f"{reader['correct']} answers): train for longer, such as with --epochs 600."
         ]
     why = "the training answers hardly stand in the documents, or not in words that can be told"
     if reader["recall"] > 2 * common["recall"]:

@@ -181,7 +181,7 @@ def test_an_uploaded_text_is_understood_before_it_is_trained_on(folder, files, f
 @pytest.mark.parametrize(
     ("name", "text", "word"),
     [
-        ("mine", b"\xff\xfe", "UTF-8"),
+        ("mine", b"\x80\x81 no text", "UTF-8"),
         ("mine", b"Bob Roe. Bob was a smith.", "corpus.txt"),
         ("../x", b"x", "letters, digits"),
     ],
