@@ -52,6 +52,8 @@ from wherefrom.training.sources import TrainingData, stream_for
 LOG_EVERY = 10  # steps
 TIMED_STEPS = 5  # taken and undone before the first, to say how long it will take
 LEAST_STEPS = 300  # nothing is learned before some hundred, however small the text
+# a small text may be read so much oftener than most_epochs, while that takes fewer steps than this
+SMALL_TEXT, SMALL_STEPS = 4, 4_000
 GROWTH = 0.01  # of recall, over the last fifth of the steps: less is no growth
 STAIR = 0.01  # of a budget of minutes: the learning rate follows it in stairs of this height
 
@@ -172,6 +174,7 @@ def train(
                 least = max(LEAST_STEPS, usual // 2)
                 if phase.most_epochs and job.probes and not processes.sharded:
                     steps = max(1, round(phase.most_epochs * epoch))
+                    steps = max(steps, min(SMALL_STEPS, SMALL_TEXT * steps))
                     ask_every = max(LOG_EVERY, round(2 * epoch))
                     usual = min(steps, max(least, usual))
                     say(describe_budget(model, phase, job, stream, usual, steps))
