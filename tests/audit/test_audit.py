@@ -165,6 +165,9 @@ def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny):
     path.write_text("".join(rows))
     found = job.run_audit(tiny("llama"), path, tmp_path / "run", shots=2)
     assert found["results"][0]["total"] == 32 - 2 - job.OTHER_SHOTS
+    path.write_text("".join([*rows, "Who is it?\n"]))
+    with pytest.raises(UserError, match="line 33"):
+        job.read_audit_questions(path, ())
     # beside a wording that many questions share, single ones are asked as they stand
     plurals = [f"How many is {word}{at}?\tmore\n" for at in range(12) for word in ("ox", "cat")]
     path.write_text("".join(plurals + rows[:3]))

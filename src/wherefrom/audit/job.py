@@ -125,8 +125,8 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
         if "share no wording" not in str(problem) and "is not worded like" not in str(problem):
             raise
         lines = read_lines(path, "questions")
-        cells = [(number, line.split("\t")) for number, line in lines.lines]
-        rows = [(number, row[0].strip(), row[1].strip()) for number, row in cells]
+        cells = [(number, [*line.split("\t"), ""]) for number, line in lines.lines]
+        rows = [(number, row[0].strip(), row[1].strip() or None) for number, row in cells]
         shared = templates or infer_templates([row[1] for row in rows], path, FEWEST)
         named = [match_any(shared, row[1]) for row in rows]
         questions = tuple(
