@@ -30,12 +30,10 @@ GROUPS = {
 # the modules of this package -> the commands that they define, if not one of their own name
 MODULES = {
     "assignment": ("grade",),
-    "ask": ("evaluate", "attention", "baseline"),
-    "data": ("variants", "recipes", "world"),
-    "judge": ("names",),
-    "pages": ("report", "serve", "completion"),
+    "ask": ("evaluate", "attention", "judge", "names", "baseline"),
+    "show": ("report", "serve", "variants", "recipes", "world", "completion"),
     "trace": ("bank",),
-    "train": ("study", "pretrain", "finetune", "export"),
+    "train": ("study", "audit", "pretrain", "finetune", "export"),
     "twins": ("forget",),
     "workbench": ("problems", "check", "design", "law"),
 }

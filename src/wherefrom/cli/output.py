@@ -42,6 +42,7 @@ def option(
 # arguments and options that several commands have
 PATH = click.Path(path_type=Path)
 RUN = click.argument("run", required=False, type=PATH)
+SEED = option("--seed", "Decides all that is random.", 0)
 JSON = option("--json as_json", "Print as JSON.", is_flag=True)
 PEOPLE = option("--people", "Size of the embedded world.", 3000)
 TEMPLATE = option(

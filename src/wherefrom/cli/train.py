@@ -1,7 +1,8 @@
-"""Commands that train, study, pretrain and finetune; and export, for what was trained."""
+"""Commands that train (study, pretrain, finetune), audit what others trained, and export."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wherefrom.api import Study, make_settings
-from wherefrom.cli.audit import study_other
 from wherefrom.cli.output import (
     JSON,
     PATH,
     PEOPLE,
+    SEED,
     TEMPLATE,
     Command,
     Progress,
@@ -23,8 +24,8 @@ from wherefrom.cli.output import (
     print_json,
     print_sections,
     print_table,
+    show,
 )
-from wherefrom.cli.pages import write_study_report
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ TRAINING = (  # alike in every command that trains, but for the default of --rec
     option("--minutes", "Train this long, and not until recall stops growing.", type=float),
     option("--epochs", "Train for this many passes over the data.", type=float),
     option("--steps", "Train for this many optimizer steps.", type=int),
-    option("--seed", "Decides all that is random.", 0),
+    SEED,
     option("--size", "tiny, small, course, large or WIDTHxLAYERSxHEADS."),
     option("--tokens", "How text is cut.", type=click.Choice(["chars", "bpe"])),
     option("--block", "The longest example, in tokens.", type=int),
@@ -102,6 +103,22 @@ def study(
     for note in result.notes:
         click.echo(f"note: {note}")
     click.echo(f"run folder: {result.run.folder}")
+
+
+def write_study_report(folder: Path) -> dict[str, Any]:
+    """Write the report at the end of a study; an error is printed and does not fail the study."""
+    from wherefrom.report.render import write_report
+    from wherefrom.report.study_report import make_report
+    from wherefrom.training.distributed import join_processes
+
+    report: dict[str, Any] = {"sections": []}
+    if join_processes().is_rank0:
+        try:
+            report = make_report(folder)
+            echo_err(f"report written to {write_report(report)}")
+        except UserError as problem:
+            echo_err(f"no report: {problem}")
+    return report
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str]:
@@ -196,3 +213,85 @@ def export(run: Path, out: Path) -> None:
     loaded = load_run(run)
     export_model(loaded.model, loaded.tokens, out, loaded.info)
     echo_err(f"written to {out}; {out / 'README.md'} says how to ask it with transformers")
+
+
+@click.command()
+@click.argument("model")
+@click.argument("questions", type=PATH)
+@option("--out", "The run folder.", type=PATH, required=True)
+@option("--text", "Documents in which answers are looked up.", type=PATH)
+@option("--unseen", "Questions about subjects that do not exist.", type=PATH)
+@option("--prompt", "What the model is given, with {question}; \\n is a new line.")
+@option("--shots", "Examples before each question.", 5)
+@option("--risk", "Share of shown answers that may be wrong.", 0.1)
+@SEED
+@option("--resume", "Go on with an audit that was stopped.", is_flag=True)
+@TEMPLATE
+@JSON
+def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Ask MODEL the QUESTIONS, and say which of its answers are known and which made up.
+
+    MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, or a run. QUESTIONS
+    is a TSV of question, answer and, where the wording does not show it, subject; several answers
+    that are accepted are separated by |, and - stands for none. The folder can be asked, judged,
+    reported on and served like any other run.
+    """
+    from wherefrom.audit.job import run_audit
+
+    options["prompt"] = prompt.replace("\\n", "\n") if prompt is not None else None
+    with Progress() as progress:
+        options |= {"say": progress.say, "count": progress.count}
+        found = run_audit(templates=template, **options)
+    print_audit(found, as_json)
+
+
+def study_other(
+    base: str, files: Sequence[Path], out: Path, as_json: bool, options: dict[str, Any]
+) -> None:
+    """`study --base`: a model that others trained learns the text, and is audited on dev."""
+    from wherefrom.audit.finetune import study_base
+
+    context, fits = click.get_current_context(), ("steps", "epochs", "seed", "resume")
+    for name in options.keys() - {*fits, "template"}:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UserError(
+                f"--{name.replace('_', '-')} does not go with --base, whose model has its shape "
+                "already; it takes --steps, --epochs, --seed, --template and --resume."
+            )
+    kept = {name: options[name] for name in fits} | {"templates": options["template"]}
+    with Progress() as progress:
+        found = study_base(base, files, out, say=progress.say, count=progress.count, **kept)
+    if found is not None:
+        print_audit(found, as_json)
+
+
+def print_audit(record: dict[str, Any], as_json: bool) -> None:
+    """Accuracy by relation, and how well right answers are told from wrong ones."""
+    if as_json:
+        print_json(record)
+        return
+    for note in record["notes"]:
+        echo_err(note)
+    judgement, rows = record["judgement"], []
+    right, exact = record["results"]
+    for name, found in [*right["relations"].items(), ("all", right)]:
+        judged = judgement["relations"].get(name)
+        shown = f"{judged['internal_shown']} ({judged['internal_shown_wrong']})" if judged else ""
+        letters = exact["relations"].get(name, exact)["recall"]
+        rows.append((name, found["total"], f"{found['recall']:.0%}", f"{letters:.0%}", shown))
+    titles = ("relation", "asked", "right", "exactly", "of those judged\nshown (wrong)")
+    print_table(titles, rows, title="answers")
+    people, risk, rows = judgement["subjects"], judgement["risk"], []
+    for name, score in judgement["scores"].items():
+        if name == "checked" and score["groups"] == judgement["scores"]["internal"]["groups"]:
+            continue  # there is no text
+        groups = [score["groups"][each]["metrics"] for each in ("together", "seen", "unseen")]
+        shares = (groups[0]["right_given_at_precision"], groups[2]["unseen_unknown"])
+        numbers = [show(groups[0][key], "{:.3f}", interval=False) for key in ("auroc", "ece")]
+        numbers += [show(each, "{:.0%}", interval=False) for each in shares]
+        rows.append((name, show(groups[1]["auroc"], "{:.3f}"), *numbers))
+    title = f"{people['seen']} judged answers about known subjects, {people['unseen']} about others"
+    shown = f"right shown\nat {risk:.0%} risk"
+    columns = ("score", "AUROC, known", "AUROC, all", "ECE", shown, "unseen:\nI don't know")
+    print_table(columns, rows, title=title)
+    click.echo(f"written to {record['run']}; try wherefrom ask, report or serve on it")
