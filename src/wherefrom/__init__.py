@@ -24,12 +24,11 @@ _MODULES = {
     "corpus.documents": "read_documents",
     "corpus.questions": "read_questions",
     "corpus.world": "make_world write_world",
-    "errors": "UserError",
+    "errors": "Record UserError",
     "audit.runs": "open_asker",
     "provenance.ask": "Asker",
     "provenance.verdicts": "Verdict",
     "recall.decode": "Recall",
-    "results": "Record",
     "study": "StudyResult",
     "training.run_folder": "Run",
 }

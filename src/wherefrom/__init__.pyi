@@ -17,11 +17,11 @@ from wherefrom.corpus.documents import read_documents as read_documents
 from wherefrom.corpus.questions import read_questions as read_questions
 from wherefrom.corpus.world import make_world as make_world
 from wherefrom.corpus.world import write_world as write_world
+from wherefrom.errors import Record as Record
 from wherefrom.errors import UserError as UserError
 from wherefrom.provenance.ask import Asker as Asker
 from wherefrom.provenance.verdicts import Verdict as Verdict
 from wherefrom.recall.decode import Recall as Recall
-from wherefrom.results import Record as Record
 from wherefrom.study import StudyResult as StudyResult
 from wherefrom.training.run_folder import Run as Run
 

@@ -15,8 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from wherefrom.errors import checked, public
-from wherefrom.results import Record
+from wherefrom.errors import Record, checked, public
 
 if TYPE_CHECKING:
     from wherefrom.attention.designs import Design
@@ -196,8 +195,7 @@ class Wherefrom:
     @public
     def report(self, out: str | Path | None = None, form: str | None = None) -> Path:
         """Write the report as html, json or md (if not given, by the ending of `out`)."""
-        from wherefrom.report.render import write_report
-        from wherefrom.report.study_report import make_report
+        from wherefrom.report.study_report import make_report, write_report
 
         return write_report(make_report(self.run.folder), out, form)
 

@@ -1,4 +1,4 @@
-"""Errors that are one sentence for the user who can fix them.
+"""What callers meet: errors that are one sentence, and results that print themselves.
 
 A user's mistake is a UserError: one sentence that says what was expected, what came, where,
 and what to do. The command line prints it without a traceback and exits with code 2.
@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 import re
 import signal
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 from functools import wraps
+from html import escape
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,3 +103,47 @@ def public(function: F) -> F:
             raise UserError(message) from None
 
     return call  # type: ignore[return-value]
+
+
+# ---- results
+
+
+class Printable:
+    """A mixin for results: `summary` says what to print, as (label, text) with the headline first.
+
+    A dataclass that takes it is declared with `repr=False`.
+    """
+
+    def summary(self) -> Sequence[tuple[str, str]]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        label, text = self.summary()[0]
+        line = " ".join(f"{type(self).__name__} {label}: {text}".split())
+        return f"<{line if len(line) <= 100 else line[:97] + '...'}>"
+
+    def __str__(self) -> str:
+        rows = self.summary()
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(f"{label:<{width}}  {text}".rstrip() for label, text in rows)
+
+    def _repr_html_(self) -> str:
+        row = "<tr><th>{}</th><td>{}</td></tr>"
+        rows = (row.format(escape(label), escape(text)) for label, text in self.summary())
+        return f"<table>{''.join(rows)}</table>"
+
+
+class Record(Printable, dict[str, Any]):
+    """What a command prints with --json, as a dictionary that prints as a few lines."""
+
+    def __init__(self, command: str, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self.command = command
+
+    def summary(self) -> Sequence[tuple[str, str]]:
+        inside = [key for key, value in self.items() if isinstance(value, dict | list)]
+        plain = [(key, str(value)) for key, value in self.items() if key not in inside]
+        return [(self.command, f"{len(self)} keys"), *plain, ("inside", ", ".join(inside))]
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(self)

@@ -24,10 +24,9 @@ from wherefrom.corpus.formats import check_files, convert, describe_readings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
 from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
-from wherefrom.errors import UserError
+from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
 from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_answer, score
-from wherefrom.results import Printable
 from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory

@@ -7,8 +7,7 @@ import json
 import pytest
 from report_samples import HOSTILE, write_lines, write_run
 
-from wherefrom.report.render import render_html
-from wherefrom.report.study_report import make_report
+from wherefrom.report.study_report import make_report, render_html
 
 WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 375, "height": 700}
 

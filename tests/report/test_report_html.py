@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from report_samples import HOSTILE, write_lines, write_run
 
 from wherefrom.report.figures import label
-from wherefrom.report.render import render_html, render_markdown, show_cell
-from wherefrom.report.study_report import make_report
+from wherefrom.report.study_report import make_report, render_html, render_markdown, show_cell
 
 
 class Page(HTMLParser):

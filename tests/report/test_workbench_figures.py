@@ -7,7 +7,7 @@ import pytest
 
 from wherefrom.attention.designs import law_of_design
 from wherefrom.attention.simulate import simulate
-from wherefrom.report.render import render_figures
+from wherefrom.report.study_report import render_figures
 from wherefrom.report.workbench_figures import (
     attention_map,
     law_and_trials,

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.testclient import TestClient
 from web_samples import HOSTILE, LOCAL, PAGE, write_record
 
-from wherefrom.report.render import as_data
+from wherefrom.report.study_report import as_data
 from wherefrom.web.app import create_app
 from wherefrom.web.replies import TEMPLATES, maths
 

@@ -11,7 +11,7 @@ from web_samples import PAGE
 
 from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.problems import PROBLEMS
-from wherefrom.web.pages.workbench import CHAPTERS, Setting, draw_length, work_out
+from wherefrom.web.workbench import CHAPTERS, Setting, draw_length, work_out
 
 
 @pytest.mark.parametrize("name", CHAPTERS)

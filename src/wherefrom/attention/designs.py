@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from wherefrom.attention.equation import attend, log_sum_exp, softmax_over_keys
 from wherefrom.attention.laws import A, B, HeadsLaw, NoisyKeys
-from wherefrom.errors import UserError, did_you_mean
-from wherefrom.results import Printable
+from wherefrom.errors import Printable, UserError, did_you_mean
 
 Floats = NDArray[np.float64]
 

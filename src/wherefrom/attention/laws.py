@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, loggamma, logit, logsumexp, ndtr
 
-from wherefrom.errors import UserError
-from wherefrom.results import Printable
+from wherefrom.errors import Printable, UserError
 
 Floats = NDArray[np.float64]
 

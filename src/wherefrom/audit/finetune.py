@@ -21,8 +21,7 @@ from wherefrom.audit.models import LanguageModel, check_files
 from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.facts import informative_spans, read_relations
 from wherefrom.corpus.questions import Question, read_questions
-from wherefrom.errors import UserError
-from wherefrom.results import Record
+from wherefrom.errors import Record, UserError
 from wherefrom.storage import make_folder, write_json
 from wherefrom.training.run_folder import check_folder, open_folder
 

@@ -29,13 +29,12 @@ from wherefrom.corpus.questions import (
     read_questions,
 )
 from wherefrom.corpus.subjects import Subject
-from wherefrom.errors import UserError
+from wherefrom.errors import Record, UserError
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence.index import EVIDENCE_FILE, ensure_evidence
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.provenance.judging.judge import write_judgement
 from wherefrom.provenance.signals.reader import SignalState
-from wherefrom.results import Record
 from wherefrom.storage import make_folder, write_json
 from wherefrom.training import run_folder
 

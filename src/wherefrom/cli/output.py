@@ -120,7 +120,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 
 def print_sections(report: dict[str, Any], ids: Sequence[str]) -> None:
     """Sections of a report: what they say, and their tables."""
-    from wherefrom.report.render import show_cell
+    from wherefrom.report.study_report import show_cell
 
     for section in report["sections"]:
         if section["id"] not in ids or section["missing"]:

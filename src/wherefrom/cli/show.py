@@ -21,8 +21,7 @@ from wherefrom.cli.output import JSON, PATH, RUN, echo_err, option, print_json, 
 )
 def report(run: Path | None, out: Path | None, form: str | None) -> None:
     """Write the report on RUN (the newest if left out) from its records: one HTML file."""
-    from wherefrom.report.render import render, write_report
-    from wherefrom.report.study_report import make_report
+    from wherefrom.report.study_report import make_report, render, write_report
     from wherefrom.training.run_folder import find_newest_run
 
     made = make_report(run or find_newest_run())

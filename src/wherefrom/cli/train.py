@@ -107,8 +107,7 @@ def study(
 
 def write_study_report(folder: Path) -> dict[str, Any]:
     """Write the report at the end of a study; an error is printed and does not fail the study."""
-    from wherefrom.report.render import write_report
-    from wherefrom.report.study_report import make_report
+    from wherefrom.report.study_report import make_report, write_report
     from wherefrom.training.distributed import join_processes
 
     report: dict[str, Any] = {"sections": []}

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wherefrom.corpus.questions import SLOT
-from wherefrom.errors import UserError, checked
+from wherefrom.errors import Printable, UserError, checked
 from wherefrom.provenance.confidence.guarantee import HALF, NEVER, Guarantee
 from wherefrom.provenance.evidence.index import Evidence, EvidenceLine
 from wherefrom.provenance.evidence.lookup import Support, find_support
 from wherefrom.recall.decode import answer_all
-from wherefrom.results import Printable
 from wherefrom.training.run_folder import Run
 
 if TYPE_CHECKING:

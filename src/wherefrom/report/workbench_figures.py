@@ -25,7 +25,7 @@ from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView
 from wherefrom.report.figures import BLUE, GREEN, GREY, ORANGE, SHADES, themed
-from wherefrom.report.render import render_figures
+from wherefrom.report.study_report import render_figures
 from wherefrom.storage import write_whole
 
 Floats = NDArray[np.float64]

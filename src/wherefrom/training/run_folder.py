@@ -35,10 +35,9 @@ from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
 from wherefrom.corpus.tokenizer import Tokenizer
-from wherefrom.errors import UserError
+from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
-from wherefrom.results import Printable
 from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
 from wherefrom.training.distributed import gather, shard_like
 

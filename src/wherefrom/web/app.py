@@ -19,8 +19,8 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from wherefrom.errors import UserError
+from wherefrom.web import ask, records, workbench
 from wherefrom.web.guard import Guard, Limits
-from wherefrom.web.pages import ask, inside, records, workbench
 from wherefrom.web.replies import ERRORS, HANDLED, PLOTLY, Site, reply_to_error
 from wherefrom.web.runs import RunIndex
 
@@ -53,8 +53,8 @@ def create_app(
         exception_handlers=dict.fromkeys(HANDLED, reply_to_error),
     )
     app.state.site = site
-    for page in (ask, workbench, inside, records):
-        app.include_router(page.router)
+    for pages in (ask, workbench, records):
+        app.include_router(pages.router)
 
     @app.get("/", include_in_schema=False)
     async def start() -> Response:

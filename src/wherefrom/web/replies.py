@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from wherefrom.errors import UserError
-from wherefrom.report.render import make_environment
+from wherefrom.report.study_report import make_environment
 from wherefrom.web.guard import Limits
 from wherefrom.web.jobs import Trainings
 from wherefrom.web.models import BusyError, Limiter, Models

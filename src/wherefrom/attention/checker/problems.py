@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from wherefrom.attention.checker.language import Shape
 from wherefrom.attention.checker.reading import load_data
-from wherefrom.errors import UserError, did_you_mean
-from wherefrom.results import Printable
+from wherefrom.errors import Printable, UserError, did_you_mean
 
 Word = Literal["proved", "holds", "refuted", "inconclusive"]
 EXIT_CODES: dict[Word, int] = {"proved": 0, "holds": 0, "refuted": 1, "inconclusive": 3}

@@ -13,9 +13,9 @@ from fastapi.responses import Response
 from wherefrom.errors import UserError
 from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.report.render import render_html
+from wherefrom.report.study_report import render_html
+from wherefrom.web.ask import Run
 from wherefrom.web.jobs import RECIPES, TrainingRequest
-from wherefrom.web.pages.ask import Run
 from wherefrom.web.replies import html_and_json, site_of
 from wherefrom.web.runs import POINT, Record, RunIndex
 
