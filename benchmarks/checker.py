@@ -24,8 +24,7 @@ from pathlib import Path
 from records import keep, summarise
 from workbench import measure
 
-from wherefrom.attention.checker.check import check
-from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.errors import UserError
 
 GOAL = 2.0  # seconds, for any input whatever

@@ -6,8 +6,8 @@ from wherefrom.api import evaluate as evaluate
 from wherefrom.api import law as law
 from wherefrom.api import load as load
 from wherefrom.api import trace as trace
-from wherefrom.attention.checker.check import check as check
-from wherefrom.attention.checker.problems import CheckResult as CheckResult
+from wherefrom.attention.checker import CheckResult as CheckResult
+from wherefrom.attention.checker import check as check
 from wherefrom.attention.designs import Design as Design
 from wherefrom.attention.equation import Attention as Attention
 from wherefrom.attention.equation import attend as attend

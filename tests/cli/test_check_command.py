@@ -146,7 +146,7 @@ def test_a_rubric_has_the_last_word_over_a_folder_of_submissions(command, tmp_pa
 
 def test_a_check_needs_neither_torch_nor_scipy():
     """Each costs more to import than a check takes."""
-    code = "import sys; from wherefrom.attention.checker.check import check; "
+    code = "import sys; from wherefrom.attention.checker import check; "
     code += "check('two-heads', ['q1=beta*mu_a', 'q2=beta*mu_b']); "
     code += "print({'torch', 'scipy', 'sympy'} & set(sys.modules))"
     paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

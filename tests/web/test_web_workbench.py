@@ -9,8 +9,7 @@ from statistics import mean, stdev
 import pytest
 from web_samples import PAGE
 
-from wherefrom.attention.checker.check import check
-from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.web.workbench import CHAPTERS, Setting, draw_length, work_out
 
 

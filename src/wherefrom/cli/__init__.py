@@ -29,13 +29,12 @@ GROUPS = {
 }
 # the modules of this package -> the commands that they define, if not one of their own name
 MODULES = {
-    "assignment": ("grade",),
     "ask": ("evaluate", "attention", "judge", "names", "baseline"),
     "show": ("report", "serve", "variants", "recipes", "world", "completion"),
     "trace": ("bank",),
     "train": ("study", "audit", "pretrain", "finetune", "export"),
     "twins": ("forget",),
-    "workbench": ("problems", "check", "design", "law"),
+    "workbench": ("problems", "check", "design", "law", "assignment", "grade"),
 }
 HOMES = {name: module for module, names in MODULES.items() for name in names}
 COMMANDS = [name for names in GROUPS.values() for name in names]

@@ -67,7 +67,7 @@ def complete_paths(_: click.Context, __: click.Parameter, written: str) -> list[
 
 def complete_problems(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
     """The names of the problems that begin so."""
-    from wherefrom.attention.checker.problems import PROBLEMS
+    from wherefrom.attention.checker import PROBLEMS
 
     names = [name for name in PROBLEMS if name.startswith(written)]
     return [CompletionItem(name, help=PROBLEMS[name].title) for name in names]

@@ -1,10 +1,11 @@
-"""Attention by hand: `problems` and `check`, `design` and `law`.
+"""Attention by hand: `problems`, `check`, `design`, `law`; as homework: `assignment`, `grade`.
 
 Exit codes of a check: 0 proved or holds, 1 refuted, 3 inconclusive, 2 may not be written.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from wherefrom.cli.output import (
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker.problems import CheckResult
+    from wherefrom.attention.checker import CheckResult
     from wherefrom.attention.designs import Design
 
 MAX_CHARACTERS = 1_000_000  # of a file of keys
@@ -42,7 +43,7 @@ BETA = option("--beta", "Factor; what the tolerance needs if absent.", type=floa
 @JSON
 def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
     """List the problems that a construction can be checked against, or describe one."""
-    from wherefrom.attention.checker.problems import PROBLEMS, find_problem
+    from wherefrom.attention.checker import PROBLEMS, find_problem
 
     shown = list(PROBLEMS.values()) if name is None else [find_problem(name)]
     if as_json:
@@ -93,7 +94,7 @@ def check(
     if grade_file is not None:
         if problem is not None or tolerance is not None:
             raise UserError("--grade takes problems, formulas and tolerances from its file.")
-        _grade(grade_file, rubric, form or ("json" if as_json else "table"), out, seed)
+        _grade_answers(grade_file, rubric, form or ("json" if as_json else "table"), out, seed)
         return 0
     if rubric is not None or form is not None or out is not None:
         raise UserError("--rubric, --format and --out belong to --grade.")
@@ -102,7 +103,7 @@ def check(
             'check needs a problem and a formula, as in: wherefrom check average "q=beta*(k_a+k_b)"'
             " (wherefrom problems lists them)."
         )
-    from wherefrom.attention.checker.check import check as judge
+    from wherefrom.attention.checker import check as judge
 
     verdict = judge(problem, formulas, tolerance=tolerance, seed=seed)
     if as_json:
@@ -146,7 +147,7 @@ def _tell(result: CheckResult) -> None:
         print_table(("check", result.problem), rows)
 
 
-def _grade(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
+def _grade_answers(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
     from json import dumps
 
     from wherefrom.attention.checker import grading
@@ -380,3 +381,86 @@ def law(
         echo_err(f"wherefrom: {agreement.sentence}")
         return 1
     return 0
+
+
+# ---- students' code
+
+
+@click.command()
+@click.argument("name", required=False)
+@option("--out", "The folder to write; it must be new or empty.", type=PATH)
+@option("--seed", "Decides the hidden cases; by chance unless told.", type=int)
+@JSON
+def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bool) -> None:
+    """Write a programming assignment: what students get, and what the teacher keeps.
+
+    NAME is "transformer" or one part of it; without NAME the parts are listed.
+    """
+    from wherefrom.teaching.assignment import WHOLE, write_assignment
+    from wherefrom.teaching.checks import PARTS
+
+    if name is None:
+        columns = ("part", "points", "functions", "about")
+        rows = [(part, n, ", ".join(names), about) for part, (n, about, names) in PARTS.items()]
+        if as_json:
+            print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        else:
+            print_table(columns, rows)
+            echo_err(f"wherefrom assignment {WHOLE} --out DIR writes all of them.")
+        return
+    if out is None:
+        raise UserError(f"wherefrom assignment {name} needs --out DIR, the folder to write.")
+    if seed == 0:
+        raise UserError("--seed 0 would make the hidden cases those that are handed out.")
+    points = write_assignment(name, out, seed)["points"]
+    if as_json:
+        print_json({"name": name, "points": points, "out": str(out)})
+    echo_err(f"{len(points)} parts, {sum(points.values())} points, written to {out}")
+    echo_err(f"students get {out / 'handout'}; keep {out / 'teacher'} to yourself.")
+
+
+@click.command()
+@click.argument("folder", type=PATH)
+@option(
+    "--assignment assignment_file",
+    "The teacher's folder or assignment.json; all parts with other cases unless told.",
+    type=PATH,
+)
+@option("--out", "For the grades.", Path("grades"), type=PATH)
+@option("--jobs", "Submissions at a time; as many as cores.", type=click.IntRange(1, 256))
+@option("--timeout", "Seconds that a call may take.", 10.0)
+@option("--memory", "GB that a submission may take.", 2.0)
+@JSON
+def grade(
+    folder: Path, assignment_file: Path | None, out: Path, jobs: int | None, timeout: float,
+    memory: float, as_json: bool,
+) -> None:  # fmt: skip
+    """Grade students' code: one submission, or a folder with a folder per student.
+
+    Writes OUT/STUDENT/results.json, as Gradescope reads it, and OUT/grades.csv.
+    """
+    from wherefrom.storage import make_folder
+    from wherefrom.teaching import grading
+    from wherefrom.teaching.assignment import WHOLE, make_assignment
+
+    if not (0 < timeout < float("inf") and 0 < memory < float("inf")):
+        raise UserError("--timeout and --memory must be positive numbers.")
+    submissions, path = grading.find_submissions(folder), assignment_file
+    path = path / "assignment.json" if path and path.is_dir() else path
+    known = make_assignment(WHOLE, 1) if path is None else grading.read_assignment(path)
+    limits = grading.SandboxLimits(call=timeout, total=max(60, 4 * timeout), memory=memory)
+    records = grading.grade_all(
+        submissions, known, make_folder(out), jobs=jobs or os.cpu_count() or 1, limits=limits,
+        report=lambda who, record: echo_err(f"{who}: {record['output'].splitlines()[0]}"),
+    )  # fmt: skip
+    if as_json:
+        print_json(records)
+    else:
+        rows = [(student, record["score"]) for student, record in records.items()]
+        print_table(("student", f"of {sum(known['points'].values()):g}"), rows)
+    if not all(record["extra_data"]["protected"] for record in records.values()):
+        echo_err(
+            "this system gives students' code no namespaces or no Landlock: it could reach the "
+            "network, or read the hidden cases; grade strangers in a container."
+        )
+    echo_err(f"written to {out}")

@@ -16,11 +16,11 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from wherefrom.attention.checker.judge_claims import variances
+from wherefrom.attention.checker.judge_layers import model_cost
+from wherefrom.attention.checker.judge_queries import variances
 from wherefrom.attention.designs import Design, copyability, law_of_design
 from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.attention.laws import HeadsLaw
-from wherefrom.attention.positions import model_cost, rotate, sinusoid_table
 from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView
@@ -190,7 +190,9 @@ def _permutation(strength: float, shift: float) -> Drawing:
 
 def _sinusoids(base: float, width: float) -> Drawing:
     """How far position t is from position 0."""
-    table = sinusoid_table(201, 2 * int(width), 10**base)
+    size = 2 * int(width)
+    angles = np.arange(201)[:, None] * (10**base) ** (-np.arange(0, size, 2) / size)
+    table = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(201, -1)
     distance = np.linalg.norm(table - table[0], axis=1)
     nearest = int(distance[1:].argmin()) + 1
     figure = go.Figure(go.Scatter(x=np.arange(201), y=distance, line={"color": BLUE}))
@@ -202,13 +204,17 @@ def _sinusoids(base: float, width: float) -> Drawing:
 def _rotary(s: float, t: float, theta: float) -> Drawing:
     """A query and a key, turned; their product depends on s - t."""
     q, k = np.array([1.0, 0.0]), np.array([0.6, 0.8])
+
+    def turned(x: Floats, at: float) -> Floats:
+        c, s = math.cos(at * theta), math.sin(at * theta)
+        return np.array([[c, -s], [s, c]]) @ x
+
     figure = go.Figure()
     for name, x, at, colour in (("query", q, s, ORANGE), ("key", k, t, BLUE)):
-        turned = rotate(x, at, theta)
-        add_line(figure, [0, x[0]], [0, x[1]], f"{name} as it is", colour, dash="dot", width=3)
-        label = f"{name} at {at:g}"
-        add_line(figure, [0, turned[0]], [0, turned[1]], label, colour, dash="solid", width=3)
-    products = [rotate(q, s + by, theta) @ rotate(k, t + by, theta) for by in (0, 1)]
+        for where, end, dash in (("as it is", x, "dot"), (f"at {at:g}", turned(x, at), "solid")):
+            label = f"{name} {where}"
+            add_line(figure, [0, end[0]], [0, end[1]], label, colour, dash=dash, width=3)
+    products = [turned(q, s + by) @ turned(k, t + by) for by in (0, 1)]
     sentence = f"The product is {products[0]:.4f}; one position later for both it is "
     sentence += f"{products[1]:.4f}. It depends on s - t = {s - t:g} alone."
     square, titles = {"range": [-1.15, 1.15]}, ("first entry of the pair", "second entry")

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from wherefrom.attention.checker.problems import PROBLEMS
+from wherefrom.attention.checker import PROBLEMS
 from wherefrom.attention.designs import Design, law_of_design, tv_distance
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, B
@@ -211,7 +211,7 @@ def _draw(name: str, given: dict[str, str]) -> Record:
 
 
 def _check(name: str, formulas: str) -> Record:
-    from wherefrom.attention.checker.check import check
+    from wherefrom.attention.checker import check
 
     if not formulas.strip():
         raise UserError("write a formula first, as in the example below the box.")

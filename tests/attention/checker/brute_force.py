@@ -16,10 +16,9 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker import PROBLEMS, CheckResult, check
 from wherefrom.attention.checker.judge_queries import KeysJudge
 from wherefrom.attention.checker.language import read_construction
-from wherefrom.attention.checker.problems import PROBLEMS, CheckResult
 from wherefrom.errors import UserError
 
 Tree = Any  # a name, a number as text, or (operation, *trees)

@@ -12,10 +12,8 @@ from string import Formatter
 import numpy as np
 import pytest
 
-from wherefrom.attention.checker import judge_queries
-from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker import PROBLEMS, check, judge_queries
 from wherefrom.attention.checker.judge_queries import KeysJudge
-from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.attention.checker.reading import WORDING
 from wherefrom.errors import UserError
 

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from wherefrom.attention.checker import grading
-from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker import check, grading
 from wherefrom.attention.checker.grading import (
     file_name,
     grade,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.attention.checker.instances import Numeric
 from wherefrom.attention.checker.language import (
     MAX_DEPTH,
@@ -24,7 +24,6 @@ from wherefrom.attention.checker.language import (
     evaluate,
     parse,
 )
-from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 
 KNOWN = {"beta": "beta", "k_a": "k_a", "k_b": "k_b", "A": "A", "n": "n"}
@@ -176,7 +175,7 @@ GATED = """
 import json, resource, sys, time
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 sys.path[:0] = json.loads(sys.argv[1])
-from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker import check
 from wherefrom.errors import UserError
 check("average", ["q=exp(beta)*pinv(K)@(e_a+e_b)"])
 found = {}

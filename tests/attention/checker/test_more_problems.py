@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.attention.checker.check import check
-from wherefrom.attention.checker.judge_claims import LIMITS, _not_dominated, variances
+from wherefrom.attention.checker import check
+from wherefrom.attention.checker.judge_layers import Wave, _not_dominated, model_cost
+from wherefrom.attention.checker.judge_queries import LIMITS, variances
 from wherefrom.attention.checker.language import ExpressionError
 from wherefrom.attention.designs import law_of_design
 from wherefrom.attention.laws import normalised_law
-from wherefrom.attention.positions import Wave, model_cost
 from wherefrom.errors import UserError
 
 CASES = [

@@ -16,12 +16,11 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.attention.checker.algebra import Field, NotExactError, _sign_runs
-from wherefrom.attention.checker.check import check
 from wherefrom.attention.checker.instances import Numeric, key_values, orthonormal
 from wherefrom.attention.checker.language import ExpressionError, evaluate, read_construction
 from wherefrom.attention.checker.logits import Queries, failure_probability
-from wherefrom.attention.checker.problems import PROBLEMS
 
 PHI = NormalDist().cdf
 EXACT_W = "W=(outer(u_d,u_a)+outer(u_c,u_d))/beta**2"

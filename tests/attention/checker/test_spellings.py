@@ -8,9 +8,8 @@ import re
 import brute_force
 import pytest
 
-from wherefrom.attention.checker.check import check
+from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.attention.checker.language import read_construction
-from wherefrom.attention.checker.problems import PROBLEMS
 from wherefrom.errors import UserError
 
 AVERAGE, MEANS = {"q": "beta*(k_a + k_b)"}, {"q": "beta*(mu_a + mu_b)"}

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from wherefrom.attention.checker.check import check
-from wherefrom.attention.checker.problems import find_problem
+from wherefrom.attention.checker import check, find_problem
 from wherefrom.errors import UserError
 from wherefrom.teaching.grading import as_csv, gradescope_test
 

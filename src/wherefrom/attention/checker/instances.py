@@ -16,9 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.attention.checker import Problem
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
-from wherefrom.attention.checker.language import ENTRYWISE, UndefinedError
-from wherefrom.attention.checker.problems import Problem
+from wherefrom.attention.checker.language import (
+    ENTRYWISE,
+    Construction,
+    Expression,
+    UndefinedError,
+    evaluate,
+)
 from wherefrom.attention.equation import softmax_over_keys
 
 Floats = NDArray[np.float64]
@@ -356,3 +362,21 @@ class Digits(Exact):
         if op in ("inv", "pinv"):
             raise NotExactError
         return super().apply(op, arguments)
+
+
+# family -> values of the smallest instance, or of a larger one in random position
+INSTANCES: dict[str, Callable[[Problem, int, np.random.Generator | None], Values]] = {
+    "keys": lambda problem, n, rng: key_values(problem, orthonormal(n, n, rng), 2.0),
+    "extract": lambda _, n, rng: space_instance(n // 2, (n + 1) // 2, n // 5, rng),
+    "words": lambda _, n, rng: word_instance(n, 2.0, rng),
+}
+
+
+def unequal_forms(read: Construction) -> Iterator[tuple[str, Expression]]:
+    """Formulas, with their names, that are said to equal what is judged and do not."""
+    rng, problem = np.random.default_rng(0), read.problem
+    for name, form in read.again if problem.family in INSTANCES else ():
+        algebra = Numeric(INSTANCES[problem.family](problem, 5, rng))
+        x, y = (np.asarray(evaluate(each, algebra)) for each in (form, read.expressions[name]))
+        if x.shape != y.shape or not np.allclose(x, y, rtol=1e-9, atol=1e-9):
+            yield name, form

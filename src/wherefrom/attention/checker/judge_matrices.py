@@ -1,17 +1,25 @@
-"""Judging matrices: M that takes v_a out of v_a + v_b, and K, Q, V for three words."""
+"""Judging matrices: M that takes v_a out of v_a + v_b, K, Q, V for three words, keys as numbers."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
+from wherefrom.attention.checker import Assumption, BetaNeeded, CheckResult
+from wherefrom.attention.checker.algebra import (
+    Field,
+    NotExactError,
+    Poly,
+    Polynomials,
+    Scalar,
+    symbol,
+)
 from wherefrom.attention.checker.instances import (
     WORDS,
     Exact,
@@ -28,9 +36,9 @@ from wherefrom.attention.checker.instances import (
     word_values,
 )
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.problems import Assumption, BetaNeeded, CheckResult
 from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import attend
+from wherefrom.errors import UserError
 
 # m, p, r from the smallest up; then pairwise different so that nothing fits by accident
 SMALLEST = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 3, 1))
@@ -332,3 +340,104 @@ def _in_u(vector: Matrix) -> str:
         if value != "0"
     ]
     return " + ".join(parts).replace("+ -", "- ") or "0"
+
+
+def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
+    """Can key 1 be copied at all; does q copy it; is it the mixture w of the others, so that
+    nothing does? All in fractions."""
+    try:
+        found = {n: evaluate(e, Polynomials()) for n, e in construction.expressions.items()}
+    except NotExactError:
+        raise UserError("keys are given as numbers, one row in brackets each.") from None
+    keys = _numbers_of(found["K"], "K")
+    if "q" in found:
+        return _judge_query(draft, keys, found["q"])
+    if "w" in found:
+        return _judge_mixture(draft, keys, _numbers_of(found["w"], "w")[0])
+    from wherefrom.attention.designs import copyability
+
+    table = np.array(keys, dtype=float)
+    margin, mixture, most = copyability(table, 0)
+    if margin > 0:
+        direction = table[0] - mixture @ table
+        q = [Fraction(x / np.abs(direction).max()).limit_denominator(1000) for x in direction]
+        draft = _judge_query(draft, keys, [x * symbol("beta") for x in q])
+        if draft.verdict == "refuted":
+            return draft.judged("holds", say("no_simple_query"), counterexample=None)
+        return replace(draft, because=say("key_is_a_corner", q=", ".join(map(str, q))))
+    from scipy.optimize import nnls
+
+    rows = np.vstack([table.T, np.ones(len(keys))])
+    few = nnls(rows[:, 1:], rows[:, 0])[0]  # of few keys, so with small denominators
+    weights = [Fraction(x).limit_denominator(100_000) for x in few]
+    if _judge_mixture(draft, keys, weights).verdict != "proved":
+        return draft.judged("inconclusive", say("hull_too_near"))
+    told = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
+    because, sentence = say("key_is_mixed", told=told, most=most), say("same_mixture", told=told)
+    sizes = {"n": len(keys), "d": len(keys[0])}
+    return draft.refuted(because, sentence, sizes, {"K": table.tolist(), "most": most})
+
+
+def _numbers_of(table: Any, name: str) -> list[list[Fraction]]:
+    """Rows of plain numbers; a single row of numbers is one row w, or a column of keys K."""
+    rows = table if isinstance(table, list) else [table]
+    if not any(isinstance(each, list) for each in rows):
+        rows = [rows] if name == "w" else [[each] for each in rows]
+    if len({len(each) if isinstance(each, list) else 0 for each in rows}) > 1:
+        raise UserError(f"the rows of {name} must have the same number of entries.")
+    if any(isinstance(x, list) or set(x) - {()} for each in rows for x in each):
+        raise UserError(f"{name} is made of numbers, as in [[1, 0], [0, 1]].")
+    if name == "K" and len(rows) < 2:
+        raise UserError("K needs two keys at least, as in [[1, 0], [0, 1]].")
+    return [[x.get((), Fraction(0)) for x in each] for each in rows]
+
+
+def _judge_query(draft: CheckResult, keys: list[list[Fraction]], query: Any) -> CheckResult:
+    q = query if isinstance(query, list) else [query]
+    sizes = {"n": len(keys), "d": len(keys[0])}
+    if len(q) != sizes["d"] or any(isinstance(x, list) for x in q):
+        raise UserError(f"q needs {sizes['d']} entries, as many as each key.")
+    leads = []
+    for i, key in enumerate(keys[1:], start=2):
+        gaps = [a - b for a, b in zip(keys[0], key, strict=True)]
+        lead = sum((gap * x for gap, x in zip(gaps, q, strict=True)), Poly())
+        if lead.names - {"beta"}:
+            raise UserError("q is made of numbers and beta.")
+        powers = lead.by_power("beta")
+        top = max(powers, default=0)
+        if top < 1 or powers[top][()] < 0:
+            table = np.array(keys, dtype=float)
+            numbers = np.array([float(x.at({"beta": 10.0})) for x in q])
+            weights = np.round(attend(numbers, table, table).weights, 6).tolist()
+            sentence = say("lead_stays_shown", weights=np.round(weights, 4).tolist())
+            because = say("lead_stays", i=i, lead=lead)
+            return draft.refuted(because, sentence, sizes, {"weights": weights})
+        leads.append((top, powers[top][()]))
+    order, slope = min(leads)
+    level = math.log((len(keys) - 1) * (1 - draft.tolerance) / draft.tolerance)
+    beta = max(0.0, level / float(slope)) ** (1 / order)
+    needed = BetaNeeded(say("every_lead", level=level), beta, len(keys), {len(keys): beta})
+    return draft.judged("proved", say("lead_of_key_1"), beta=needed)
+
+
+def _judge_mixture(
+    draft: CheckResult, keys: list[list[Fraction]], w: Sequence[Fraction]
+) -> CheckResult:
+    """Weights over the other keys that make key 1: a proof that it cannot be copied."""
+    if len(w) != len(keys) - 1:
+        raise UserError(f"w needs {len(keys) - 1} entries, one for each key but the first.")
+    columns = list(zip(*keys[1:], strict=True))
+    mixed = [
+        sum((x * y for x, y in zip(w, column, strict=True)), Fraction(0)) for column in columns
+    ]
+    wrong = ""
+    if min(w) < 0 or sum(w) != 1:
+        wrong = say("weights_of_a_mixture", total=sum(w))
+    elif mixed != keys[0]:
+        texts = [", ".join(map(str, row)) for row in (mixed, keys[0])]
+        wrong = say("another_mixture", mixed=texts[0], key=texts[1])
+    if wrong:
+        numbers = {"mixture": [float(x) for x in mixed]}
+        return draft.refuted(wrong, wrong, {"n": len(keys)}, numbers)
+    most = 1 / (1 + math.exp(-sum(float(x) * math.log(x) for x in w if x)))
+    return draft.judged("proved", say("this_mixture", most=most))

@@ -1,4 +1,4 @@
-"""Judging queries: copy, average, and the averages over noisy keys.
+"""Judging queries: copy, average, the averages over noisy keys, and claims about their variances.
 
 A proof for all n, else the smallest n at which the limit misses, else numbers; what comes out is
 tried on drawn keys with the attention equation, and a contradiction is a fault of the checker.
@@ -7,8 +7,10 @@ tried on drawn keys with the attention equation, and a contradiction is a fault 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -17,8 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.attention.checker import logits
-from wherefrom.attention.checker.algebra import UNITY
+from wherefrom.attention.checker import (
+    Assumption,
+    BetaNeeded,
+    CheckResult,
+    Counterexample,
+    Failure,
+    Problem,
+    logits,
+)
+from wherefrom.attention.checker.algebra import UNITY, NotExactError, Poly, Polynomials, symbol
 from wherefrom.attention.checker.instances import (
     Floats,
     Numeric,
@@ -28,17 +38,17 @@ from wherefrom.attention.checker.instances import (
     orthonormal,
     unequal_norms,
 )
-from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
-from wherefrom.attention.checker.logits import RISK, SD, Queries, Reading
-from wherefrom.attention.checker.problems import (
-    Assumption,
-    BetaNeeded,
-    CheckResult,
-    Counterexample,
-    Failure,
+from wherefrom.attention.checker.language import (
+    Construction,
+    ExpressionError,
+    evaluate,
+    parse,
+    write,
 )
-from wherefrom.attention.checker.reading import say
+from wherefrom.attention.checker.logits import RISK, SD, Queries, Reading
+from wherefrom.attention.checker.reading import decimal_points, say
 from wherefrom.attention.equation import attend
+from wherefrom.errors import UserError
 
 REPORTED_N = 10
 BETA_N = (3, REPORTED_N, 25, 100, 1000)  # where the beta that is needed is reported
@@ -458,3 +468,161 @@ class KeysJudge(Queries):
             errors.append(float(self.distance(weights)) if missed else 0.0)
         stuck = errors[-1] > 0 and len(errors) > 2 and errors[-1] >= 0.999 * errors[-2]
         return weights if stuck else None
+
+
+# ---- claims about variances
+
+# as beta grows the weights become steps of the length e, so that these limits are exact
+P_NEGATIVE = 0.5 * math.erfc(1.0)  # P(e < 0) for e ~ N(1, 1/2)
+LIMITS = {
+    "var_one": 0.25,
+    "var_c1": P_NEGATIVE * (1 - P_NEGATIVE),
+    "var_norm": P_NEGATIVE * (1 - P_NEGATIVE) / 4,
+}
+# c_2 does not move, so that these hold at every n and beta
+SAME = {"var_c2": Poly(), "var_c": Fraction(1, 4) * symbol("var_c1")}
+VARIANCE = re.compile(
+    r"(?:\b[Tt]he\s+)?(?:\\(?:mathrm|text|operatorname|mathbb)\s*\{\s*)?(?:\b[Vv]ar(?:iance)?\}?"
+    r"|\b(?:V|Var)(?=\s*[\[(])\}?|(?:\\sigma|σ)(?:\^?\{?[2²]\}?))\s*(?:of\s+)?(?:the\s+)?[\[(_{]*\s*"
+    r"(c_?\{?[12]\}?|c|one|norm\w*)(?![a-zA-Z])\}?[\])}]*"
+)
+RELATIONS = {
+    "<=": r"<=|≤|\\leq?\b|is at most", ">=": r">=|≥|\\geq?\b|is at least",
+    "->": r"->|→|\\to\b|\\rightarrow\b|tends to|approaches",
+    "~": r"~|≈|\\approx\b|is about",
+    "<": r"<<|≪|\\ll\b|<|is (?:smaller|less|lower) than",
+    ">": r">>|≫|\\gg\b|>|is (?:larger|greater|bigger|higher) than", "=": r"==|=|equals",
+}  # fmt: skip
+RELATION = re.compile("|".join(f"(?:{pattern})" for pattern in RELATIONS.values()))
+TRUE: dict[str, Callable[[float], bool]] = {  # what a relation says of left - right
+    "=": lambda gap: abs(gap) < 1e-12,
+    "<=": lambda gap: gap < 1e-12,
+    ">=": lambda gap: gap > -1e-12,
+    "<": lambda gap: gap < 0,
+    ">": lambda gap: gap > 0,
+    "->": lambda _: False,
+    "~": lambda _: False,
+}
+
+
+def judge_variance(problem: Problem, texts: Sequence[str], draft: CheckResult) -> CheckResult:
+    """Every claim of the texts; the first that is not right decides."""
+    claims = [part for text in texts for part in re.split(r"[;\n]|,(?!\s*\d)|\band\b", text)]
+    results = list[CheckResult]()
+    stripped = (decimal_points(claim.strip(" $.\t")) for claim in claims)
+    for claim in (link for whole in stripped if whole for link in _links(whole)):
+        sign, left, right, read = _read_claim(problem, claim)
+        claimed = replace(draft, read_as={"claim": read})
+        try:
+            sides = [Polynomials(SAME).one(side) for side in (left, right)]
+            results.append(_compare(claimed, sign, *sides))
+        except NotExactError:
+            results.append(claimed.judged("inconclusive", say("variances_only")))
+        if not results[-1].passed:
+            break
+    if not results:
+        raise UserError('a claim compares two things, as in "var_c < var_one".')
+    read_as = {
+        f"claim {i}" if len(results) > 1 else "claim": r.read_as["claim"]
+        for i, r in enumerate(results, 1)
+    }
+    worst = next((r for r in results if r.verdict != "proved"), results[-1])
+    derived = tuple(dict.fromkeys(line for result in results for line in result.derived))
+    return replace(worst, read_as=read_as, derived=derived, construction=dict(read_as))
+
+
+def _links(claim: str) -> list[str]:
+    """a < b < c as a < b and b < c."""
+    signs = list(RELATION.finditer(claim))
+    starts = [0, *(sign.end() for sign in signs)]
+    ends = [*(sign.start() for sign in signs[1:]), len(claim)]
+    return [claim[start:end] for start, end in zip(starts, ends, strict=False)]
+
+
+def _read_claim(problem: Problem, claim: str) -> tuple[str, Any, Any, str]:
+    """The relation, both sides, and the claim as it was understood; columns stay where they are."""
+
+    def named(found: re.Match[str]) -> str:
+        which = re.sub(r"[_{}]", "", found[1])
+        name = "var_norm" if which.startswith("norm") else f"var_{which}"
+        return name.ljust(len(found[0]))
+
+    plain = VARIANCE.sub(named, claim.replace("₁", "1").replace("₂", "2"))
+    found = list(RELATION.finditer(plain))
+    if len(found) != 1:
+        sentence = 'a claim has one comparison, as in "var_c < var_one" or "var_one -> 1/4".'
+        raise ExpressionError(sentence, claim, found[1].start() + 1 if found else 1)
+    sign = next(name for name, pattern in RELATIONS.items() if re.fullmatch(pattern, found[0][0]))
+    shapes = {given.name: given.shape for given in problem.givens}
+    start, end = found[0].span()
+    sides = []
+    for text in (plain[:start], " " * end + plain[end:]):
+        try:
+            sides.append(parse(text, problem.spellings(), problem.refused, shapes))
+        except ExpressionError as mistake:
+            column = mistake.column if text.strip() else (1 if text == plain[:start] else end + 1)
+            raise ExpressionError(mistake.sentence, claim, column) from None
+    return sign, sides[0], sides[1], f"{write(sides[0].tree)} {sign} {write(sides[1].tree)}"
+
+
+def _compare(draft: CheckResult, sign: str, left: Poly, right: Poly) -> CheckResult:
+    gap = left - right
+    known = sorted(gap.names & set(LIMITS))
+    lines = tuple(f"{x} -> {LIMITS[x]:.6g} as beta grows, for every n" for x in known)
+    draft = replace(draft, derived=lines)
+    if not gap:
+        if sign in ("<", ">"):
+            return _claim_fails(draft, sign, left, right, say("sides_equal"))
+        return draft.judged("proved", say("sides_equal_why"))
+    if left.names | right.names <= set(LIMITS):
+        ends, limit = [float(side.at(LIMITS)) for side in (left, right)], float(gap.at(LIMITS))
+        because = say("sides_tend", left=ends[0], right=ends[1])
+        if sign == "~" and abs(limit) <= max(0.01 * abs(ends[1]), 1e-9):
+            return draft.judged("proved", f"{because}: the same to one in a hundred.")
+        if abs(limit) > 1e-9 and not (sign != "=" and TRUE[sign](limit)):
+            return _claim_fails(draft, sign, left, right, because)
+        if abs(limit) > 1e-9:  # by the laws at every n up to 30: the second check of a proof
+            if all(TRUE[sign](_at(gap, n, b)) for n in range(3, 31) for b in (200.0, 1000.0)):
+                return draft.judged("proved", f"{because}; so it is true from some beta on.")
+            return draft.judged("inconclusive", say("fault", what="the laws"))
+        if sign == "->":
+            return draft.judged("proved", f"{because}.")
+    elif sign in ("->", "~"):
+        return draft.judged("inconclusive", say("limit_of_a_variance"))
+    tried = itertools.product((3, 4, 10, 100), (5.0, 10.0, 20.0, 50.0, 200.0))
+    if all(TRUE[sign](_at(gap, n, beta)) for n, beta in tried):
+        return draft.judged("holds", say("true_where_tried"))
+    why = "same_limit" if sign == "=" else "fails_somewhere"
+    return _claim_fails(draft, sign, left, right, say(why))
+
+
+def variances(n: int, beta: float) -> dict[str, float]:
+    """The variances of the weight on a, by the exact laws."""
+    from wherefrom.attention.laws import law_of_logits, normalised_law
+
+    both, one, noise = (np.zeros(n) for _ in range(3))
+    both[:2], one[0], noise[0] = beta, beta, beta * math.sqrt(0.5)
+    of_head = law_of_logits(one, noise, 0).sd ** 2
+    return {
+        "var_one": law_of_logits(both, noise, 0).sd ** 2,
+        "var_c1": of_head,
+        "var_c2": 0.0,
+        "var_c": of_head / 4,
+        "var_norm": normalised_law(n, beta)[1] ** 2,
+    }
+
+
+def _at(side: Poly, n: int, beta: float) -> float:
+    return float(side.at({**variances(n, beta), "n": n, "beta": beta}))
+
+
+def _claim_fails(draft: CheckResult, sign: str, left: Poly, right: Poly, why: str) -> CheckResult:
+    """Refuted, with the first n and beta that show it."""
+    for n, beta in itertools.product((3, 4, 10, 100), (10.0, 20.0, 50.0, 200.0, 5.0, 1000.0)):
+        if not TRUE[sign](_at(left - right, n, beta)):
+            found = {name: round(x, 6) for name, x in variances(n, beta).items()}
+            numbers = {"beta": beta, **found}
+            sides = " and ".join(f"{_at(side, n, beta):.6g}" for side in (left, right))
+            sentence = say("sides_shown", n=n, beta=beta, sides=sides)
+            return draft.refuted(why + ".", sentence, {"n": n}, numbers)
+    return draft.judged("inconclusive", say("sides_not_shown", why=why))

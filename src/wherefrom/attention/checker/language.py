@@ -28,7 +28,7 @@ from wherefrom.attention.checker.reading import (
 from wherefrom.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker.problems import Problem
+    from wherefrom.attention.checker import Problem
 
 __all__ = ["MAX_LENGTH", "ExpressionError", "evaluate", "parse", "read_construction"]
 

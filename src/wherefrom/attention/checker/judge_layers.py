@@ -1,30 +1,32 @@
-"""Judging what knows of positions: permutation and synthesizer layers, sinusoids, rotary pairs."""
+"""Judging layers: permutation, synthesizer, positions as sinusoids or rotations, and costs."""
 
 from __future__ import annotations
 
 import cmath
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from wherefrom.attention.checker import CheckResult
 from wherefrom.attention.checker.algebra import (
     UNITY,
     Field,
     NotExactError,
     Poly,
     Polynomials,
+    constant,
     symbol,
 )
 from wherefrom.attention.checker.instances import Exact, Floats, Numeric, Values, shown
 from wherefrom.attention.checker.language import Construction, Node, UndefinedError, evaluate
-from wherefrom.attention.checker.problems import CheckResult
 from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import softmax_over_keys
-from wherefrom.attention.positions import Wave
+from wherefrom.errors import UserError
 
 ROUNDING = 1e-9
 J, HALF = symbol("i"), Fraction(1, 2)  # J is the imaginary unit
@@ -154,6 +156,45 @@ def _degree(node: Node) -> float:
     if node.op == "**":
         return parts[0] * int(node.number)
     return sum(parts) if node.op in ("*", "/", "@", "transpose") else math.nan
+
+
+@dataclass(frozen=True)
+class Wave:
+    """sin or cos of (w + v pi) t + f + g pi, for whole t.
+    sin x = sin y iff x - y is a multiple of 2 pi, or x + y is pi and such a multiple; for cos,
+    x - y or x + y is one. Pi is irrational, so the rational and the pi part must agree each."""
+
+    kind: str
+    w: Fraction
+    v: Fraction
+    f: Fraction
+    g: Fraction
+
+    @property
+    def moves(self) -> bool:
+        return bool(self.w or self.v)
+
+    def at(self, t: int) -> float:
+        angle = float(self.w) * t + float(self.f) + math.pi * float((self.v * t + self.g) % 2)
+        return math.sin(angle) if self.kind == "sin" else math.cos(angle)
+
+    def meet(self, s: int, t: int) -> bool:
+        """Are the values at two positions the same, exactly?"""
+        if self.w * (s - t) == 0 and (self.v * (s - t)) % 2 == 0:
+            return True
+        rational = self.w * (s + t) + 2 * self.f
+        turns = self.v * (s + t) + 2 * self.g
+        return rational == 0 and turns % 2 == (1 if self.kind == "sin" else 0)
+
+    @property
+    def injective(self) -> bool:
+        """Do no two of the positions 0, 1, 2, ... meet?"""
+        if self.w == 0:
+            return False
+        total = -2 * self.f / self.w  # the only s + t at which two can meet
+        if total.denominator != 1 or total < 1:
+            return True
+        return not any(self.meet(s, int(total) - s) for s in range(int(total + 1) // 2))
 
 
 class Angles(Polynomials):
@@ -355,3 +396,109 @@ def _wrong_sign(R: list[list[Poly]]) -> str:
         if not R[a][b] + right[a][b]:
             return f"; the sign of x{b + 1} in y{a + 1} is the other one in a rotation"
     return ""
+
+
+def model_cost(model: str, L: Any, l: Any, m: Any, d: Any) -> Any:  # noqa: E741
+    """The multiplications of all layers for one sequence, exactly, for numbers or polynomials.
+    L layers, l tokens, m latents, width d; the perceiver has one block down, L - 2 inside and one
+    up. Masked products are counted, as the models compute them."""
+
+    def block(q: Any, k: Any) -> Any:
+        """Projections, output and feed-forward of 4 d; keys and values; scores and context."""
+        return 10 * q * d * d + 2 * k * d * d + 2 * q * k * d
+
+    if model == "vanilla":
+        return L * block(l, l)
+    return block(m, l) + L * block(m, m) - 2 * block(m, m) + block(l, m)
+
+
+SIZES = ("L", "l", "m", "d")
+Powers = tuple[int, ...]  # of L, l, m and d
+
+
+def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
+    """Is each written cost that of our model, up to constants, on L >= 3, l >= m >= 1, d >= 1?
+    Compared in powers of L - 2, which is 1 at least, l, m and d."""
+    L, l, m, d = map(symbol, SIZES)  # noqa: E741
+    reasons = []
+    for name, expression in construction.expressions.items():
+        try:
+            written = Polynomials().one(expression)
+        except NotExactError:
+            return draft.judged("inconclusive", say("not_a_cost", name=name))
+        line = f"{name} multiplies exactly {_text(model_cost(name, L, l, m, d))} times"
+        draft = replace(draft, derived=(*draft.derived, line))
+        if any(power < 0 for power in written.by_power("L")):
+            raise UserError("a cost is a sum of products of L, l, m and d.")
+        without_d = "d" not in written.names
+        grown, by_L = L + constant(2), written.by_power("L").items()
+        says = sum((rest * grown ** int(power) for power, rest in by_L), Poly())
+        does = model_cost(name, grown, l, m, constant(1) if without_d else d)
+        if not says or min(says.values()) < 0:
+            because, told = say("no_cost_is_negative", name=name), str(written)
+            return draft.refuted(because, f"L = 3 in {told}.", {"L": 3}, {"written": told})
+        terms, exact = _powers(says), _powers(does)
+        missing, extra = _not_dominated(exact, terms), _not_dominated(terms, exact)
+        attention = [key for key in exact if key[3] < 2]
+        if missing and not extra and not without_d and not _not_dominated(attention, terms):
+            rest = _text(_term(max(missing, key=sum)))
+            reasons.append(say("attention_alone", name=name, rest=rest))
+            draft = replace(draft, verdict="holds")
+        elif missing or extra:
+            return _wrong_cost(draft, name, says, does, extra or missing, too_large=bool(extra))
+        else:
+            fixed = ", with d held fixed" if without_d else ""
+            reasons.append(f"{name} is right up to a constant{fixed}")
+    return replace(draft, because="; ".join(reasons) + ".")
+
+
+def _powers(cost: Poly) -> list[Powers]:
+    return [tuple(int(dict(key).get(x, 0)) for x in SIZES) for key in cost]
+
+
+def _term(powers: Powers) -> Poly:
+    return Poly({tuple((x, p) for x, p in zip(SIZES, powers, strict=True) if p): Fraction(1)})
+
+
+def _text(cost: Poly) -> str:
+    """With the factors of each product in the order of SIZES."""
+    order = {
+        tuple(sorted(key, key=lambda pair: SIZES.index(pair[0]))): c for key, c in cost.items()
+    }
+    return str(Poly(order))
+
+
+def _not_dominated(terms: Iterable[Powers], others: Iterable[Powers]) -> dict[Powers, Powers]:
+    """Terms that outgrow the others, each with the direction (L, l alone, l and m together, d) in
+    which it does; a term is dominated if a mean of two others has no smaller power of any."""
+    rivals = np.array([(a, b, b + c, d) for a, b, c, d in others])
+    shares = (0, 1 / 4, 1 / 3, 1 / 2)
+    means = [a + share * (b - a) for a in rivals for b in rivals for share in shares]
+    found: dict[Powers, Powers] = {}
+    for a, b, c, d in terms:
+        own = np.array((a, b, b + c, d))
+        if not any((mean >= own).all() for mean in means):
+            directions = np.array(list(itertools.product(range(9), repeat=4)))
+            outgrown = directions[directions @ own > (directions @ rivals.T).max(axis=1)].tolist()
+            shortest = min(outgrown, key=lambda x: (sum(x), x), default=(1, 1, 1, 1))
+            found[a, b, c, d] = tuple(shortest)
+    return found
+
+
+def _wrong_cost(
+    draft: CheckResult, name: str, written: Poly, exact: Poly, worst: Mapping[Powers, Powers],
+    *, too_large: bool,
+) -> CheckResult:  # fmt: skip
+    """Sizes in the direction of the worst term at which the two costs differ a hundredfold."""
+    key, (L, alone, both, d) = max(worst.items(), key=lambda item: sum(item[0]))
+    for scale in (2**k for k in range(1, 21)):
+        sizes = {"L": scale**L + 2, "l": scale ** (alone + both), "m": scale**both, "d": scale**d}
+        says, does = (float(cost.at(sizes | {"L": scale**L})) for cost in (written, exact))
+        if (says / does if too_large else does / max(says, 1e-300)) >= 100:
+            shown = [x for x in SIZES if x != "d" or "d" in exact.names]
+            at = ", ".join(f"{x} = {sizes[x]:,}" for x in shown)
+            sentence = say("costs_differ", at=at, does=does, says=says)
+            what = f"{_text(_term(key))} is {'too large' if too_large else 'missing'}"
+            numbers = {"written": says, "counted": does}
+            return draft.refuted(f"{name}: the term {what}.", sentence, sizes, numbers)
+    return draft.judged("inconclusive", say("not_compared", name=name))
