@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from wherefrom.attention.designs import (
     CONSTRUCTIONS,
-    NOISE_DESIGNS,
     TEXTS,
     beta_to_average,
     build_design,
@@ -158,22 +157,6 @@ def test_given_weights_are_reached_or_refuted_by_a_certificate():
         assert r @ (scores - np.logaddexp.reduce(scores)) == pytest.approx(0, abs=1e-12)
     assert r @ np.log(wanted) == pytest.approx(r @ r, rel=1e-9)
     assert r @ r > 0.1
-
-
-# ---- noisy keys
-
-
-@pytest.mark.parametrize("name", NOISE_DESIGNS)
-@pytest.mark.parametrize(("n", "eps"), [(3, 0.05), (40, 1e-4)])
-def test_at_the_mean_length_the_average_is_within_the_tolerance(name, n, eps):
-    design = law_of_design(name, n=n, d=n + 2, tolerance=eps)[0]
-    found = attend(design.queries, np.eye(n, n + 2), np.eye(n)).weights.mean(axis=0)
-    assert tv_distance(found, (np.arange(n) < 2) / 2) <= eps * (1 + 1e-9)
-    if name == "avoiding-head":  # it does not see the length of the noisy key
-        for length in (-2.0, 0.0, 0.3, 5.0):
-            keys = np.diag([length, *[1.0] * (n - 1)])
-            again = attend(design.queries[0, :n], keys, np.eye(n)).weights
-            np.testing.assert_allclose(again, found, rtol=1e-13)
 
 
 # ---- extraction

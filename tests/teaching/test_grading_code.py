@@ -366,29 +366,3 @@ class TestFolders:
         record = json.loads(results.read_text("utf-8"))
         assert record["tests"][0]["output"] == "the result has shape (); (1, 1) was expected"
         assert record["stdout_visibility"] == "hidden"
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("assignment atention --out {new}", 'Did you mean "attention"?'),
-        ("assignment attention", "needs --out DIR"),
-        ("assignment attention --out {full}", "not an empty folder"),
-        ("assignment attention --out {new} --seed 0", "--seed 0"),
-        ("grade {none}", "is not a folder of submissions"),
-        ("grade {new}", "is not a folder of submissions"),
-        ("grade {empty}", "holds no submissions"),
-        ("grade {full} --assignment {none}", "does not exist"),
-        ("grade {full} --assignment {file}", "is not the assignment.json"),
-        ("grade {full} --timeout -1", "positive"),
-    ],
-)
-def test_a_mistake_of_the_teacher_is_one_sentence(line, sentence, tmp_path, command):
-    (tmp_path / "full" / "student").mkdir(parents=True)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("{}")
-    paths = {name: tmp_path / name for name in ("new", "none", "full", "empty", "file")}
-    ended = command(*line.format(**paths).split())
-    assert (ended.code, ended.out) == (2, "")
-    assert sentence in ended.err
-    assert ended.err.count("\n") == 1

@@ -7,6 +7,7 @@ floating point on drawn bases. `contradiction` compares a verdict with that.
 
 from __future__ import annotations
 
+import operator
 import random
 import re
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ LARGE = (1e20, 1e100, 1e250)
 SIZES = (3, 4, 5, 7, 12, 41)
 LENGTHS = [NormalDist(1, 0.5**0.5).inv_cdf((i + 0.5) / 60) for i in range(60)]  # of key a
 LEAVES = ("beta", "beta", "beta", "n", "2", "0.5", "7", "33", "n-3", "n-5", "n-12")
+ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+NUMBERS = ARITHMETIC | {"/": operator.truediv, "**2": lambda x: x * x, "abs": abs}
+NUMBERS |= {"sqrt": mpmath.sqrt, "log": mpmath.log, "exp": mpmath.exp}
+MATRICES = ARITHMETIC | {"@": operator.matmul, "T": np.transpose}
+MATRICES |= {"inv": np.linalg.inv, "pinv": np.linalg.pinv}
 QUERIES = ("copy", "average", "average", "noisy-average", "stretched-average", "two-heads")
 
 
@@ -102,11 +108,9 @@ def draw_scalar(rng, depth):
         return ("**2", inner)
     if kind < 0.88:
         return ("/", inner, inner)
-    return (
-        ("exp", ("-", "0", ("abs", inner)))
-        if kind > 0.96
-        else (rng.choice(["sqrt", "log", "abs"]), inner)
-    )
+    if kind > 0.96:
+        return ("exp", ("-", "0", ("abs", inner)))
+    return (rng.choice(["sqrt", "log", "abs"]), inner)
 
 
 def draw_matrix(rng, depth):
@@ -146,24 +150,9 @@ def number(tree, beta, n):
     if isinstance(tree, str):
         return mpmath.mpf({"beta": beta, "n": n}.get(tree, tree))
     op, *parts = tree
-    x, *rest = (number(part, beta, n) for part in parts)
-    match op:
-        case "+" | "-" | "*" | "/":
-            if op == "/" and rest[0] == 0:
-                raise ZeroDivisionError
-            y = rest[0]
-            x = x + y if op == "+" else x - y if op == "-" else x * y if op == "*" else x / y
-        case "**2":
-            x = x * x
-        case "sqrt" | "log":
-            if x < 0 or (x == 0 and op == "log"):
-                raise ArithmeticError
-            x = mpmath.sqrt(x) if op == "sqrt" else mpmath.log(x)
-        case "abs":
-            x = abs(x)
-        case "exp":
-            x = mpmath.exp(x)
-    if mpmath.isinf(x) or mpmath.mag(x) > 13_300:  # beyond 1e4000
+    x = NUMBERS[op](*(number(part, beta, n) for part in parts))
+    # of a negative number roots and logarithms are complex
+    if isinstance(x, mpmath.mpc) or mpmath.isinf(x) or mpmath.mag(x) > 13_300:  # beyond 1e4000
         raise ArithmeticError
     return x
 
@@ -294,11 +283,7 @@ def matrix(tree, values):
     if isinstance(tree, str):
         return values[tree] if tree in values else np.array([[float(tree)]])
     op, *parts = tree
-    x, *rest = (matrix(part, values) for part in parts)
-    y = rest[0] if rest else x
-    table = {"+": lambda: x + y, "-": lambda: x - y, "*": lambda: x * y, "@": lambda: x @ y}
-    table |= {"T": lambda: x.T, "pinv": lambda: np.linalg.pinv(x), "inv": lambda: np.linalg.inv(x)}
-    return np.asarray(table[op]())
+    return np.asarray(MATRICES[op](*(matrix(part, values) for part in parts)))
 
 
 def run(count, seed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -10,6 +11,7 @@ from fractions import Fraction
 from statistics import NormalDist
 
 import brute_force
+import mpmath
 import numpy as np
 import pytest
 import sympy
@@ -19,8 +21,12 @@ from hypothesis import strategies as st
 from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.attention.checker.algebra import Field, NotExactError, _sign_runs
 from wherefrom.attention.checker.instances import Numeric, key_values, orthonormal
+from wherefrom.attention.checker.judge_layers import Wave, _not_dominated, model_cost
+from wherefrom.attention.checker.judge_queries import LIMITS, variances
 from wherefrom.attention.checker.language import ExpressionError, evaluate, read_construction
 from wherefrom.attention.checker.logits import Queries, failure_probability
+from wherefrom.attention.designs import law_of_design
+from wherefrom.attention.laws import normalised_law
 
 PHI = NormalDist().cdf
 EXACT_W = "W=(outer(u_d,u_a)+outer(u_c,u_d))/beta**2"
@@ -206,3 +212,131 @@ def test_noise_is_reported_exactly_and_by_simulation():
     blur = check("noisy-average", "q=beta*(mu_a+mu_b)").failure
     spread = math.sqrt(2 * 1e-6 * 2 * 10.0**2)
     assert blur.probability == pytest.approx(2 * PHI(-math.log(0.51 / 0.49) / spread), rel=1e-9)
+
+
+# ---- layers, costs, variances and keys as numbers
+
+SMALL = st.fractions(-2, 2, max_denominator=6)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.sampled_from(["sin", "cos"]), SMALL, SMALL, SMALL, SMALL)
+def test_two_angles_meet_exactly_where_fifty_digits_say_so(kind, w, v, f, g):
+    wave = Wave(kind, w, v, f, g)
+    with mpmath.workdps(50):
+        w_, v_, f_, g_ = (mpmath.mpf(x.numerator) / x.denominator for x in (w, v, f, g))
+        angles = [(w_ + v_ * mpmath.pi) * t + f_ + g_ * mpmath.pi for t in range(25)]
+        values = [getattr(mpmath, kind)(angle) for angle in angles]
+        met = [(s, t) for t in range(25) for s in range(t) if abs(values[s] - values[t]) < 1e-40]
+    assert met == [(s, t) for t in range(25) for s in range(t) if wave.meet(s, t)]
+    if wave.injective:
+        assert not met
+
+
+def test_rotary_verdicts_of_all_small_matrices():
+    """Entries 0, +-cos, +-sin: the verdict is what the products say at many positions."""
+    entries = ("0", "cos(t*theta)", "-cos(t*theta)", "sin(t*theta)", "-sin(t*theta)")
+    numbers = [lambda a: 0.0, math.cos, lambda a: -math.cos(a), math.sin, lambda a: -math.sin(a)]
+    rng = np.random.default_rng(0)
+    for which in rng.permutation(list(itertools.product(range(5), repeat=4)))[:150]:
+        a, b, c, d = (entries[i] for i in which)
+        verdict = check("rotary", f"R=[[{a}, {b}], [{c}, {d}]]").verdict
+        at = [np.array([numbers[i](0.7 * t) for i in which]).reshape(2, 2) for t in range(9)]
+        products = [[at[s].T @ at[s + by] for s in range(5)] for by in range(4)]
+        alone = all(np.allclose(p, row[0]) for row in products for p in row)
+        moves = not np.allclose(products[0][0], products[1][0])
+        assert verdict == ("proved" if alone and moves else "refuted"), which
+
+
+def test_the_cost_is_what_our_models_multiply():
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from wherefrom.model.config import ModelConfig
+    from wherefrom.model.decoder import Decoder
+
+    for variant in ("vanilla", "perceiver"):
+        L, tokens, m, d, vocabulary = 5, 12, 4, 16, 11
+        sizes = {"block": tokens + 1, "layers": L, "heads": 2, "width": d, "latents": m}
+        config = ModelConfig(
+            variant=variant, vocabulary=vocabulary, dropout=0.0, reads="first", **sizes
+        )
+        model = Decoder(config).eval().requires_grad_(False)
+        counter = FlopCounterMode(display=False)
+        with counter:
+            model(torch.zeros(1, tokens, dtype=torch.long), record=[])
+        head = tokens * d * vocabulary
+        expected = model_cost(variant, L, tokens, m, d)
+        assert counter.get_total_flops() == 2 * (expected + head), variant
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(*[st.lists(st.tuples(*[st.integers(0, 2)] * 4), min_size=1, max_size=3)] * 2)
+def test_a_term_that_is_dominated_never_outgrows(terms, others):
+    found = _not_dominated(terms, others)
+    rng = np.random.default_rng(0)
+    for term in terms:
+        ratios = []
+        for scale in (1.0, 40.0):
+            logs = rng.uniform(0, scale, (300, 4))
+            logs[:, 1] += logs[:, 2]  # l >= m
+            own = logs @ term
+            best = np.max([logs @ other for other in others], axis=0)
+            ratios.append(float((own - best).max()))
+        if term in found:
+            L, alone, both, d = found[term]
+            logs = np.array([L, alone + both, both, d])
+            assert all(logs @ term > logs @ other for other in others)
+        else:
+            assert ratios[1] <= 1e-9
+
+
+def test_variances_are_those_of_the_laws_and_reach_their_limits():
+    for n, beta in ((3, 2.0), (8, 10.0)):
+        found = variances(n, beta)
+        for name, design in (("var_one", "one-head"), ("var_c", "two-heads")):
+            law = law_of_design(design, n=n, beta=beta)[1]
+            assert found[name] == pytest.approx(law.spread**2, rel=1e-9)
+        e = 1 + math.sqrt(0.5) * np.random.default_rng(1).standard_normal(200_000)
+        mass = np.exp(beta * np.sign(e))
+        weight = mass / (mass + math.exp(beta) + n - 2)
+        mean, sd = normalised_law(n, beta)
+        assert (weight.mean(), weight.std()) == pytest.approx((mean, sd), abs=2e-3)
+    far = variances(9, 3000.0)
+    assert {name: far[name] for name in LIMITS} == pytest.approx(LIMITS, abs=2e-3)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=2, max_size=5))
+def test_a_key_is_copied_or_mixed(keys):
+    text = ", ".join(f"[{x}, {y}]" for x, y in keys)
+    result = check("hull", f"K=[{text}]")
+    rng = np.random.default_rng(0)
+    drawn = rng.standard_normal((4000, 2)) * 30
+    logits = drawn @ np.array(keys, dtype=float).T
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    best = float((weights[:, 0] / weights.sum(axis=1)).max())
+    if result.verdict == "proved":
+        assert best > 0.9
+    else:
+        assert result.verdict == "refuted"
+        assert best <= result.counterexample.numbers["most"] + 1e-9
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.randoms(use_true_random=False))
+def test_what_is_proved_equivariant_is(rng):
+    """Layers drawn from the grammar: the verdict against reordering, by eyes of its own."""
+
+    def rows(depth):
+        if depth == 0:
+            return rng.choice(["X", "X", "P", "Q"])
+        a, b = rows(depth - 1), rows(depth - 1)
+        attention = f"softmax(({a})@({b}).T)@({b})"
+        masked = f"softmax(mask(({a})@({a}).T))@({b})"
+        return rng.choice([attention, masked, f"relu({a})@W_1", f"({a}+{b})", f"({a}-{a}+{b})"])
+
+    text = rows(2)
+    verdict = check("permutation", f"f={text}").verdict
+    knows = "P" in text or "mask" in text
+    assert verdict == "proved" if not knows else verdict in ("refuted", "holds")
