@@ -221,6 +221,8 @@ def test_ask_takes_a_run_a_folder_or_an_open_run_and_one_question_or_several(run
         (lambda run: run.judge(risk="x"), "risk must be a number"),
         (lambda run: run.judge(seed=-1), "seed must be a whole number from 0 up"),
         (lambda run: run.judge(sed=1), 'Did you mean "seed"'),
+        (lambda run: run.judge(rivals=3), "unexpected keyword argument 'rivals'"),
+        (lambda run: wherefrom.write_world(3, "x"), "world must be a World, not 3"),
         (lambda run: run.names(people="x"), "people must be a whole number"),
         (lambda run: run.names(each=3), "unexpected keyword argument 'each'"),
         (lambda run: run.names(seed=-1), "seed must be a whole number from 0 up"),

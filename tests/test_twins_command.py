@@ -127,7 +127,9 @@ def test_a_stopped_twin_is_resumed(run: Run, command: Any, monkeypatch: pytest.M
             "wherefrom.cli.twins.Progress.__call__",
             lambda *_: signal.raise_signal(signal.SIGINT),
         )
-        assert command("twins", run.folder, "--without", name).code == 130
+        ended = command("twins", run.folder, "--without", name)
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.endswith("stopped; continue it by repeating the command.\n")
     assert read_json(twin_folder(run, name) / "run.json")["status"] == "stopped"
     ended = command("twins", run.folder, "--without", name)
     assert ended.code == 0, ended.err

@@ -168,11 +168,15 @@ class Wherefrom:
         return score([each.text for each in said], [each.answer or "" for each in asked])
 
     @public
-    def judge(self, **options: Any) -> Record:
+    def judge(
+        self, *, risk: float | None = None, guarantee: str = "from-text", level: float = 0.95,
+        resamples: int = 1000, seed: int = 0,
+    ) -> Record:  # fmt: skip
         from wherefrom.audit.runs import judge_run
         from wherefrom.provenance.judging.judge import write_judgement
 
-        judgement = judge_run(self.run, **options)
+        options = {"level": level, "resamples": resamples, "seed": seed}
+        judgement = judge_run(self.run, risk=risk, guarantee=guarantee, **options)
         write_judgement(self.run, judgement)
         return Record("judge", {"run": str(self.run.folder), **judgement.record})
 

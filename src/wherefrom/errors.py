@@ -74,7 +74,11 @@ def checked(function: F) -> F:
             raise UserError(f"{function.__name__.strip('_')}: {problem}.{hint}") from None
         for name, value in given.items():
             kind = str(known.parameters[name].annotation)
-            words, is_one = TYPES.get(kind.removesuffix(" | None"), ("", bool))
+            plain = kind.removesuffix(" | None")
+            words, is_one = TYPES.get(plain, ("", bool))
+            own = function.__globals__.get(plain)  # a class of ours goes by its name
+            if isinstance(own, type) and own.__module__.startswith("wherefrom."):
+                words, is_one = f"a {plain}", own.__instancecheck__
             if words and not is_one(value) and not (value is None and kind.endswith(" | None")):
                 raise UserError(f"{name} must be {words}, not {value!r:.60}.")
         return function(*values, **named)

@@ -132,6 +132,7 @@ def test_forget_leaves_a_run_and_judges_it(run: Run, command: Any, tmp_path: Pat
     assert record["why"].startswith("as unsure of them as the model that never read them: ")
     forgotten = load_run(out)
     assert forgotten.info["job"]["without"] == record["lines"]
+    assert "has forgotten some of what it read" in command("trace", out, f"{name}?").err
     again = command(*options, out)
     assert again.code == 2
     assert "holds files" in again.err

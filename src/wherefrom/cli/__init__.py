@@ -137,6 +137,13 @@ def main() -> None:
     sys.exit(status)
 
 
+def _takes_resume() -> bool:
+    """Whether the command that this process was started with has the option --resume."""
+    name = next((word for word in sys.argv[1:] if word in COMMANDS), "")
+    command = cli.get_command(click.Context(cli), name)
+    return command is not None and any("--resume" in each.opts for each in command.params)
+
+
 def _explain(error: BaseException) -> int:
     """Say on stderr what ended a command; returns the exit status."""
     if isinstance(error, BrokenPipeError):
@@ -144,7 +151,8 @@ def _explain(error: BaseException) -> int:
         return 1
     if isinstance(error, click.Abort | KeyboardInterrupt):
         saved = next((e for e in (error, error.__cause__) if isinstance(e, Stopped)), None)
-        how = "; continue it by repeating the command with --resume" if saved else ""
+        again = " with --resume" if _takes_resume() else ""  # without, it goes on by itself
+        how = f"; continue it by repeating the command{again}" if saved else ""
         echo_err(f"wherefrom: stopped{how}.")
         return 128 + saved.signal_number if saved else 130
     package = (getattr(error, "name", None) or "").split(".")[0]

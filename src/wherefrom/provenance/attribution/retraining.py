@@ -114,7 +114,9 @@ class LearnedRun:
 def open_learned(run: Run) -> LearnedRun:
     """The run with what it learned, or a sentence why it cannot be trained again."""
     if run.info["job"].get("without"):
-        raise UserError(f"{run.folder} is a twin itself; give the run that it was made of.")
+        forgot = run.info["kind"] == "forgotten"
+        which = "has forgotten some of what it read" if forgot else "is a twin itself"
+        raise UserError(f"{run.folder} {which}; give the run that it was made of.")
     read, asked, dev = (find_source(run, what) for what in ("corpus", "questions", "dev"))
     if read is None or asked is None or not read.folder == asked.folder == run.folder:
         raise UserError(
