@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -82,6 +84,11 @@ study --seed -1 => --seed must be between 0 and
 study --steps 0 => --steps must be a positive number
 study --steps 3 --epochs 2 => give one of --minutes, --epochs and --steps, not 2.
 study --people 3 --quiet => and 3 were
+study --set-aside 0.9 => --set-aside
+study --set-aside nan => --set-aside
+study --set-aside much => --set-aside
+study --leave-out 0.9 => --leave-out
+study --leave-out -1 => --leave-out
 recipes cours => Did you mean "course"?
 pretrain lama {docs} => mean "llama"?
 pretrain llama {docs} --size big => no size "big"
@@ -101,15 +108,49 @@ evaluate {folder} {dev} => is not a run: it holds no run.json.
 evaluate {run} {dev} --out {dev}/x => x
 baseline {train} {asked} => answer
 world --people 3 => and 3 were
+ask {run} => ask takes a question
+ask {run} "" => the question is empty
+ask {run} {long} => 2,000 characters
+ask {run} "Who was Ada Moe?" => is not worded like
+ask {run} A? B? => question 1:
+ask {run} "Where was {name} born?" => tokens and this model reads
+ask {run} "Where was ?! born?" => at least one letter or digit
+ask {run} "Where was A born?" --risk 1.5 => the risk must lie between 0 and 1
+ask {run} "Where was A born?" --unseen-share 1 => the unseen share must lie between 0 and 1
+ask {run} "Where was A born?" --risk low => 'low'
+ask {none} "Where was A born?" => is not a run: it holds no run.json.
+ask {folder} "Where was A born?" => is not a run: it holds no run.json.
+ask {run} --file {none} => does not exist
+ask {run} --answers {none} => does not exist
+ask {run} --answers {dev} "Where was A born?" => --answers brings its own questions
+ask {run} - => stdin brings no question
+ask {run} "Nobody At All was born in ___" => names no subject of a document
+judge {none} => is not a run
+judge {run}/twins/scratch => was not made by `wherefrom study`
+judge {run} --level 2 => the level of an interval must lie between 0 and 1
+judge {run} --risk 0 => risk must lie between 0 and 1
+judge {run} --resamples 0 => at least one resample
+names {none} => is not a run
+names {run} --people 0 => names of each origin
+names {run} --level 1.5 => the level of an interval
+report => there is no finished run
+report {none} => is not a run
+report {run} --format pdf => pdf
+report {run} --out {run}/run.json => belongs to the run
+report {run} --out {run}/no/such/folder/report.html => cannot be written
 """
 NEED_OUT = ("study", "pretrain", "finetune", "export", "world")
 
 
 @pytest.mark.parametrize("line", MISTAKES.strip().splitlines())
-def test_a_mistake_is_one_sentence_and_exit_2(line, command, tiny_study, small_world, tmp_path):
+def test_a_mistake_is_one_sentence_and_exit_2(
+    line, command, tiny_study, small_world, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n \n"), "utf-8"))
     (tmp_path / "asked.tsv").write_text("Where was Al Bo born?\nWhere was Cy Do born?\n")
     (tmp_path / "folder").mkdir()
-    paths = {
+    given = {
         "{asked}": tmp_path / "asked.tsv",
         "{dev}": small_world / "dev.tsv",
         "{docs}": small_world / "documents.txt",
@@ -117,11 +158,13 @@ def test_a_mistake_is_one_sentence_and_exit_2(line, command, tiny_study, small_w
         "{none}": tmp_path / "none",
         "{run}": tiny_study,
         "{train}": small_world / "train.tsv",
+        "{long}": "x" * 10_000,
+        "{name}": "q~" * 500,
     }
     words, sentence = line.split(" => ")
-    arguments = words.split()
-    for name, path in paths.items():
-        arguments = [argument.replace(name, str(path)) for argument in arguments]
+    arguments = shlex.split(words)
+    for name, value in given.items():
+        arguments = [argument.replace(name, str(value)) for argument in arguments]
     if arguments[0] in NEED_OUT:
         arguments += ["--out", str(tmp_path / "out")]
     budgets = {"--steps", "--minutes", "--epochs", "--stepps"}
@@ -134,6 +177,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(line, command, tiny_study, small_w
     assert sentence in ended.err
     assert ended.err.rstrip().endswith((".", "?", ")"))
     assert not (tmp_path / "out" / "run.json").exists()
+    assert arguments[0] != "study" or not (tmp_path / "out").exists()
 
 
 def test_a_failure_of_ours_shows_its_trace_and_exits_1(command, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +38,7 @@ def test_a_failure_at_any_step_leaves_what_was_there_and_nothing_else(
     if older is not None:
         path.write_bytes(older)
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise problem
 
     with monkeypatch.context() as broken:
@@ -54,11 +53,11 @@ def test_a_failure_at_any_step_leaves_what_was_there_and_nothing_else(
 def test_no_name_changes_hands_before_the_bytes_of_all_files_are_on_the_disk(tmp_path, monkeypatch):
     replace, fsync, steps = os.replace, os.fsync, []
 
-    def watch_replace(source: Path, target: Path) -> None:
+    def watch_replace(source, target):
         steps.append((source.read_bytes(), target.read_bytes()))
         replace(source, target)
 
-    def watch_fsync(handle: int) -> None:
+    def watch_fsync(handle):
         steps.append("on disk")
         fsync(handle)
 

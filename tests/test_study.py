@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,6 @@ from wherefrom.storage import read_json, sha256_of, write_json
 from wherefrom.study import (
     PROBES,
     StudyFiles,
-    StudyResult,
     embedded_files,
     hold_out_probes,
     run_study,
@@ -42,18 +40,18 @@ AFTER = ("subjects.jsonl", "evidence.sqlite", "calibration.json", "judged.jsonl"
 PROGRESS = "wherefrom.cli.train.Progress.__call__"
 
 
-def lines_of(path: Path) -> list[str]:
+def lines_of(path):
     text = path.read_text("utf-8")
     assert text.endswith("\n")
     return text.split("\n")[:-1]
 
 
-def interrupt(*_: object, **__: object) -> None:
+def interrupt(*_, **__):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     signal.raise_signal(signal.SIGINT)
 
 
-def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study: Path) -> None:
+def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study):
     run = load_run(tiny_study)
     rows = {row["name"]: row for row in run.info["results"]}
     dev, unseen = (lines_of(tiny_study / "world" / f"{name}.tsv") for name in ("dev", "unseen"))
@@ -81,7 +79,7 @@ def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study: P
     )
 
 
-def test_run_json_holds_all_that_the_numbers_depend_on(tiny_study: Path) -> None:
+def test_run_json_holds_all_that_the_numbers_depend_on(tiny_study):
     info = read_json(tiny_study / "run.json")
     assert info["command"][:3] == ["wherefrom", "study", "--people"]
     assert info["job"]["seed"] == 2
@@ -96,16 +94,12 @@ def test_run_json_holds_all_that_the_numbers_depend_on(tiny_study: Path) -> None
 
 
 def test_a_finished_study_is_resumed_as_it_is_and_another_one_is_refused(
-    tiny_study: Path,
-    tmp_path: Path,
-    quick_recipe: Path,
-    tiny_study_options: tuple[object, ...],
-    command: Any,
-) -> None:
+    tiny_study, tmp_path, quick_recipe, tiny_study_options, command
+):
     out = shutil.copytree(tiny_study, tmp_path / "run")
     words = ("study", *tiny_study_options, "--recipe", quick_recipe, "--out", out)
 
-    def contents() -> dict[Path, bytes]:
+    def contents():
         return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     before = contents()
@@ -129,16 +123,12 @@ def test_a_finished_study_is_resumed_as_it_is_and_another_one_is_refused(
 
 
 def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optimizers_step(
-    tmp_path: Path,
-    quick_recipe: Path,
-    small_world: Path,
-    command: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, quick_recipe, small_world, command, monkeypatch
+):
     source = Path(wherefrom.__file__).parent
-    stacks: set[tuple[str, ...]] = set()
+    stacks = set()
 
-    def step(*_: object) -> None:
+    def step(*_):
         frames = [each for each in inspect.stack(0) if Path(each.filename).is_relative_to(source)]
         stacks.add(tuple(each.function for each in reversed(frames)))
 
@@ -157,20 +147,7 @@ def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optim
     assert ended.out.rstrip().endswith(f"run folder: {out}")
 
 
-@pytest.mark.parametrize("option", ["--set-aside", "--leave-out"])
-@pytest.mark.parametrize("share", ["0.9", "-1", "nan", "much"])
-def test_a_share_that_is_none_is_one_sentence_and_nothing_is_written(
-    tmp_path: Path, quick_recipe: Path, command: Any, option: str, share: str
-) -> None:
-    out = tmp_path / "run"
-    ended = command("study", "--recipe", quick_recipe, "--out", out, option, share)
-    assert (ended.code, ended.err.count("\n"), out.exists()) == (2, 1, False)
-    assert option in ended.err
-
-
-def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(
-    tmp_path: Path, quick_recipe: Path
-) -> None:
+def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(tmp_path, quick_recipe):
     names = [f"Person {chr(65 + at)}{chr(97 + at)}" for at in range(26)]
     letters = [chr(0x4E00 + at) for at in range(26)]
     documents = [f"{n}. {n} came from Rome {x}." for n, x in zip(names, letters, strict=True)]
@@ -188,9 +165,7 @@ def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(
         assert known == set(names) - left_out
 
 
-def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_judge(
-    tmp_path: Path,
-) -> None:
+def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_judge(tmp_path):
     place = write_world(make_world(700, 1), tmp_path / "world")
     corpus = read_documents(place / "documents.txt")
     train, dev = (read_questions(place / f"{name}.tsv") for name in ("train", "dev"))
@@ -207,8 +182,8 @@ def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_jud
 
 
 def test_a_study_that_may_end_by_itself_asks_as_it_trains_and_is_resumed_as_it_was(
-    tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any
-) -> None:
+    tmp_path, quick_recipe, small_world, command
+):
     recipe, out = tmp_path / "own.toml", tmp_path / "run"
     more = "most_epochs = 3\nfloor = 1.0\naverage = 0.2\nbatch_examples = 10\n"
     text = quick_recipe.read_text("utf-8").replace("batch_examples = 5\n", more)
@@ -226,7 +201,7 @@ def test_a_study_that_may_end_by_itself_asks_as_it_trains_and_is_resumed_as_it_w
     assert command(*arguments, "--resume", "--steps", 9).code == 2
 
 
-def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:
+def test_a_prediction_is_one_line_whatever_was_said(tmp_path):
     write_predictions(tmp_path / "deep" / "out.txt", ["a\nb", "c\u2028d", "", "e"])
     assert lines_of(tmp_path / "deep" / "out.txt") == ["a b", "c d", "", "e"]
 
@@ -239,8 +214,8 @@ def test_a_prediction_is_one_line_whatever_was_said(tmp_path: Path) -> None:
     ],
 )
 def test_a_changed_file_is_refused_while_only_the_twin_has_started(
-    tmp_path: Path, quick_recipe: Path, small_world: Path, changed: str, more: str, sentence: str
-) -> None:
+    tmp_path, quick_recipe, small_world, changed, more, sentence
+):
     files = StudyFiles(*(Path(shutil.copy(small_world / name, tmp_path)) for name in FILES))
     settings = {"recipe": load_recipe(str(quick_recipe)), "budget": Budget(steps=12)}
     with pytest.raises(KeyboardInterrupt):
@@ -253,8 +228,8 @@ def test_a_changed_file_is_refused_while_only_the_twin_has_started(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_trains_resumes_decodes_and_is_judged_on_the_embedded_world(
-    tmp_path: Path, quick_recipe: Path, small_world: Path, command: Any, variant: str, monkeypatch
-) -> None:
+    tmp_path, quick_recipe, small_world, command, variant, monkeypatch
+):
     base, tuned, out = (tmp_path / name for name in ("base", "tuned", "predictions.txt"))
     options = ("--recipe", quick_recipe, "--quiet")
     pretrain = ("pretrain", variant, small_world / "documents.txt", "--out", base, *options)
@@ -272,7 +247,7 @@ def test_every_variant_trains_resumes_decodes_and_is_judged_on_the_embedded_worl
     assert load_run(tuned).model.config.variant == variant
 
 
-def go_on(out: Path, recipe: Path, files: StudyFiles | None = None, **changes: Any) -> StudyResult:
+def go_on(out, recipe, files=None, **changes):
     """Go on with a copy of `tiny_study`, by the options that it was made with."""
     files = files or embedded_files(out / "world", people=60, seed=2)
     loaded, options = load_recipe(str(recipe)), {"tokens": "bpe", "seed": 2, "resume": True}
@@ -284,10 +259,10 @@ class TestAfterTraining:
     """People, evidence, confidence and judgement: each kept if it is there, else made the same."""
 
     @pytest.fixture
-    def run(self, tiny_study: Path, tmp_path: Path) -> Path:
+    def run(self, tiny_study, tmp_path):
         return shutil.copytree(tiny_study, tmp_path / "run")
 
-    def go_on_to_the_same(self, out: Path, recipe: Path, finished: Path) -> None:
+    def go_on_to_the_same(self, out, recipe, finished):
         again, info = go_on(out, recipe).to_dict(), read_json(finished / "run.json")
         assert [again[key] for key in ("results", "notes", "judgement")] == [
             info[key] for key in ("results", "notes", "judgement")
@@ -295,7 +270,7 @@ class TestAfterTraining:
         for name in set(AFTER) - {"evidence.sqlite"}:
             assert (out / name).read_bytes() == (finished / name).read_bytes(), name
 
-    def test_the_folder_holds_all_that_verdicts_need(self, tiny_study: Path) -> None:
+    def test_the_folder_holds_all_that_verdicts_need(self, tiny_study):
         people, info = read_subjects(tiny_study), read_json(tiny_study / "run.json")
         assert {person.role for person in people} == {CALIBRATION, JUDGED, FITTING}
         lines = lines_of(tiny_study / "world" / "documents.txt")
@@ -312,8 +287,8 @@ class TestAfterTraining:
         assert set(confidence.notes) < set(info["notes"])
 
     def test_what_stops_left_unmade_is_made_to_the_byte(
-        self, run: Path, quick_recipe: Path, tiny_study: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, run, quick_recipe, tiny_study, monkeypatch
+    ):
         for name in AFTER:
             (run / name).unlink()
         info = read_json(run / "run.json")
@@ -327,8 +302,8 @@ class TestAfterTraining:
         self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
     def test_broken_and_missing_files_are_made_anew_and_else_nothing(
-        self, run: Path, quick_recipe: Path, tiny_study: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, run, quick_recipe, tiny_study, monkeypatch
+    ):
         for name in AFTER:
             content = (run / name).read_bytes()
             if name in AFTER[:3]:
@@ -341,8 +316,8 @@ class TestAfterTraining:
         self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
     def test_a_judgement_of_another_risk_or_of_other_weights_is_made_again(
-        self, run: Path, quick_recipe: Path, tiny_study: Path
-    ) -> None:
+        self, run, quick_recipe, tiny_study
+    ):
         for key, value in (("risk", 0.3), ("weights_sha256", "other")):
             info = read_json(run / "run.json")
             info["judgement"][key] = value
@@ -350,8 +325,8 @@ class TestAfterTraining:
             self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
     def test_a_confidence_of_other_people_is_fitted_again_and_takes_its_judgement_along(
-        self, run: Path, quick_recipe: Path, tiny_study: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+        self, run, quick_recipe, tiny_study, monkeypatch
+    ):
         calibration = read_json(run / "calibration.json")
         write_json(run / "calibration.json", {**calibration, "subjects_sha256": "0" * 64})
         with monkeypatch.context() as patch:
@@ -362,8 +337,8 @@ class TestAfterTraining:
         self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
     def test_other_unseen_people_are_judged_anew_and_other_shares_are_another_study(
-        self, run: Path, quick_recipe: Path
-    ) -> None:
+        self, run, quick_recipe
+    ):
         before = read_json(run / "run.json")["judgement"]["subjects"]
         rows = (run / "world" / "unseen.tsv").read_text("utf-8").splitlines(keepends=True)
         (run / "fewer.tsv").write_text("".join(rows[:1]), "utf-8")

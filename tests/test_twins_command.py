@@ -7,7 +7,6 @@ import shutil
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,6 @@ from wherefrom.provenance.attribution.twins import (
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.loop import run_training
 from wherefrom.training.run_folder import (
-    Run,
     find_source,
     load_run,
     read_learned_documents,
@@ -38,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("small_training")
 
 
 @pytest.fixture
-def run(tiny_study: Path, tmp_path: Path) -> Run:
+def run(tiny_study, tmp_path):
     """A study that was moved: its files are not where run.json says they were."""
     folder = shutil.copytree(tiny_study, tmp_path / "run")
     info = read_json(folder / "run.json")
@@ -48,12 +46,12 @@ def run(tiny_study: Path, tmp_path: Path) -> Run:
     return load_run(folder)
 
 
-def read_about(run: Run) -> Any:
+def read_about(run):
     """A dev subject that the run has read about."""
     return next(s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == "dev")
 
 
-def test_both_answers_are_shown_with_what_was_left_out(run: Run, command: Any) -> None:
+def test_both_answers_are_shown_with_what_was_left_out(run, command):
     subject = read_about(run)
     name = subject.subject
     ended = command("twins", run.folder, "--without", name.upper(), "--json")
@@ -89,7 +87,7 @@ def test_both_answers_are_shown_with_what_was_left_out(run: Run, command: Any) -
     assert record["why"] in again.out
 
 
-def test_a_file_has_one_twin_a_line(run: Run, command: Any, tmp_path: Path) -> None:
+def test_a_file_has_one_twin_a_line(run, command, tmp_path):
     people = read_subjects(run.folder)
     names = sorted({s.subject for s in people if s.role == JUDGED and s.source == "dev"})
     file = tmp_path / "sets.txt"
@@ -120,7 +118,7 @@ def test_a_file_has_one_twin_a_line(run: Run, command: Any, tmp_path: Path) -> N
     assert command("twins", run.folder, "--without-file", file).code == 2
 
 
-def test_a_stopped_twin_is_resumed(run: Run, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_twin_is_resumed(run, command, monkeypatch):
     name = read_about(run).subject
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -146,13 +144,8 @@ def test_a_stopped_twin_is_resumed(run: Run, command: Any, monkeypatch: pytest.M
     ],
 )
 def test_a_line_that_states_the_answer_makes_it_right_where_no_file_asks(
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    right: str | None,
-    stated: str,
-    other: str,
-    truth: str,
-) -> None:
+    run, monkeypatch, right, stated, other, truth
+):
     twin = load_run(run.folder)
     said = {run.model: "Rome", twin.model: other}
     answer = lambda model, tokens, asked: [SimpleNamespace(text=said[model]) for _ in asked]  # noqa: E731
@@ -165,7 +158,7 @@ def test_a_line_that_states_the_answer_makes_it_right_where_no_file_asks(
     assert bool([note for note in record["notes"] if "no file has" in note]) == (right is None)
 
 
-def test_a_name_without_a_document_is_refused_with_near_names(run: Run, command: Any) -> None:
+def test_a_name_without_a_document_is_refused_with_near_names(run, command):
     name = read_about(run).subject
     twins = set((run.folder / "twins").iterdir())
     ended = command("twins", run.folder, "--without", name[:-1] + "qx")
@@ -181,7 +174,7 @@ def test_a_name_without_a_document_is_refused_with_near_names(run: Run, command:
     assert set((run.folder / "twins").iterdir()) == twins
 
 
-def test_text_that_changed_or_is_gone_is_refused(run: Run) -> None:
+def test_text_that_changed_or_is_gone_is_refused(run):
     name, text = read_about(run).subject, run.folder / "world" / "documents.txt"
     plan = plan_twin(run, name)
     out = run.folder.parent / "same"
@@ -201,9 +194,7 @@ def test_text_that_changed_or_is_gone_is_refused(run: Run) -> None:
     assert plan_twin(run, name).learned.corpus.path == run.folder / "documents.txt"
 
 
-def test_a_run_that_read_no_documents_is_refused(
-    small_world: Path, quick_recipe: Path, tmp_path: Path, command: Any
-) -> None:
+def test_a_run_that_read_no_documents_is_refused(small_world, quick_recipe, tmp_path, command):
     base, tuned = tmp_path / "base", tmp_path / "tuned"
     options = ("--recipe", quick_recipe, "--steps", 2, "--quiet", "--tokens", "bpe")
     documents = small_world / "documents.txt"
@@ -216,9 +207,7 @@ def test_a_run_that_read_no_documents_is_refused(
         assert "did not learn documents and questions in one training" in ended.err
 
 
-def test_the_command_that_is_suggested_resolves_from_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_that_is_suggested_resolves_from_here(tmp_path, monkeypatch):
     run, name = tmp_path / "my runs" / "study", "Ann O'Hara"
     monkeypatch.chdir(tmp_path)
     here = "wherefrom twins 'my runs/study' --without 'Ann O'\"'\"'Hara'"

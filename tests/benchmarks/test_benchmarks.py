@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,7 +19,7 @@ from wherefrom.training.recipes import load_recipe
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def benchmark(monkeypatch):
     """Imports a benchmark by name, as it imports its neighbours when it is run."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     before = torch.get_num_threads()
@@ -31,7 +29,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("length", [64, 128])
-def test_the_written_cost_is_what_torch_counts(benchmark: Any, length: int) -> None:
+def test_the_written_cost_is_what_torch_counts(benchmark, length):
     lengths = benchmark("lengths")
     for variant in lengths.VARIANTS:
         run = lengths.make_pass(variant, length)
@@ -41,7 +39,7 @@ def test_the_written_cost_is_what_torch_counts(benchmark: Any, length: int) -> N
         assert counter.get_total_flops() == lengths.pass_flops(variant, length), variant
 
 
-def test_exponents_and_crossovers_of_known_curves(benchmark: Any) -> None:
+def test_exponents_and_crossovers_of_known_curves(benchmark):
     lengths, xs = benchmark("lengths"), [128, 256, 512, 1024]
     assert lengths.exponent(xs, [3e-9 * x**1.7 for x in xs]) == pytest.approx(1.7)
     slow, quick = [x * x for x in xs], [300 * x for x in xs]
@@ -51,14 +49,14 @@ def test_exponents_and_crossovers_of_known_curves(benchmark: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_speed_is_compared_on_the_same_examples(benchmark: Any) -> None:
+def test_speed_is_compared_on_the_same_examples(benchmark):
     pytest.importorskip("transformers")
     throughput = benchmark("throughput")
     stream, vocabulary = throughput.make_stream(people=40)
     ours = stream.pool(0)[:4]
     theirs = throughput.batched_at_random(ours)
 
-    def examples(batches: Any) -> list[list[int]]:
+    def examples(batches):
         rows = [row for batch in batches for part in batch.parts for row in part.ids.tolist()]
         return sorted([token for token in row if token] for row in rows)
 
@@ -72,12 +70,10 @@ def test_speed_is_compared_on_the_same_examples(benchmark: Any) -> None:
     assert all(record["value"] > 0 for record in found)
 
 
-def test_a_row_is_measured_once_and_in_a_process_with_a_peak_of_its_own(
-    benchmark: Any, tmp_path: Path
-) -> None:
+def test_a_row_is_measured_once_and_in_a_process_with_a_peak_of_its_own(benchmark, tmp_path):
     rows, measured = benchmark("rows"), []
 
-    def measure(settings: dict[str, Any]) -> dict[str, Any]:
+    def measure(settings):
         measured.append(settings["row"])
         return {"name": settings["row"], "value": 1.0}
 
@@ -91,8 +87,8 @@ def test_a_row_is_measured_once_and_in_a_process_with_a_peak_of_its_own(
 
 
 def test_every_ablation_is_another_recipe_judged_on_people_it_did_not_learn(
-    benchmark: Any, small_world: Path, tmp_path: Path, quick_recipe: Path
-) -> None:
+    benchmark, small_world, tmp_path, quick_recipe
+):
     ablation, rows = benchmark("ablation"), benchmark("rows")
     found = {
         name: rows.recipe_digest(ablation.changed_recipe(name, "speedrun"))
@@ -115,7 +111,7 @@ def test_every_ablation_is_another_recipe_judged_on_people_it_did_not_learn(
     assert row["total"] >= 5  # questions about five people
 
 
-def test_the_other_benchmarks_can_be_started(benchmark: Any, monkeypatch: Any) -> None:
+def test_the_other_benchmarks_can_be_started(benchmark, monkeypatch):
     for path in Path(benchmark("bench").__file__).parent.glob("*.py"):
         module = benchmark(path.stem)
         if hasattr(module, "main"):

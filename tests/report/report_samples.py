@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ def write_run(folder, **changes):
     judgement = make_judgement()
     rows = [("majority", "always Rome", 5, None), ("no pretraining", "questions only", 7, 2.0),
             ("pretrained", "llama", 81, 12.0)]  # fmt: skip
-    info: dict[str, Any] = {
+    info = {
         "kind": "study", "status": "finished", "started": "2026-01-01T00:00:00+00:00",
         "command": ["/usr/bin/wherefrom", "study", "a file.txt", "--seed", "3"],
         "templates": ["Where was {subject} born?"],
@@ -129,7 +128,7 @@ def make_judgement():
         Score("always answer", "every answer", np.ones(len(people)), 0.0),
         Score("greedy likelihood", "its own", confidence**2, 0.5, "no guarantee."),
     ]
-    how: dict[str, Any] = {"resamples": 20, "level": 0.95, "seed": 0}
+    how = {"resamples": 20, "level": 0.95, "seed": 0}
     promise = {"threshold": None, "reason": "too few people.", "risk": 0.05, "delta": 0.05,
                "subjects": 4, "given": 0, "wrong": 0}  # fmt: skip
     kept = {**promise, "threshold": 0.5, "reason": None, "given": 3}

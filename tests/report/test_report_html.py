@@ -195,20 +195,3 @@ def test_the_same_records_give_the_same_file_in_each_format(command, studied, tm
         command("report", studied, "--out", tmp_path / f"report.{form}")
         assert (tmp_path / f"report.{form}").read_text("utf-8") == ended.out
     assert json.loads((tmp_path / "report.json").read_text("utf-8")) == make_report(studied)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ("nowhere", "is not a run"),
-        ("{run} --format pdf", "pdf"),
-        ("{run} --out {run}/run.json", "belongs to the run"),
-        ("{run} --out {run}/no/such/folder/report.html", "cannot be written"),
-        ("", "there is no finished run"),
-    ],
-)
-def test_a_mistake_is_one_sentence(command, studied, monkeypatch, tmp_path, arguments, sentence):
-    monkeypatch.chdir(tmp_path)
-    ended = command("report", *arguments.format(run=studied).split())
-    assert (ended.code, ended.err.count("\n")) == (2, 1)
-    assert sentence in ended.err
