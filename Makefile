@@ -11,7 +11,7 @@ study: .venv/installed
 	.venv/bin/wherefrom study --out $(RUN) $(if $(MINUTES),--minutes $(MINUTES)) --resume
 
 test: lint browser
-	.venv/bin/python -m pytest -n 2
+	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 # a wheel, installed into an empty environment without any extra, checks and trains
 wheel: .venv/installed-dev
