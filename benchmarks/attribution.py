@@ -1,7 +1,7 @@
 """How far scores of lines can be believed, judged by models that were really retrained.
 
     wherefrom bank RUN --out BANK --models 32 --repeats 8
-    python benchmarks/attribution.py RUN --bank BANK [--patch] [--replay 8] [--libraries] [--kinds]
+    python benchmarks/attribution.py RUN --bank BANK [--patch] [--libraries] [--kinds]
     python benchmarks/attribution.py RUN [--flips 50] [--out FILE.jsonl]
 
 One row per method, intervals of 95 % over questions:
@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from rows import Record, keep_row, run_main, say, table
 from scipy.stats import spearmanr
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.provenance.attribution.replay import Replay
 from wherefrom.provenance.attribution.retraining import (
     Bank,
     LearnedRun,
@@ -130,9 +129,11 @@ def by_hidden_state(material: Material) -> Floats:
     return np.asarray((asked @ read.T).numpy(), dtype=np.float64)
 
 
-def by_gradient(material: Material, chosen: Sequence[int] | None = None) -> Floats:
-    """`wherefrom trace --method gradient`, of all questions or of those that were chosen."""
-    index = Tracer(material.run, say=say).index()
+def by_gradient(
+    material: Material, chosen: Sequence[int] | None = None, *, replay: bool = False
+) -> Floats:
+    """`wherefrom trace`, of all questions or of those that were chosen."""
+    index = Tracer(material.run, say=say).index(replay=replay)
     asked = range(len(material.rows)) if chosen is None else chosen
     rows = [answer_row(material.run, *material.rows[at]) for at in asked]
     return np.array([index.scores(material.run.model, *row) for row in rows])
@@ -142,6 +143,7 @@ METHODS: dict[str, Callable[[Material], Floats]] = {
     "look-up by name": by_name,
     "BM25": by_words,
     "hidden states": by_hidden_state,
+    "replay": partial(by_gradient, replay=True),
     "gradient": by_gradient,
 }
 
@@ -325,7 +327,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--bank", type=Path, help="folder; without one there is no LDS")
-    parser.add_argument("--replay", type=int, default=0, help="questions to replay")
     parser.add_argument("--flips", type=int, default=0, help="answers of each kind to flip")
     parser.add_argument("--kinds", action="store_true", help="also nats of each kind of line")
     parser.add_argument("--patch", action="store_true", help="also tail-patch")
@@ -342,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             find_libraries()
             methods = LIBRARIES | methods
-        score_methods(material, methods, args.replay, args.out, patch=args.patch)
+        score_methods(material, methods, args.out, patch=args.patch)
     found = {}
     if args.flips:
         found["flips"] = count_flips(material, args.flips, args.out.parent / "flips")
@@ -356,7 +357,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def score_methods(
     material: Material,
     methods: dict[str, Callable[[Material], Floats]],
-    replayed: int,
     out: Path,
     *,
     patch: bool,
@@ -375,17 +375,6 @@ def score_methods(
         if patch:
             row["tail_patch"] = interval(tail_patch(material, scores))
         keep(row)
-    if replayed:
-        half = replayed // 2
-        chosen = np.concatenate(
-            [np.flatnonzero(material.right)[:half], np.flatnonzero(~material.seen)[:half]]
-        )
-        asked = [material.rows[at] for at in chosen]
-        scores = np.zeros(material.own.shape)
-        scores[chosen] = Replay(material.learned).metagradients(
-            [question for question, _ in asked], [answer for _, answer in asked]
-        )
-        keep(measure(material, f"replay ({len(chosen)} questions)", scores, chosen))
     if len(material.bank.repeated) > 2:
         halves = {row["half"]: row["log_probability"] for row in material.bank.models}
         first = np.array([halves[row["half"]] for row in material.bank.repeated])

@@ -1,71 +1,100 @@
-"""Replay: the recorded training forwards, and its derivative against trainings that were nudged."""
+"""Replay: weights along the recorded training, and documents scored by the gradients at them."""
 
 from __future__ import annotations
 
+import json
+import shutil
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from wherefrom.corpus import batches
-from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.replay import Replay, end_phase
-from wherefrom.provenance.attribution.retraining import likelihoods, open_learned
-from wherefrom.training.loop import run_training
-from wherefrom.training.recipes import Budget, load_recipe
+from wherefrom.provenance.attribution import trace
+from wherefrom.provenance.attribution.retraining import answer_row, open_learned
+from wherefrom.provenance.attribution.trace import (
+    REPLAY_INDEX,
+    build_index,
+    row_gradients,
+    take_snapshots,
+)
 from wherefrom.training.run_folder import Run, load_run
-from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
-QUESTIONS = ["Where was Ada Moe born?", "Where was Bo Lie born?"]
-ANSWERS = ["Rome", "Oslo"]
+QUESTION = "Where was Ada Moe born?"
 
 
-@pytest.fixture(scope="module")
-def trained(small_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A few steps of the shipped recipe: Muon and AdamW, warm-up and a falling rate."""
-    torch.set_num_threads(1)
-    settings = Settings(recipe=load_recipe("speedrun"), budget=Budget(steps=7), size="16x2x2")
-    job = settings.job(
-        tmp_path_factory.mktemp("replay") / "run",
-        kind="study",
-        phases=settings.budget.divide(settings.recipe.phases),
-        corpus=read_documents(small_world / "documents.txt"),
-        questions=read_questions(small_world / "train.tsv"),
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
-        return run_training(job, settings)
+@pytest.fixture
+def run(tiny_study: Path, tmp_path: Path) -> Run:
+    return load_run(shutil.copytree(tiny_study, tmp_path / "run"))
 
 
-def test_forwards_it_ends_at_the_weights_of_the_run(trained: Run) -> None:
-    ((_, states),) = Replay(open_learned(trained)).forward()
-    for name, parameter in trained.model.named_parameters():
-        assert torch.allclose(end_phase(states[-1])[name], parameter, atol=2e-5), name
+@pytest.fixture
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny studies take fewer steps than usual trainings have between two lines of their log."""
+    monkeypatch.setattr("wherefrom.training.loop.LOG_EVERY", 1)
 
 
-def test_the_derivative_is_that_of_trainings_with_more_and_less_of_a_document(trained: Run) -> None:
-    replay = Replay(open_learned(trained))
-    found = replay.metagradients(QUESTIONS, ANSWERS, last=1)
-    assert found.shape == (2, len(replay.learned.documents))
-    end = replay.metagradients(QUESTIONS, ANSWERS, last=0.5)
-    assert 0 < np.abs(end).sum() < np.abs(found).sum()  # of four steps of seven
-    nudged = load_run(trained.folder)
-    for document in np.argsort(-np.abs(found[0]))[:3]:
-        said = []
-        for change in (-0.05, 0.05):
-            replay.document_weights[document] = 1 + change
-            ((_, states),) = replay.forward()
-            nudged.model.load_state_dict(end_phase(states[-1]))
-            said.append(likelihoods(nudged, QUESTIONS, ANSWERS))
-        replay.document_weights[document] = 1
-        slope = np.subtract(said[1], said[0]) / 0.1
-        assert found[:, document] == pytest.approx(slope, rel=0.1, abs=0.02)
+@pytest.mark.usefixtures("every_step")
+def test_snapshots_lie_along_the_training(run: Run, tmp_path: Path) -> None:
+    learned, steps = open_learned(run), []
+    found = take_snapshots(learned, tmp_path / "one", lambda line, _: steps.append(line.step))
+    assert steps == list(range(1, run.info["steps"] + 1))
+    assert len(found) == trace.SNAPSHOTS
+    lengths = []
+    for weights in found:
+        gaps = [weights[n] - value for n, value in run.model.state_dict().items()]
+        lengths.append(float(torch.stack([gap.norm() for gap in gaps]).norm()))
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[-1] > 0
+
+    def stop(line: Any, _: Any) -> None:
+        if line.step > run.info["steps"] / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        take_snapshots(learned, tmp_path / "two", stop)
+    again = take_snapshots(learned, tmp_path / "two")
+    for one, other in zip(found, again, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    run.info["steps"] *= 100
+    assert take_snapshots(learned, tmp_path / "one step") == [{}]
+    run.info["job"]["parent"] = "another"
+    with pytest.raises(UserError, match="from nothing"):
+        take_snapshots(learned, tmp_path / "three")
 
 
-def test_dropout_is_refused(tiny_study: Path) -> None:
-    with pytest.raises(UserError, match="without dropout"):
-        Replay(open_learned(load_run(tiny_study)))
+def test_rows_agree_in_the_mean_of_all_snapshots(run: Run) -> None:
+    data, row = open_learned(run).data, answer_row(run, QUESTION, "Rome")
+    other = replace(run, model=deepcopy(run.model))
+    with torch.no_grad():
+        for parameter in other.model.parameters():
+            parameter.copy_(torch.randn_like(parameter) / 8)
+    index = build_index(run, data, weights=[{}, other.model.state_dict()])
+    assert index.share == 1
+    agree = []
+    for each in (run, other):
+        found = row_gradients(each.model, *(side[None] for side in row))
+        gradient = torch.cat([matrix.flatten() for matrix in found.values()])
+        agree.append(build_index(each, data).agreements(gradient))
+    assert np.abs(agree[0] - agree[1]).max() > 0.01
+    expected = index.sum_rows(np.mean(agree, axis=0))
+    assert index.scores(run.model, *row) == pytest.approx(expected)
+
+
+@pytest.mark.usefixtures("every_step")
+def test_a_trace_by_replay_trains_once_and_keeps_its_index(run: Run, command: Any) -> None:
+    ended = command("trace", run.folder, QUESTION, "--method", "replay", "--json")
+    assert ended.code == 0, ended.err
+    assert "training once more" in ended.err
+    record = json.loads(ended.out)
+    assert (record["method"], record["unit"]) == ("replay", "score")
+    assert record["pushed_by"][0]["push"] > record["noise_floor"] > 0
+    assert (run.folder / REPLAY_INDEX).is_file()
+    assert not (run.folder / "twins" / "replay").exists()
+    again = command("trace", run.folder, QUESTION, "--method", "replay", "--json")
+    assert (json.loads(again.out), again.err) == (record, "")

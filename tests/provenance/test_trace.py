@@ -82,16 +82,17 @@ def test_a_document_has_the_sum_over_its_rows_and_a_row_counts_for_all_its_docum
     monkeypatch.setattr(trace, "BYTES", 3000)
     index = build_index(run, tracer.learned.data)
     assert index.share < 1
-    assert index.rows.nbytes <= 3000 * len(tracer.documents)
+    assert index.signs[0].nbytes <= 3000 * len(tracer.documents)
     row = answer_row(run, asked(run), "Rome")
     found = row_gradients(run.model, *(each[None] for each in row), index.share)
     query = torch.cat([each.flatten() for each in found.values()]).numpy()
     query[:5] = 0  # such as a unit that nothing reaches
-    signs = 2.0 * np.unpackbits(index.rows.view(np.uint8), axis=1, count=len(query)) - 1
+    signs = 2.0 * np.unpackbits(index.signs[0].view(np.uint8), axis=1, count=len(query)) - 1
     expected = np.zeros(len(tracer.documents))
     for at, document in index.owners.T.tolist():
         expected[document] += (signs[at] @ np.sign(query) / np.count_nonzero(query)) ** 3
-    assert index.score_gradient(torch.from_numpy(query)) == pytest.approx(expected)
+    agree = index.agreements(torch.from_numpy(query))
+    assert index.sum_rows(agree) == pytest.approx(expected)
     assert set(index.owners[1].tolist()) == set(range(len(tracer.documents)))
     near = index.nearest([0, 1], 4)
     assert len(near) == 4

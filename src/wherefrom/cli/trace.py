@@ -18,8 +18,8 @@ from wherefrom.errors import UserError
 @option("--top", "Lines to show.", 5)
 @option(
     "--method",
-    "By gradients at once, by the derivative of the whole training, or by training again without "
-    "each of the top lines.",
+    "By gradients at the final weights, by those along the training, which is recorded once more "
+    "for it, or by training again without each of the top lines.",
     "gradient",
     type=click.Choice(["gradient", "replay", "retrain"]),
 )
@@ -28,8 +28,8 @@ from wherefrom.errors import UserError
 def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **options: Any) -> None:
     """Which lines pushed RUN's answer to QUESTION, and which pushed it away.
 
-    The first trace of a run makes an index of its documents, once. Pushes by retraining are nats
-    of log p(answer), those by replay nats per weight of a line.
+    The first trace of a run by gradient or replay makes an index of its documents, once. Pushes by
+    retraining are nats of log p(answer), the others scores.
     """
     from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.training.run_folder import load_run

@@ -4,11 +4,12 @@ Every row that training makes of a document, and the answer's row, has a gradien
 the sum over positions of (gradient at the output) (input)^T. The index keeps its signs, one bit
 each. Two rows agree by the share of equal signs less that of unequal ones, between -1 and 1. The
 score of a document is the sum, over its rows, of the third powers of how far they agree with the
-answer's row.
+answer's row: at the final weights, or in the mean of weights along the recorded training.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +20,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from wherefrom.corpus.documents import Document
@@ -30,10 +32,10 @@ from wherefrom.corpus.subjects import JUDGED, Subject, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.ask import open_asker
-from wherefrom.provenance.attribution.replay import Replay
 from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
     Count,
+    LearnedRun,
     Record,
     Row,
     answer_row,
@@ -49,16 +51,20 @@ from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.verdicts import add_trace
 from wherefrom.recall.decode import answer_all, guess_by_name
 from wherefrom.storage import write_json, write_whole
-from wherefrom.training.loop import Observer
+from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import Phase
-from wherefrom.training.run_folder import Run
+from wherefrom.training.run_folder import Run, save_weights, whole_weights
 from wherefrom.training.sources import TrainingData, stream_for
 
-INDEX = "gradients.safetensors"
+INDEX, REPLAY_INDEX = "gradients.safetensors", "replay.safetensors"
+SNAPSHOTS = 5  # of the weights along the recorded training, for its index
 BYTES = 40_000  # of the index for each document
 TOKENS = 2048  # of the rows whose gradients are taken at once
 OTHER_NAMES = 16  # for which an answer is compared
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
+
+
+Weights = dict[str, Tensor]  # by name; {} are the model's own
 
 
 def matrices(model: Decoder) -> dict[str, nn.Linear]:
@@ -68,9 +74,12 @@ def matrices(model: Decoder) -> dict[str, nn.Linear]:
 
 
 def row_gradients(
-    model: Decoder, ids: Tensor, weights: Tensor, share: float = 1.0
+    model: Decoder, ids: Tensor, weights: Tensor, share: float = 1.0, at: Weights | None = None
 ) -> dict[str, Tensor]:
-    """By matrix (B, units, inputs): each row's gradient of its loss, of a share of the units."""
+    """By matrix (B, units, inputs): each row's gradient of its loss, of a share of the units.
+
+    at: other weights than the model's own.
+    """
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
 
@@ -85,7 +94,8 @@ def row_gradients(
     select = counts.nonzero().flatten()
     try:
         with torch.enable_grad():
-            logits = model(ids[:, :-1], select=select)
+            state = {name: value.requires_grad_() for name, value in (at or {}).items()}
+            logits = functional_call(model, state, (ids[:, :-1],), {"select": select})
             losses = F.cross_entropy(logits, ids[:, 1:].flatten()[select], reduction="none")
             slopes = torch.autograd.grad((losses * counts[select]).sum(), list(outputs.values()))
     finally:
@@ -117,22 +127,26 @@ class GradientIndex:
     """Which gradients of all rows of a run's documents are above 0: (rows, words of 64 bits).
 
     share: of the units of each matrix. owners: pairs of a row and a document that it was made of:
-    (2, pairs).
+    (2, pairs). signs: at each of the `weights`, which are the run's own in an index by gradient.
     """
 
     share: float
-    rows: NDArray[np.uint64]
+    signs: list[NDArray[np.uint64]]
+    weights: list[Weights]
     owners: NDArray[np.int64]
     documents: int
 
-    def score_gradient(self, gradient: Tensor) -> NDArray[np.float64]:
-        """The score of every document for one gradient; where it is 0 no sign is compared."""
+    def agreements(self, gradient: Tensor, at: int = 0) -> NDArray[np.float64]:
+        """How far every row agrees with one gradient; where it is 0 no sign is compared."""
         positive, counted = pack(gradient[None] > 0), pack(gradient[None] != 0)
         unequal = [
-            np.bitwise_count((self.rows[at : at + 256] ^ positive) & counted).sum(1, dtype=np.int64)
-            for at in range(0, len(self.rows), 256)
+            np.bitwise_count((rows ^ positive) & counted).sum(1, dtype=np.int64)
+            for rows in np.array_split(self.signs[at], len(self.signs[at]) // 256 + 1)
         ]
-        agree = 1 - 2 * np.concatenate(unequal) / max(1, int((gradient != 0).sum()))
+        return 1 - 2 * np.concatenate(unequal) / max(1, int((gradient != 0).sum()))
+
+    def sum_rows(self, agree: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The score of every document, by how far every row agrees."""
         row, document = self.owners
         totals = np.zeros(self.documents)
         np.add.at(totals, document, agree[row] ** POWER)
@@ -140,16 +154,20 @@ class GradientIndex:
 
     def scores(self, model: Decoder, ids: Tensor, weights: Tensor) -> NDArray[np.float64]:
         """The score of every document for one row."""
-        found = row_gradients(model.eval(), ids[None], weights[None], self.share)
-        return self.score_gradient(torch.cat([each.flatten() for each in found.values()]))
+        agree = []
+        for at, state in enumerate(self.weights):
+            found = row_gradients(model.eval(), ids[None], weights[None], self.share, state)
+            whole = torch.cat([each.flatten() for each in found.values()])
+            agree.append(self.agreements(whole, at))
+        return self.sum_rows(np.mean(agree, axis=0))
 
     def nearest(self, places: Sequence[int], count: int) -> set[int]:
         """Other documents whose gradients are nearest to those of the documents at some places."""
         row, document = self.owners
-        own = np.unpackbits(self.rows[row[np.isin(document, places)]].view(np.uint8), axis=1)
-        scores = self.score_gradient(torch.from_numpy(2 * own.sum(0, dtype=np.int64) - len(own)))
-        order = [int(at) for at in np.argsort(-scores) if int(at) not in set(places)]
-        return set(order[:count])
+        own = np.unpackbits(self.signs[0][row[np.isin(document, places)]].view(np.uint8), axis=1)
+        mean = torch.from_numpy(2 * own.sum(0, dtype=np.int64) - len(own))
+        order = np.argsort(-self.sum_rows(self.agreements(mean))).tolist()
+        return set([at for at in order if at not in set(places)][:count])
 
 
 def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[int, int]]]:
@@ -167,44 +185,85 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
     return rows, [(row, at) for row, (_, members) in enumerate(examples) for at in members]
 
 
-def build_index(run: Run, data: TrainingData, count: Count = no_count) -> GradientIndex:
+def build_index(
+    run: Run, data: TrainingData, count: Count = no_count, weights: Sequence[Weights] = ({},)
+) -> GradientIndex:
     """The signs of the gradients of all training rows, of as many units as there are bytes for."""
     model = run.model.eval()
     rows, owners = training_rows(run, data)
     bits = len(rows) * sum(each.weight.numel() for each in matrices(model).values())
-    share = min(1.0, 8 * BYTES * len(data.documents) / bits)
-    parts: list[NDArray[np.uint64]] = []
-    at, advance = 0, count("making the index", len(rows))
-    while at < len(rows):
-        chunk = rows[at : at + max(1, TOKENS // len(rows[min(at + 64, len(rows) - 1)][0]))]
-        found = row_gradients(model, *pad_rows(chunk), share)
-        parts.append(pack(torch.cat([each.flatten(1) > 0 for each in found.values()], dim=1)))
-        at += len(chunk)
-        advance(len(chunk))
-    return GradientIndex(share, np.concatenate(parts), np.array(owners).T, len(data.documents))
+    share = min(1.0, 8 * BYTES * len(data.documents) / (bits * len(weights)))
+    signs, advance = [], count("making the index", len(rows) * len(weights))
+    for state in weights:
+        parts: list[NDArray[np.uint64]] = []
+        at = 0
+        while at < len(rows):
+            chunk = rows[at : at + max(1, TOKENS // len(rows[min(at + 64, len(rows) - 1)][0]))]
+            found = row_gradients(model, *pad_rows(chunk), share, state)
+            parts.append(pack(torch.cat([each.flatten(1) > 0 for each in found.values()], dim=1)))
+            at += len(chunk)
+            advance(len(chunk))
+        signs.append(np.concatenate(parts))
+    return GradientIndex(share, signs, list(weights), np.array(owners).T, len(data.documents))
+
+
+def take_snapshots(
+    learned: LearnedRun, folder: Path, observe: Observer | None = None
+) -> list[Weights]:
+    """The weights at evenly spaced steps of the run, which is trained once more in `folder`.
+
+    Each is the mean that the recipe keeps, as it would be had training ended there. The end is none
+    of them: what is learned by heart has small gradients. Of a very short training it is the only.
+    """
+    if learned.run.info["job"].get("parent"):
+        raise UserError("replay needs a run that was trained from nothing.")
+    total = learned.run.info["steps"]
+
+    def keep(line: StepMetrics, model: Decoder) -> None:
+        number = line.step * (SNAPSHOTS + 1) // total
+        path = folder / f"snapshot-{number}.safetensors"
+        if 1 <= number <= SNAPSHOTS and not path.exists():
+            save_weights(path, whole_weights(model))
+        if observe is not None:
+            observe(line, model)
+
+    learned.retrain((), folder, observe=keep)
+    return [load_file(path) for path in sorted(folder.glob("snapshot-*.safetensors"))] or [{}]
 
 
 def save_index(index: GradientIndex, path: Path, sha256: str) -> None:
     """Write an index; `sha256` says which weights it is of."""
-    tensors = {"rows": index.rows, "owners": np.ascontiguousarray(index.owners)}
+    tensors = {"owners": torch.from_numpy(index.owners).contiguous()}
+    for at, (signs, weights) in enumerate(zip(index.signs, index.weights, strict=True)):
+        tensors[f"signs/{at}"] = torch.from_numpy(signs.view(np.int64))
+        tensors |= {f"weights/{at}/{name}": value.detach() for name, value in weights.items()}
     about = {"run": sha256, "documents": str(index.documents), "share": repr(index.share)}
-    write_whole(path, save(tensors, metadata=about))
+    write_whole(path, save(tensors, metadata=about | {"snapshots": str(len(index.signs))}))
 
 
 def load_index(path: Path, sha256: str) -> GradientIndex | None:
     """The index of these weights, or None if there is none that can be read."""
     try:
-        with safe_open(path, framework="numpy") as file:
+        with safe_open(path, framework="pt") as file:
             about = file.metadata() or {}
             if about.get("run") != sha256:
                 return None
-            rows, owners = (file.get_tensor(name) for name in ("rows", "owners"))
-            return GradientIndex(float(about["share"]), rows, owners, int(about["documents"]))
+            many = range(int(about["snapshots"]))
+            signs = [file.get_tensor(f"signs/{at}").numpy().view(np.uint64) for at in many]
+            weights: list[Weights] = [{} for _ in many]
+            for name in file.keys():  # noqa: SIM118
+                if name.startswith("weights/"):
+                    _, at, own = name.split("/", 2)
+                    weights[int(at)][own] = file.get_tensor(name)
+            owners = file.get_tensor("owners").numpy()
+            return GradientIndex(
+                float(about["share"]), signs, weights, owners, int(about["documents"])
+            )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError):
         return None
 
 
-UNITS = {"gradient": "score", "replay": "nats per weight", "retrain": "nats"}  # of each method
+UNITS = {"gradient": "score", "replay": "score", "retrain": "nats"}  # of each method
 LEANING = "leaning.json"
 SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING = KINDS = (
     "lines about them",
@@ -226,14 +285,24 @@ class Tracer:
         self.learned = open_learned(run)
         self.documents = self.learned.documents
 
-    def index(self) -> GradientIndex:
-        """The index of the run, made and kept in its folder if it is not there."""
-        path, digest = self.run.folder / INDEX, self.run.info["sha256"]
+    def index(self, *, replay: bool = False, observe: Observer | None = None) -> GradientIndex:
+        """The index of the run, made and kept in its folder if it is not there.
+
+        replay: along the training, which is recorded once more for it.
+        """
+        folder, digest = self.run.folder, self.run.info["sha256"]
+        path = folder / (REPLAY_INDEX if replay else INDEX)
         found = load_index(path, digest)
         if found is None or found.documents != len(self.documents):
+            weights: list[Weights] = [{}]
+            if replay:
+                self._say("training once more to record the weights along the way, once")
+                weights = take_snapshots(self.learned, folder / "twins" / "replay", observe)
             self._say(f"making the index of {len(self.documents):,} documents, once")
-            found = build_index(self.run, self.learned.data, self._count)
+            found = build_index(self.run, self.learned.data, self._count, weights)
             save_index(found, path, digest)
+            if replay:
+                shutil.rmtree(folder / "twins" / "replay")
         return found
 
     def trace(
@@ -260,11 +329,8 @@ class Tracer:
             except UserError as problem:
                 self._say(f"The answer is not looked up: {problem}")
         answer = said if answer is None else answer
-        if method == "replay":
-            self._say("replaying the training, forwards and backwards")
-            (scores,) = Replay(self.learned, count=self._count).metagradients([question], [answer])
-        else:
-            scores = self.index().scores(self.run.model, *answer_row(self.run, question, answer))
+        index = self.index(replay=method == "replay", observe=observe)
+        scores = index.scores(self.run.model, *answer_row(self.run, question, answer))
         subject = find_subject_in(self.run.templates, question) or ""
         stating = find_stating(self.documents, [answer]).get(fold_words(answer), set())
         kinds = kinds_of(self.documents, subject, stating)
