@@ -6,19 +6,21 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from wherefrom.errors import UserError
 
+Content = bytes | str | Iterable[bytes]
 
-def write_whole(path: str | Path, content: bytes | str) -> None:
+
+def write_whole(path: str | Path, content: Content) -> None:
     """Write `content` to `path` in one step; the folder must exist."""
     write_all({Path(path): content})
 
 
-def write_all(contents: Mapping[Path, bytes | str]) -> None:
+def write_all(contents: Mapping[Path, Content]) -> None:
     """Write several files; none is replaced before all of them are on the disk."""
     written: dict[Path, Path] = {}  # temporary name -> name
     path = Path()
@@ -27,7 +29,8 @@ def write_all(contents: Mapping[Path, bytes | str]) -> None:
             temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
             written[temporary] = path
             with temporary.open("xb") as file:
-                file.write(content.encode("utf-8") if isinstance(content, str) else content)
+                content = content.encode("utf-8") if isinstance(content, str) else content
+                file.writelines([content] if isinstance(content, bytes) else content)
                 file.flush()
                 os.fsync(file.fileno())
         for temporary, path in written.items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from array import array
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -13,12 +15,13 @@ import numpy as np
 
 from wherefrom.corpus.documents import (
     Corpus,
-    cut_lines,
-    parse_documents,
+    as_table,
+    hash_table,
+    names_of,
     read_documents,
     read_lines,
 )
-from wherefrom.corpus.facts import RelationReading, read_relations
+from wherefrom.corpus.facts import RelationReading, number_answers, read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import check_files, convert, describe_readings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
@@ -80,7 +83,7 @@ class StudyInput:
     dev: QuestionSet
     unseen: QuestionSet | None
     notes: tuple[str, ...]
-    converted: str | None = None  # the corpus where it was not in form, to be kept with the run
+    converted: bool = False  # the corpus was not in form: it has to be kept with the run
 
 
 def read_input(
@@ -108,14 +111,14 @@ def read_input(
         questions=[line.split("\t")[0] for _, line in learned.lines],
         asked=asked,
     )
-    notes, converted = [], None
+    notes = []
     if in_form is None:
         corpus = read_documents(files.corpus)
     else:
-        converted, note = in_form
+        documents, note = in_form
         notes.append(note)
-        corpus = parse_documents(cut_lines(out / "documents.tsv", converted.encode()))
-    subjects = [document.subject for document in corpus.documents]
+        corpus = Corpus(out / "documents.tsv", hash_table(documents), documents)
+    subjects = names_of(corpus.documents)
     train = read_questions(files.train, templates, subjects=subjects)
     known = tuple(dict.fromkeys((*templates, *(t for t in train.templates if SLOT in t))))
     dev = read_questions(files.dev, known, subjects=subjects)
@@ -123,7 +126,7 @@ def read_input(
         each.require_answers()
     unseen = read_questions(files.unseen, known, subjects=subjects) if files.unseen else None
     notes += check_files(corpus, train, dev)
-    return StudyInput(corpus, train, dev, unseen, tuple(notes), converted)
+    return StudyInput(corpus, train, dev, unseen, tuple(notes), in_form is not None)
 
 
 def run_study(
@@ -166,8 +169,8 @@ def run_study(
 
         def claim() -> None:
             stack.enter_context(lock_run(make_folder(out)))
-            if given.converted is not None:
-                write_whole(given.corpus.path, given.converted)
+            if given.converted:
+                write_whole(given.corpus.path, as_table(given.corpus.documents))
 
         processes.on_rank0(claim)
         say("training the twin without pretraining")
@@ -244,15 +247,23 @@ def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
 def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int) -> list[Question]:
     """For texts with few questions: what was read off the text of subjects that do not judge."""
     judged = {fold_words(subject.subject) for subject in split.with_role(JUDGED)}
-    spelling = {fold_words(d.subject): d.subject for d in split.corpus.documents}
-    read = [
-        Question(0, r.template.replace(SLOT, spelling[name]), spelling[name], stated[0].text)
-        for r in readings
-        for name, stated in r.answers.items()
-        if SLOT in r.template and stated and name in spelling and name not in judged
+    names = names_of(split.corpus.documents)
+    spared = {names.number(name) for name in judged}
+    asked = [reading for reading in readings if SLOT in reading.template]
+    free = [  # for each relation the subjects with an answer
+        array("q", (n for n, _ in number_answers(each.answers, names) if n not in spared))
+        for each in asked
     ]
-    order = np.random.default_rng([seed, 31]).permutation(len(read))
-    return [read[at] for at in order[:PROBES]]
+    ends = np.cumsum([len(each) for each in free]).tolist()
+    probes = []
+    order = np.random.default_rng([seed, 31]).permutation(ends[-1] if ends else 0)
+    for at in order[:PROBES].tolist():
+        which = bisect_right(ends, at)
+        name = names.spelling(free[which][at - ends[which] + len(free[which])])
+        stated = asked[which].answers[fold_words(name)][0]
+        text = asked[which].template.replace(SLOT, name)
+        probes.append(Question(0, text, name, stated.text))
+    return probes
 
 
 def find_files(

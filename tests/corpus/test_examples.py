@@ -292,7 +292,7 @@ def test_questions_are_derived_for_every_subject_and_a_training_answer_takes_pre
     readings = [RelationReading("Where was {subject} born?", answers=answers)]
     words = " ".join([*LINES, "Where was born? Bern Oslo Rome"])
     tokens = Tokenizer.of_characters([words])
-    ann, bo = derive_questions(DOCUMENTS, [known], readings, tokens, 64)
+    (ann, bo), _ = derive_questions(DOCUMENTS, [known], readings, tokens, 64)
     rng = np.random.default_rng(1)
 
     def drawn(question):
@@ -305,4 +305,4 @@ def test_questions_are_derived_for_every_subject_and_a_training_answer_takes_pre
     assert {drawn(ann) for _ in range(20)} == {("Where was Ann Lee born?", "Bern")}
     counts = Counter(drawn(bo) for _ in range(2000))
     assert counts["Where was Bo Ek born?", "Oslo"] / 2000 == pytest.approx(0.75, abs=0.05)
-    assert len(derive_questions(DOCUMENTS, [], readings, tokens, 20)) == 0  # no room
+    assert len(derive_questions(DOCUMENTS, [], readings, tokens, 20)[0]) == 0  # no room

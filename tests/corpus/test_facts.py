@@ -189,7 +189,6 @@ def test_informative_spans_are_rare_words_that_belong_together(monkeypatch):
         assert found[1].isdigit()
     whole = list(informative_spans(documents))
     monkeypatch.setattr(facts, "COUNTED", 100)  # characters: a few documents at a time
-    monkeypatch.setattr(facts, "MOST_KEPT", 100)
     assert list(informative_spans(documents)) == whole
     assert list(informative_spans([])) == []
     assert list(informative_spans([Document(1, "A", "A. !")])) == [[]]

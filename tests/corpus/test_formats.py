@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.documents import as_table, hash_table, read_documents
 from wherefrom.corpus.facts import RelationReading, StatedAnswer
 from wherefrom.corpus.formats import PASSAGE, check_files, convert, cut_passages, describe_readings
 from wherefrom.corpus.questions import read_questions
@@ -16,8 +16,8 @@ from wherefrom.errors import UserError
 ANN, BO = ("Ann Lee", "Ann was born in Oslo."), ("St. Bo", 'He said "hm",\nand left.')
 
 
-def rows_of(text: str) -> list[list[str]]:
-    return [line.split("\t") for line in text.splitlines()]
+def rows_of(documents) -> list[list[str]]:
+    return [[document.subject, document.body] for document in documents]
 
 
 def as_jsonl(folder, **names):
@@ -85,13 +85,13 @@ FORMS = [as_jsonl, as_nested, as_array, as_csv, as_tsv, as_semicolons, as_utf16,
 
 @pytest.mark.parametrize("make", FORMS)
 def test_subject_and_text_are_found_in_any_form_and_read_back(tmp_path, make):
-    text, how = convert(make(tmp_path))
+    documents, how = convert(make(tmp_path))
     expected = [[subject, " ".join(body.split())] for subject, body in (ANN, BO)]
-    assert rows_of(text) == expected
+    assert rows_of(documents) == expected
     assert "was read as" in how
-    (tmp_path / "documents.tsv").write_text(text)
-    documents = read_documents(tmp_path / "documents.tsv").documents
-    assert [document.subject for document in documents] == ["Ann Lee", "St. Bo"]
+    (tmp_path / "documents.tsv").write_bytes(b"".join(as_table(documents)))
+    again = read_documents(tmp_path / "documents.tsv")
+    assert (again.documents, again.sha256) == (documents, hash_table(documents))
     assert documents[1].text == 'St. Bo. He said "hm", and left.'
 
 

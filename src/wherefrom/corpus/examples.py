@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,9 +25,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import RelationReading, informative_spans
-from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.documents import Document, names_of
+from wherefrom.corpus.facts import RelationReading, informative_spans, number_answers
+from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.packed import Packed, Ragged
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
@@ -35,6 +37,8 @@ Ids = NDArray[np.int32]
 _MASK = np.array([MASK], dtype=np.int32)
 LONGEST_PREFIX = 3  # words
 CHUNK = 2_000  # documents, or questions, that are put into tokens at once
+REMEMBERED = 64  # subjects whose answers are at hand, for all their documents
+Asked = dict[int, dict[tuple[int, int], float]]  # relation -> span -> how likely it answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +70,8 @@ class EncodedDocument(NamedTuple):
 
 
 class DerivedQuestion(NamedTuple):
-    """A question about the subject of a document, and the answers read off its documents."""
+    """A question about a subject of documents, and the answers that were read off them."""
 
-    document: int
     prompt: Ids
     answers: Sequence[Ids]
     probabilities: NDArray[np.float64]  # sums to one
@@ -78,27 +81,25 @@ def encode_documents(
     documents: Sequence[Document], tokens: Tokenizer, readings: Sequence[RelationReading] = ()
 ) -> Sequence[EncodedDocument]:
     """Tokenize documents once; the readings say which spans questions ask for."""
-    # document, relation, start, end of each span that answers, and how likely it is the one
-    rows, chances = array("q"), array("d")
-    for relation, reading in enumerate(readings):
-        for answer in (each for stated in reading.answers.values() for each in stated):
-            for doc, start, end in answer.spans:
-                rows.extend((doc, relation, start, end))
-                chances.append(answer.probability / len(answer.spans))
-    asked = np.array(rows, dtype=np.int64).reshape(-1, 4)
-    order = np.argsort(asked[:, 0], kind="stable")
-    first = np.searchsorted(asked[order, 0], np.arange(len(documents) + 1))
+
+    @lru_cache(maxsize=REMEMBERED)
+    def read(name: FoldedName) -> dict[int, Asked]:
+        """Of each document about a subject the spans that answer."""
+        found: dict[int, Asked] = defaultdict(lambda: defaultdict(dict))
+        for relation, reading in enumerate(readings):
+            for answer in reading.answers.get(name, ()):
+                for doc, *span in answer.spans:
+                    chance = answer.probability / len(answer.spans)
+                    found[doc][relation][span[0], span[1]] = chance
+        return found
+
     informative = informative_spans(documents)
     result = Packed(_make_document, *[np.int32] * 6, np.float64)
     for at in range(0, len(documents), CHUNK):
         chunk = documents[at : at + CHUNK]
-        by_relation: list[dict[int, dict[tuple[int, int], float]]] = []
-        for index in range(at, at + len(chunk)):
-            by_relation.append({})
-            for row in order[first[index] : first[index + 1]].tolist():
-                _, relation, start, end = asked[row].tolist()
-                by_relation[-1].setdefault(relation, {})[start, end] = chances[row]
-        for arrays in _encode_chunk(chunk, tokens, informative, by_relation):
+        names = (fold_words(document.subject) for document in chunk)
+        asked = [read(name).get(index, {}) for index, name in enumerate(names, start=at)]
+        for arrays in _encode_chunk(chunk, tokens, informative, asked):
             result.add(*arrays)
     return result
 
@@ -107,7 +108,7 @@ def _encode_chunk(
     documents: Sequence[Document],
     tokens: Tokenizer,
     informative: Iterator[Sequence[tuple[int, int]]],
-    asked: Sequence[dict[int, dict[tuple[int, int], float]]],
+    asked: Sequence[Asked],
 ) -> Iterator[tuple[Any, ...]]:
     """The arrays of each document, as `_make_document` takes them."""
     every = [
@@ -158,42 +159,43 @@ def derive_questions(
     readings: Sequence[RelationReading],
     tokens: Tokenizer,
     block: int,
-) -> Sequence[DerivedQuestion]:
+) -> tuple[Sequence[DerivedQuestion], NDArray[np.int32]]:
     """Every relation's question about every subject of the documents that it was read for; where
-    a training question asks the same, its answer takes the place of what was read."""
-    last = {fold_words(document.subject): at for at, document in enumerate(documents)}
-    given = {(fold_words(q.subject), q.template): q.answer or "" for q in questions}
+    a training question asks the same, its answer takes the place of what was read. And the number
+    of each question's subject among the names of the documents."""
+    names = names_of(documents)
+    given = {(names.number(fold_words(q.subject)), q.template): q.answer or "" for q in questions}
     every = (
         (
-            last[name],
-            reading.template.replace(SLOT, documents[last[name]].subject),
-            given.get((name, reading.template)),
+            number,
+            reading.template.replace(SLOT, names.spelling(number)),
+            given.get((number, reading.template)),
             stated,
         )
         for reading in readings
         if SLOT in reading.template
-        for name, stated in reading.answers.items()
+        for number, stated in number_answers(reading.answers, names)
     )
     result = Packed(
-        lambda at, prompt, ids, ends, chances: DerivedQuestion(
-            int(at[0]), prompt, Ragged(ids, ends), chances
-        ),
-        *[np.int32] * 4,
+        lambda prompt, ids, ends, chances: DerivedQuestion(prompt, Ragged(ids, ends), chances),
+        *[np.int32] * 3,
         np.float64,
     )
+    subjects = array("i")
     while chunk := list(islice(every, CHUNK)):
         rows = [
-            (at, prompt, [(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
-            for at, prompt, known, stated in chunk
+            (who, prompt, [(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
+            for who, prompt, known, stated in chunk
         ]
         encoded = _encode(tokens, {text for *_, answers in rows for text, _ in answers})
         prompts = _encode(tokens, [prompt for _, prompt, _ in rows])
-        for at, prompt, answers in rows:
+        for who, prompt, answers in rows:
             ids = [encoded[text] for text, _ in answers]
             if len(prompts[prompt]) + max(map(len, ids)) + 2 <= block:
                 chances = np.array([chance for _, chance in answers])
-                result.add(at, prompts[prompt], *_flatten(ids), chances / chances.sum())
-    return result
+                result.add(prompts[prompt], *_flatten(ids), chances / chances.sum())
+                subjects.append(who)
+    return result, np.array(subjects, dtype=np.int32)
 
 
 def question_examples(

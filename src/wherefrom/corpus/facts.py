@@ -12,15 +12,17 @@ together more often than chance would have it, and in few documents.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.documents import Document
+from wherefrom.corpus.documents import Document, Documents, SubjectNames
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.packed import Packed, Ragged
 from wherefrom.corpus.questions import Question
@@ -39,6 +41,7 @@ from wherefrom.corpus.spans import (
 
 Floats = NDArray[np.float64]
 Scores = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
 FEWEST = 5  # found answers below which no reader is learned
 FEWEST_WORDED, MANY_WORDED = 3, 50  # questions of a wording that may ask what another one asks,
 SAME = 0.8  # if that answers so many of them rightly
@@ -57,8 +60,7 @@ LEAST = 0.02  # probability of an answer that is kept
 COMMON = 0.1  # share of the documents above which a span carries no information
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
 PART = 50_000  # characters of the documents that are read at once,
-COUNTED = 1_000_000  # and whose words are counted
-MOST_KEPT = 10_000_000  # characters whose words are kept for the second look at them
+COUNTED = 250_000  # and whose words are counted
 CHUNK = 50_000  # spans scored at once
 NEGLIGIBLE = 15.0  # a span that scores so much less than the best one does not answer
 
@@ -75,39 +77,72 @@ class StatedAnswer:
 class StatedAnswers(Mapping[FoldedName, tuple[StatedAnswer, ...]]):
     """By folded subject the answers of one relation, most likely first; they are in a file."""
 
-    def __init__(self) -> None:
-        self._places = dict[FoldedName, int]()
-        self._texts, self._spellings = dict[str, int](), list[str]()
-        self._packed = Packed(self._make, np.int32, np.float64, np.int32, np.int32)
+    def __init__(self, names: SubjectNames) -> None:
+        self._names, self._numbers = names, array("i")  # of the subjects that have answers
+        self._packed = Packed(_make_answers, np.uint8, np.float64, np.int32, np.int32)
 
-    def add(self, name: FoldedName, answers: Sequence[StatedAnswer]) -> None:
-        self._places[name] = len(self._packed)
+    def add(self, number: int, answers: Sequence[StatedAnswer]) -> None:
+        """The answers for a subject, who comes behind those that were added before."""
+        self._numbers.append(number)
         self._packed.add(
-            [self._texts.setdefault(each.text, len(self._texts)) for each in answers],
+            np.frombuffer("\n".join(each.text for each in answers).encode(), np.uint8),
             [each.probability for each in answers],
             np.cumsum([len(each.spans) for each in answers]),
             [span for each in answers for span in each.spans],
         )
 
-    def _make(
-        self, texts: Ints, probabilities: Floats, ends: Ints, spans: Ints
-    ) -> tuple[StatedAnswer, ...]:
-        if len(self._spellings) < len(self._texts):
-            self._spellings = list(self._texts)
-        where = Ragged(spans.reshape(-1, 3), ends)
-        return tuple(
-            StatedAnswer(self._spellings[text], chance, tuple(map(tuple, where[at].tolist())))
-            for at, (text, chance) in enumerate(zip(texts, probabilities.tolist(), strict=True))
-        )
-
     def __getitem__(self, name: FoldedName) -> tuple[StatedAnswer, ...]:
-        return self._packed[self._places[name]]
+        number = self._names.number(name)
+        at = bisect_left(self._numbers, number)
+        if number < 0 or self._numbers[at : at + 1] != array("i", [number]):
+            raise KeyError(name)
+        return self._packed[at]
+
+    def items(self) -> ItemsView[FoldedName, tuple[StatedAnswer, ...]]:
+        return _Items(self)
+
+    def values(self) -> ValuesView[tuple[StatedAnswer, ...]]:
+        return _Values(self)
 
     def __iter__(self) -> Iterator[FoldedName]:
-        return iter(self._places)
+        return (fold_words(self._names.spelling(number)) for number in self._numbers)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._numbers)
+
+
+class _Items(ItemsView[FoldedName, tuple[StatedAnswer, ...]]):
+    _mapping: StatedAnswers
+
+    def __iter__(self) -> Iterator[tuple[FoldedName, tuple[StatedAnswer, ...]]]:
+        return zip(self._mapping, self._mapping._packed, strict=True)
+
+
+class _Values(ValuesView[tuple[StatedAnswer, ...]]):
+    _mapping: StatedAnswers
+
+    def __iter__(self) -> Iterator[tuple[StatedAnswer, ...]]:
+        return iter(self._mapping._packed)
+
+
+def number_answers(
+    answers: Mapping[FoldedName, tuple[StatedAnswer, ...]], names: SubjectNames
+) -> Iterable[tuple[int, tuple[StatedAnswer, ...]]]:
+    """The number of each subject among the names, and its answers."""
+    if isinstance(answers, StatedAnswers):
+        return zip(answers._numbers, answers._packed, strict=True)
+    return ((names.number(name), stated) for name, stated in answers.items())
+
+
+def _make_answers(
+    texts: Bytes, probabilities: Floats, ends: Ints, spans: Ints
+) -> tuple[StatedAnswer, ...]:
+    where = Ragged(spans.reshape(-1, 3), ends)
+    pairs = zip(texts.tobytes().decode().split("\n"), probabilities.tolist(), strict=True)
+    return tuple(
+        StatedAnswer(text, chance, tuple(map(tuple, where[at].tolist())))
+        for at, (text, chance) in enumerate(pairs)
+    )
 
 
 @dataclass(frozen=True)
@@ -131,45 +166,44 @@ def read_relations(
     documents: Sequence[Document], questions: Sequence[Question]
 ) -> tuple[RelationReading, ...]:
     """Read the documents for each relation of the questions, in the order of first appearance."""
-    return _read_all(tuple(documents), tuple(questions))
+    if not isinstance(documents, Documents):
+        documents = Documents(documents)
+    return _read_all(documents, tuple(questions))
 
 
 @lru_cache(maxsize=2)  # a study reads before it trains, and training reads again
-def _read_all(
-    documents: tuple[Document, ...], questions: tuple[Question, ...]
-) -> tuple[RelationReading, ...]:
-    about: dict[FoldedName, list[int]] = defaultdict(list)
-    for index, document in enumerate(documents):
-        about[fold_words(document.subject)].append(index)
-    about.pop((), None)
+def _read_all(documents: Documents, questions: tuple[Question, ...]) -> tuple[RelationReading, ...]:
+    names = documents.names
     by_relation: dict[str, list[Question]] = defaultdict(list)
     expected: dict[int, set[str]] = defaultdict(set)
     for question in questions:
         if question.answer is not None:
             by_relation[question.template].append(question)
-            for doc in about.get(fold_words(question.subject), ()):
+            for doc in names.about(fold_words(question.subject)):
                 expected[doc].add(question.answer)
     rules = learn_rules([documents[doc] for doc in expected], list(expected.values()))
     readings, readers = [], []
     for template, asked in by_relation.items():
-        reader = ContextReader(documents, rules, asked, about)
+        reader = ContextReader(documents, rules, asked)
         found = len(asked) - len(reader.missing)
         if found >= FEWEST:
             reader.learn()
             readers.append(reader)
         missing = tuple(reader.missing)
         readings.append(RelationReading(template, len(asked), found, missing, reader.answers))
-    part: dict[FoldedName, list[int]] = {}
+    part: dict[int, list[int]] = {}  # by the number of a subject its documents
+    texts: list[Document] = []
     size = 0
-    for place, (name, docs) in enumerate(about.items() if readers else (), start=1):
-        part[name] = docs
-        size += sum(len(documents[doc].text) for doc in docs)
-        if size > PART or place == len(about):
-            spans = Spans([documents[doc] for docs in part.values() for doc in docs], rules)
+    for number in range(len(names) if readers else 0):
+        part[number] = names.places(number)
+        texts += (documents[doc] for doc in part[number])
+        size += sum(len(document.text) for document in texts[-len(part[number]) :])
+        if size > PART or number + 1 == len(names):
+            spans = Spans(texts, rules)
             features = spans.features(np.arange(len(spans)))
             for reader in readers:
                 reader.read(part, spans, features)
-            part, size = {}, 0
+            part, texts, size = {}, [], 0
     return tuple(
         _find_same(reading, by_relation[reading.template], readings) for reading in readings
     )
@@ -198,16 +232,16 @@ class ContextReader:
 
     def __init__(
         self,
-        documents: Sequence[Document],
+        documents: Documents,
         rules: SpanRules,
         questions: Sequence[Question],
-        about: Mapping[FoldedName, Sequence[int]],
     ) -> None:
-        self.documents, self.rules, self.answers = documents, rules, StatedAnswers()
+        self.documents, self.rules = documents, rules
+        self.answers = StatedAnswers(documents.names)
         self.missing: list[str] = []
         self.spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer, by its key
         self.labels: dict[int, int] = {}  # for each document the key of the answer that it states
-        asked = [about.get(fold_words(question.subject), ()) for question in questions]
+        asked = [documents.names.about(fold_words(question.subject)) for question in questions]
         for at in range(0, len(asked), MOST_READINGS):
             some = asked[at : at + MOST_READINGS]
             every = sorted({doc for docs in some for doc in docs})
@@ -231,9 +265,11 @@ class ContextReader:
         self.known = known = Counter({key: each.total() for key, each in self.spelling.items()})
         self.believed = dict(self.labels)  # as labels, with what was read with confidence
         self.table = np.zeros(1 << BITS)  # where the next fit starts
-        rest = [doc for doc in range(len(self.documents)) if doc not in self.labels]
+        unlabelled = np.ones(len(self.documents), dtype=bool)
+        unlabelled[list(self.labels)] = False
+        rest = np.flatnonzero(unlabelled)
         rounds = ROUNDS if len(self.labels) < ENOUGH else 0
-        some = rest[:: max(1, len(rest) // MOST_READINGS)] if rounds else []
+        some = rest[:: max(1, len(rest) // MOST_READINGS)].tolist() if rounds else []
         docs = sorted([*self.labels, *some])
         spans = Spans([self.documents[doc] for doc in docs], self.rules)
         self._fit(docs, spans, dict.fromkeys(self.labels, 1.0))
@@ -254,9 +290,10 @@ class ContextReader:
         self._find_silence(docs, spans)
 
     def read(
-        self, about: Mapping[FoldedName, Sequence[int]], spans: Spans, features: NDArray[np.int32]
+        self, about: Mapping[int, Sequence[int]], spans: Spans, features: NDArray[np.int32]
     ) -> None:
-        """Add what documents state of these subjects; nothing where they are likely to be silent.
+        """Add what documents state of these subjects (by their numbers, in order); nothing where
+        they are likely to be silent.
 
         The spans, with their features, are those of the subjects' documents in their order.
         """
@@ -406,29 +443,31 @@ def informative_spans(documents: Sequence[Document]) -> Iterator[list[tuple[int,
     span. Words are counted first, a part of the documents at a time.
     """
     counts, stating, pairs = Tally(), Tally(), Tally()
-    few = sum(len(document.text) for document in documents) <= MOST_KEPT
-    kept = list(_words_of_parts(documents)) if few else None
-    for words in kept or _words_of_parts(documents):
+    parts = Packed(lambda *columns: columns, np.uint64, *[np.bool_] * 2, *[np.int32] * 4)
+    gaps = [hash_text(gap) for gap in ("", " ", "-")]
+    for words in _words_of_parts(documents):
         counts.add(words.word)
         stating.add(words.word, words.doc)
-        pairs.add(_pairs(words))
+        pairs.add(_pairs(words.word))
+        near = np.isin(words.gap[1:-1], gaps) & (words.doc[1:] == words.doc[:-1])
+        free = ~words.own & ~words.heading
+        place = words.doc, words.start, words.end
+        parts.add(words.word, free, near, *place, len(words.documents))
     total = counts.total
-    for words in kept or _words_of_parts(documents):
-        common = stating.of(words.word) > max(2, COMMON * len(documents))
-        rare = ~words.own & ~words.heading & ~common
-        count, together = counts.of(words.word), pairs.of(_pairs(words))
+    for word, free, near, doc, start, end, (many,) in parts:
+        rare = free & ~(stating.of(word) > max(2, COMMON * len(documents)))
+        count, together = counts.of(word), pairs.of(_pairs(word))
         joint = together / total
         information = np.log(joint) - np.log(count[:-1] / total * count[1:] / total)
-        near = np.isin(words.gap[1:-1], [hash_text(gap) for gap in ("", " ", "-")])
-        near &= (words.doc[1:] == words.doc[:-1]) & (together > 1) & rare[1:] & rare[:-1]
-        joined = np.append(False, near & (information > ASSOCIATED * -np.log(joint)))[: len(words)]
+        near = near & (together > 1) & rare[1:] & rare[:-1]
+        joined = np.append(False, near & (information > ASSOCIATED * -np.log(joint)))[: len(word)]
         span = np.cumsum(~joined)
         starts = np.flatnonzero(rare & ~joined)
         ends = np.searchsorted(span, span[starts], side="right") - 1
-        found: list[list[tuple[int, int]]] = [[] for _ in words.documents]
-        ranges = words.doc[starts], words.start[starts], words.end[ends]
-        for doc, start, end in zip(*(each.tolist() for each in ranges), strict=True):
-            found[doc].append((start, end))
+        found: list[list[tuple[int, int]]] = [[] for _ in range(many)]
+        ranges = doc[starts], start[starts], end[ends]
+        for which, first, behind in zip(*(each.tolist() for each in ranges), strict=True):
+            found[which].append((first, behind))
         yield from found
 
 
@@ -437,27 +476,36 @@ class Tally:
 
     def __init__(self) -> None:
         self._keys, self._counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
-        self.total = 0
+        self._pending: list[tuple[Hashes, Ints]] = []  # not yet counted with the others
+        self._size = self.total = 0
 
     def add(self, hashes: Hashes, doc: Ints | None = None) -> None:
         keys, at, count = np.unique(hashes, return_inverse=True, return_counts=True)
         if doc is not None:  # once for each document
             documents = int(doc.max(initial=0)) + 1
             count = np.bincount(np.unique(at * documents + doc) // documents)
-        every = np.concatenate((self._keys, keys))
-        self._keys, place = np.unique(every, return_inverse=True)
-        both = np.concatenate((self._counts, count))
-        self._counts = np.bincount(place, both, len(self._keys)).astype(np.int64)
-        self.total = int(self._counts.sum())
+        self._pending.append((keys, count))
+        self._size += len(keys)
+        self.total += int(count.sum())
+        if self._size > len(self._keys):
+            self._merge()
+
+    def _merge(self) -> None:
+        keys, counts = zip((self._keys, self._counts), *self._pending, strict=True)
+        self._keys, place = np.unique(np.concatenate(keys), return_inverse=True)
+        total = np.bincount(place, np.concatenate(counts), len(self._keys))
+        self._counts, self._pending, self._size = total.astype(np.int64), [], 0
 
     def of(self, hashes: Hashes) -> Ints:
         """The counts of hashes that were all added."""
+        if self._pending:
+            self._merge()
         return np.asarray(self._counts[np.searchsorted(self._keys, hashes)])
 
 
-def _pairs(words: Words) -> Hashes:
+def _pairs(word: Hashes) -> Hashes:
     """A hash of each word with the one behind it."""
-    return mix(words.word[:-1], 1) + words.word[1:]
+    return mix(word[:-1], 1) + word[1:]
 
 
 def _words_of_parts(documents: Sequence[Document]) -> Iterator[Words]:

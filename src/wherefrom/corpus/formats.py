@@ -10,22 +10,27 @@ import csv
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from wherefrom.corpus.documents import (
     LONGEST_DOCUMENT,
     STOPS,
     Corpus,
     Document,
+    Documents,
+    Lines,
     check_length,
-    decode_text,
     find_subject,
-    read_lines,
+    number_lines,
 )
 from wherefrom.corpus.facts import FEWEST, RelationReading, read_relations
 from wherefrom.corpus.folding import FoldedName, fold_words
+from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, find_named_subject
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError, did_you_mean
@@ -45,7 +50,8 @@ ENDINGS = range(1, 5)  # letters that may be glued to a name
 READ = 0.8  # probability of a subject that is read off a text
 UNCLEAR = 0.3  # probability of the likeliest answer that the text states
 SHOWN = 3  # examples in a sentence
-Rows = list[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
+Rows = Iterable[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
+Records = Iterable[tuple[str, dict[str, Any]]]  # where each stands, and its fields
 
 
 def convert(
@@ -55,44 +61,51 @@ def convert(
     text_field: str | None = None,
     questions: Sequence[str] = (),
     asked: Collection[str] = (),
-) -> tuple[str, str] | None:
-    """A text as `subject TAB text` lines, and how it was understood; None if it is in form already.
+) -> tuple[Documents, str] | None:
+    """The documents of a text, and how it was understood; None if it is in form already.
 
     questions: what will be asked, and asked: their subjects, as far as their wording shows them.
     Where documents have no subject of their own, each is about the one of these it names first.
     """
     path = Path(path)
-    fields = subject_field, text_field
-    lines = [] if path.is_dir() else [line for _, line in read_lines(path, "corpus").lines]
+    fields, lines = (subject_field, text_field), Lines(path, "corpus")
+    first = "" if path.is_dir() else next(iter(lines))[1]
     kind = path.suffix.lower()
-    as_json = kind in (".jsonl", ".ndjson", ".json") or "".join(lines[:1]).lstrip()[:1] == "{"
-    tabs = all("\t" in line for line in lines)
+    as_json = kind in (".jsonl", ".ndjson", ".json") or first.lstrip()[:1] == "{"
+    tabs = not path.is_dir() and all("\t" in line for _, line in lines)
     if path.is_dir():
         rows, how = _read_folder(path)
     elif not as_json and (kind == ".csv" or any(fields) or (tabs and _has_header(path, lines))):
-        rows, how = _read_fields(path, [*_read_csv(path, lines)], fields, asked, "a table")
+        rows, how = _read_fields(path, lambda: _read_csv(path, lines), fields, asked, "a table")
     elif as_json:
-        rows, how = _read_fields(path, [*_read_json(path)], fields, asked, "JSON")
+        rows, how = _read_fields(path, lambda: _read_json(path), fields, asked, "JSON")
     elif tabs or _open_with_names(lines, questions):
         return None
     else:  # blocks between blank lines if there are any, otherwise lines; neither has a subject
-        content = decode_text(path.read_bytes())
-        blocks = [block for block in re.split(r"\n[ \t]*\n", content) if block.strip()]
-        unit = "paragraphs"
-        if len(blocks) < 2 or all("\n" not in block.strip() for block in blocks):
-            blocks, unit = lines, "lines"
-        rows = [("", block, f"{path}, {unit[:-1]} {i}") for i, block in enumerate(blocks, 1)]
-        how = f"{len(rows):,} {unit}"
-    for _, text, where in rows:
+        several = [False, *("\n" in block for block in _read_paragraphs(path))]
+        blocks, unit = _read_paragraphs(path), "paragraphs"
+        if len(several) < 3 or not any(several):
+            blocks, unit = (line for _, line in lines), "lines"
+        rows = (("", block, f"{path}, {unit[:-1]} {at}") for at, block in enumerate(blocks, 1))
+        how = ""
+    texts = Documents()
+    for subject, text, where in rows:
         check_length(text, where)
-    if not any(subject for subject, _, _ in rows):
-        rows, about = _assign_subjects(rows, asked, path)
+        texts.add(len(texts), len(subject), f"{subject}. {text}" if subject else text)
+    how = how or f"{len(texts):,} {unit}"
+    subjects: Sequence[str] = Computed(lambda at: texts[at].subject, len(texts))
+    if not any(document.subject for document in texts):
+        subjects, about = _assign_subjects(texts, asked, path)
         how += about
-    parts = [(subject, part) for subject, text, _ in rows for part in cut_passages(text)]
-    if len(parts) > len(rows):
-        how += f", read in {len(parts):,} passages"
-    made = (" ".join(who.split()) + "\t" + " ".join(part.split()) + "\n" for who, part in parts)
-    return "".join(made), f"{path} was read as {how}."
+    made = Documents()
+    for subject, document in zip(subjects, texts, strict=True):
+        head, body = " ".join(subject.split()), document.body
+        for part in cut_passages(body):
+            part = " ".join(part.split())
+            made.add(len(made) + 1, len(head), f"{head}. {part}" if head else part)
+    if len(made) > len(texts):
+        how += f", read in {len(made):,} passages"
+    return made, f"{path} was read as {how}."
 
 
 def cut_passages(text: str) -> list[str]:
@@ -109,13 +122,14 @@ def cut_passages(text: str) -> list[str]:
     return [part for part in (*parts, text) if part]
 
 
-def _has_header(path: Path, lines: Sequence[str]) -> bool:
+def _has_header(path: Path, lines: Lines) -> bool:
     """Whether the first of the lines with tabs names fields; if it seems to name others, refuse."""
-    first = [cell.strip() for cell in lines[0].split("\t")]
+    first = [cell.strip() for cell in next(iter(lines))[1].split("\t")]
     if {cell.lower() for cell in first} & set(TEXT_FIELDS):
         return True
-    short = [line for line in lines if len(line.split()) <= len(first)]
-    if all(len(cell.split()) == 1 for cell in first) and len(lines) > FEW > len(short):
+    some = list(islice(lines, FEW + 1))
+    short = list(islice((1 for _, line in lines if len(line.split()) <= len(first)), FEW))
+    if all(len(cell.split()) == 1 for cell in first) and len(some) > FEW > len(short):
         raise UserError(
             f"{path}, line 1: {', '.join(first)} seem to be the names of fields; remove the line, "
             "or choose two of them with --subject-field and --text-field."
@@ -123,14 +137,29 @@ def _has_header(path: Path, lines: Sequence[str]) -> bool:
     return False
 
 
-def _open_with_names(lines: Sequence[str], questions: Sequence[str]) -> bool:
+def _open_with_names(lines: Lines, questions: Sequence[str]) -> bool:
     """Whether half of the lines open with what can be a name, and questions name some of them."""
-    names = [find_subject(line.lstrip()) or "" for line in lines]
-    fits = [0 < len(n) <= LONGEST_NAME and len(n.split()) <= MOST_WORDS for n in names[:5_000]]
-    known = {fold_words(name): name for name in names if name}
+    heads, fits = Documents(), list[bool]()
+    for number, line in lines:
+        name = find_subject(line.lstrip()) or ""
+        heads.add(number, len(name), name)
+        if len(fits) < 5_000:
+            fits.append(0 < len(name) <= LONGEST_NAME and len(name.split()) <= MOST_WORDS)
     some = questions[:: max(1, len(questions) // 400)]
-    named = sum(find_named_subject(question, known) is not None for question in some)
+    named = sum(find_named_subject(question, heads.names) is not None for question in some)
     return 2 * sum(fits) >= len(fits) and named >= MATCHED * len(some)
+
+
+def _read_paragraphs(path: Path) -> Iterator[str]:
+    """The blocks of a text between its blank lines."""
+    block: list[str] = []
+    with open(path, "rb", buffering=0) as file:
+        for _, line in chain(number_lines(file), [(0, "")]):
+            if line.strip():
+                block.append(line)
+            elif block:
+                yield "\n".join(block).strip()
+                block = []
 
 
 def _read_folder(path: Path) -> tuple[Rows, str]:
@@ -139,20 +168,25 @@ def _read_folder(path: Path) -> tuple[Rows, str]:
         raise UserError(
             f"{path} is a folder without .txt or .md files; give a text, or a folder of such files."
         )
-    rows = []
-    for file in files:
-        lines = [line for _, line in read_lines(file, "document").lines]
-        title = re.match(r"#\s+(.+)", lines[0])
-        subject = title[1] if title else re.sub(r"[_\s]+", " ", file.stem)
-        rows.append((subject.strip(), "\n".join(lines[1:] if title else lines), str(file)))
-    return rows, f"a folder of {len(files):,} files, each about what its heading or name says"
+    how = f"a folder of {len(files):,} files, each about what its heading or name says"
+    return map(_read_page, files), how
+
+
+def _read_page(file: Path) -> tuple[str, str, str]:
+    lines = [line for _, line in Lines(file, "document")]
+    title = re.match(r"#\s+(.+)", lines[0])
+    subject = title[1] if title else re.sub(r"[_\s]+", " ", file.stem)
+    return subject.strip(), "\n".join(lines[1:] if title else lines), str(file)
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSONL file, one per line, or of one JSON array, each with where it is."""
-    lines = [(f"{path}, line {at}", line) for at, line in read_lines(path, "corpus").lines]
-    whole = path.suffix.lower() == ".json" and lines[0][1].lstrip().startswith("[")
-    for where, text in [(str(path), "\n".join(line for _, line in lines))] if whole else lines:
+    lines: Iterable[tuple[int, str]] = Lines(path, "corpus")
+    whole = path.suffix.lower() == ".json" and next(iter(lines))[1].lstrip().startswith("[")
+    if whole:  # which is in memory at once
+        lines = [(0, "\n".join(line for _, line in lines))]
+    for number, text in lines:
+        where = f"{path}, line {number}" if number else str(path)
         try:
             found = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as problem:
@@ -176,10 +210,10 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _flatten(f"{path}.", inner) if isinstance(inner, dict) else [(path, inner)]
 
 
-def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_csv(path: Path, lines: Lines) -> Iterator[tuple[str, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_DOCUMENT * 2)
-    delimiter = max(",;\t", key=lines[0].count)
-    rows = csv.DictReader((f"{line}\n" for line in lines), delimiter=delimiter)
+    delimiter = max(",;\t", key=next(iter(lines))[1].count)
+    rows = csv.DictReader((f"{line}\n" for _, line in lines), delimiter=delimiter)
     try:
         yield from ((f"{path}, row {number}", record) for number, record in enumerate(rows, 2))
     except csv.Error as problem:
@@ -188,7 +222,7 @@ def _read_csv(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, dict[str,
 
 def _read_fields(
     path: Path,
-    records: Sequence[tuple[str, dict[str, Any]]],
+    read: Callable[[], Records],
     fields: tuple[str | None, str | None],
     asked: Collection[str],
     kind: str,
@@ -198,9 +232,10 @@ def _read_fields(
     The text is in a field of a usual name, or in the one that is by far the longest; the subject
     in the field that holds most of the subjects asked about, or in one of a usual name.
     """
-    if not records:
+    _, head = next(iter(read()), ("", None))
+    if head is None:
         raise UserError(f"{path} has a header and no rows; a corpus needs at least one document.")
-    names = [name for name in records[0][1] if name]
+    names = [name for name in head if name]
     for option, wanted in zip(("--subject-field", "--text-field"), fields, strict=True):
         if wanted is not None and wanted not in names:
             raise UserError(
@@ -208,12 +243,14 @@ def _read_fields(
                 f"{did_you_mean(wanted, names)}"
             )
     lower = {name.lower().rpartition(".")[2]: name for name in reversed(names)}
-    cells = {name: [str(record.get(name) or "") for _, record in records] for name in names}
     text_field = fields[1] or next((lower[n] for n in TEXT_FIELDS if n in lower), None)
     if text_field is None:
-        sizes = {name: sum(map(len, cells[name])) for name in names}
+        sizes, many = Counter(dict.fromkeys(names, 0)), 0
+        for _, record in read():
+            many += 1
+            sizes.update({name: len(_cell(record, name)) for name in names})
         longest = sorted(names, key=lambda name: -sizes[name])
-        least = [TEXT_LENGTH * len(records), *(2 * sizes[name] for name in longest[1:2])]
+        least = [TEXT_LENGTH * many, *(2 * sizes[name] for name in longest[1:2])]
         if not longest or sizes[longest[0]] < max(least):
             raise UserError(
                 f"{path} has the fields {', '.join(names) or '(none)'}, and none is called "
@@ -223,26 +260,36 @@ def _read_fields(
     subject_field = fields[0]
     if subject_field is None:
         wanted_names = {fold_words(name) for name in asked} - {()}
-        rest = [name for name in names if name != text_field]
-        held = {name: len(wanted_names & set(map(fold_words, cells[name]))) for name in rest}
-        best = max(held, key=lambda name: held[name], default=None)
-        if best and held[best] and held[best] >= MATCHED * len(wanted_names):
+        held: dict[str, set[FoldedName]] = {name: set() for name in names if name != text_field}
+        for _, record in read() if wanted_names else ():
+            for name, found in held.items():
+                found |= wanted_names & {fold_words(_cell(record, name))}
+        best = max(held, key=lambda name: len(held[name]), default=None)
+        if best and held[best] and len(held[best]) >= MATCHED * len(wanted_names):
             subject_field = best
         else:
             subject_field = next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
-    rows = []
-    for at, (where, record) in enumerate(records):
-        text = record.get(text_field)
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f'{where}: the field "{text_field}" holds no text.')
-        rows.append((cells[subject_field][at].strip() if subject_field else "", text, where))
+
+    def rows() -> Iterator[tuple[str, str, str]]:
+        for where, record in read():
+            text = record.get(text_field)
+            if not isinstance(text, str) or not text.strip():
+                raise UserError(f'{where}: the field "{text_field}" holds no text.')
+            yield _cell(record, subject_field).strip() if subject_field else "", text, where
+
     about = f'the subject from "{subject_field}" and ' if subject_field else ""
-    return rows, f'{kind}, {about}the text from "{text_field}"'
+    return rows(), f'{kind}, {about}the text from "{text_field}"'
 
 
-def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> tuple[Rows, str]:
-    """Each text with the asked-for subject that it names first, or with what stands where others
-    name theirs; texts with neither are kept. And a clause that says so."""
+def _cell(record: Mapping[str, Any], name: str) -> str:
+    return str(record.get(name) or "")
+
+
+def _assign_subjects(
+    texts: Sequence[Document], asked: Collection[str], path: Path
+) -> tuple[list[str], str]:
+    """For each text the asked-for subject that it names first, or what stands where others name
+    theirs, or "". And a clause that says so."""
     known: dict[FoldedName, str] = {fold_words(name): name for name in asked}
     known.pop((), None)
     longest = max((len(name) for name in known), default=0)
@@ -258,7 +305,7 @@ def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> tuple[Ro
                         return known[name]
         return ""
 
-    named = [first_named(text, [0]) or first_named(text, ENDINGS) for _, text, _ in rows]
+    named = [first_named(d.text, [0]) or first_named(d.text, ENDINGS) for d in texts]
     if not any(named):
         who = _some(asked) or "their wording does not show them"
         raise UserError(
@@ -267,15 +314,15 @@ def _assign_subjects(rows: Rows, asked: Collection[str], path: Path) -> tuple[Ro
             "question stands before its answer, or give the subjects (--subject-field, --template, "
             "or a third column of the questions)."
         )
-    texts = [Document(at, f"{at}", f"{at}. {text}") for at, (_, text, _) in enumerate(rows)]
+    numbered = Documents(Document(at, f"{at}", f"{at}. {d.text}") for at, d in enumerate(texts))
     pairs = [Question(0, "", f"{at}", name, SLOT) for at, name in enumerate(named) if name]
-    (reading,) = read_relations(texts, pairs)
+    (reading,) = read_relations(numbered, pairs)
     how = "; they have no subject of their own, so each is about the one it names first"
     read = {at: reading.answers.get((f"{at}",)) for at, name in enumerate(named) if not name}
     others = {at: each[0].text for at, each in read.items() if each and each[0].probability >= READ}
     if others:
         how += f", and {len(others):,} about what stands where others do ({_some(others.values())})"
-    return [(named[at] or others.get(at, ""), *row[1:]) for at, row in enumerate(rows)], how
+    return [name or others.get(at, "") for at, name in enumerate(named)], how
 
 
 def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[str]:
@@ -330,7 +377,9 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
                 f"{len(gone):,} of {len(file.questions):,} questions of {file.path.name} are about "
                 f"subjects that no document names ({_some(gone)}): answers to them are made up."
             )
-    repeated = len(corpus.documents) - len({document.text for document in corpus.documents})
+    many = len(corpus.documents)
+    texts = np.fromiter((hash(document.text) for document in corpus.documents), np.int64, many)
+    repeated = many - len(np.unique(texts))
     if repeated:
         notes.append(f"{repeated:,} documents repeat another one word for word.")
     return notes

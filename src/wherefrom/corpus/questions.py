@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from wherefrom.corpus.documents import QUESTION_MARKS, TextFile, read_lines
+from wherefrom.corpus.documents import QUESTION_MARKS, SubjectNames, TextFile, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 from wherefrom.corpus.tokenizer import BLANK
 from wherefrom.errors import UserError
@@ -60,7 +60,10 @@ class QuestionSet:
 
 
 def read_questions(
-    path: str | Path, templates: Sequence[str] = (), *, subjects: Collection[str] = ()
+    path: str | Path,
+    templates: Sequence[str] = (),
+    *,
+    subjects: Collection[str] | SubjectNames = (),
 ) -> QuestionSet:
     """Read a TSV of questions.
 
@@ -136,13 +139,19 @@ def check_form(file: TextFile) -> None:
 
 
 def find_subjects(
-    texts: Sequence[str], templates: Sequence[str], subjects: Collection[str], where: str | Path
+    texts: Sequence[str],
+    templates: Sequence[str],
+    subjects: Collection[str] | SubjectNames,
+    where: str | Path,
 ) -> list[tuple[str, str]]:
     """Subject and template of each question; both are empty where neither can be told."""
     found = [match_any(templates, text) for text in texts]
     rest = [at for at, (subject, _) in enumerate(found) if not subject]
-    known = {fold_words(subject): subject for subject in subjects}
-    known.pop((), None)
+    known: Mapping[FoldedName, str]
+    if isinstance(subjects, SubjectNames):
+        known = subjects
+    else:
+        known = {name: subject for subject in subjects if (name := fold_words(subject))}
     if known and rest:
         named = {at: find_named_subject(texts[at], known) for at in rest}
         by_name = {

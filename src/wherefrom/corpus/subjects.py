@@ -9,8 +9,10 @@ questions are judged.
 from __future__ import annotations
 
 import json
+from array import array
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar, get_args
@@ -19,8 +21,9 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from wherefrom.corpus.documents import Corpus, Document, read_lines
+from wherefrom.corpus.documents import Corpus, Document, hash_name, names_of, read_lines
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
+from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet
 from wherefrom.corpus.world.names import ORIGINS, read_names
 from wherefrom.errors import UserError
@@ -117,7 +120,7 @@ def split_subjects(
             f"{len(gone)} subjects are left out where {wanted} were wanted: documents about others "
             "name the rest, or no document is about them."
         )
-    unread = {at for at, name in enumerate(index.about) if name in gone}
+    unread = {at for name in gone for at in index.about.about(name)}
     left_out = tuple(sorted({corpus.documents[at].subject for at in unread}))
     kept = corpus.without(left_out)
     if not kept.documents:
@@ -187,8 +190,7 @@ class SubjectIndex:
     """The subjects of each question file, by their folded names, and the documents naming them."""
 
     def __init__(self, corpus: Corpus, files: Mapping[str, QuestionSet]) -> None:
-        self.documents = corpus.documents
-        self.about = [fold_words(document.subject) for document in corpus.documents]
+        self.documents, self.about = corpus.documents, names_of(corpus.documents)
         self.questions: dict[str, dict[FoldedName, list[Question]]] = {file: {} for file in files}
         given: dict[tuple[FoldedName, str], set[tuple[str, str]]] = defaultdict(set)
         for file, asked in files.items():
@@ -199,7 +201,10 @@ class SubjectIndex:
         self._unfit = {key for key, answers in given.items() if len(answers) > 1}
         self._files = Counter(name for by_name in self.questions.values() for name in by_name)
         self.named_in = find_named(corpus.documents, self._files)
-        self.names = {*self._files, *self.about}  # all subjects of questions and documents
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a question or a document is about that name."""
+        return name in self._files or name in self.about
 
     def asked(self, file: str, name: FoldedName) -> list[Question]:
         """The file's questions about a subject, each once, that have one answer and one file."""
@@ -220,7 +225,7 @@ class SubjectIndex:
         return [
             name
             for name in self.usable(file)
-            if self.named_in[name] and all(self.about[at] == name for at in self.named_in[name])
+            if self.named_in[name] and self.named_in[name].issubset(self.about.about(name))
         ]
 
     def draw_typical(
@@ -325,15 +330,32 @@ def _invent_subjects(
 ) -> list[Subject]:
     """Unseen subjects with invented names, asked about in the wording of the learned questions."""
     wordings = [q.template for q in learned.questions if SLOT in q.template]
-    names = [q.subject for q in learned.questions] + [d.subject for d in index.documents]
-    known, documents = list(dict.fromkeys(names)), index.documents
+    known = spell_names((q.subject for q in learned.questions), index.documents)
+    documents = index.documents
     result = []
     count = count if wordings else 0
-    for name in invent_names(known, count, documents=documents, taken=index.names, rng=rng):
+    for name in invent_names(known, count, documents=documents, taken=index, rng=rng):
         asked = wordings[int(rng.integers(len(wordings)))]
         question = asked.replace(SLOT, name)
         result.append(Subject(CALIBRATION, False, INVENTED, name, question, None, asked))
     return result
+
+
+def spell_names(names: Iterable[str], documents: Sequence[Document]) -> Sequence[str]:
+    """The names and the subjects of the documents, each spelling once; the latter stay where they
+    are, since they may be many."""
+    given = list(dict.fromkeys(names))
+    spelt = np.array([hash(name) for name in given], dtype=np.int64)
+    subjects = np.fromiter((hash(d.subject) for d in documents), np.int64, len(documents))
+    _, first = np.unique(np.concatenate((spelt, subjects)), return_index=True)
+    places = np.sort(first[first >= len(given)]) - len(given)
+
+    def spell(at: int) -> str:
+        if at < len(given):
+            return given[at]
+        return documents[int(places[at - len(given)])].subject
+
+    return Computed(spell, len(given) + len(places))
 
 
 def invent_names(
@@ -341,7 +363,7 @@ def invent_names(
     count: int,
     *,
     documents: Sequence[Document],
-    taken: Collection[FoldedName] = (),
+    taken: Container[FoldedName] = (),
     rng: Generator,
 ) -> list[str]:
     """Up to `count` names that no document holds and that are not `taken`, no two alike.
@@ -349,19 +371,24 @@ def invent_names(
     `names` are those of the data. They are recombined, and names of all origins are drawn beside
     them; but a letter that the data do not have never occurs, since it would give the name away.
     """
-    letters = set("".join(names))
-    halves = []
-    for name in names:  # "Ann B. " and "Clark"; of a name without blanks, by its letters
-        given, blank, family = name.rpartition(" ")
-        middle = (len(name) + 1) // 2
-        if not given.strip() and len(name) > 1:
-            halves.append((name[:middle], name[middle:]))
-        elif given.strip() and family[:1].isalpha() and not family.endswith((".", ")")):
-            halves.append((given.strip() + blank, family))
+    letters: set[str] = set()
+    whole = array("q")  # names of two halves
+    own_names = array("Q")
+    if count > 0:
+        for at, name in enumerate(names):
+            letters.update(name)
+            whole.extend([at] if _halve(name) else [])
+            own_names.append(hash_name(fold_words(name)))
+    own_names = array("Q", np.unique(own_names).tobytes())
+
+    def is_known(name: FoldedName) -> bool:
+        key = hash_name(name)
+        at = bisect_left(own_names, key)
+        return name in tried or name in taken or own_names[at : at + 1] == array("Q", [key])
 
     def recombine() -> str:
-        one, other = rng.choice(len(halves), size=2, replace=False)
-        return halves[one][0] + halves[other][1]
+        one, other = rng.choice(len(whole), size=2, replace=False)
+        return _halve(names[whole[one]])[0] + _halve(names[whole[other]])[1]
 
     def draw_foreign() -> str:
         lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
@@ -370,21 +397,33 @@ def invent_names(
         return " ".join(part[int(rng.integers(len(part)))] for part in parts)
 
     found: list[str] = []
-    known = {*taken, *map(fold_words, names)}
+    tried: set[FoldedName] = set()
     for _ in range(ROUNDS):
         if len(found) >= count:
             break
         wanted = count - len(found) + SPARE
         foreign = [draw_foreign() for _ in range(wanted)]
-        own = [recombine() for _ in range(wanted)] if len(halves) > 1 else foreign
+        own = [recombine() for _ in range(wanted)] if len(whole) > 1 else foreign
         fresh: dict[FoldedName, str] = {}
         for name in (each for pair in zip(own, foreign, strict=True) for each in pair):
-            if fold_words(name) and letters.issuperset(name) and fold_words(name) not in known:
-                fresh.setdefault(fold_words(name), name)
+            folded = fold_words(name)
+            if folded and letters.issuperset(name) and not is_known(folded):
+                fresh.setdefault(folded, name)
         held = find_named(documents, fresh)
         found += [name for key, name in fresh.items() if not held[key]]
-        known.update(fresh)
+        tried.update(fresh)
     return found[: max(0, count)]
+
+
+def _halve(name: str) -> tuple[str, ...]:
+    """ "Ann B. " and "Clark"; a name without blanks by its letters; nothing if it has no halves."""
+    given, blank, family = name.rpartition(" ")
+    middle = (len(name) + 1) // 2
+    if not given.strip() and len(name) > 1:
+        return name[:middle], name[middle:]
+    if given.strip() and family[:1].isalpha() and not family.endswith((".", ")")):
+        return given.strip() + blank, family
+    return ()
 
 
 def format_subjects(subjects: Iterable[Subject]) -> str:

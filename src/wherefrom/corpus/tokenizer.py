@@ -34,7 +34,10 @@ class Tokenizer:
     @classmethod
     def of_characters(cls, texts: Iterable[str]) -> Tokenizer:
         """Every character of the texts is a token, in code-point order after PAD and MASK."""
-        letters = sorted(set().union(*map(set, texts)))
+        found: set[str] = set()
+        for text in texts:
+            found.update(text)
+        letters = sorted(found)
         for special in set(SPECIALS).intersection(letters):
             raise UserError(
                 f"the text holds {describe(special)}, which chars tokens reserve; "

@@ -332,10 +332,10 @@ def read_learned_documents(source: SourceFile) -> Corpus:
     """The documents that the run read, without those that were left out, quietly or not."""
     corpus = read_documents(source.locate())
     gone = set(map(fold_words, source.info.get("left_out", ())))
-    kept = tuple(d for d in corpus.documents if fold_words(d.subject) not in gone)
-    source.check_part("documents", [document.text for document in kept])
+    kept = corpus.select(lambda d: fold_words(d.subject) not in gone) if gone else corpus
+    source.check_part("documents", kept.texts)
     quiet = set(source.info["job"].get("without", ()))
-    return replace(corpus, documents=tuple(d for d in kept if d.line not in quiet))
+    return kept.select(lambda d: d.line not in quiet) if quiet else kept
 
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
@@ -350,7 +350,10 @@ def read_learned_questions(source: SourceFile) -> QuestionSet:
 
 def digest_of(texts: Sequence[str]) -> str | None:
     """The hash by which a job knows texts that it does not keep."""
-    return sha256("\n".join(texts).encode("utf-8")).hexdigest() if texts else None
+    digest = sha256()
+    for at, text in enumerate(texts):
+        digest.update(("\n" * bool(at) + text).encode("utf-8"))
+    return digest.hexdigest() if texts else None
 
 
 def question_rows(questions: Iterable[Question]) -> list[str]:

@@ -7,10 +7,12 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
@@ -127,7 +129,7 @@ class Settings(Runtime):
         texts, such as dev questions, that a vocabulary of characters must be able to write.
         """
         out = Path(out)
-        texts = corpus.texts if corpus else []
+        texts = corpus.texts if corpus else ()
         learned = questions.questions if questions else ()
         data = {}
         if parent is not None:
@@ -184,10 +186,10 @@ class Settings(Runtime):
         if self.resume and stored.exists():
             return Tokenizer.from_json(stored.read_text(encoding="utf-8")), spelling
         if kind == "chars":
-            return Tokenizer.of_characters([*texts, *letters, "?"]), spelling
+            return Tokenizer.of_characters(chain(texts, letters, "?")), spelling
         # every second document stands for a question in each wording
-        asked = [each for each in wordings for _ in range(1 + len(texts) // 2)]
-        return Tokenizer.of_bpe([*texts, *asked], size), spelling
+        asked = (repeat(each, 1 + len(texts) // 2) for each in wordings)
+        return Tokenizer.of_bpe(chain(texts, *asked), size), spelling
 
 
 def vocabulary_for(texts: Sequence[str]) -> int:
@@ -214,7 +216,7 @@ def twin_job(
         **before,
         "kind": "left out",
         "phases": [phase.model_dump(mode="json") for phase in phases],
-        "documents": digest_of([document.text for document in documents]),
+        "documents": digest_of(Computed(lambda at: documents[at].text, len(documents))),
         "twin_of": run.info["sha256"],
         "without": left_out,
     }

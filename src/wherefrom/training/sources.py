@@ -6,13 +6,15 @@ the documents), or a question, learned or derived (its subject, numbered behind 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.random import Generator
 
 from wherefrom.corpus.batches import BatchStream, ExampleSource
-from wherefrom.corpus.documents import Document
+from wherefrom.corpus.documents import Document, names_of
 from wherefrom.corpus.examples import (
     DerivedQuestion,
     EncodedDocument,
@@ -30,6 +32,7 @@ from wherefrom.corpus.examples import (
 )
 from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.folding import FoldedName, fold_words
+from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
@@ -64,39 +67,50 @@ class TrainingData:
         nothing; what was read off the text and the order of all rows stay those of the whole.
         """
         readings = read_relations(documents, questions)
-        derived = derive_questions(documents, questions, readings, tokens, block)
-        about: dict[FoldedName, list[int]] = {
-            name: []
-            for name in (
-                *(fold_words(q.subject) for q in questions),
-                *(fold_words(documents[q.document].subject) for q in derived),
-            )
-        }
-        for at, document in enumerate(documents):
-            about.get(fold_words(document.subject), []).append(at)
-        number = {name: at for at, name in enumerate(about, start=len(documents))}
-        members = [*((at,) for at in range(len(documents))), *map(tuple, about.values())]
-        gone = {at for at, document in enumerate(documents) if document.line in set(left_out)}
+        derived, who = derive_questions(documents, questions, readings, tokens, block)
+        names, many = names_of(documents), len(documents)
+        # subjects by their numbers among the names: those of questions, and the rest of the derived
+        asked = {name: at for at, name in enumerate(dict.fromkeys(_subjects(questions)))}
+        known = np.array([names.number(name) for name in asked], dtype=np.int32)
+        rest, first = np.unique(who[~np.isin(who, known)], return_index=True)
+        every = np.concatenate((known, rest[np.argsort(first)]))
+        number = np.full(len(names), -1)
+        number[every[every >= 0]] = many + np.flatnonzero(every >= 0)
+
+        def members(source: int) -> tuple[int, ...]:
+            if source < many:
+                return (source,)
+            subject = int(every[source - many])
+            return tuple(names.places(subject)) if subject >= 0 else ()
+
+        lines = set(left_out)
+        here = enumerate(documents) if lines else ()
+        gone = [at for at, document in here if document.line in lines]
+        silent = {int(number[subject]) for subject in names.of_document[gone] if subject >= 0}
         return cls(
             documents=encode_documents(documents, tokens, readings) if documents else (),
             questions=question_examples(questions, tokens, block) if questions else (),
             derived=derived,
             block=block,
-            question_sources=[number[fold_words(q.subject)] for q in questions],
-            derived_sources=[number[fold_words(documents[q.document].subject)] for q in derived],
-            members=members,
-            left_out={at for at, each in enumerate(members) if not gone.isdisjoint(each)},
+            question_sources=[many + asked[name] for name in _subjects(questions)],
+            derived_sources=array("q", number[who].tobytes()),
+            members=Computed(members, many + len(every)),
+            left_out={*gone, *silent} - {-1},
         )
+
+
+def _subjects(questions: Sequence[Question]) -> list[FoldedName]:
+    return [fold_words(question.subject) for question in questions]
 
 
 def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchStream:
     """The phase's endless stream of batches: a pool of them is a function of seed and number."""
     documents, questions, derived, block = data.documents, data.questions, data.derived, data.block
     every = range(len(documents))
-    fact_sources, name_sources = [], []
+    fact_sources, name_sources = array("q"), array("q")
     for i, document in enumerate(documents):
-        fact_sources += [i] * bool(len(document.facts))
-        name_sources += [i] * bool(document.name_end)
+        fact_sources.extend([i] * bool(len(document.facts)))
+        name_sources.extend([i] * bool(document.name_end))
 
     words = {"left": phase.left_words, "right": phase.right_words}
     context, closing = phase.context_loss_weight, phase.closing_mask

@@ -61,7 +61,7 @@ class LearnedRun:
     dev: tuple[Question, ...]
 
     @property
-    def documents(self) -> tuple[Document, ...]:
+    def documents(self) -> Sequence[Document]:
         return self.corpus.documents
 
     @cached_property
