@@ -37,6 +37,9 @@ _TAIL = r"(?:\+\+|#(?![^\W_]))?"  # of names such as "C++"
 SIGNS = "-+\u2212"
 _SIGN = rf"(?:(?<![^\s(])[{SIGNS}](?=\d))?"
 _ASCII_WORD = re.compile(rf"{_SIGN}[A-Za-z0-9]+{_TAIL}|[%$]")
+# the same as `_word_pattern` in letters below U+0300, five times as fast
+_BEYOND_LATIN = re.compile("[^\0-\u02ff]")
+_LATIN_WORD = re.compile(rf"[%$\xa2-\xa6\xa9\xae\xb0]|{_SIGN}[^\W_]+(?:\xad[^\W_]*)*{_TAIL}")
 FoldedName = tuple[str, ...]
 
 
@@ -70,19 +73,29 @@ def split_words(text: str) -> list[Word]:
     if text.isascii():
         return [Word(m[0].lower(), m.start(), m.end()) for m in _ASCII_WORD.finditer(text)]
     words: list[Word] = []
-    for match in _word_pattern().finditer(text):
-        # one letter may fold to several ("㎏"), and to letters that are words of their own ("㍿")
-        raw = match[0]
-        parts = [raw.lower()] if raw.isascii() else _word_pattern().findall(fold(raw))
-        words.extend(Word(part, match.start(), match.end()) for part in parts)
+    for match in _pattern_for(text).finditer(text):
+        raw, place = match[0], match.span()
+        if raw.isascii():
+            words.append(Word(raw.lower(), *place))
+        else:
+            words += [Word(part, *place) for part in _fold_word(raw)]
     return words
+
+
+@lru_cache(maxsize=1 << 14)
+def _fold_word(raw: str) -> list[str]:
+    """One letter may fold to several ("㎏"), and to letters that are words of their own ("㍿")."""
+    return _word_pattern().findall(fold(raw))
 
 
 def fold_words(text: str) -> FoldedName:
     """The folded words alone."""
     if text.isascii():
         return tuple(_ASCII_WORD.findall(text.lower()))
-    return tuple(word.folded for word in split_words(text))
+    words: list[str] = []
+    for raw in _pattern_for(text).findall(text):
+        words += (raw.lower(),) if raw.isascii() else _fold_word(raw)
+    return tuple(words)
 
 
 def find_phrase(words: Sequence[str], phrase: Sequence[str]) -> list[int]:
@@ -95,6 +108,10 @@ def find_phrase(words: Sequence[str], phrase: Sequence[str]) -> list[int]:
 def is_unspaced(word: str) -> bool:
     """Whether a word is a letter of a script that has no spaces."""
     return re.match(f"[{_UNSPACED}]", word) is not None
+
+
+def _pattern_for(text: str) -> re.Pattern[str]:
+    return _word_pattern() if _BEYOND_LATIN.search(text) else _LATIN_WORD
 
 
 @lru_cache(maxsize=1)

@@ -80,11 +80,18 @@ class Tokenizer:
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text; a BLANK in it is a MASK, as before a fact that is to be told."""
         parts = [text.split(BLANK) for text in texts]
-        encoded = iter(self.encode_with_offsets([part for each in parts for part in each]))
-        return [[i for _ in each for i in (MASK, *next(encoded)[0])][1:] for each in parts]
+        every = [part for each in parts for part in each]
+        self._check(every)
+        encoded = (each.ids for each in self._tokenizer.encode_batch_fast(every))
+        return [[i for _ in each for i in (MASK, *next(encoded))][1:] for each in parts]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Offsets]]:
         """Ids and, for each, the (start, end) of its characters; unknown ones are refused."""
+        self._check(texts)
+        return [(e.ids, e.offsets) for e in self._tokenizer.encode_batch(list(texts))]
+
+    def _check(self, texts: Sequence[str]) -> None:
+        """Refuse characters that are not in a vocabulary of characters."""
         for text in texts if self.kind == "chars" else ():
             for letter in set(text) - self._known:
                 raise UserError(
@@ -92,7 +99,6 @@ class Tokenizer:
                     "tokens know only its characters; write it differently, or train with "
                     "--tokens bpe."
                 )
-        return [(list(e.ids), list(e.offsets)) for e in self._tokenizer.encode_batch(list(texts))]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of the ids, up to the first PAD or MASK."""
