@@ -219,44 +219,14 @@ def test_problems_lists_and_describes_and_solutions_can_be_hidden(command):
         assert "beta*k_j" not in command(*words, "--no-solutions").out
 
 
-FILE = """
-[[answer]]
-id = "[/red] 1b"
-problem = "average"
-points = 4
-q = "beta*(k_a+k_b)"
-[[answer]]
-id = "1a"
-problem = "extract"
-M = "__import__('os')"
-"""
-
-
-def test_grading(command, tmp_path):
-    answers, out = tmp_path / "answers.toml", tmp_path / "results.json"
-    answers.write_text(FILE, encoding="utf-8")
-    done = command("check", "--grade", answers)
-    assert done.code == 0
-    assert "[/red] 1b" in done.out  # a cell is text, whatever it looks like
-    assert "not writable" in done.out
-    assert "4 of 5 points." in done.err
-    done = command("check", "--grade", answers, "--format", "gradescope", "--out", out)
-    assert (done.code, done.out) == (0, "")
-    record = json.loads(out.read_text(encoding="utf-8"))
-    assert [test["score"] for test in record["tests"]] == [4.0, 0.0]
-    printed = json.loads(command("check", "--grade", answers, "--format", "json").out)
-    assert [item["verdict"] for item in printed] == ["proved", "not writable"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["answers.toml", "results.json"]
-
-
 def test_a_rubric_has_the_last_word_over_a_folder_of_submissions(command, tmp_path):
     rubric, handed_in, out = tmp_path / "rubric.toml", tmp_path / "in", tmp_path / "out"
-    rubric.write_text('[[answer]]\nid="1"\nproblem="copy"\npoints=2\n')
+    rubric.write_text('[[answer]]\nid="[/red] 1"\nproblem="copy"\npoints=2\n')
     handed_in.mkdir()
     (handed_in / "ann.toml").write_text(
-        '[[answer]]\nid="1"\npoints=99\nanswer="$q = \\beta k_j$"\n'
+        '[[answer]]\nid="[/red] 1"\npoints=99\nanswer="$q = \\beta k_j$"\n'
     )
-    (handed_in / "bob.toml").write_text('[[answer]]\nid="1"\nanswer="q = k_j\n')
+    (handed_in / "bob.toml").write_text('[[answer]]\nid="[/red] 1"\nanswer="q = k_j\n')
     grading = ["check", "--grade", handed_in, "--rubric", rubric, "--format"]
     assert command(*grading, "gradescope", "--out", out).code == 0
     assert sorted(path.name for path in out.iterdir()) == ["ann.json", "bob.json"]
@@ -268,7 +238,12 @@ def test_a_rubric_has_the_last_word_over_a_folder_of_submissions(command, tmp_pa
     assert command(*grading, "csv").out.splitlines()[1].startswith("ann,2,2,2,,")
     assert "name a folder" in command(*grading, "gradescope").err
     assert command(*grading, "otter", "--out", tmp_path / "tests").code == 0
-    assert (tmp_path / "tests" / "1.py").exists()
+    assert (tmp_path / "tests" / "red_1.py").exists()
+    done = command(*grading, "table")
+    assert "[/red] 1" in done.out  # a cell is text, whatever it looks like
+    assert "ann: 2 of 2 points." in done.err
+    printed = json.loads(command(*grading, "json").out)
+    assert [item["verdict"] for item in printed] == ["proved", "not writable"]
     table = tmp_path / "grades.tsv"
     assert command(*grading, "table", "--out", table).code == 0
     assert table.read_text("utf-8").splitlines()[1].split("\t")[3:5] == ["proved", "2/2"]
