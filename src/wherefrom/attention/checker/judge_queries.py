@@ -105,8 +105,8 @@ class KeysJudge(Queries):
     """The verdict on the queries of one construction."""
 
     def __init__(self, construction: Construction, draft: CheckResult) -> None:
-        super().__init__(construction)
-        self.draft, self.eps = draft, draft.tolerance
+        super().__init__(construction, draft.tolerance)
+        self.draft = draft
 
     def judge(self) -> CheckResult:
         derived, notes = list[str](), list[str]()
@@ -149,7 +149,7 @@ class KeysJudge(Queries):
                 avoided = all(head["a"].is_zero for head in self.exact)
                 because = "length_avoided" if avoided else "length_in_limit"
             return self.draft.judged("proved", say(because))
-        readings = self.readings(self.eps)
+        readings = self.readings()
         n, reading = next(iter(readings.items()))
         if reading[0] is False:
             return self.refuted(n, reading)
@@ -308,10 +308,9 @@ class KeysJudge(Queries):
 
         def good(beta: float) -> bool:
             try:
-                error = self.error(self.logits(beta, n), n, self.eps)
+                return self.error(self.logits(beta, n), n) <= self.limit
             except ExpressionError:
                 return False
-            return error <= (RISK if self.stretched else self.eps)
 
         rungs = [1e-6, 0.01, 0.1, *self.usable(ALL_RUNGS if self.exact else logits.RUNGS, n)]
         if self.stretched:  # the exact failure rate costs two milliseconds: fewer rungs and digits

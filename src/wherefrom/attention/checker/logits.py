@@ -50,12 +50,14 @@ REACH = 9.0  # standard deviations beyond which nothing is counted: 1e-18
 class Queries:
     """The queries of one construction as logits of groups of keys: exact, or at one beta and n."""
 
-    def __init__(self, construction: Construction) -> None:
+    def __init__(self, construction: Construction, eps: float = 0.01) -> None:
         self.expressions = construction.expressions
         self.problem = construction.problem
         self.groups = tuple(self.problem.target)
         self.named = len(self.groups) - 1
         self.stretched = self.problem.noise == "stretched"
+        self.eps = eps  # the share of the weight that may be misplaced
+        self.limit = RISK if self.stretched else eps  # of `error`
         self.field = field = Field(self.problem.least_n)
         self.exact: list[dict[str, Scalar]] = []  # the logits of each head, if they are known
         self.gaps: list[dict[tuple[str, str], Scalar]] = []  # and their differences
@@ -131,10 +133,10 @@ class Queries:
         """The misplaced share: half the sum of |weight - wanted| over the groups."""
         return np.asarray(0.5 * np.abs(weights - [*self.problem.target.values()]).sum(axis=-1))
 
-    def error(self, heads: Sequence[Head], n: int, eps: float) -> float:
+    def error(self, heads: Sequence[Head], n: int) -> float:
         """What must be small: the misplaced share, or how often it exceeds eps."""
         if self.stretched:
-            return failure_probability(heads, n, eps)[0]
+            return failure_probability(heads, n, self.eps)[0]
         return float(self.distance(self.weights(heads[0], n)))
 
     def trend(self, g: str, h: str, n: int | None = None, head: int = 0) -> Trend:
@@ -168,7 +170,7 @@ class Queries:
             return Fraction(0)
         return None
 
-    def readings(self, eps: float) -> dict[int, Reading]:
+    def readings(self) -> dict[int, Reading]:
         """What happens for large beta at each n that is looked at: all small n, a ladder, and every
         n at which a coefficient changes its sign; only the smallest n that fails, if one does."""
         exact = [*(gap for head in self.gaps for gap in head.values()), *self.field.doubts]
@@ -179,7 +181,7 @@ class Queries:
             if not self.exact and n > NUMBERS_N:
                 break
             try:
-                reading = self.reading_at(n, eps)
+                reading = self.reading_at(n)
             except ExpressionError:  # too large for numbers
                 if n <= EVERY_N:
                     raise
@@ -190,20 +192,20 @@ class Queries:
                 good, bad = max(found, default=n), n
                 while bad - good > 1:
                     middle = (good + bad) // 2
-                    failed = self.reading_at(middle, eps)[0] is False
+                    failed = self.reading_at(middle)[0] is False
                     good, bad = (good, middle) if failed else (middle, bad)
-                return {bad: self.reading_at(bad, eps)}
+                return {bad: self.reading_at(bad)}
             found[n] = reading
         return found
 
-    def reading_at(self, n: int, eps: float) -> Reading:
+    def reading_at(self, n: int) -> Reading:
         """By the limit of the weights where it is clear, else by a ladder of numbers."""
         try:
             if self.stretched or not self.is_exact_at(n):
-                return self._ladder_reading(n, eps)
+                return self._ladder_reading(n)
             rivals = {g: {self.trend(h, g, n).kind for h in self.groups} for g in self.groups}
             if any("unclear" in kinds for kinds in rivals.values()):
-                return self._ladder_reading(n, eps)
+                return self._ladder_reading(n)
             best = [g for g, kinds in rivals.items() if "up" not in kinds]
             limits = [
                 self.trend(g, best[0], n).value or 0.0 if g in best else -math.inf
@@ -211,7 +213,7 @@ class Queries:
             ]
             weights = self.weights(limits, n)
             size = float(self.distance(weights))
-            return size <= eps, size, self._tends(weights, n)
+            return size <= self.eps, size, self._tends(weights, n)
         except ExpressionError as problem:
             if problem.too_large:
                 raise
@@ -225,12 +227,11 @@ class Queries:
             return not problem.too_large
         return False
 
-    def _ladder_reading(self, n: int, eps: float) -> Reading:
+    def _ladder_reading(self, n: int) -> Reading:
         """Numbers only: the last rungs decide, if they agree and no further growth can help.
         log(log(beta)) arrives, but on no ladder, so what still moves is also followed to its end; a
         number that moves less and less converges. Beyond a million numbers may cancel, so those
         rungs can only take a decision back."""
-        limit = RISK if self.stretched else eps
         exact = self.stretched and self.is_exact_at(n)
         last = FAR if exact else self.usable(RUNGS, n, most=3)
         if len(last) < 3 or all(self._undefined(beta, n) for beta in RUNGS[-3:]):
@@ -245,18 +246,18 @@ class Queries:
         moved = np.where(still, 0.0, heads - second)
         far = (heads + moved / max(float(np.abs(moved).max()), 1e-300) * LARGEST / 10).tolist()
         tried = (*last[-2 if self.stretched else -3 :], *high)
-        sizes = [self.error(self.logits(beta, n), n, eps) for beta in tried]
-        within = [size <= limit for size in sizes]
-        followed = self.error(far, n, eps) <= limit
+        sizes = [self.error(self.logits(beta, n), n) for beta in tried]
+        within = [size <= self.limit for size in sizes]
+        followed = self.error(far, n) <= self.limit
         falling = sizes[len(tried) - len(high) - 1] < 0.999 * sizes[len(tried) - len(high) - 2]
         failed = not (any(within) or followed or falling)
-        failed = failed and (exact or self._fails_in_digits(n, eps))
+        failed = failed and (exact or self._fails_in_digits(n))
         ok = True if all(within) and followed else False if failed else None
         if self.stretched:
-            return ok, sizes[-1], say("average_missed", n=n, eps=eps, share=sizes[-1])
+            return ok, sizes[-1], say("average_missed", n=n, eps=self.eps, share=sizes[-1])
         return ok, sizes[-1], self._tends(self.weights(heads[0], n), n)
 
-    def _fails_in_digits(self, n: int, eps: float) -> bool:
+    def _fails_in_digits(self, n: int) -> bool:
         """Does the goal also fail far out and with 500 digits, where no term is lost in rounding?
         A term so small that even that beta does not show it leaves it open; inverses are not
         tried."""
@@ -278,7 +279,7 @@ class Queries:
                 far = [tuple(float(x / scale) for x in q) for q in heads]
             else:  # differences decide
                 far = [tuple(float(max(x - max(q), -most)) for x in q) for q in heads]
-        return self.error(far, n, eps) > (RISK if self.stretched else eps)
+        return self.error(far, n) > self.limit
 
     def _tends(self, weights: Floats, n: int) -> str:
         told = self.tell(weights, "{}: {:.3g}", "all others together")
