@@ -134,7 +134,7 @@ def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optim
 
     monkeypatch.setattr(Muon, "step", step)
     out = tmp_path / "run"
-    options = ("--recipe", quick_recipe, "--steps", 4, "--out", out, "--quiet")
+    options = ("--recipe", quick_recipe, "--steps", 4, "--tokens", "bpe", "--out", out, "--quiet")
     ended = command("study", *(small_world / name for name in FILES), *options)
     (stack,) = stacks
     assert stack[0] == "main"
@@ -188,7 +188,7 @@ def test_a_study_that_may_end_by_itself_asks_as_it_trains_and_is_resumed_as_it_w
     more = "most_epochs = 3\nfloor = 1.0\naverage = 0.2\nbatch_examples = 10\n"
     text = quick_recipe.read_text("utf-8").replace("batch_examples = 5\n", more)
     recipe.write_text(text, "utf-8")
-    given = ("--recipe", recipe, "--set-aside", 0, "--out", out)
+    given = ("--recipe", recipe, "--set-aside", 0, "--tokens", "bpe", "--out", out)
     arguments = ("study", *(small_world / name for name in FILES), *given)
     ended = command(*arguments)
     assert ended.code == 0

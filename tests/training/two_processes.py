@@ -115,5 +115,6 @@ if __name__ == "__main__":
     work(world, recipe, out)
     loop.LOG_EVERY = 10
     options = ["--people", "40", "--recipe", str(recipe), "--steps", "10", "--shard", "--json"]
+    options += ["--tokens", "bpe"]  # answers of few tokens
     sys.argv = ["wherefrom", "study", *options, "--out", str(out / "study")]
     main()
