@@ -84,6 +84,7 @@ class StudyInput:
     unseen: QuestionSet | None
     notes: tuple[str, ...]
     converted: bool = False  # the corpus was not in form: it has to be kept with the run
+    inflected: bool = False  # so were the questions
 
 
 def read_input(
@@ -121,12 +122,16 @@ def read_input(
     subjects = names_of(corpus.documents)
     train = read_questions(files.train, templates, subjects=subjects)
     known = tuple(dict.fromkeys((*templates, *(t for t in train.templates if SLOT in t))))
-    dev = read_questions(files.dev, known, subjects=subjects)
+    about: dict[str, Any] = {"subjects": subjects, "endings": train.endings}
+    dev = read_questions(files.dev, known, **about)
     for each in (train, dev):
         each.require_answers()
-    unseen = read_questions(files.unseen, known, subjects=subjects) if files.unseen else None
+    unseen = read_questions(files.unseen, known, **about) if files.unseen else None
     notes += check_files(corpus, train, dev)
-    return StudyInput(corpus, train, dev, unseen, tuple(notes), in_form is not None)
+    inflected = bool(train.endings or dev.endings)
+    if inflected:
+        train, dev = train.kept_in(out / "train.tsv"), dev.kept_in(out / "dev.tsv")
+    return StudyInput(corpus, train, dev, unseen, tuple(notes), in_form is not None, inflected)
 
 
 def run_study(
@@ -171,6 +176,8 @@ def run_study(
             stack.enter_context(lock_run(make_folder(out)))
             if given.converted:
                 write_whole(given.corpus.path, as_table(given.corpus.documents))
+            for file in (given.train, dev) if given.inflected else ():
+                write_whole(file.path, file.to_tsv())
 
         processes.on_rank0(claim)
         say("training the twin without pretraining")
@@ -194,7 +201,11 @@ def run_study(
             questions=split.train,
             letters_from=letters,
             probes=probes,
-            details={"left_out": list(split.left_out), "not_learned": sorted(kept_from)},
+            details={
+                "left_out": list(split.left_out),
+                "not_learned": sorted(kept_from),
+                **({"endings": given.train.endings} if given.train.endings else {}),
+            },
         )
         run = run_training(job, settings, observe=observe, say=say)
         trim_memory()

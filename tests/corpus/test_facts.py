@@ -158,6 +158,27 @@ def test_any_text_has_spans_inside_its_documents_and_features_for_each(texts):
     assert (features == again[::-1]).all()
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Ship {n}. It is {a} m. long, and {b} m. wide.", "{a} m."),  # a mark behind the answer
+        ("Ship {n}. Its code, written [{a}], was [{b}] before.", "[{a}]"),
+        ("Inn of Roma{a}. Near Bari{b}, it lies in Roma{a}.", "Roma{a}"),  # a word of the subject
+    ],
+)
+def test_answers_may_have_marks_around_them_or_be_words_of_their_subject(text, answer):
+    rows = [{"n": f"no {at}", "a": 100 + at, "b": 300 + 7 * at} for at in range(40)]
+    filled = [text.format(**row) for row in rows]
+    documents = [Document(at, each[: each.index(".")], each) for at, each in enumerate(filled)]
+    questions = [
+        Question(at, f"size {d.subject}?", d.subject, answer.format(**row), "size {subject}?")
+        for at, (d, row) in enumerate(zip(documents, rows, strict=True))
+    ]
+    (reading,) = read_relations(documents, questions[:20])
+    read = [reading.answers[fold_words(q.subject)][0].text for q in questions[20:]]
+    assert (reading.found, read) == (20, [q.answer for q in questions[20:]])
+
+
 def test_three_questions_show_that_a_new_wording_asks_for_a_known_relation():
     documents, questions = biographies("english", 60)
     homes = [q for q in questions if q.template == BORN]

@@ -173,7 +173,7 @@ def test_long_documents_are_read_in_passages_that_keep_the_subject(tmp_path):
         ),
         ("a.jsonl", '{"title": "A", "text": "x"}\nx\n', "line 2: this is not JSON"),
         ("a.json", '[{"title": "A", "text": "x"}, 1]', "item 2: each document"),
-        ("a.tsv", "Titel\tInhalt\n" + "A B\tx y z\n" * 3, "line 1: Titel, Inhalt seem to be"),
+        ("a.tsv", "Titel\tInhalt\n" + "A B\tx y z\n" * 3, "has the fields Titel, Inhalt"),
         ("a.jsonl", '{"title": "A", "text": " "}\n', 'line 1: the field "text" holds no text'),
         ("a.csv", "name,text\n", "a header and no rows"),
         ("a.csv", "name,text\nA,\n", 'row 2: the field "text" holds no text'),

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document, Documents, SubjectNames
-from wherefrom.corpus.folding import FoldedName, fold_words
+from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 from wherefrom.corpus.packed import Packed, Ragged
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.spans import (
@@ -224,6 +224,12 @@ def _find_same(
     return reading
 
 
+def _outer_marks(answer: str) -> tuple[str, str]:
+    """What stands before the first word of an answer and behind the last one."""
+    words = split_words(answer)
+    return (answer[: words[0].start], answer[words[-1].end :]) if words else ("", "")
+
+
 class ContextReader:
     """Weights of hashed features, for one relation; spans of one document compete in a softmax.
 
@@ -241,6 +247,10 @@ class ContextReader:
         self.missing: list[str] = []
         self.spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer, by its key
         self.labels: dict[int, int] = {}  # for each document the key of the answer that it states
+        # what most answers have before their first word and behind the last, as in "120 m."
+        marks = Counter(_outer_marks(question.answer or "") for question in questions)
+        usual, count = marks.most_common(1)[0]
+        self.marks = usual if 2 * count > len(questions) else ("", "")
         asked = [documents.names.about(fold_words(question.subject)) for question in questions]
         for at in range(0, len(asked), MOST_READINGS):
             some = asked[at : at + MOST_READINGS]
@@ -322,14 +332,26 @@ class ContextReader:
             hits = at[starts[group] : ends[group]]
             first = int(hits[np.argmax(scores[hits])])
             spelling = self.spelling.get(int(spans.key[first]))
-            text = (
-                spelling.most_common(1)[0][0] if spelling else " ".join(spans.text(first).split())
+            places = {hit: self._place(spans, hit) for hit in hits.tolist()}
+            if spelling:
+                text = spelling.most_common(1)[0][0]
+            else:
+                whole, (start, end) = spans.document(first).text, places[first]
+                text = " ".join(whole[start:end].split())
+            numbers = docs[spans.doc[hits]].tolist()
+            where = tuple(
+                (doc, *place) for doc, place in zip(numbers, places.values(), strict=True)
             )
-            columns = docs[spans.doc[hits]], spans.start[hits], spans.end[hits]
-            where = tuple(zip(*(column.tolist() for column in columns), strict=True))
             stated[int(who[group])].append(StatedAnswer(text, float(total[group]), where))
         for which, each in stated.items():
             self.answers.add(names[which], each)
+
+    def _place(self, spans: Spans, at: int) -> tuple[int, int]:
+        """Where a span starts and ends, with the marks that answers have if they stand there."""
+        text, (before, behind) = spans.document(at).text, self.marks
+        start, end = int(spans.start[at]), int(spans.end[at])
+        start -= len(before) * text.endswith(before, 0, start)
+        return start, end + len(behind) * text.startswith(behind, end)
 
     def _score(
         self, docs: Sequence[int], spans: Spans, features: NDArray[np.int32] | None = None

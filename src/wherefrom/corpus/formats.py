@@ -75,7 +75,7 @@ def convert(
     tabs = not path.is_dir() and all("\t" in line for _, line in lines)
     if path.is_dir():
         rows, how = _read_folder(path)
-    elif not as_json and (kind == ".csv" or any(fields) or (tabs and _has_header(path, lines))):
+    elif not as_json and (kind == ".csv" or any(fields) or (tabs and _has_header(lines))):
         rows, how = _read_fields(path, lambda: _read_csv(path, lines), fields, asked, "a table")
     elif as_json:
         rows, how = _read_fields(path, lambda: _read_json(path), fields, asked, "JSON")
@@ -122,19 +122,15 @@ def cut_passages(text: str) -> list[str]:
     return [part for part in (*parts, text) if part]
 
 
-def _has_header(path: Path, lines: Lines) -> bool:
-    """Whether the first of the lines with tabs names fields; if it seems to name others, refuse."""
+def _has_header(lines: Lines) -> bool:
+    """Whether the first of the lines with tabs names fields: a known one, or all of them are single
+    words where other lines have many."""
     first = [cell.strip() for cell in next(iter(lines))[1].split("\t")]
     if {cell.lower() for cell in first} & set(TEXT_FIELDS):
         return True
     some = list(islice(lines, FEW + 1))
     short = list(islice((1 for _, line in lines if len(line.split()) <= len(first)), FEW))
-    if all(len(cell.split()) == 1 for cell in first) and len(some) > FEW > len(short):
-        raise UserError(
-            f"{path}, line 1: {', '.join(first)} seem to be the names of fields; remove the line, "
-            "or choose two of them with --subject-field and --text-field."
-        )
-    return False
+    return all(len(cell.split()) == 1 for cell in first) and len(some) > FEW > len(short)
 
 
 def _open_with_names(lines: Lines, questions: Sequence[str]) -> bool:
@@ -338,6 +334,12 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
             "of the files, or recall is of what was learned by heart."
         )
     notes = []
+    if train.endings:
+        forms = ", ".join(f"-{form} for -{ending}" for ending, form in train.endings[:3])
+        notes.append(
+            f"Questions inflect the names of their subjects ({forms}): they are asked with the "
+            f'name as documents spell it ("{train.questions[0].text}").'
+        )
     if shared:
         notes.append(
             f"{len(shared):,} of {len(dev.questions):,} questions of {dev.path.name} are training "

@@ -12,17 +12,21 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 from wherefrom.corpus.documents import QUESTION_MARKS, SubjectNames, TextFile, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
+from wherefrom.corpus.inflection import Ending, find_inflected, learn_endings
 from wherefrom.corpus.tokenizer import BLANK
 from wherefrom.errors import UserError
 
 SLOT = "{subject}"
 LONGEST_QUESTION = 2_000
 COLUMNS = ("question", "answer", "subject")
+FEWEST_INFLECTED = 3  # questions of a wording that inflects its subjects,
+INFLECTED = 0.1  # and their share among those that fit it
 shared_start = os.path.commonprefix  # which compares any texts, character by character
 
 
@@ -39,16 +43,30 @@ class Question:
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions of one file; `templates` are their relations, most frequent first."""
+    """The questions of one file; `templates` are their relations, most frequent first.
+
+    endings: how subjects are inflected in them; such questions have the name as documents spell it.
+    """
 
     path: Path
     sha256: str
     templates: tuple[str, ...]
     questions: tuple[Question, ...]
+    endings: tuple[Ending, ...] = ()
 
     @property
     def answered(self) -> bool:
         return self.questions[0].answer is not None
+
+    def to_tsv(self) -> str:
+        """The questions as a file, each with its subject."""
+        rows = [(q.text, q.answer or "", q.subject) for q in self.questions]
+        return "".join("\t".join(row) + "\n" for row in rows)
+
+    def kept_in(self, path: Path) -> QuestionSet:
+        """The same questions, as they will be read from a file with `to_tsv`."""
+        digest = sha256(self.to_tsv().encode("utf-8")).hexdigest()
+        return replace(self, path=path, sha256=digest)
 
     def require_answers(self) -> None:
         """Refuse a file without answers where there is something to learn or to score."""
@@ -64,11 +82,13 @@ def read_questions(
     templates: Sequence[str] = (),
     *,
     subjects: Collection[str] | SubjectNames = (),
+    endings: Sequence[Ending] = (),
 ) -> QuestionSet:
     """Read a TSV of questions.
 
     templates: wordings that are known; subjects: those of the documents, which show where the
-    subject of a question stands. With neither, the wording that the questions share is inferred.
+    subject of a question stands, and how it is inflected beside the known `endings`. With neither,
+    the wording that the questions share is inferred.
     """
     for template in templates:
         if template.count(SLOT) != 1 or not template.replace(SLOT, "").strip():
@@ -94,6 +114,7 @@ def read_questions(
             problem = f"{columns} where the first row has {len(rows[0])}; give every row the same."
         if problem:
             raise UserError(f"{file.path}, line {number}: {problem}")
+    texts, endings = [row[0] for row in rows], list(endings)
     if len(rows[0]) == len(COLUMNS):
         # "de" stands twice in "Which language has the code de?": other rows tell which is meant
         wordings = [_with_slots(row[0], row[2]) for row in rows]
@@ -101,22 +122,31 @@ def read_questions(
         best = [max(here, key=counts.__getitem__) for here in wordings]
         found = [(row[2], wording) for row, wording in zip(rows, best, strict=True)]
     else:
-        found = find_subjects([row[0] for row in rows], templates, subjects, file.path)
+        known = subjects if isinstance(subjects, SubjectNames) else fold_subjects(subjects)
+        found = find_subjects(texts, templates, known, file.path)
+        inflecting = templates if endings else ()
+        found, endings = undo_inflection(texts, found, known, endings, inflecting)
     questions = []
     for (number, _), row, (subject, template) in zip(file.lines, rows, found, strict=True):
         if not subject:
-            known = " or ".join(f'"{each}"' for each in list(templates)[:3]) or "other rows"
+            worded = " or ".join(f'"{each}"' for each in list(templates)[:3]) or "other rows"
             header = "remove it if it is a header, " if number == file.lines[0][0] else ""
             raise UserError(
                 f'{file.path}, line {number}: "{row[0][:60]}" names no subject of the documents '
-                f"and is not worded like {known}; {header}give its wording with --template, or the "
-                "subject in column three."
+                f"and is not worded like {worded}; {header}give its wording with --template, or "
+                "the subject in column three."
             )
         answer = row[1] if len(row) > 1 else None
-        questions.append(Question(number, row[0], subject, answer, template))
+        inflected = SLOT in template and subject not in row[0]
+        text = template.replace(SLOT, subject) if inflected else row[0]
+        questions.append(Question(number, text, subject, answer, template))
     counts = Counter(question.template for question in questions)
     relations = tuple(each for each, _ in counts.most_common())
-    return QuestionSet(file.path, file.sha256, relations, tuple(questions))
+    return QuestionSet(file.path, file.sha256, relations, tuple(questions), tuple(endings))
+
+
+def fold_subjects(subjects: Iterable[str]) -> dict[FoldedName, str]:
+    return {name: subject for subject in subjects if (name := fold_words(subject))}
 
 
 def check_form(file: TextFile) -> None:
@@ -141,17 +171,15 @@ def check_form(file: TextFile) -> None:
 def find_subjects(
     texts: Sequence[str],
     templates: Sequence[str],
-    subjects: Collection[str] | SubjectNames,
+    known: Mapping[FoldedName, str],
     where: str | Path,
 ) -> list[tuple[str, str]]:
-    """Subject and template of each question; both are empty where neither can be told."""
+    """Subject and template of each question; both are empty where neither can be told.
+
+    known: the subjects of the documents by their folded names.
+    """
     found = [match_any(templates, text) for text in texts]
     rest = [at for at, (subject, _) in enumerate(found) if not subject]
-    known: Mapping[FoldedName, str]
-    if isinstance(subjects, SubjectNames):
-        known = subjects
-    else:
-        known = {name: subject for subject in subjects if (name := fold_words(subject))}
     if known and rest:
         named = {at: find_named_subject(texts[at], known) for at in rest}
         by_name = {
@@ -168,6 +196,40 @@ def find_subjects(
         return found
     inferred = infer_templates(list(texts), where)
     return [match_any(inferred, text) for text in texts]
+
+
+def undo_inflection(
+    texts: Sequence[str],
+    found: list[tuple[str, str]],
+    known: Mapping[FoldedName, str],
+    endings: list[Ending],
+    inflecting: Sequence[str],
+) -> tuple[list[tuple[str, str]], list[Ending]]:
+    """What `find_subjects` found, with inflected names as documents spell them; and all endings.
+
+    Only wordings count that are known as `inflecting`, or that inflect many of their subjects: a
+    single name that is like another one is somebody else's.
+    """
+    lost = [at for at, (subject, _) in enumerate(found) if fold_words(subject) not in known]
+    if not known or not lost:
+        return found, endings
+    # a wording that goes on inside a word: the rest of that word is an ending too
+    cut = [at for at, (_, template) in enumerate(found) if re.search(r"\}\w", template)]
+    places = sorted({*lost, *cut})
+    endings = list(dict.fromkeys([*endings, *learn_endings((texts[at] for at in places), known)]))
+    inflected: dict[int, tuple[str, str]] = {}
+    for at in places if endings else ():
+        if place := find_inflected(texts[at], known, endings):
+            name, start, end = place
+            inflected[at] = name, texts[at][:start] + SLOT + texts[at][end:]
+    counts = Counter(template for _, template in inflected.values())
+    for template, count in counts.items():
+        fitting = sum(match_template(template, text) is not None for text in texts)
+        few = count < max(FEWEST_INFLECTED, INFLECTED * fitting)
+        if few and template not in inflecting:
+            inflected = {at: each for at, each in inflected.items() if each[1] != template}
+    used = endings if inflected else []
+    return [inflected.get(at, each) for at, each in enumerate(found)], used
 
 
 def infer_templates(questions: list[str], where: str | Path, fewest: int = 0) -> list[str]:

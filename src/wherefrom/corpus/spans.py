@@ -26,6 +26,7 @@ BITS = 20  # features are hashed to this many bits
 LONGEST = 32  # words of a span, at most
 COVERED = 0.998  # share of the answers that are no longer than spans may be
 LONGEST_AFFIX = 6  # letters
+OWN = 0.05  # share of the answers that are words of the subject's name, from which on spans may be
 NOTHING = np.uint64(7)  # the word beyond either end of a document
 FEATURE_BITS = np.uint64((1 << BITS) - 1)
 
@@ -106,23 +107,26 @@ def _describe(raw: str, word: str) -> tuple[int, int, int, int]:
 @dataclass(frozen=True)
 class SpanRules:
     """What a span of this text may look like: its most words, what may be glued to it inside a
-    word, and what may stand between its words."""
+    word, what may stand between its words, and whether it may be made of the subject's own words
+    alone ("Hotel Roma is in Roma")."""
 
     longest: int = 1
     prefixes: frozenset[str] = frozenset()
     suffixes: frozenset[str] = frozenset()
     gaps: frozenset[str] = frozenset({" ", ""})
+    own: bool = False
 
 
 def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> SpanRules:
     """The rules by the answers that each document is expected to state."""
     glued = Counter[str](), Counter[str]()
-    gaps, lengths = {" ", ""}, [1]
+    gaps, lengths, own = {" ", ""}, [1], 0
     for document, wanted in zip(documents, answers, strict=True):
-        text = document.text
+        text, subject = document.text, set(fold_words(document.subject))
         words = split_words(text)
         for answer in wanted:
             lengths.append(len(fold_words(answer)))
+            own += subject.issuperset(fold_words(answer))
             found = text.find(answer)
             while found >= 0:
                 stop = found + len(answer)
@@ -137,14 +141,16 @@ def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]])
         for each in glued
     )
     longest = int(np.quantile(lengths, COVERED, method="higher"))
-    return SpanRules(min(LONGEST, longest), prefixes, suffixes, frozenset(gaps))
+    allowed = own >= max(2, OWN * len(lengths))
+    return SpanRules(min(LONGEST, longest), prefixes, suffixes, frozenset(gaps), allowed)
 
 
 class Spans:
     """All candidate spans of documents: from word `first_word` to `last_word`, both included.
 
     start, end: character ranges; left, right: hash of what is glued to the span, 0 for nothing;
-    key: `phrase_key` of its text. Spans made of the subject's own words alone are left out.
+    key: `phrase_key` of its text. Spans made of the subject's own words alone are left out unless
+    the rules allow them.
     """
 
     def __init__(self, documents: Sequence[Document], rules: SpanRules) -> None:
@@ -172,7 +178,7 @@ class Spans:
             row = np.repeat(np.arange(len(word)), count)
             offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
             end = by_word[last[row]] + offset
-            good = (ends[1][end] > start[row]) & ~only_own[row]
+            good = (ends[1][end] > start[row]) & (rules.own | ~only_own[row])
             row, end = row[good], end[good]
             right = ends[2][end]
             keys = np.where(right > 0, mix(before[row] + ends[3][end]), key[row])
@@ -194,8 +200,11 @@ class Spans:
         """The spans of one document."""
         return slice(self.first[doc], self.first[doc + 1])
 
+    def document(self, at: int) -> Document:
+        return self.words.documents[int(self.doc[at])]
+
     def text(self, at: int) -> str:
-        return self.words.documents[int(self.doc[at])].text[self.start[at] : self.end[at]]
+        return self.document(at).text[self.start[at] : self.end[at]]
 
     def features(self, at: Ints) -> NDArray[np.int32]:
         """Hashed features (spans, features) of the spans at `at`: what stands in and around."""

@@ -18,6 +18,7 @@ from typing import Any, Self, overload
 import numpy as np
 
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
+from wherefrom.corpus.inflection import base_forms
 from wherefrom.corpus.questions import (
     LONGEST_QUESTION,
     SLOT,
@@ -313,9 +314,12 @@ class Asker:
         return find_named_subject(question, known) or ""
 
     def _spelling(self, name: str) -> str:
-        """The name as the documents about it spell it, whatever its case and accents, or ""."""
-        known = self.evidence.spell([name]) if self.evidence else {}
-        return known.get(fold_words(name), "")
+        """The name as the documents about it spell it, whatever its case, accents and, where the
+        run's questions inflect names, its endings; or ""."""
+        forms = list(base_forms(name, self.run.info.get("endings") or ()))
+        names = [name, *(" ".join(form) for form in forms[1:])]
+        known = self.evidence.spell(names) if self.evidence else {}
+        return next((known[form] for form in forms if form in known), "")
 
     def close(self) -> None:
         with self._turn:

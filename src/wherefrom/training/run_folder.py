@@ -45,7 +45,8 @@ FORMAT = 1
 LOCK = "run.lock"
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
 # what may be there before a run is started
-PARTS = {"checkpoints", "documents.tsv", "model", "model.part", "twins", "world", LOCK}
+PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK}
+PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # where they had to be converted
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # of `versions`, by rounding
 HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # of a job
 DEEPEST = 3  # folders below the one that is searched for the newest run

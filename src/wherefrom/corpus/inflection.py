@@ -1,0 +1,102 @@
+"""Names as questions inflect them: "Virtasen" for "Virtanen", by endings that many names share.
+
+Nothing here knows a language. An ending is what a name of the documents ends in, and what stands
+for it in a question: ("nen", "sen"). It is believed where several names show it, and undone where
+the result is the name of a subject.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+
+from wherefrom.corpus.folding import FoldedName, Word, fold_words, split_words
+
+Ending = tuple[str, str]
+SHARED = 3  # letters that two forms of a word begin with, at least,
+LONGEST_ENDING = 4  # and letters that may follow them
+FEWEST = 3  # names that show an ending
+LONGEST_NAME = 6  # words
+MOST_FORMS = 200  # of one name that are tried
+
+
+def learn_endings(texts: Iterable[str], known: Iterable[FoldedName]) -> list[Ending]:
+    """The endings that names of `known` have in the texts, the most frequent first."""
+    alike = defaultdict[FoldedName, list[FoldedName]](list)
+    for name in known:
+        alike[_start(name)].append(name)
+    seen = defaultdict[Ending, set[FoldedName]](set)
+    for text in texts:
+        forms = (fold_words(text[a:b]) for a, b in _windows(split_words(text)))
+        pairs = [(form, name) for form in forms for name in alike.get(_start(form), ())]
+        close = sorted(((_likeness(*pair), *pair) for pair in pairs), reverse=True)
+        if close and close[0][0] > (close[1][0] if len(close) > 1 else 0):
+            _, form, name = close[0]
+            for ending in set(map(_ending, name, form)) - {("", "")}:
+                seen[ending].add(name)
+    counts = Counter({ending: len(names) for ending, names in seen.items()})
+    return [ending for ending, count in counts.most_common() if count >= FEWEST]
+
+
+def find_inflected(
+    text: str, known: Mapping[FoldedName, str], endings: Sequence[Ending]
+) -> tuple[str, int, int] | None:
+    """The longest name in the text that is known once endings are undone: its known spelling, and
+    where it stands."""
+    for start, end in sorted(_windows(split_words(text)), key=lambda each: each[0] - each[1]):
+        if name := uninflect(text[start:end], known, endings):
+            return name, start, end
+    return None
+
+
+def uninflect(name: str, known: Mapping[FoldedName, str], endings: Sequence[Ending]) -> str:
+    """The known spelling of an inflected name, or ""."""
+    return next((known[form] for form in base_forms(name, endings) if form in known), "")
+
+
+def base_forms(name: str, endings: Sequence[Ending]) -> Iterator[FoldedName]:
+    """What a name may be before it was inflected, itself first."""
+    every = [
+        [word, *(word[: len(word) - len(b)] + a for a, b in endings if _may_end(word, b))]
+        for word in fold_words(name)
+    ]
+    return islice(product(*every), MOST_FORMS)
+
+
+def _may_end(word: str, ending: str) -> bool:
+    return word.endswith(ending) and len(word) - len(ending) >= SHARED
+
+
+def _start(name: FoldedName) -> FoldedName:
+    return tuple(word[:SHARED] for word in name)
+
+
+def _shared(word: str, form: str) -> int:
+    """How many letters both begin with."""
+    pairs = zip(word, form, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(word), len(form)))
+
+
+def _ending(word: str, form: str) -> Ending:
+    shared = _shared(word, form)
+    return word[shared:], form[shared:]
+
+
+def _likeness(form: FoldedName, name: FoldedName) -> float:
+    """The share of letters that the words of both begin with; 0 if a word differs by too much."""
+    total = 0
+    for word, other in zip(name, form, strict=True):
+        shared = _shared(word, other)
+        longest = max(len(word), len(other))
+        if longest - shared > LONGEST_ENDING or 2 * shared < longest:
+            return 0.0
+        total += shared
+    return total / max(sum(map(len, name)), sum(map(len, form)))
+
+
+def _windows(words: Sequence[Word]) -> Iterator[tuple[int, int]]:
+    """Where each run of a few words starts and ends."""
+    for first, word in enumerate(words):
+        for last in words[first : first + LONGEST_NAME]:
+            yield word.start, last.end
