@@ -118,6 +118,18 @@ def test_fields_of_any_language_are_told_by_what_they_hold(tmp_path):
     assert '"descricao"' in how
 
 
+def test_a_field_is_the_subject_though_questions_glue_something_to_it(tmp_path):
+    names = [f"{a}{b}" for a in ("ጎንደ", "ላሊ", "ጅማ") for b in ("ምንጭ", "በላ", "ዓለም")]
+    rows = [{"ክልል": "አማራ", "ከተማ": name, "መግለጫ": f"ከፍታዋ {100 + at} ሜትር ነው። " * 3}
+            for at, name in enumerate(names)]  # fmt: skip
+    path = tmp_path / "towns.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [f"የ{name} ከፍታ ስንት ነው?" for name in names]
+    documents, note = convert(path, questions=asked, asked=[each.split()[0] for each in asked])
+    assert [document.subject for document in documents] == names
+    assert '"ከተማ"' in note
+
+
 def test_lines_and_paragraphs_without_a_subject_are_about_whom_they_name(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(
@@ -226,10 +238,11 @@ def test_files_that_make_numbers_meaningless_are_refused(tmp_path, train, dev, s
 def test_smaller_oddities_are_noted(tmp_path):
     text = "Ann Lee. Ann is from Oslo.\n" * 3 + "Bo Lee. Bo is from Oslo.\n"
     train = [ask("Ann Lee"), ask("Ann Lee", "Rome"), ask("Zed"), ask("Bo Lee", "Rome")]
-    corpus, learned, dev = study_files(tmp_path, train, [ask("Bo Lee")], text)
+    corpus, learned, dev = study_files(tmp_path, train, [ask("Bo Lee", "Lund")], text)
     other = replace(dev, questions=(replace(dev.questions[0], template="Who is {subject}?"),))
     notes = check_files(corpus, learned, other)
-    for word in ("several answers", "Zed", "repeat", "worded like no training", "another answer"):
+    for word in ("several answers", "Zed", "repeat", "worded like no training", "another answer",
+                 "1 of 1 answers"):  # fmt: skip
         assert any(word in note for note in notes)
     assert not any("worded like" in note for note in check_files(corpus, learned, dev))
 

@@ -216,6 +216,20 @@ def test_inflected_names_are_those_of_the_documents(tmp_path):
     )
 
 
+def test_what_is_glued_before_a_name_is_part_of_the_wording(tmp_path):
+    rows = [f"የ{name} ከፍታ ስንት ነው?\t830 ሜትር" for name in ("ጅማበላ", "ላሊምንጭ", "ባሕር ሰፈር")]
+    file = read_questions(written(tmp_path, *rows), subjects=["ጅማበላ", "ላሊምንጭ", "ባሕር ሰፈር", "ጅማ"])
+    assert [q.subject for q in file.questions] == ["ጅማበላ", "ላሊምንጭ", "ባሕር ሰፈር"]
+    assert file.templates == ("የ{subject} ከፍታ ስንት ነው?",)
+
+
+def test_a_long_question_is_read_quickly(tmp_path):
+    """A question of many words names nobody: it used to take minutes to see that."""
+    rows = [ANN, BO, "Why " + "so " * 600 + "?\tOslo"]
+    with pytest.raises(UserError, match="line 3"):
+        read_questions(written(tmp_path, *rows), subjects=["Ann Lee", "Bo Ek"])
+
+
 def test_a_name_that_is_like_another_one_is_somebody_else(tmp_path):
     """Few names that look inflected among many that are not stay as they are written."""
     known = [f"{first} {last}" for first in ("Ann", "Bo", "Cy") for last in ("Hanson", "Moberg")]

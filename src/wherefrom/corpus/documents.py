@@ -241,6 +241,11 @@ class Lines:
             with open(self.path, "rb", buffering=0) as raw:
                 hashed = _Hashed(raw)
                 for number, line in number_lines(hashed):
+                    if "\0" in line:
+                        raise UserError(
+                            f"{file}, line {number}: a NUL byte was found where text was expected; "
+                            "save the file as UTF-8."
+                        )
                     if line.strip():
                         found = True
                         yield number, line

@@ -26,12 +26,19 @@ from wherefrom.corpus.documents import (
     Lines,
     check_length,
     find_subject,
+    names_of,
     number_lines,
 )
 from wherefrom.corpus.facts import FEWEST, RelationReading, read_relations
-from wherefrom.corpus.folding import FoldedName, fold_words
+from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.packed import Computed
-from wherefrom.corpus.questions import SLOT, Question, QuestionSet, find_named_subject
+from wherefrom.corpus.questions import (
+    SLOT,
+    Question,
+    QuestionSet,
+    find_named_subject,
+    parts_of,
+)
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError, did_you_mean
 
@@ -42,9 +49,12 @@ LONGEST_NAME = 80  # characters, and
 MOST_WORDS = 10  # words of what can be the name at the head of a document
 PASSAGE = 1_000  # characters above which a document is cut into passages
 TEXT_LENGTH = 30  # characters, on average, of a field that can be the text
+SOME_QUESTIONS = 400  # that are looked at for names with something glued to them
+LEAST_GLUED = 2  # letters of such a name
 MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
 FOUND = 0.8  # share of the training answers in the text below which some are shown that are not
+UNSTATED = 0.2  # share of dev answers in no document, above which that is said
 FEW = 3  # lines as short as a header, from which on the first is none
 ENDINGS = range(1, 5)  # letters that may be glued to a name
 READ = 0.8  # probability of a subject that is read off a text
@@ -76,9 +86,11 @@ def convert(
     if path.is_dir():
         rows, how = _read_folder(path)
     elif not as_json and (kind == ".csv" or any(fields) or (tabs and _has_header(lines))):
-        rows, how = _read_fields(path, lambda: _read_csv(path, lines), fields, asked, "a table")
+        rows, how = _read_fields(path, lambda: _read_csv(path, lines), fields, asked, questions)
+        how = "a table" + how
     elif as_json:
-        rows, how = _read_fields(path, lambda: _read_json(path), fields, asked, "JSON")
+        rows, how = _read_fields(path, lambda: _read_json(path), fields, asked, questions)
+        how = "JSON" + how
     elif tabs or _open_with_names(lines, questions):
         return None
     else:  # blocks between blank lines if there are any, otherwise lines; neither has a subject
@@ -221,7 +233,7 @@ def _read_fields(
     read: Callable[[], Records],
     fields: tuple[str | None, str | None],
     asked: Collection[str],
-    kind: str,
+    questions: Sequence[str],
 ) -> tuple[Rows, str]:
     """Subject and text of each record, from the fields that were named, or those that look so.
 
@@ -263,6 +275,8 @@ def _read_fields(
         best = max(held, key=lambda name: len(held[name]), default=None)
         if best and held[best] and len(held[best]) >= MATCHED * len(wanted_names):
             subject_field = best
+        elif glued := _find_glued(read, held, questions):
+            subject_field = glued
         else:
             subject_field = next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
 
@@ -274,7 +288,26 @@ def _read_fields(
             yield _cell(record, subject_field).strip() if subject_field else "", text, where
 
     about = f'the subject from "{subject_field}" and ' if subject_field else ""
-    return rows(), f'{kind}, {about}the text from "{text_field}"'
+    return rows(), f', {about}the text from "{text_field}"'
+
+
+def _find_glued(
+    read: Callable[[], Records], fields: Iterable[str], questions: Sequence[str]
+) -> str | None:
+    """The field whose values stand in most questions, though something is glued to them."""
+    some = questions[:: max(1, len(questions) // SOME_QUESTIONS)]
+    where = defaultdict[str, set[int]](set)  # by what can be a name the questions that have it
+    for at, question in enumerate(some):
+        for part in parts_of(question):
+            where[part].add(at)
+    named = {field: set[int]() for field in fields}
+    for _, record in read():
+        for field, found in named.items():
+            value = _cell(record, field).strip()
+            if len(value) >= LEAST_GLUED:
+                found |= where.get(value, set())
+    best = max(named, key=lambda field: len(named[field]), default=None)
+    return best if best and len(named[best]) >= max(1, MATCHED * len(some)) else None
 
 
 def _cell(record: Mapping[str, Any], name: str) -> str:
@@ -335,10 +368,11 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
         )
     notes = []
     if train.endings:
-        forms = ", ".join(f"-{form} for -{ending}" for ending, form in train.endings[:3])
+        forms = [f'"-{form}" for "-{ending}"' for ending, form in train.endings if ending and form]
+        forms += [f'"-{form}" added' for ending, form in train.endings if not ending]
         notes.append(
-            f"Questions inflect the names of their subjects ({forms}): they are asked with the "
-            f'name as documents spell it ("{train.questions[0].text}").'
+            f"Questions inflect the names of their subjects ({_some(forms)}): they are asked with "
+            "the names as documents spell them."
         )
     if shared:
         notes.append(
@@ -379,6 +413,18 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
                 f"{len(gone):,} of {len(file.questions):,} questions of {file.path.name} are about "
                 f"subjects that no document names ({_some(gone)}): answers to them are made up."
             )
+    names, unstated = names_of(corpus.documents), []
+    for question in dev.questions:
+        answer, words = question.answer or "", fold_words(question.answer or "")
+        about = [corpus.documents[at].text for at in names.about(fold_words(question.subject))]
+        if about and not any(answer in t or find_phrase(fold_words(t), words) for t in about):
+            unstated.append(question)
+    if len(unstated) > UNSTATED * len(dev.questions):
+        notes.append(
+            f"{len(unstated):,} of {len(dev.questions):,} answers of {dev.path.name} stand in no "
+            f"document about their subject ({_some(q.answer or '' for q in unstated)}): they "
+            "cannot be recalled."
+        )
     many = len(corpus.documents)
     texts = np.fromiter((hash(document.text) for document in corpus.documents), np.int64, many)
     repeated = many - len(np.unique(texts))

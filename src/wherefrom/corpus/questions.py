@@ -24,6 +24,9 @@ from wherefrom.errors import UserError
 
 SLOT = "{subject}"
 LONGEST_QUESTION = 2_000
+LONGEST_NAME = 40  # words of a subject that is looked for in a question,
+LONGEST_GLUED = 60  # and characters of one that something is glued to,
+LONGEST_PREFIX = 3  # with so many letters before it
 COLUMNS = ("question", "answer", "subject")
 FEWEST_INFLECTED = 3  # questions of a wording that inflects its subjects,
 INFLECTED = 0.1  # and their share among those that fit it
@@ -298,17 +301,24 @@ def infer_template(questions: list[str], where: str | Path) -> str:
 def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None:
     """The longest known subject (by its folded name) that the question names, as it spells it.
 
-    A name may have a particle glued to it; then its spelling must be the known one.
+    A name may have something glued to either end of it; then its spelling must be the known one.
     """
     words = split_words(text)
     folded = tuple(word.folded for word in words)
-    for length in range(len(words), 0, -1):
+    for length in range(min(len(words), LONGEST_NAME), 0, -1):
         for start in range(len(words) - length + 1):
             if folded[start : start + length] in known:
                 return text[words[start].start : words[start + length - 1].end]
-    parts = [text[word.start : end] for word in words for end in range(word.start + 1, len(text))]
-    glued = [part for part in parts if known.get(fold_words(part)) == part]
-    return max(glued, key=len, default=None)
+    glued = [part for part in parts_of(text) if known.get(fold_words(part)) == part]
+    return max(glued, key=lambda part: (len(part), part), default=None)
+
+
+def parts_of(text: str) -> set[str]:
+    """What can be a name in a text: from the first few letters of a word on, to anywhere."""
+    starts = {
+        at for word in split_words(text) for at in range(word.start, word.end)[: LONGEST_PREFIX + 1]
+    }
+    return {text[at : at + size] for at in starts for size in range(1, LONGEST_GLUED + 1)}
 
 
 def _with_slots(text: str, subject: str) -> list[str]:
