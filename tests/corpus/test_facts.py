@@ -179,6 +179,26 @@ def test_answers_may_have_marks_around_them_or_be_words_of_their_subject(text, a
     assert (reading.found, read) == (20, [q.answer for q in questions[20:]])
 
 
+def test_answers_that_the_text_inflects_are_read_as_questions_spell_them():
+    towns = ["Тула", "Калуга", "Вологда", "Москва", "Пенза", "Казань", "Пермь", "Рязань"]
+    there = [town[:-1] + {"а": "е", "ь": "и"}[town[-1]] for town in towns]
+    documents, questions = [], []
+    for at in range(60):
+        home, other, name = at % 8, (3 * at + 1) % 8, f"Ткач {at}"
+        text = [f"Живёт в {there[other]}, место рождения в {there[home]}.",
+                f"Родной город — {towns[home]}, работает в {there[other]}."][at % 3 == 0]  # fmt: skip
+        documents.append(Document(at, name, f"{name}. {text}"))
+        questions.append(Question(at, f"где {name}?", name, towns[home], "где {subject}?"))
+    (reading,) = read_relations(documents, questions[:30])
+    read = [reading.answers[fold_words(q.subject)][0].text for q in questions[30:]]
+    assert (reading.found, read) == (30, [q.answer for q in questions[30:]])
+    # few answers that are not there are no inflection: "Tula" is not read off "Tule"
+    plain = [Document(d.line, d.subject, f"{d.subject}. Из города {q.answer}.")
+             for d, q in zip(documents[:29], questions, strict=False)]  # fmt: skip
+    (reading,) = read_relations([*plain, *documents[29:32]], questions[:30])
+    assert reading.found == 29
+
+
 def test_three_questions_show_that_a_new_wording_asks_for_a_known_relation():
     documents, questions = biographies("english", 60)
     homes = [q for q in questions if q.template == BORN]

@@ -1,8 +1,8 @@
-"""Names as questions inflect them: "Virtasen" for "Virtanen", by endings that many names share.
+"""Inflected words: "Virtasen" for "Virtanen" in questions, "Туле" for "Тула" in documents.
 
-Nothing here knows a language. An ending is what a name of the documents ends in, and what stands
-for it in a question: ("nen", "sen"). It is believed where several names show it, and undone where
-the result is the name of a subject.
+Nothing here knows a language. An ending is what a name ends in, and what stands for it in a text:
+("nen", "sen"). It is believed where several names show it, and undone where that gives a name that
+is known.
 """
 
 from __future__ import annotations
@@ -26,17 +26,41 @@ def learn_endings(texts: Iterable[str], known: Iterable[FoldedName]) -> list[End
     alike = defaultdict[FoldedName, list[FoldedName]](list)
     for name in known:
         alike[_start(name)].append(name)
+    return _count(_align(text, alike) for text in texts)
+
+
+def learn_forms(pairs: Iterable[tuple[str, str]]) -> list[Ending]:
+    """The endings that answers have in texts, from pairs of a text and the answer that it has to
+    state in another form."""
+    answers = ((text, fold_words(answer)) for text, answer in pairs)
+    return _count(_align(text, {_start(answer): [answer]}) for text, answer in answers)
+
+
+def _align(
+    text: str, alike: Mapping[FoldedName, Sequence[FoldedName]]
+) -> tuple[FoldedName, FoldedName] | None:
+    """The name that is most like a run of words in the text, and that run; None where two are."""
+    forms = {fold_words(text[a:b]) for a, b in _windows(split_words(text))}
+    pairs = [(form, name) for form in forms for name in alike.get(_start(form), ())]
+    close = sorted(((_likeness(*pair), *pair) for pair in pairs), reverse=True)
+    if not close or close[0][0] <= (close[1][0] if len(close) > 1 else 0):
+        return None
+    return close[0][2], close[0][1]
+
+
+def _count(aligned: Iterable[tuple[FoldedName, FoldedName] | None]) -> list[Ending]:
+    """The endings that enough names show, the most frequent first."""
     seen = defaultdict[Ending, set[FoldedName]](set)
-    for text in texts:
-        forms = (fold_words(text[a:b]) for a, b in _windows(split_words(text)))
-        pairs = [(form, name) for form in forms for name in alike.get(_start(form), ())]
-        close = sorted(((_likeness(*pair), *pair) for pair in pairs), reverse=True)
-        if close and close[0][0] > (close[1][0] if len(close) > 1 else 0):
-            _, form, name = close[0]
-            for ending in set(map(_ending, name, form)) - {("", "")}:
-                seen[ending].add(name)
+    for name, form in filter(None, aligned):
+        for ending in set(map(_ending, name, form)) - {("", "")}:
+            seen[ending].add(name)
     counts = Counter({ending: len(names) for ending, names in seen.items()})
     return [ending for ending, count in counts.most_common() if count >= FEWEST]
+
+
+def inflect(name: FoldedName, endings: Sequence[Ending]) -> Iterator[FoldedName]:
+    """The forms that a name may have, itself first."""
+    return base_forms(name, [(form, ending) for ending, form in endings])
 
 
 def find_inflected(
@@ -52,14 +76,15 @@ def find_inflected(
 
 def uninflect(name: str, known: Mapping[FoldedName, str], endings: Sequence[Ending]) -> str:
     """The known spelling of an inflected name, or ""."""
-    return next((known[form] for form in base_forms(name, endings) if form in known), "")
+    forms = base_forms(fold_words(name), endings)
+    return next((known[form] for form in forms if form in known), "")
 
 
-def base_forms(name: str, endings: Sequence[Ending]) -> Iterator[FoldedName]:
+def base_forms(name: FoldedName, endings: Sequence[Ending]) -> Iterator[FoldedName]:
     """What a name may be before it was inflected, itself first."""
     every = [
         [word, *(word[: len(word) - len(b)] + a for a, b in endings if _may_end(word, b))]
-        for word in fold_words(name)
+        for word in name
     ]
     return islice(product(*every), MOST_FORMS)
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.folding import SIGNS, fold_words, split_words
+from wherefrom.corpus.folding import SIGNS, fold, fold_words, split_words
+from wherefrom.corpus.inflection import inflect, learn_forms
 
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -26,6 +27,7 @@ BITS = 20  # features are hashed to this many bits
 LONGEST = 32  # words of a span, at most
 COVERED = 0.998  # share of the answers that are no longer than spans may be
 LONGEST_AFFIX = 6  # letters
+INFLECTED = 0.1  # share of the answers, not in their documents, from which on forms are looked for
 OWN = 0.05  # share of the answers that are words of the subject's name, from which on spans may be
 NOTHING = np.uint64(7)  # the word beyond either end of a document
 FEATURE_BITS = np.uint64((1 << BITS) - 1)
@@ -108,13 +110,15 @@ def _describe(raw: str, word: str) -> tuple[int, int, int, int]:
 class SpanRules:
     """What a span of this text may look like: its most words, what may be glued to it inside a
     word, what may stand between its words, and whether it may be made of the subject's own words
-    alone ("Hotel Roma is in Roma")."""
+    alone ("Hotel Roma is in Roma"). forms: by the `phrase_key` of an answer's inflected form that
+    of the answer itself."""
 
     longest: int = 1
     prefixes: frozenset[str] = frozenset()
     suffixes: frozenset[str] = frozenset()
     gaps: frozenset[str] = frozenset({" ", ""})
     own: bool = False
+    forms: Mapping[int, int] = field(default_factory=dict)
 
 
 def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> SpanRules:
@@ -142,7 +146,26 @@ def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]])
     )
     longest = int(np.quantile(lengths, COVERED, method="higher"))
     allowed = own >= max(2, OWN * len(lengths))
-    return SpanRules(min(LONGEST, longest), prefixes, suffixes, frozenset(gaps), allowed)
+    return SpanRules(
+        min(LONGEST, longest), prefixes, suffixes, frozenset(gaps), allowed,
+        _find_forms(documents, answers),
+    )  # fmt: skip
+
+
+def _find_forms(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> dict[int, int]:
+    """`SpanRules.forms`, where many answers are not in their documents as they are written."""
+    pairs = [(d.text, each) for d, here in zip(documents, answers, strict=True) for each in here]
+    lost = [(text, answer) for text, answer in pairs if fold(answer) not in fold(text)]
+    if len(lost) < INFLECTED * len(pairs):
+        return {}
+    endings = learn_forms(lost)
+    names = {fold_words(answer): phrase_key(answer) for _, answer in pairs}
+    found: dict[int, int] = {}
+    for name, key in names.items() if endings else ():
+        for form in inflect(name, endings):
+            if form not in names:
+                found.setdefault(phrase_key(" ".join(form)), key)
+    return found
 
 
 class Spans:
@@ -192,6 +215,11 @@ class Spans:
         inside = (self.left > 0) & (self.right > 0) & (self.first_word == self.last_word)
         for part in np.flatnonzero(inside):
             self.key[part] = phrase_key(self.text(int(part)))
+        if rules.forms:
+            forms = np.array(sorted(rules.forms), dtype=np.uint64)
+            answers = np.array([rules.forms[int(form)] for form in forms], dtype=np.uint64)
+            nearest = np.clip(np.searchsorted(forms, self.key), 0, len(forms) - 1)
+            self.key = np.where(forms[nearest] == self.key, answers[nearest], self.key)
 
     def __len__(self) -> int:
         return len(self.key)

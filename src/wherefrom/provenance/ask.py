@@ -316,7 +316,7 @@ class Asker:
     def _spelling(self, name: str) -> str:
         """The name as the documents about it spell it, whatever its case, accents and, where the
         run's questions inflect names, its endings; or ""."""
-        forms = list(base_forms(name, self.run.info.get("endings") or ()))
+        forms = list(base_forms(fold_words(name), self.run.info.get("endings") or ()))
         names = [name, *(" ".join(form) for form in forms[1:])]
         known = self.evidence.spell(names) if self.evidence else {}
         return next((known[form] for form in forms if form in known), "")
