@@ -185,8 +185,9 @@ def test_answers_that_the_text_inflects_are_read_as_questions_spell_them():
     documents, questions = [], []
     for at in range(60):
         home, other, name = at % 8, (3 * at + 1) % 8, f"Ткач {at}"
-        text = [f"Живёт в {there[other]}, место рождения в {there[home]}.",
-                f"Родной город — {towns[home]}, работает в {there[other]}."][at % 3 == 0]  # fmt: skip
+        text = f"Живёт в {there[other]}, место рождения в {there[home]}."
+        if at % 3 == 0:
+            text = f"Родной город — {towns[home]}, работает в {there[other]}."
         documents.append(Document(at, name, f"{name}. {text}"))
         questions.append(Question(at, f"где {name}?", name, towns[home], "где {subject}?"))
     (reading,) = read_relations(documents, questions[:30])
