@@ -38,8 +38,8 @@ from wherefrom.provenance.confidence.fit import (
     is_right,
     load_confidence,
 )
-from wherefrom.provenance.evidence.lookup import Support, find_support
-from wherefrom.provenance.judging.judge import require_evidence
+from wherefrom.provenance.evidence import Support, find_support
+from wherefrom.provenance.judging import require_evidence
 from wherefrom.provenance.metrics import Answers, auroc, ece, measure
 from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN
 from wherefrom.training.run_folder import (
@@ -84,7 +84,7 @@ def write_table(folder: str, out: Path) -> None:
     everyone = [*people, *free_subjects(Split(learned, corpus, people, ()), seed=0)]
     questions, subjects = [one.question for one in everyone], [one.subject for one in everyone]
     table = confidence.reader.read(questions, subjects, only={*CORE, *GIVEN_SEEN})
-    relations, known = [one.template for one in everyone], confidence.reader.known_answers
+    relations, known = [one.template for one in everyone], confidence.signal_state.known_answers
     with require_evidence(run) as evidence:
         support = find_support(evidence, subjects, table.answers, known, templates=relations)
     keys = ("seen", "states_answer", "states_other", "others", "probability", "of_kind")

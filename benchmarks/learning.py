@@ -33,7 +33,7 @@ from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.corpus.world import Person, make_world, write_world
 from wherefrom.model.decoder import Decoder
-from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
+from wherefrom.provenance.signals.likelihood import AnswerTrie, entropy_of
 from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.report.figures import BLUE, GREEN, ORANGE, PINK, themed
 from wherefrom.training.loop import StepMetrics, run_training

@@ -19,7 +19,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.provenance import after_training
 from wherefrom.provenance.confidence.fit import load_confidence
-from wherefrom.provenance.evidence.index import Evidence
+from wherefrom.provenance.evidence import Evidence
 from wherefrom.storage import read_json, sha256_of, write_json
 from wherefrom.study import (
     PROBES,

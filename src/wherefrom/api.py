@@ -173,7 +173,7 @@ class Wherefrom:
         resamples: int = 1000, seed: int = 0,
     ) -> Record:  # fmt: skip
         from wherefrom.audit.runs import judge_run
-        from wherefrom.provenance.judging.judge import write_judgement
+        from wherefrom.provenance.judging import write_judgement
 
         options = {"level": level, "resamples": resamples, "seed": seed}
         judgement = judge_run(self.run, risk=risk, guarantee=guarantee, **options)

@@ -12,10 +12,9 @@ from wherefrom.corpus import batches
 from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.corpus.subjects import CALIBRATION, INVENTED, SET_ASIDE, Subject
-from wherefrom.provenance.confidence.calibration import Calibration, SignalWeight
+from wherefrom.provenance.confidence.calibration import Calibration, Guarantee, SignalWeight
 from wherefrom.provenance.confidence.fit import Confidence, Policy, fit_confidence, save_confidence
-from wherefrom.provenance.confidence.guarantee import Guarantee
-from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
+from wherefrom.provenance.evidence import Evidence, ensure_evidence
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run

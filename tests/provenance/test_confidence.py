@@ -32,8 +32,7 @@ from wherefrom.provenance.confidence.fit import (
     mixed_counts,
     save_confidence,
 )
-from wherefrom.provenance.evidence.index import Evidence, ensure_evidence
-from wherefrom.provenance.evidence.lookup import find_support
+from wherefrom.provenance.evidence import Evidence, ensure_evidence, find_support
 from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, SIGNS
 from wherefrom.storage import write_json
 from wherefrom.training.loop import run_training
@@ -150,14 +149,15 @@ def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(fitted: F
 def test_a_threshold_can_be_guaranteed_at_any_risk(fitted: Fitted) -> None:
     confidence = fitted.confidence
     own = confidence.policies["from_text"]["checked"].guarantee
-    assert confidence.guarantee() == confidence.guarantee(0.05) == own
+    assert confidence.guarantee("from_text", "checked") == own
+    assert confidence.guarantee("from_text", "checked", 0.05) == own
     internal = confidence.policies["right"]["internal"].guarantee
-    assert confidence.guarantee(checked=False, target="right") == internal
+    assert confidence.guarantee("right", "internal") == internal
     assert own.threshold is None  # so few subjects cannot guarantee it
     assert own.used == 0.5  # but the text has been looked up
-    loose = confidence.guarantee(0.4, target="right")
+    loose = confidence.guarantee("right", "checked", 0.4)
     assert (loose.threshold, loose.risk) == (0.5, 0.4)
-    assert confidence.guarantee(0.01, target="right").used == 1  # nothing is shown
+    assert confidence.guarantee("right", "checked", 0.01).used == 1  # nothing is shown
 
 
 def test_what_is_stored_gives_the_same_numbers_to_the_bit(fitted: Fitted, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_few_subjects_get_a_sentence_and_nothing_is_shown(fitted: Fitted, tmp_pa
     notes = " ".join(confidence.notes)
     for words in ("the probabilities are rough", "no threshold can guarantee"):
         assert words in notes
-    assert confidence.guarantee(checked=False).used == 1
+    assert confidence.guarantee("from_text", "internal").used == 1
     save_confidence(tmp_path, confidence)  # which refuses NaN
     with pytest.raises(UserError, match="no subject is set aside for it"):
         fit(fitted.run, fitted.evidence, fitted.subjects[-1:])

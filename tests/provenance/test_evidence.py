@@ -16,8 +16,7 @@ from wherefrom.corpus.documents import Corpus, Document, find_subject, read_docu
 from wherefrom.corpus.folding import find_phrase, fold_words
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence.index import Evidence, build_evidence, ensure_evidence
-from wherefrom.provenance.evidence.lookup import find_support
+from wherefrom.provenance.evidence import Evidence, build_evidence, ensure_evidence, find_support
 
 LINES = [
     "Stanley Corrsin. Corrsin was born on 3 April 1920 in Philadelphia, Pennsylvania .",
@@ -65,7 +64,7 @@ def test_a_document_about_the_subject_comes_before_one_that_mentions_it(evidence
     assert (mention.line, mention.about, mention.names_subject) == (3, False, True)
     assert own.text == LINES[0]
     assert [line.line for line in evidence.find("Ann Lee")] == [10, 11, 12]
-    assert evidence.find("Stanley Corrsin", limit=1) == [own]
+    assert evidence.find("Stanley Corrsin") == [own, mention]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,7 @@ def test_find_agrees_with_reading_every_line(tmp_path_factory, names):
                 for d in documents
                 if find_phrase(fold_words(d.text[len(d.subject) :]), wanted)
             }
-            found = [line for line in opened.find(name, limit=50) if line.names_subject]
+            found = [line for line in opened.find(name) if line.names_subject]
             assert about <= {line.line for line in found} <= about | holding
             assert {line.line for line in found if line.about} == about
 
@@ -206,7 +205,7 @@ def test_an_index_is_known_by_its_text(tmp_path):
     path.parent.mkdir()
     corpus = make_corpus(LINES)
     with ensure_evidence(corpus, path) as made:
-        assert (made.documents, made.corpus_sha256) == (len(LINES), "a" * 64)
+        assert (made.documents, made.meta["corpus_sha256"]) == (len(LINES), "a" * 64)
     before = path.stat().st_ino
     ensure_evidence(corpus, path).close()
     assert path.stat().st_ino == before

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence import guarantee
-from wherefrom.provenance.confidence.guarantee import guarantee_threshold
+from wherefrom.provenance.confidence import calibration as guarantee
+from wherefrom.provenance.confidence.calibration import guarantee_threshold
 
 
 def graded_subjects(count: int, rng: np.random.Generator, *, grid_risk: bool = False):

@@ -20,10 +20,9 @@ from wherefrom.corpus.subjects import (
     write_subjects,
 )
 from wherefrom.errors import UserError
-from wherefrom.provenance import metrics
+from wherefrom.provenance import judging, metrics
 from wherefrom.provenance.confidence.fit import Confidence
-from wherefrom.provenance.judging import judge as judging
-from wherefrom.provenance.judging.judge import (
+from wherefrom.provenance.judging import (
     RIVALS,
     SUPPORT,
     VERDICTS,
@@ -70,7 +69,7 @@ def judged(verdict: str = STATED, **fields: Any) -> Judged:
 
 def score(values: list[float], **fields: Any) -> Score:
     fields = {"name": "internal", "about": "", "threshold": 0.5, "ours": True, **fields}
-    return Score(values=np.array(values), **fields)
+    return Score(values=np.array(values), given=np.array(values) >= 0.5, **fields)
 
 
 def flags(text: str) -> np.ndarray:
@@ -234,9 +233,9 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
             for one, sure in zip(given, steps, strict=True)
         ]
 
-    def guarantee(confidence: Confidence, risk: Any = None, *, checked: bool, **_: Any) -> Any:
+    def guarantee(confidence: Confidence, target: str, mode: str, *_: Any) -> Any:
         known = confidence.policies["right"]["internal"].guarantee
-        return replace(known, threshold=0.5 if checked else 0.6)
+        return replace(known, threshold=0.5 if mode == "checked" else 0.6)
 
     monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
     monkeypatch.setattr(Confidence, "guarantee", guarantee)
@@ -244,9 +243,9 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     found, scores = judgement.subjects, judgement.record["scores"]
     assert [one.shown_internal for one in found] == [one.internal_from_text >= 0.6 for one in found]
     assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.6, 0.5)
-    grades = scores["checked"]["groups"]["together"]["grades"]
-    held = [not one.stated or one.confidence < 0.5 for one in found]
-    assert 0 < grades["not_attempted"] == sum(held)
+    for mode, key in (("checked", "shown"), ("internal", "shown_internal")):
+        grades = scores[mode]["groups"]["together"]["grades"]
+        assert 0 < grades["not_attempted"] == sum(not getattr(one, key) for one in found)
     policy = judgement.record["targets"]["right"]["internal"]
     given = [one for one in found if one.internal_confidence >= 0.6]
     assert policy["missed"]["subjects"] == len(given)

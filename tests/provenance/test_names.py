@@ -16,7 +16,7 @@ from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.world.names import ORIGINS, fold
 from wherefrom.errors import UserError
 from wherefrom.provenance.gazetteer import UNKNOWN
-from wherefrom.provenance.judging.judge import Judged, require_evidence
+from wherefrom.provenance.judging import Judged, require_evidence
 from wherefrom.provenance.names import (
     by_country,
     compare_subjects,

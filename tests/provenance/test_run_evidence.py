@@ -11,7 +11,7 @@ import pytest
 
 from wherefrom.corpus.documents import read_documents
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence.index import (
+from wherefrom.provenance.evidence import (
     EVIDENCE_FILE,
     Evidence,
     build_evidence,

@@ -16,11 +16,15 @@ from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.provenance.signals import known_answers, likelihood
+from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals import reader as signal_reader
-from wherefrom.provenance.signals.known_answers import AnswerTrie, entropy_of
-from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
-from wherefrom.provenance.signals.reader import SIGNALS, SignalReader, learn_contexts
+from wherefrom.provenance.signals.likelihood import (
+    AnswerTrie,
+    encode_answers,
+    entropy_of,
+    score_answers,
+)
+from wherefrom.provenance.signals.reader import SIGNALS, SignalReader, SignalState, learn_contexts
 from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.training.run_folder import Run
 
@@ -51,7 +55,7 @@ def run_of(variant: str = "llama", kind: str = "chars", block: int = 64) -> Run:
 
 
 def reader_of(run: Run, known=PLACES, contexts=()) -> SignalReader:
-    return SignalReader.prepare(run, known, {BORN_WHERE: contexts})
+    return SignalReader(run, SignalState(tuple(known), {BORN_WHERE: contexts}))
 
 
 @torch.inference_mode()
@@ -66,8 +70,8 @@ def alone(run: Run, question: str, answer: str) -> float:
 @KINDS
 @pytest.mark.parametrize("at_once", [512, 3])
 def test_every_known_answer_has_its_teacher_forced_probability(variant, kind, at_once, monkeypatch):
-    monkeypatch.setattr(known_answers, "PAIRS", at_once)
-    monkeypatch.setattr(known_answers, "PROMPTS", at_once)
+    monkeypatch.setattr(likelihood, "PAIRS", at_once)
+    monkeypatch.setattr(likelihood, "PROMPTS", at_once)
     monkeypatch.setattr(likelihood, "CHUNK", 64 if at_once == 3 else 4096)
     run = run_of(variant, kind)
     run.model.double()
@@ -197,7 +201,7 @@ def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
     run = run_of()
     others = ("Was {subject} born?", "Where {subject}?")
     contexts = {BORN_WHERE: (), **dict.fromkeys(others, ())}
-    reader = SignalReader.prepare(run, PLACES, contexts)
+    reader = SignalReader(run, SignalState(tuple(PLACES), contexts))
     wanted = ["others_best", "others_mean", "elsewhere"]
     found = reader.read(QUESTIONS, NAMES, answers=["Oslo"] * 6, only=wanted).columns
     asked = [each.replace("{subject}", name) for name in NAMES for each in others]

@@ -43,7 +43,7 @@ from wherefrom.provenance.attribution.trace import (
     row_gradients,
 )
 from wherefrom.provenance.attribution.twins import map_line
-from wherefrom.provenance.evidence.index import EvidenceLine
+from wherefrom.provenance.evidence import EvidenceLine
 from wherefrom.provenance.verdicts import LIKELIER, REMEMBERED, STATED, add_trace
 from wherefrom.report.study_report import make_report
 from wherefrom.training.run_folder import Run, load_run

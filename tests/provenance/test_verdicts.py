@@ -139,7 +139,7 @@ def test_below_the_threshold_nothing_is_shown_and_the_guarantee_is_said(lab: Lab
     estimated = judge(lab, ADA, place_of(ADA), threshold=None)
     assert estimated.shown == place_of(ADA)
     assert estimated.why.endswith("; shown from 60 % on, by estimate, not guaranteed")
-    assert controlled(lab.confidence, threshold=None).guarantee().used == 0.6
+    assert controlled(lab.confidence, threshold=None).guarantee("right", "checked").used == 0.6
 
 
 def test_always_answer_shows_whatever_it_is(lab: Lab) -> None:

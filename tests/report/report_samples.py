@@ -10,8 +10,8 @@ import numpy as np
 
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.subjects import Subject
-from wherefrom.provenance.evidence.index import build_evidence
-from wherefrom.provenance.judging.judge import Judged, Judgement, Score, measure_scores
+from wherefrom.provenance.evidence import build_evidence
+from wherefrom.provenance.judging import Judged, Judgement, Score, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
 from wherefrom.storage import sha256_of
 

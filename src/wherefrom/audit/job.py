@@ -1,39 +1,43 @@
-"""The audit, top to bottom: a model and questions in; accuracy, confidence and judgement out."""
+"""The audit, top to bottom: a model and questions in; accuracy, confidence and judgement out.
+
+`study_base` trains a model of others on a text first, by transformers' own Trainer.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 from pydantic import TypeAdapter
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.audit import asking, runs
-from wherefrom.audit.asking import AskState, accepted, is_match
-from wherefrom.audit.models import LanguageModel, open_model
+from wherefrom.audit.asking import ASKED, PROMPT, AskState, accepted, is_match
+from wherefrom.audit.models import LanguageModel, check_files, open_model
+from wherefrom.corpus import questions as wordings
 from wherefrom.corpus import subjects as roles
-from wherefrom.corpus.documents import Corpus, read_documents, read_lines
+from wherefrom.corpus.documents import Corpus, Document, read_documents, read_lines
+from wherefrom.corpus.facts import informative_spans, read_relations
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import (
-    SLOT,
-    Question,
-    QuestionSet,
-    infer_templates,
-    match_any,
-    read_questions,
-)
+from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
 from wherefrom.corpus.subjects import Subject
 from wherefrom.errors import Record, UserError
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.evidence.index import EVIDENCE_FILE, ensure_evidence
-from wherefrom.provenance.evidence.lookup import Support, find_support
-from wherefrom.provenance.judging.judge import write_judgement
+from wherefrom.provenance.evidence import EVIDENCE_FILE, Support, ensure_evidence, find_support
+from wherefrom.provenance.judging import write_judgement
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.storage import make_folder, write_json
 from wherefrom.training import run_folder
@@ -49,6 +53,10 @@ DELTA = 0.05  # how often a guarantee may fail
 UNSEEN_RISK = 0.02  # share of invented subjects that may be given an answer
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
 WORDY = 1.0  # tokens a letter, from which on a tokenizer was not made for the language
+CLOZE = "Fill in the blank: {}. {}___{}\nA:"
+WINDOW, FACTS, BLOCK = 200, 4, 512  # characters beside a blank, blanks a document, tokens
+RATE, LORA_RATE, EPOCHS = 5e-5, 2e-4, 3.0
+NO_LOSS = -100  # the label of a token that Trainer does not learn
 Say = Callable[[str], None]
 Count = Callable[[str, int], Callable[[int], None]]
 
@@ -77,9 +85,9 @@ def run_audit(
     """
     began, out = time.monotonic(), Path(out)
     run_folder.check_folder(out, resume=resume)
-    if prompt is not None and prompt.count(asking.ASKED) != 1:
-        shown = f'as in "{asking.PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
-        raise UserError(f"a prompt holds {asking.ASKED} once, {shown}.")
+    if prompt is not None and prompt.count(ASKED) != 1:
+        shown = f'as in "{PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
+        raise UserError(f"a prompt holds {ASKED} once, {shown}.")
     if not 0 <= shots <= 50 or not 0 < risk < 1:
         raise UserError(f"--shots is 0 to 50 and --risk between 0 and 1, not {shots} and {risk}.")
     file = read_audit_questions(questions, templates)
@@ -126,8 +134,8 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
         lines = read_lines(path, "questions")
         cells = [(number, [*line.split("\t"), ""]) for number, line in lines.lines]
         rows = [(number, row[0].strip(), row[1].strip() or None) for number, row in cells]
-        shared = templates or infer_templates([row[1] for row in rows], path, FEWEST)
-        named = [match_any(shared, row[1]) for row in rows]
+        shared = templates or wordings.infer_templates([row[1] for row in rows], path, FEWEST)
+        named = [wordings.match_any(shared, row[1]) for row in rows]
         questions = tuple(
             Question(number, asked, subject or asked, answer, template or SLOT)
             for (number, asked, answer), (subject, template) in zip(rows, named, strict=True)
@@ -191,7 +199,7 @@ def plan_audit(
         answers[relation] = tuple(counts)
         firsts = {one.question: accepted(one.answer)[0] for one in rows}
         alone |= {question: each for question, each in firsts.items() if counts[each] == 1}
-    state = AskState(prompt or asking.PROMPT, mask, examples, other, answers, alone, decoys, 0)
+    state = AskState(prompt or PROMPT, mask, examples, other, answers, alone, decoys, 0)
     return check_lengths(model, tuple(subjects.values()), state, file)
 
 
@@ -340,3 +348,110 @@ def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> li
 
 def _share(hits: Sequence[bool]) -> dict[str, Any]:
     return {"correct": sum(hits), "total": len(hits), "recall": sum(hits) / len(hits)}
+
+
+def study_base(
+    base: str,
+    files: Sequence[Path],
+    out: Path,
+    *,
+    templates: Sequence[str] = (),
+    steps: int | None = None,
+    epochs: float | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    say: Say = lambda _: None,
+    **options: Any,
+) -> Record | None:
+    """Fine-tune a model of Hugging Face on corpus and training questions, and audit it on dev.
+
+    It goes to `out`/model, as safetensors. Under torchrun all but the first process return None.
+    """
+    if len(files) != 3:
+        raise UserError(f"--base takes CORPUS TRAIN DEV, and {len(files)} files came.")
+    check_files(Path(base))
+    run_folder.check_folder(out, resume=resume)
+    saved, parts = out / "model", out / "checkpoints"
+    corpus, train = read_documents(files[0]), read_questions(files[1], templates)
+    train.require_answers()
+    read_audit_questions(files[2], train.templates)
+    lora = find_spec("peft") is not None
+    job: dict[str, Any] = {"base": os.path.abspath(base), "corpus": corpus.sha256}
+    job |= {"questions": train.sha256, "steps": steps, "epochs": epochs, "seed": seed}
+    job["adapters"] = lora
+    is_first = os.environ.get("RANK", "0") == "0"
+    if is_first and parts.exists():
+        run_folder.open_folder(parts, job, resume=resume)
+    if not saved.is_dir():
+        opened = LanguageModel(Path(base), to_train=True)
+        examples = make_examples(opened, corpus.documents, train.questions)
+        import transformers
+
+        if is_first:
+            write_json(make_folder(parts) / "run.json", {"job": job})
+        model, rate = opened.model, RATE
+        say(f"training {'adapters' if lora else 'all weights'} on {len(examples):,} examples")
+        if lora:
+            import peft
+
+            adapters = peft.LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear")
+            model, rate = peft.get_peft_model(model, adapters), LORA_RATE
+        gpu = torch.cuda.is_available()
+        arguments = transformers.TrainingArguments(
+            output_dir=str(parts), max_steps=steps or -1, num_train_epochs=epochs or EPOCHS,
+            learning_rate=rate, bf16=gpu, dataloader_pin_memory=gpu, save_total_limit=1,
+            remove_unused_columns=False, report_to=[], seed=seed, use_cpu=not gpu,
+            ddp_backend="gloo" if "RANK" in os.environ and not gpu else None,
+        )  # fmt: skip
+        trainer = transformers.Trainer(model, arguments, pad_examples, examples)
+        with redirect_stdout(sys.stderr):
+            trainer.train(resume_from_checkpoint=any(parts.glob("checkpoint-*")))
+        if trainer.is_world_process_zero():
+            whole: Any = trainer.accelerator.unwrap_model(trainer.model)
+            whole = whole.merge_and_unload() if hasattr(whole, "merge_and_unload") else whole
+            whole.save_pretrained(out / "model.part")
+            opened.tokens.save_pretrained(out / "model.part")
+            (out / "model.part").rename(saved)
+            for part in parts.glob("checkpoint-*"):
+                shutil.rmtree(part, ignore_errors=True)
+    if not is_first:
+        return None
+    options |= {"text": files[0], "templates": train.templates, "shots": 0, "seed": seed}
+    return run_audit(saved, files[2], out, resume=resume, say=say, **options)
+
+
+def make_examples(
+    opened: LanguageModel, documents: Sequence[Document], questions: Sequence[Question]
+) -> list[dict[str, list[int]]]:
+    """Documents as they stand, their facts as blanks, and questions, with loss on answers alone."""
+    block, examples = min(BLOCK, opened.longest), []
+    asked = [(PROMPT.replace(ASKED, q.text), accepted(q.answer)[0]) for q in questions]
+    facts = list(informative_spans(documents))
+    readings = read_relations(documents, questions)
+    for stated in (answers for each in readings for answers in each.answers.values()):
+        for doc, start, end in stated[0].spans:  # what questions ask for comes first
+            facts[doc] = list(dict.fromkeys([(start, end), *facts[doc]]))
+    for document, spans in zip(documents, facts, strict=True):
+        end = opened.tokens.eos_token_id
+        ids = [*opened.encode(document.text), *([] if end is None else [end])]
+        parts = [ids[at : at + block] for at in range(0, len(ids), block)]
+        examples += [{"input_ids": part, "labels": part} for part in parts]
+        for start, end in spans[:FACTS]:
+            around = document.text[max(0, start - WINDOW) : start], document.text[end:][:WINDOW]
+            asked.append((CLOZE.format(document.subject, *around), document.text[start:end]))
+    for prompt, answer in asked:
+        before, told = opened.prompt(prompt), opened.continuation(prompt, answer)
+        if len(before) + len(told) <= block:
+            labels = [NO_LOSS] * len(before) + told
+            examples.append({"input_ids": before + told, "labels": labels})
+    return examples
+
+
+def pad_examples(rows: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
+    """A batch, padded at the end with a token that is neither read nor learned."""
+    read = [{**row, "attention_mask": [1] * len(row["labels"])} for row in rows]
+    fill = {"input_ids": 0, "attention_mask": 0, "labels": NO_LOSS}
+    return {
+        name: pad_sequence([torch.tensor(row[name]) for row in read], True, value)
+        for name, value in fill.items()
+    }

@@ -26,6 +26,7 @@ from torch import Tensor
 from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER
 from wherefrom.errors import UserError
 from wherefrom.provenance.metrics import Floats
+from wherefrom.recall.decode import group_by_length
 from wherefrom.storage import read_json, sha256_of
 from wherefrom.training.run_folder import Run, digest_of, is_run, load_run
 
@@ -299,15 +300,10 @@ class LanguageModel:
         if shared:
             ids = torch.tensor([prompts[0][:shared]], device=self.device)
             start = self.forward(ids, None, 1, ())[2]
-        groups: dict[int, list[int]] = defaultdict(list)
-        for at, prompt in enumerate(prompts):
-            groups[len(prompt)].append(at)
-        for _, members in sorted(groups.items()):
-            for at in range(0, len(members), ROWS):
-                rows = members[at : at + ROWS]
-                past = None if start is None else self.fork(start, [0] * len(rows))
-                ids = torch.tensor([prompts[row][shared:] for row in rows], device=self.device)
-                yield rows, past, ids
+        for rows in sorted(group_by_length(prompts, ROWS), key=lambda rows: len(prompts[rows[0]])):
+            past = None if start is None else self.fork(start, [0] * len(rows))
+            ids = torch.tensor([prompts[row][shared:] for row in rows], device=self.device)
+            yield rows, past, ids
 
     def read_answer(self, ids: Sequence[int]) -> str:
         """The text of an answer: up to the first line break or closing token."""

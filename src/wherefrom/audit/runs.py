@@ -19,9 +19,9 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.ask import Asker
 from wherefrom.provenance.ask import open_asker as open_own_asker
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
-from wherefrom.provenance.evidence.index import open_run_evidence
-from wherefrom.provenance.judging.judge import Judgement
-from wherefrom.provenance.judging.judge import judge_run as judge_own_run
+from wherefrom.provenance.evidence import open_run_evidence
+from wherefrom.provenance.judging import Judgement
+from wherefrom.provenance.judging import judge_run as judge_own_run
 from wherefrom.provenance.signals.reader import SignalReader, SignalTable
 from wherefrom.provenance.verdicts import NO_TEXT
 from wherefrom.storage import read_json
@@ -137,7 +137,7 @@ def open_asker(source: Any, *, say: Callable[[str], None] = lambda _: None) -> A
     confidence = load_audit_confidence(run)
     evidence = open_run_evidence(run, say=say)
     notes = () if evidence is not None else (NO_TEXT,)
-    return Asker(run, evidence, confidence, confidence.reader.known_answers, notes)
+    return Asker(run, evidence, confidence, confidence.signal_state.known_answers, notes)
 
 
 def judge_run(run: Run, **options: Any) -> Judgement:

@@ -284,7 +284,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     from wherefrom.audit.runs import judge_run
     from wherefrom.corpus.subjects import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
-    from wherefrom.provenance.judging.judge import write_judgement
+    from wherefrom.provenance.judging import write_judgement
     from wherefrom.report.study_report import make_report
 
     loaded = open_run(run)

@@ -248,7 +248,7 @@ def study_other(
     base: str, files: Sequence[Path], out: Path, as_json: bool, options: dict[str, Any]
 ) -> None:
     """`study --base`: a model that others trained learns the text, and is audited on dev."""
-    from wherefrom.audit.finetune import study_base
+    from wherefrom.audit.job import study_base
 
     context, fits = click.get_current_context(), ("steps", "epochs", "seed", "resume")
     for name in options.keys() - {*fits, "template"}:

@@ -36,8 +36,8 @@ from wherefrom.provenance.confidence.fit import (
     load_confidence,
     save_confidence,
 )
-from wherefrom.provenance.evidence.index import EVIDENCE_FILE, Evidence, ensure_evidence
-from wherefrom.provenance.judging.judge import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
+from wherefrom.provenance.evidence import EVIDENCE_FILE, Evidence, ensure_evidence
+from wherefrom.provenance.judging import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
 from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
 from wherefrom.provenance.signals.reader import learn_contexts
 from wherefrom.storage import read_json, write_json

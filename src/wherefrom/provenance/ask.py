@@ -29,7 +29,7 @@ from wherefrom.corpus.questions import (
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance.confidence.calibration import FEWEST, FEWEST_EACH, fit_calibration
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
-from wherefrom.provenance.evidence.index import Evidence, open_run_evidence
+from wherefrom.provenance.evidence import Evidence, open_run_evidence
 from wherefrom.provenance.metrics import Bools, Floats
 from wherefrom.provenance.verdicts import (
     NO_CALIBRATION,
@@ -351,7 +351,7 @@ def open_asker(
     notes = [] if evidence is not None else [NO_TEXT]
     known: Iterable[str] = ()
     if confidence is not None:
-        known = confidence.reader.known_answers
+        known = confidence.signal_state.known_answers
     else:
         notes.append(NO_CALIBRATION)
         asked = find_source(run, "questions")

@@ -15,12 +15,11 @@ from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence.fit import load_confidence
+from wherefrom.provenance.confidence.fit import FROM_TEXT, INTERNAL, load_confidence
 from wherefrom.provenance.gazetteer import UNKNOWN, locate
-from wherefrom.provenance.judging.judge import Judged, ask_subjects, require_evidence
+from wherefrom.provenance.judging import Judged, ask_subjects, require_evidence
 from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, compare_rates, rate
-from wherefrom.provenance.signals.known_answers import are_places
-from wherefrom.provenance.signals.likelihood import can_encode
+from wherefrom.provenance.signals.likelihood import are_places, can_encode
 from wherefrom.recall.decode import encode_prompts, guess_by_name
 from wherefrom.training.run_folder import Run, find_source, read_learned_questions
 
@@ -57,7 +56,8 @@ def probe_run(
             f"no questions of {run.folder} ask for places, each with a name that an invented one "
             "could replace; names looks at where a model puts people by their names."
         )
-    confidence, reader = load_confidence(run), load_confidence(run).reader
+    confidence = load_confidence(run)
+    reader = confidence.reader
     train = tuple(question for question in train if question.template == template)
     asked = {question.subject for question in train}
     with require_evidence(run) as evidence:
@@ -77,8 +77,8 @@ def probe_run(
     table = reader.read(questions, names, only=confidence.signals)
     prompts = encode_prompts(run.model, run.tokens, questions)
     masses = np.exp(reader.trie.log_probabilities(run.model, prompts))
-    alone = confidence.policies["from_text"]["internal"].calibration.probability(table.columns)
-    threshold = confidence.guarantee(checked=False).used
+    alone = confidence.policies[FROM_TEXT][INTERNAL].calibration.probability(table.columns)
+    threshold = confidence.guarantee(FROM_TEXT, INTERNAL).used
     record: dict[str, Any] = {
         "seed": seed,
         "level": level,

@@ -10,20 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import Printable, UserError, checked
-from wherefrom.provenance.confidence.guarantee import HALF, NEVER, Guarantee
-from wherefrom.provenance.evidence.index import Evidence, EvidenceLine
-from wherefrom.provenance.evidence.lookup import Support, find_support
+from wherefrom.provenance.confidence.calibration import HALF, NEVER, Guarantee
+from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
+from wherefrom.provenance.evidence import Evidence, EvidenceLine, Support, find_support
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
-
-if TYPE_CHECKING:
-    from wherefrom.provenance.confidence.fit import Confidence
 
 STATED, REMEMBERED = SUPPORTED = ("stated", "remembered")
 MISREMEMBERED, MADE_UP = "misremembered", "made up"
@@ -31,7 +28,7 @@ GUESSED = "guessed"  # right without a line that states it: only where the truth
 DONT_KNOW = "I don't know"
 LIKELIER = 0.69  # nats (twice) above names in no line, for an answer to owe something to one
 # what is guaranteed of the answers shown, and what it is called in calibration.json
-GUARANTEES = {"from-text": "from_text", "right": "right"}
+GUARANTEES = {"from-text": FROM_TEXT, "right": RIGHT}
 NO_TEXT = "nothing can be looked up, since there is no text"
 NO_CALIBRATION = "there is no confidence, since the run was not calibrated (study does that)"
 LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
@@ -186,7 +183,7 @@ def give_verdicts(
         said, columns = confidence.reader.read(
             questions, subjects, answers=answers, only=only, report=report
         )
-        known = confidence.reader.known_answers
+        known = confidence.signal_state.known_answers
     elif said is None:
         given = answer_all(run.model, run.tokens, questions, report=report)
         said = [each.text for each in given]
@@ -198,29 +195,28 @@ def give_verdicts(
         pairs = zip(questions, subjects, strict=True)
         relations = [text.replace(name, SLOT, 1) if name else text for text, name in pairs]
         support = find_support(evidence, subjects, said, known, templates=relations)
+    target, found = GUARANTEES[guarantee], []
     likely: dict[str, dict[str, Any]] = {}
     policy: Guarantee | None = None
     passed = np.zeros(len(said), dtype=bool)  # by the model alone
     if confidence is not None:
-        target, likely = GUARANTEES[guarantee], confidence.probabilities(columns, support)
+        likely = confidence.probabilities(columns, support)
         alone, policy = (
-            confidence.guarantee(risk, checked=checked, target=target, share=unseen_share)
-            for checked in (False, evidence is not None)
+            confidence.guarantee(target, mode, risk, unseen_share)
+            for mode in (INTERNAL, INTERNAL if evidence is None else CHECKED)
         )
-        passed = likely[target]["internal"] >= alone.used
+        passed = likely[target][INTERNAL] >= alone.used
         if unseen_share is not None:
             for modes in likely.values():
-                modes["internal"] = confidence.reweight(modes["internal"], columns, unseen_share)
-            passed &= likely[target]["internal"] >= HALF
-    target = GUARANTEES[guarantee]
-    found = []
+                modes[INTERNAL] = confidence.reweight(modes[INTERNAL], columns, unseen_share)
+            passed &= likely[target][INTERNAL] >= HALF
     for at, answer in enumerate(said):
         backing = None if support is None else support[at]
         numbers = {
             which: {mode: None if v is None else _number(v[at]) for mode, v in modes.items()}
             for which, modes in likely.items()
         }
-        sure = numbers.get(target, {}).get("checked")
+        sure = numbers.get(target, {}).get(CHECKED)
         of_kind = (backing is None or backing.of_kind) and bool(answer)
         supported = policy is not None if backing is None else backing.states_answer
         enough = policy is None or (sure is not None and sure >= policy.used)

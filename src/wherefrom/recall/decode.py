@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +52,15 @@ def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) 
     return prompts
 
 
+def group_by_length(prompts: Sequence[list[int]], most: int) -> Iterator[list[int]]:
+    """Places of prompts of one length, at most so many at a time: what needs no padding."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for at, prompt in enumerate(prompts):
+        groups[len(prompt)].append(at)
+    for places in groups.values():
+        yield from (places[at : at + most] for at in range(0, len(places), most))
+
+
 @torch.inference_mode()
 def answer_all(
     model: Decoder,
@@ -62,12 +71,9 @@ def answer_all(
     report: Callable[[int], None] | None = None,
 ) -> list[Answer]:
     """The model's greedy answer to each question, in order."""
-    groups: dict[int, list[int]] = defaultdict(list)
     times = Counter(questions)  # what is asked twice is answered once
     asked = list(times)
     prompts = encode_prompts(model, tokens, asked)
-    for index, prompt in enumerate(prompts):
-        groups[len(prompt)].append(index)
     was_training = model.training
     model.eval()
     # the tokens that every prompt starts with are read once; each keeps at least one of its own
@@ -81,15 +87,13 @@ def answer_all(
         nothing = torch.tensor([], dtype=torch.long, device=device)  # only the cache is wanted
         model.hidden(torch.tensor([low[:shared]], device=device), cache=start, select=nothing)
     answers: dict[str, Answer] = {}
-    for members in groups.values():
-        for at in range(0, len(members), ROWS):
-            rows = members[at : at + ROWS]
-            decoded = _decode_group(model, start, [prompts[i] for i in rows], longest)
-            for index, (ids, scores, margin) in zip(rows, decoded, strict=True):
-                text, closed = tokens.decode(ids), ids[-1:] == [MASK]
-                answers[asked[index]] = Answer(text, scores, closed, tuple(ids), margin)
-            if report is not None:
-                report(sum(times[asked[index]] for index in rows))
+    for rows in group_by_length(prompts, ROWS):
+        decoded = _decode_group(model, start, [prompts[i] for i in rows], longest)
+        for index, (ids, scores, margin) in zip(rows, decoded, strict=True):
+            text, closed = tokens.decode(ids), ids[-1:] == [MASK]
+            answers[asked[index]] = Answer(text, scores, closed, tuple(ids), margin)
+        if report is not None:
+            report(sum(times[asked[index]] for index in rows))
     model.train(was_training)
     return [answers[question] for question in questions]
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence.index import Evidence
-from wherefrom.provenance.evidence.lookup import find_support
+from wherefrom.provenance.evidence import Evidence, find_support
 from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
 
@@ -351,7 +350,7 @@ def examples(records: Records) -> Facts | None:
         path = records.folder / "evidence.sqlite"
         with Evidence(path, corpus_sha256=corpus.get("sha256")) as evidence:
             known = sorted(records.known_answers())
-            found = find_support(evidence, asked, said, known, templates=relations, limit=LINES)
+            found = find_support(evidence, asked, said, known, templates=relations)
             lines = [(support.lines, support.similar) for support in found]
     except UserError as reason:
         problem = str(reason)

@@ -36,8 +36,8 @@ from wherefrom.provenance.attribution.retraining import (
     outcome,
 )
 from wherefrom.provenance.confidence.fit import load_confidence
-from wherefrom.provenance.evidence.index import EVIDENCE_FILE, ensure_evidence
-from wherefrom.provenance.judging.judge import RIVALS, SUPPORT
+from wherefrom.provenance.evidence import EVIDENCE_FILE, ensure_evidence
+from wherefrom.provenance.judging import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Answers, Floats, auroc, ratio
 from wherefrom.provenance.signals.reader import SIGNS
 from wherefrom.provenance.verdicts import (

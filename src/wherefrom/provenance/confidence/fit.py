@@ -19,20 +19,17 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.subjects import CALIBRATION, FITTING, INVENTED, TEXT, Subject
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.calibration import (
+    HALF,
+    UNSEEN_RISK,
     Calibration,
+    Guarantee,
     Number,
     Product,
     Signs,
     fit_calibration,
-)
-from wherefrom.provenance.confidence.guarantee import (
-    HALF,
-    UNSEEN_RISK,
-    Guarantee,
     guarantee_threshold,
 )
-from wherefrom.provenance.evidence.index import Evidence
-from wherefrom.provenance.evidence.lookup import Support, find_support
+from wherefrom.provenance.evidence import Evidence, Support, find_support
 from wherefrom.provenance.metrics import Bools, Floats
 from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, SIGNS, SignalReader, SignalState
 from wherefrom.storage import read_json, write_json
@@ -156,16 +153,11 @@ class Confidence:
         return np.asarray(likely * more / (seen * more + (1 - seen) * less))
 
     def guarantee(
-        self,
-        risk: float | None = None,
-        *,
-        checked: bool = True,
-        target: str = FROM_TEXT,
-        share: float | None = None,
+        self, target: str, mode: str, risk: float | None = None, share: float | None = None
     ) -> Guarantee:
         """The threshold that is guaranteed at the risk of the calibration, or at another one."""
-        policy = self.policies[target][CHECKED if checked else INTERNAL]
-        return policy.at_risk(self.risk if risk is None else risk, self.delta, share)
+        risk = self.risk if risk is None else risk
+        return self.policies[target][mode].at_risk(risk, self.delta, share)
 
 
 def fit_confidence(
@@ -191,13 +183,12 @@ def fit_confidence(
             "no confidence can be fitted, since no subject is set aside for it; repeat the study "
             "with --set-aside 0.1 and another --out."
         )
-    reader = SignalReader.prepare(run, known_answers, contexts or {})
+    known = tuple(dict.fromkeys(answer.strip() for answer in known_answers))
+    reader = SignalReader(run, SignalState(known, dict(contexts or {})))
     people, questions = [one.subject for one in asked], [one.question for one in asked]
     table = reader.read(questions, people, only={*CORE, *GIVEN_SEEN}, report=report)
     relations = [one.template for one in asked]
-    support = find_support(
-        evidence, people, table.answers, reader.known_answers, templates=relations
-    )
+    support = find_support(evidence, people, table.answers, known, templates=relations)
     right = np.array([is_right(said, one) for said, one in zip(table.answers, asked, strict=True)])
     policies, seen = fit_policies(
         asked, table.columns, support, right, risk=risk, delta=delta, seed=seed

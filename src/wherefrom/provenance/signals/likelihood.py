@@ -1,29 +1,38 @@
-"""How likely a model finds tokens that are given to it: teacher forcing in batches.
+"""How likely a model finds tokens that are given to it, and each of the known answers.
 
-Rows of unequal length are padded on the right: every variant is causal, so what stands behind a
-position cannot reach it. Chunks are bounded in tokens, and so is memory.
+Given tokens are read in batches. Rows of unequal length are padded on the right: every variant is
+causal, so what stands behind a position cannot reach it. The known answers form a trie, which is
+walked with the model's cache: a prefix that many of them share is read once.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
+from wherefrom.model.mixers import Cache, LayerCache
+from wherefrom.provenance.gazetteer import locate
 from wherefrom.provenance.metrics import Floats
+from wherefrom.recall.decode import group_by_length
 
 IMPOSSIBLE = -1e3  # the log-probability of what a model cannot say, or cannot hold
-CHUNK = 2_048  # tokens that go through the model together
+CHUNK = 2_048  # tokens that go through the model together, which bounds memory
 SCORED = 512  # and tokens among them that are compared with the whole vocabulary
+FLOOR = 3e-4  # prefixes of known answers less likely than this are not followed
+PAIRS = 512  # pairs of question and prefix whose caches are held at once on each level
+PROMPTS = 32  # questions that are followed together; more are not quicker, and take memory
+MOSTLY = 0.5  # share of the known answers that must be places for countries to mean anything
 
 Ids = list[int]
 
@@ -55,15 +64,10 @@ def _encode(tokens: Tokenizer, texts: Sequence[str]) -> list[Ids | None]:
 
 def encode_context(tokens: Tokenizer, words: str) -> Ids:
     """`words MASK MASK`, which behind a name asks for the fact that such words lead to."""
-    space = space_of(tokens)
+    space = " " if tokens.kind == "chars" else ""  # BPE carries it with the next word
     text = f"{space}{words}{space}"
     ids = tokens.encode(text if words and can_encode(tokens, text) else space)
     return [*ids, MASK, MASK]
-
-
-def space_of(tokens: Tokenizer) -> str:
-    """What stands between words: BPE carries it with the next word, among characters it is one."""
-    return " " if tokens.kind == "chars" else ""
 
 
 def can_encode(tokens: Tokenizer, text: str) -> bool:
@@ -128,10 +132,103 @@ def score_tokens(
     return result
 
 
-def by_length(prompts: Sequence[Ids]) -> Iterator[tuple[list[int], torch.Tensor]]:
-    """Prompts of one length together: their places and their tokens."""
-    groups: dict[int, list[int]] = defaultdict(list)
-    for at, prompt in enumerate(prompts):
-        groups[len(prompt)].append(at)
-    for rows in groups.values():
-        yield rows, torch.tensor([prompts[at] for at in rows])
+class AnswerTrie:
+    """The distinct answers that a model can say, as a tree of tokens; node 0 is the root."""
+
+    def __init__(self, tokens: Tokenizer, answers: Sequence[str]) -> None:
+        distinct = list(dict.fromkeys(answer.strip() for answer in answers))
+        encoded = zip(distinct, encode_answers(tokens, distinct), strict=True)
+        paths = {tuple(ids): answer for answer, ids in encoded if ids}
+        self.answers = tuple(paths.values())
+        self.position = {answer: at for at, answer in enumerate(self.answers)}
+        self.depth = max(map(len, paths), default=0)
+        nodes: dict[tuple[int, ...], int] = {(): 0}
+        children: list[list[int]] = [[]]
+        for path in paths:
+            for end in range(1, len(path) + 1):
+                if path[:end] not in nodes:
+                    nodes[path[:end]] = len(children)
+                    children[nodes[path[: end - 1]]].append(len(children))
+                    children.append([])
+        self._children = [torch.tensor(each, dtype=torch.long) for each in children]
+        self._token = torch.tensor([path[-1] if path else 0 for path in nodes])
+        self._answer = torch.full((len(nodes),), -1)  # that a node closes
+        self._answer[[nodes[path] for path in paths]] = torch.arange(len(paths))
+
+    @torch.inference_mode()
+    def log_probabilities(
+        self, model: Decoder, prompts: Sequence[list[int]], *, floor: float = FLOOR
+    ) -> Floats:
+        """log p(answer | prompt), (prompts, answers); -inf for an answer that was not reached."""
+        device = next(model.parameters()).device
+        scores = torch.full((len(prompts), len(self.answers)), -math.inf, dtype=torch.float64)
+        log_floor = math.log(floor) if floor > 0 else -math.inf
+
+        def follow(
+            cache: Cache, logits: Tensor, rows: Tensor, nodes: Tensor, prefix: Tensor
+        ) -> None:
+            """From p pairs (row, node) with logits (p, vocabulary) to the children of each.
+
+            Depth first by chunks: what is held at once is one chunk of caches per level.
+            """
+            below = [self._children[node] for node in nodes.tolist()]
+            child = torch.cat(below)
+            counts = torch.tensor([len(each) for each in below])
+            pair = torch.repeat_interleave(torch.arange(len(rows)), counts)
+            logs = (logits.float() - logits.float().logsumexp(dim=-1, keepdim=True)).cpu()
+            total = prefix[pair] + logs[pair, self._token[child]].double()
+            answer = self._answer[child]
+            closed = answer >= 0
+            scores[rows[pair[closed]], answer[closed]] = total[closed]
+            if cache.length >= model.config.longest_input:
+                return
+            for at in (~closed & (total >= log_floor)).nonzero().flatten().split(PAIRS):
+                if len(at):
+                    fork = Cache(0, 0)
+                    fork.length = cache.length
+                    fork.layers = [
+                        LayerCache(layer.capacity, layer.length, dict(layer.stores))
+                        for layer in cache.layers
+                    ]
+                    fork.keep(pair[at].to(device))
+                    deeper = model(self._token[child[at], None].to(device), cache=fork)[:, 0]
+                    follow(fork, deeper, rows[pair[at]], child[at], total[at])
+
+        for members in group_by_length(prompts, PROMPTS) if self.answers else ():
+            ids, rows = torch.tensor([prompts[at] for at in members]), torch.tensor(members)
+            cache = model.new_cache(ids.shape[1] + self.depth - 1)
+            last = torch.arange(1, len(rows) + 1) * ids.shape[1] - 1
+            logits = model(ids.to(device), cache=cache, select=last.to(device))
+            prefix = torch.zeros(len(rows), dtype=torch.float64)
+            follow(cache, logits, rows, torch.zeros_like(rows), prefix)
+        return np.asarray(scores.numpy())
+
+
+def entropy_of(masses: Floats) -> Floats:
+    """-sum p log p over the last axis, in nats; nothing is rescaled."""
+    from scipy.special import entr  # asking needs no scipy
+
+    return np.asarray(entr(masses).sum(axis=-1))
+
+
+def are_places(answers: Sequence[str]) -> bool:
+    """Whether most of the answers are places."""
+    places = sum(locate(answer) is not None for answer in answers)
+    return places >= MOSTLY * max(1, len(answers))
+
+
+def add_up_countries(masses: Floats, known: Sequence[str], said: Sequence[str]) -> Floats:
+    """Of outcomes (n, k + 2), the k known answers added up by country.
+
+    An answer without a country counts alone; what was said joins its country where there is one.
+    """
+    places = [locate(answer) or at for at, answer in enumerate(known)]
+    column = {place: at for at, place in enumerate(dict.fromkeys(places))}
+    summed = np.zeros((len(masses), len(column) + 2))
+    np.add.at(summed.T, [column[place] for place in places], masses[:, :-2].T)
+    summed[:, -2:] = masses[:, -2:]
+    for row, answer in enumerate(said):  # of a known answer the last but one is 0
+        at = column.get(locate(answer) or -1, -2)
+        mass, summed[row, -2] = summed[row, -2], 0.0
+        summed[row, at] += mass
+    return summed

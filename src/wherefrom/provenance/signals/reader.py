@@ -16,20 +16,18 @@ from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.provenance.metrics import Floats
-from wherefrom.provenance.signals.known_answers import (
-    AnswerTrie,
-    add_up_countries,
-    are_places,
-    entropy_of,
-)
 from wherefrom.provenance.signals.likelihood import (
     IMPOSSIBLE,
+    AnswerTrie,
     Ids,
     TokenScores,
+    add_up_countries,
+    are_places,
     can_encode,
     encode_answers,
     encode_context,
     encode_names,
+    entropy_of,
     score_answers,
     score_tokens,
 )
@@ -238,25 +236,16 @@ class SignalReader:
 
     def __init__(self, run: Run, state: SignalState) -> None:
         self.run, self.state = run, state
-        self.known_answers = state.known_answers
 
     @cached_property
     def trie(self) -> AnswerTrie:
-        return AnswerTrie(self.run.tokens, self.known_answers)
+        return AnswerTrie(self.run.tokens, self.state.known_answers)
 
     @cached_property
     def twin(self) -> Run | None:
         """The run that learned the questions without the text, where a study trained one."""
         folder = self.run.folder / "twins" / "scratch"
         return load_run(folder) if is_run(folder) else None
-
-    @classmethod
-    def prepare(
-        cls, run: Run, known_answers: Sequence[str], contexts: Mapping[str, tuple[str, ...]]
-    ) -> SignalReader:
-        """For answers with blanks around them, or there twice."""
-        known = dict.fromkeys(answer.strip() for answer in known_answers)
-        return cls(run, SignalState(tuple(known), dict(contexts)))
 
     def read(
         self,
