@@ -8,35 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from asked_samples import (
-    PEOPLE,
-    PLACES,
-    TEMPLATE,
-    Lab,
-    make_run,
-    place_of,
-    question,
-    write_questions,
-)
+from asked_samples import PEOPLE, PLACES, TEMPLATE, make_run, place_of, question, write_questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom import ask
 from wherefrom.errors import UserError
 from wherefrom.provenance import ask as asking
-from wherefrom.provenance.ask import (
-    AskedRow,
-    Asker,
-    calibrate_log_probabilities,
-    closest_wording,
-    judge_answers,
-    match_question,
-    open_asker,
-    read_rows,
-)
+from wherefrom.provenance.ask import AskedRow, Asker, judge_answers, open_asker, read_rows
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
-from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, STATED, Verdict
+from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, STATED
 from wherefrom.recall.decode import encode_prompts
 from wherefrom.training.run_folder import load_run
 
@@ -46,17 +28,17 @@ ADA = PEOPLE[0]
 
 
 @pytest.fixture(scope="module")
-def asker(lab: Lab) -> Asker:
+def asker(lab):
     return Asker(lab.run, lab.evidence, lab.confidence, PLACES)
 
 
 @pytest.fixture
-def folder(lab: Lab, tmp_path: Path) -> Path:
+def folder(lab, tmp_path):
     """A copy of the run, without its text and questions."""
     return Path(shutil.copytree(lab.run.folder, tmp_path / "run"))
 
 
-def refusal(asker: Asker, typed: str) -> str:
+def refusal(asker, typed):
     with pytest.raises(UserError) as refused:
         asker.ask(typed)
     return str(refused.value)
@@ -65,17 +47,12 @@ def refusal(asker: Asker, typed: str) -> str:
 @pytest.mark.parametrize(
     "typed",
     [
-        "where was ada moe born",
-        "WHERE WAS ADA MOE BORN?",
-        "  Where  was \t Ada  Moe   born ? ",
-        "Where was Ada Moe born",
-        "Where was Ada Moe born?!",
-        "Where was ÁDA Moë born?",
-        "Ada Moe",
-        "ada moe",
+        "where was ada moe born", "WHERE WAS ADA MOE BORN?", "Where was Ada Moe born?!", "ada moe",
+        "  Where  was \t Ada  Moe   born ? ", "Where was ÁDA Moë born?", "Ada Moe was born where?",
+        "tell me where ada moe was born", "Where, pray, was Ada Moe born",
     ],
-)
-def test_case_blanks_marks_and_accents_are_understood(asker: Asker, typed: str) -> None:
+)  # fmt: skip
+def test_case_blanks_marks_and_accents_are_understood(asker, typed):
     """The model is asked in the run's own wording, with the text's own spelling of the name."""
     found = asker.ask(typed)
     assert (found.question, found.subject) == (question(ADA), ADA)
@@ -93,8 +70,8 @@ def test_case_blanks_marks_and_accents_are_understood(asker: Asker, typed: str) 
         ("Where was {subject} born?", "When was Ann Lee born?", None),
     ],
 )
-def test_the_template_names_the_subject(template: str, typed: str, subject: str | None) -> None:
-    assert match_question(template, typed) == subject
+def test_the_template_names_the_subject(template, typed, subject):
+    assert asking.match_question(template, typed) == subject
 
 
 @pytest.mark.parametrize(
@@ -111,23 +88,13 @@ def test_the_template_names_the_subject(template: str, typed: str, subject: str 
         ("Where was born?", "write it so, with a name for {subject}."),
     ],
 )
-def test_other_words_get_a_sensible_suggestion_or_none(
-    asker: Asker, typed: str, advice: str
-) -> None:
+def test_other_words_get_a_sensible_suggestion_or_none(asker, typed, advice):
     said = refusal(asker, typed)
     assert said == f'"{typed}" is not worded like "Where was {{subject}} born?"; {advice}'
 
 
-@pytest.mark.parametrize(
-    "typed",
-    ["tell me where ada moe was born", "Ada Moe was born where?", "Where, pray, was Ada Moe born"],
-)
-def test_a_question_in_other_words_is_asked_in_the_runs_own(asker: Asker, typed: str) -> None:
-    assert asker.ask(typed).question == question("Ada Moe")
-
-
 @pytest.mark.parametrize("typed", ["Ann Lo", "libxml2", "tibor ashdown", "홍 길동"])
-def test_a_name_alone_is_asked_about(asker: Asker, typed: str) -> None:
+def test_a_name_alone_is_asked_about(asker, typed):
     assert asker.understand(typed) == (question(typed), typed)
 
 
@@ -144,19 +111,17 @@ def test_a_name_alone_is_asked_about(asker: Asker, typed: str) -> None:
         ("Where and in which town was {} born?", 2),
     ],
 )
-def test_only_the_order_and_added_words_make_no_other_question(
-    typed: str, wording: int | None
-) -> None:
+def test_only_the_order_and_added_words_make_no_other_question(typed, wording):
     known = [
         "{subject}의 고향은 어디입니까?",
         "{subject}의 직업은 무엇입니까?",
         "In which town was {subject} born?",
     ]
-    found = closest_wording(known, typed.format("Ann"), "Ann")
+    found = asking.closest_wording(known, typed.format("Ann"), "Ann")
     assert found == (None if wording is None else known[wording])
 
 
-def test_what_is_no_question_is_refused(asker: Asker) -> None:
+def test_what_is_no_question_is_refused(asker):
     assert refusal(asker, "") == (
         'the question is empty; write one, as in "Where was {subject} born?".'
     )
@@ -171,7 +136,7 @@ def test_what_is_no_question_is_refused(asker: Asker) -> None:
             asker.ask(ASKED, risk=risk)
 
 
-def test_one_question_that_cannot_be_asked_does_not_stop_the_others(asker: Asker) -> None:
+def test_one_question_that_cannot_be_asked_does_not_stop_the_others(asker):
     found = asker.ask([ASKED[0], "Who?", ASKED[1], ""])
     assert [each.error is None for each in found] == [True, False, True, False]
     assert found[1].error.startswith('question 2: "Who?" is not worded like')
@@ -183,7 +148,7 @@ def test_one_question_that_cannot_be_asked_does_not_stop_the_others(asker: Asker
 
 @settings(max_examples=40)
 @given(typed=st.text(max_size=60) | st.text(max_size=60).map(question))
-def test_whatever_is_typed_is_taken_or_refused_in_a_sentence(asker: Asker, typed: str) -> None:
+def test_whatever_is_typed_is_taken_or_refused_in_a_sentence(asker, typed):
     said, subject = "", ""
     try:
         _, subject = asker.understand(typed)
@@ -194,7 +159,7 @@ def test_whatever_is_typed_is_taken_or_refused_in_a_sentence(asker: Asker, typed
     assert len(said) < 400
 
 
-def test_a_file_may_name_the_subject(lab: Lab, asker: Asker, tmp_path: Path, quick_recipe: Path):
+def test_a_file_may_name_the_subject(lab, asker, tmp_path, quick_recipe):
     lines = [(1, "Who?\tRome\tAda Moe"), (4, f"{question('Bo Nys')}\tOslo"), (5, question("Al"))]
     rows = read_rows(lines, "people.tsv")
     assert [row.subject for row in rows] == ["Ada Moe", None, None]
@@ -202,8 +167,7 @@ def test_a_file_may_name_the_subject(lab: Lab, asker: Asker, tmp_path: Path, qui
     found = asker.ask_rows(rows)
     assert [each.subject for each in found] == ["Ada Moe", "Bo Nys", "Al"]
     assert found[0].question == "Who?"
-    asked = write_questions(tmp_path, subjects=True)
-    untold = make_run(tmp_path / "untold", quick_recipe, questions=asked, kind="scratch")
+    untold = make_run(tmp_path / "untold", quick_recipe, write_questions(tmp_path))
     assert untold.templates == (TEMPLATE,)  # the third column shows the wording too
     untold.info["templates"] = ["Who?"]
     one, other, _ = open_asker(untold).ask_rows(rows)
@@ -216,20 +180,18 @@ def test_a_file_may_name_the_subject(lab: Lab, asker: Asker, tmp_path: Path, qui
     ("line", "said"),
     [
         ("a\tb\tc\td\te", "answers.tsv, line 7: 5 columns came where question, answer, log-"),
-        ("a", "answers.tsv, line 7: an answer to judge was expected"),
         ("a\t ", "answers.tsv, line 7: an answer to judge was expected"),
         ("a\tb\tsure", 'answers.tsv, line 7: a log-probability is a number .* "sure" is none'),
         ("a\tb\t0.5", "is a number that is not above 0"),
-        ("a\tb\tnan", "is a number that is not above 0"),
         ("a\tb\t-inf", "is a number that is not above 0"),
     ],
 )
-def test_answers_to_judge_have_their_columns(line: str, said: str) -> None:
+def test_answers_to_judge_have_their_columns(line, said):
     with pytest.raises(UserError, match=said):
         read_rows([(7, line)], "answers.tsv", answers=True)
 
 
-def test_too_many_questions_are_refused(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_questions_are_refused(asker, monkeypatch):
     monkeypatch.setattr(asking, "MOST_ROWS", 3)
     assert len(read_rows(enumerate(ASKED[:3]), "f")) == 3
     for several in (lambda: asker.ask(ASKED[:4]), lambda: read_rows(enumerate(ASKED[:4]), "f")):
@@ -237,7 +199,7 @@ def test_too_many_questions_are_refused(asker: Asker, monkeypatch: pytest.Monkey
             several()
 
 
-def brief(verdicts: list[Verdict]) -> list[tuple[str, str | None, int, int]]:
+def brief(verdicts):
     """What must not change with the company that a question is asked in."""
     return [
         (v.answer, v.verdict, round(100 * v.confidence), round(100 * v.internal_confidence))
@@ -245,7 +207,7 @@ def brief(verdicts: list[Verdict]) -> list[tuple[str, str | None, int, int]]:
     ]
 
 
-def test_a_run_is_opened_and_asked(folder: Path) -> None:
+def test_a_run_is_opened_and_asked(folder):
     with open_asker(folder) as asker:
         assert asker.notes == ()
         assert open_asker(asker) is asker
@@ -266,7 +228,7 @@ def test_a_run_is_opened_and_asked(folder: Path) -> None:
         ask(folder, "Ada?")
 
 
-def test_batches_make_no_difference(asker: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_make_no_difference(asker, monkeypatch):
     together = brief(asker.ask(ASKED))
     monkeypatch.setattr(signal_reader, "PART", 5)
     done: list[int] = []
@@ -276,7 +238,7 @@ def test_batches_make_no_difference(asker: Asker, monkeypatch: pytest.MonkeyPatc
     assert [brief(asker.ask([each]))[0] for each in ASKED[:3]] == together[:3]
 
 
-def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder: Path, lab: Lab) -> None:
+def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder, lab):
     (folder / "calibration.json").unlink()
     with open_asker(folder) as asker:
         assert len(asker.notes) == 1
@@ -288,10 +250,8 @@ def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder: Path, lab: 
         assert stated.shown == place_of(NAMES[0])
 
 
-def test_a_run_of_questions_alone_is_asked_and_says_what_it_lacks(
-    tmp_path: Path, quick_recipe: Path
-) -> None:
-    make_run(tmp_path / "alone", quick_recipe, questions=write_questions(tmp_path), kind="scratch")
+def test_a_run_of_questions_alone_is_asked_and_says_what_it_lacks(tmp_path, quick_recipe):
+    make_run(tmp_path / "alone", quick_recipe, write_questions(tmp_path))
     with open_asker(tmp_path / "alone") as asker:
         assert len(asker.notes) == 2
         found = asker.ask(ASKED[0])
@@ -302,15 +262,15 @@ def test_a_run_of_questions_alone_is_asked_and_says_what_it_lacks(
             open_asker(tmp_path / place)
 
 
-def row(name: str, answer: str, log_probability: float | None = None) -> AskedRow:
+def row(name, answer, log_probability=None):
     return AskedRow(question(name), None, answer, log_probability)
 
 
-def other_than(place: str) -> str:
+def other_than(place):
     return PLACES[(PLACES.index(place) + 1) % len(PLACES)]
 
 
-def test_the_text_judges_anybodys_answer(asker: Asker) -> None:
+def test_the_text_judges_anybodys_answer(asker):
     name = PEOPLE[3]
     rows = [row(name, place_of(name)), row(name, other_than(place_of(name))), row("Al Om", "Rome")]
     verdicts, note = judge_answers(asker, rows, always_answer=True)
@@ -330,7 +290,7 @@ def test_the_text_judges_anybodys_answer(asker: Asker) -> None:
     assert len(set(expected.round(3))) == len(PLACES)
 
 
-def test_log_probabilities_become_shares_on_rows_that_the_text_can_check(asker: Asker) -> None:
+def test_log_probabilities_become_shares_on_rows_that_the_text_can_check(asker):
     rows = [row(name, place_of(name), -0.1) for name in PEOPLE[:15]]
     rows += [row(name, other_than(place_of(name)), -3.0) for name in PEOPLE[15:30]]
     rows += [row("Al Om", "Rome", -0.1), row("Ed Um", "Rome", -3.0), row("Cy Im", "Rome")]
@@ -350,11 +310,11 @@ def test_log_probabilities_become_shares_on_rows_that_the_text_can_check(asker: 
     assert {each.signals["given_confidence"] for each in few} == {None}
 
 
-def test_a_row_does_not_vouch_for_itself() -> None:
+def test_a_row_does_not_vouch_for_itself():
     # log-probabilities that say nothing: were a row in its own fit, it would be drawn to its truth
     rng = np.random.default_rng(5)
     given, stated = rng.normal(-2, 1, 400).clip(max=0), rng.random(400) < 0.5
-    sure, note = calibrate_log_probabilities(given, np.ones(400, dtype=bool), stated)
+    sure, note = asking.calibrate_log_probabilities(given, np.ones(400, dtype=bool), stated)
     assert note is None
     assert abs(sure[stated].mean() - sure[~stated].mean()) < 0.03
     assert abs(sure.mean() - 0.5) < 0.1
