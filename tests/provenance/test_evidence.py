@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import Corpus, Document, find_subject, read_documents
 from wherefrom.corpus.folding import find_phrase, fold_words
-from wherefrom.corpus.questions import read_questions
+from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence import Evidence, build_evidence, ensure_evidence, find_support
+from wherefrom.provenance import evidence as index
+from wherefrom.provenance.evidence import EVIDENCE_FILE, Evidence, ensure_evidence, find_support
+from wherefrom.training.run_folder import load_run, update_run
 
 LINES = [
     "Stanley Corrsin. Corrsin was born on 3 April 1920 in Philadelphia, Pennsylvania .",
@@ -33,28 +35,40 @@ LINES = [
     "Tom Reed. Friends: Anna Leeds, Pianist Ann Lee, and Ann Lee Reed.",
     "Zoe Hart. Hart taught J. Ann Lee and Ann Lee B. Stone.",
     "Bristol. Once more Bristol sang. Bristol was born in Bristol.",
+    "Ada Moe. Ada Moe was born in Oslo and died in San Francisco.",
+    "Ben Poe. Ben Poe, a friend of Cy Roe, was born in New York.",
+    "Ada Moe. Moe studied in Bergen.",
+    "Dee Foe. Dee Foe painted.",
+    "Eve Goe. Eve Goe moved to Paris.",
+    "Eve Goe. Eve Goe painted.",
+    "Eve Goe. Eve Goe was born in Łódź.",
+    "Tibor Ashton. Tibor Ashton was born in Rome.",
+    "Tibor Ashton. Tibor Ashton sang.",
+    "Tabor Aston. Tabor Aston danced.",
+    "Gus Hay. Gus Hay wrote C++ Builder.",
 ]
+KNOWN = ["Oslo", "Bergen", "York", "New York", "San", "San Francisco", "London", "Łódź"]
 
 
-def make_corpus(lines: list[str], sha256: str = "a" * 64) -> Corpus:
+def make_corpus(lines, sha256="a" * 64):
     documents = [Document(at, find_subject(line) or "", line) for at, line in enumerate(lines, 1)]
     return Corpus(Path("lines.txt"), sha256, tuple(documents))
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("evidence") / "evidence.sqlite"
-    build_evidence(make_corpus(LINES), path)
+def built(tmp_path_factory):
+    path = tmp_path_factory.mktemp("evidence") / EVIDENCE_FILE
+    index.build_evidence(make_corpus(LINES), path)
     return path
 
 
 @pytest.fixture(scope="module")
-def evidence(index: Path) -> Iterator[Evidence]:
-    with Evidence(index, corpus_sha256="a" * 64) as opened:
+def evidence(built):
+    with Evidence(built, corpus_sha256="a" * 64) as opened:
         yield opened
 
 
-def naming(evidence: Evidence, name: str) -> list[int]:
+def naming(evidence, name):
     return sorted(line.line for line in evidence.find(name) if line.names_subject)
 
 
@@ -64,7 +78,6 @@ def test_a_document_about_the_subject_comes_before_one_that_mentions_it(evidence
     assert (mention.line, mention.about, mention.names_subject) == (3, False, True)
     assert own.text == LINES[0]
     assert [line.line for line in evidence.find("Ann Lee")] == [10, 11, 12]
-    assert evidence.find("Stanley Corrsin") == [own, mention]
 
 
 @pytest.mark.parametrize(
@@ -79,30 +92,18 @@ def test_a_document_about_the_subject_comes_before_one_that_mentions_it(evidence
         ("Mary Ann Poole", [5]),
         ("Ann Lee", [10, 11, 12]),  # Pianist Ann Lee; Ann Lee Reed is somebody else
         ("Lee Reed", []),
+        ("C++ Builder", [25]),
         ("王伟", [6]),
         ("\u202bمحمد علي\u202c", [9]),
+        # what query languages would read is plain words
+        *((name, [7]) for name in ('Robert "Bob" O\'Neil', "'; DROP TABLE names; --")),
+        *((name, []) for name in ("Robert AND Bob", 'x" OR "1"="1', "NEAR(Stanley Corrsin, 3)",
+                                  "Stan*", "^Stanley", "terms: Stanley", "NOT Stanley", "👩‍🚀 😀",
+                                  "x" * 1000, "Ann " * 250, "\u0000Ann")),
     ],
-)
+)  # fmt: skip
 def test_who_is_named(evidence, name, lines):
     assert naming(evidence, name) == lines
-
-
-@pytest.mark.parametrize(
-    ("name", "answer", "lines"),
-    [
-        ("jose munoz", "Lodz", [3]),
-        ("Stanley Corrsin", "Phil", []),
-        ("Stanley Corrsin", "Philadelphia Pennsylvania", [1]),
-        ("Jack London", "London", []),  # the subject's own name states nothing
-        ("Jack London", "San Francisco", [4]),
-        ("王伟", "北京", [6]),
-        ("王伟", "南京", []),
-        ("محمد علي", "القاهرة", [9]),
-    ],
-)
-def test_what_is_stated_by_words_alone(evidence, name, answer, lines):
-    (found,) = find_support(evidence, [name], [answer], [])
-    assert [line.line for line in found.lines if line.states_answer] == lines
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,6 @@ def test_what_is_stated_by_words_alone(evidence, name, answer, lines):
         ("Ann Clark", "Ann B. Clark"),
         *((name, "Stanley Corrsin") for name in ("Stanly Corrsin", "Stanley Corrsín Jr")),
         *((name, "Stanley Corrsin") for name in ("Stanley P. Corrsin", "Corrsin, Stanley")),
-        ("Mary Anne Poole", "Mary Ann Poole"),
         ("Poole", "Mary Ann Poole"),
         ("Lee Ann", "Ann Lee"),
     ],
@@ -122,28 +122,57 @@ def test_a_misspelt_name_leads_to_the_right_one_which_is_no_evidence(evidence, a
     for line in lines:
         assert line.names_subject is line.about is False
         assert 0 < line.similarity < 1
-    assert evidence.find("Xavier Quill") == evidence.find("Annabel") == []
+    assert evidence.find("Xavier Quill") == []
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("subject", "answer", "flags", "lines", "others"),
     [
-        'Robert "Bob" O\'Neil', "robert bob o’neil", "Robert AND Bob", 'x" OR "1"="1',
-        "'; DROP TABLE names; --", "NEAR(Stanley Corrsin, 3)", "Stan*", "^Stanley",
-        "terms: Stanley", "NOT Stanley", "👩‍🚀 😀", "x" * 1000, "Ann " * 250, "\u0000Ann",
+        ("ada moe", "BERGEN", (True, True, False), [17, 15], ("Oslo", "San Francisco")),
+        ("Ada Moe", "Rome", (True, False, True), [15, 17], ("Oslo", "San Francisco", "Bergen")),
+        ("Ada Moe", "?!", (True, False, True), [15, 17], ("Oslo", "San Francisco", "Bergen")),
+        ("Eve Goe", "Oslo", (True, False, True), [21, 19, 20], ("Łódź",)),  # what states is first
+        ("Ben Poe", "Rome", (True, False, True), [16], ("New York",)),  # not York
+        ("Jack London", "London", (True, False, True), [4], ("San Francisco",)),  # its own name
+        ("Jack London", "San Francisco", (True, True, False), [4], ()),
+        ("Stanley Corrsin", "Phil", (True, False, False), [1, 3], ()),
+        ("Stanley Corrsin", "Philadelphia Pennsylvania", (True, True, False), [1, 3], ()),
+        ("jose munoz", "Lodz", (True, True, False), [3], ()),
+        ("王伟", "北京", (True, True, False), [6], ()),
+        ("王伟", "南京", (True, False, False), [6], ()),
+        ("محمد علي", "القاهرة", (True, True, False), [9], ()),
+        ("Cy Roe", "New York", (True, False, False), [16], ()),  # a line that only names it
+        ("Dee Foe", "Oslo", (True, False, False), [18], ()),
+        ("Tibor Ashdown", "Rome", (False, False, False), [], ()),
     ],
-)  # fmt: skip
-def test_query_languages_are_plain_words(evidence, name):
-    assert naming(evidence, name) == (
-        [7] if "neil" in name.lower() or "DROP TABLE names" in name else []
-    )
+)
+def test_what_is_stated_by_words_alone(evidence, subject, answer, flags, lines, others):
+    (found,) = find_support(evidence, [subject], [answer], KNOWN)
+    assert (found.seen, found.states_answer, found.states_other) == flags
+    assert [line.line for line in found.lines] == lines
+    assert [line.line for line in found.lines if line.states_answer] == lines[: flags[1]]
+    assert found.others == others
+    # two lines of one similar name do not hide the next name
+    similar = [] if found.seen else ["Tibor Ashton", "Tabor Aston"]
+    assert [line.subject for line in found.similar] == similar
 
 
-@pytest.mark.parametrize("name", ["", "?! ..."])
-def test_what_cannot_be_looked_for_is_refused(evidence, name):
-    for look in (evidence.find, evidence.count):
-        with pytest.raises(UserError, match="at least one letter"):
-            look(name)
+HOSTILE = st.text(max_size=40) | st.sampled_from(['"', "a* OR b", "אבג דהו", "%s", "\x00", *LINES])
+
+
+@given(subject=HOSTILE, answer=HOSTILE | st.sampled_from(KNOWN))
+def test_any_text_is_looked_up_or_refused(evidence, subject, answer):
+    if not fold_words(subject):
+        for look in (evidence.find, evidence.count):
+            with pytest.raises(UserError, match="at least one letter or digit"):
+                look(subject)
+        return
+    (found,) = find_support(evidence, [subject], [answer], KNOWN)
+    assert found.states_answer <= found.seen
+    assert not (found.states_answer and found.states_other)
+    assert bool(found.lines) == found.seen
+    assert any(line.about and line.states_answer for line in found.lines) == found.states_answer
+    assert all(line.line in range(1, len(LINES) + 1) for line in (*found.lines, *found.similar))
 
 
 @settings(max_examples=30)
@@ -154,25 +183,54 @@ def test_find_agrees_with_reading_every_line(tmp_path_factory, names):
     lines = [f"{name}. Here {other} lived." for name, other in zip(names, names[::-1], strict=True)]
     documents = tuple(Document(n, t.split(".")[0], t) for n, t in enumerate(lines, 1))
     path = tmp_path_factory.mktemp("any") / "e.sqlite"
-    build_evidence(Corpus(Path("x"), "b" * 64, documents), path)
+    index.build_evidence(Corpus(Path("x"), "b" * 64, documents), path)
     with Evidence(path) as opened:
         for name in names:
             wanted = fold_words(name)
             about = {d.line for d in documents if fold_words(d.subject) == wanted}
-            holding = {
-                d.line
-                for d in documents
-                if find_phrase(fold_words(d.text[len(d.subject) :]), wanted)
-            }
+            bodies = {d.line: fold_words(d.text[len(d.subject) :]) for d in documents}
+            holding = {line for line, body in bodies.items() if find_phrase(body, wanted)}
             found = [line for line in opened.find(name) if line.names_subject]
             assert about <= {line.line for line in found} <= about | holding
             assert {line.line for line in found if line.about} == about
 
 
+def test_what_was_read_for_the_relation_decides(tmp_path):
+    """Other words of the line, and numbers where answers are words, are not the stated answer."""
+    places = ("Oslo", "Rome", "Lima", "Kyiv", "Bonn")
+    names = [f"{a} {b}" for a in ("Ada", "Bo", "Cy", "Di", "Ed", "Flo") for b in ("Ek", "Fu", "Gi")]
+    born = {name: places[at % 5] for at, name in enumerate(names)}
+    lines = [
+        f"{name}. {name} was born in {born[name]} in {1850 + at} and died in {places[at % 3]}."
+        for at, name in enumerate(names)
+    ]
+    template, corpus = "Where was {subject} born?", make_corpus(lines)
+    questions = [
+        Question(at, template.replace("{subject}", name), name, born[name], template)
+        for at, name in enumerate(names[:12])
+    ]
+    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE, questions) as evidence:
+        for at, name in enumerate(names):
+            said = [born[name], str(1850 + at), "born", "Paris"]
+            found = find_support(evidence, [name] * 4, said, places, templates=[template] * 4)
+            assert [one.states_answer for one in found] == [True, False, False, False], name
+            assert [one.of_kind for one in found] == [True, False, True, True]
+            assert found[0].probability > 0.5
+            assert [line.states_answer for line in found[0].lines] == [True]
+            assert found[3].states_other
+            assert found[3].others[0] == born[name]
+        # by its words alone any word of the line is stated, and so it is for another relation
+        (word,) = find_support(evidence, names[:1], ["born"], places)
+        assert word.states_answer
+        assert evidence.readings(names[0], "Where did {subject} die?") is None
+    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE, questions[:-1]) as again:
+        assert again.readings(names[0], template)
+
+
 def test_the_embedded_world_tells_who_was_seen(small_world, tmp_path):
     corpus = read_documents(small_world / "documents.txt")
     facts = [json.loads(line) for line in (small_world / "facts.jsonl").read_text().splitlines()]
-    with ensure_evidence(corpus, tmp_path / "evidence.sqlite") as opened:
+    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE) as opened:
         for fact in facts:
             lines = opened.find(fact["subject"])
             about = {line.line for line in lines if line.about}
@@ -193,7 +251,7 @@ A5 = Path(os.environ.get("WHEREFROM_A5") or Path(__file__).parents[3] / "shared"
 def test_a5_subjects_are_all_found_and_nearly_all_birthplaces_are_stated(tmp_path):
     corpus = read_documents(A5 / "wiki.txt")
     questions = read_questions(A5 / "birth_dev.tsv").questions
-    with ensure_evidence(corpus, tmp_path / "evidence.sqlite") as opened:
+    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE) as opened:
         asked = [(q.subject, q.answer or "") for q in questions]
         found = find_support(opened, *zip(*asked, strict=True), [])
     assert all(one.lines[0].about for one in found)
@@ -201,11 +259,10 @@ def test_a5_subjects_are_all_found_and_nearly_all_birthplaces_are_stated(tmp_pat
 
 
 def test_an_index_is_known_by_its_text(tmp_path):
-    path = tmp_path / "a run?#%20" / "evidence.sqlite"  # what an address may not hold
+    path = tmp_path / "a run?#%20" / EVIDENCE_FILE  # what an address may not hold
     path.parent.mkdir()
     corpus = make_corpus(LINES)
-    with ensure_evidence(corpus, path) as made:
-        assert (made.documents, made.meta["corpus_sha256"]) == (len(LINES), "a" * 64)
+    ensure_evidence(corpus, path).close()
     before = path.stat().st_ino
     ensure_evidence(corpus, path).close()
     assert path.stat().st_ino == before
@@ -216,49 +273,118 @@ def test_an_index_is_known_by_its_text(tmp_path):
         Evidence(path, corpus_sha256="c" * 64)
     with ensure_evidence(make_corpus(LINES[:3], "c" * 64), path) as changed:
         assert changed.documents == 3
-    assert [entry.name for entry in path.parent.iterdir()] == ["evidence.sqlite"]
+    assert [entry.name for entry in path.parent.iterdir()] == [EVIDENCE_FILE]
 
 
-def test_a_missing_cut_or_foreign_file_is_refused_and_built_again(tmp_path, index):
-    path, other = tmp_path / "evidence.sqlite", tmp_path / "other.sqlite"
-    whole = index.read_bytes()
+def test_a_missing_cut_or_foreign_file_is_refused_and_built_again(tmp_path, built):
+    path, other = tmp_path / EVIDENCE_FILE, tmp_path / "other.sqlite"
+    whole = built.read_bytes()
     with sqlite3.connect(other) as database:
         database.execute("CREATE TABLE meta(key, value)")
     database.close()
-    wrongs = [
+    with pytest.raises(UserError, match="there is no evidence"):
+        Evidence(path)
+    for content, why in (
         (b"", "no such table"),
         (b"no database at all " * 400, "not a database"),
         (whole[: len(whole) // 2], "malformed"),
-        (whole[:50], "malformed"),
         (whole + bytes(4096), "not written to its end"),
         (other.read_bytes(), "not an index of this version"),
-    ]
-    with pytest.raises(UserError, match="there is no evidence"):
-        Evidence(path)
-    for content, why in wrongs:
+    ):
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"cannot be used: .*{why}.*; build it again"):
             Evidence(path)
-        with ensure_evidence(make_corpus(LINES), path) as built:
-            assert naming(built, "Ann Lee") == [10, 11, 12], why
-    rotten = whole[:8192] + b"\xa5" * (len(whole) - 8192)
-    path.write_bytes(rotten)
+        with ensure_evidence(make_corpus(LINES), path) as again:
+            assert naming(again, "Ann Lee") == [10, 11, 12], why
+    path.write_bytes(whole[:8192] + b"\xa5" * (len(whole) - 8192))
     with pytest.raises(UserError, match="cannot be used"), Evidence(path) as opened:
         opened.find("Ann Lee")
 
 
-def test_a_build_that_fails_leaves_what_was_there(tmp_path, index, monkeypatch):
-    path = tmp_path / "evidence.sqlite"
-    path.write_bytes(index.read_bytes())
+def test_a_build_that_fails_leaves_what_was_there(tmp_path, built, monkeypatch):
+    path = tmp_path / EVIDENCE_FILE
+    path.write_bytes(built.read_bytes())
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(UserError, match="No space left on device; what was there before"):
-        build_evidence(make_corpus(LINES[:2]), path)
-    assert path.read_bytes() == index.read_bytes()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["evidence.sqlite"]
-    monkeypatch.undo()
+        index.build_evidence(make_corpus(LINES[:2]), path)
+    assert path.read_bytes() == built.read_bytes()
+    assert [entry.name for entry in tmp_path.iterdir()] == [EVIDENCE_FILE]
     with pytest.raises(UserError, match="cannot be written"):
-        build_evidence(make_corpus(LINES), tmp_path / "nowhere" / "evidence.sqlite")
+        index.build_evidence(make_corpus(LINES), tmp_path / "nowhere" / EVIDENCE_FILE)
+
+
+# ---- the index of a run ----
+
+
+@pytest.fixture
+def moved(tiny_study, tmp_path):
+    """A study in another folder, without an index; nothing is left where it read its text."""
+    folder = Path(shutil.copytree(tiny_study, tmp_path / "moved"))
+    data = load_run(folder).info["data"]
+    for source in data.values():
+        source["path"] = source["path"].replace(str(tiny_study), "/nowhere")
+    update_run(folder, data=data)
+    (folder / EVIDENCE_FILE).unlink()
+    return folder
+
+
+def opened(folder):
+    said: list[str] = []
+    found = index.open_run_evidence(load_run(folder), say=said.append)
+    assert found is not None
+    return found, said
+
+
+def test_a_run_that_was_moved_is_indexed_once_and_then_needs_no_text(moved):
+    info = load_run(moved).info
+    found, said = opened(moved)
+    found.close()
+    assert said == [f"building the index of the documents again from {moved}/world/documents.txt"]
+    whole = (moved / EVIDENCE_FILE).read_bytes()
+    # one that cannot be believed is built again
+    (moved / "other.txt").write_text("Zoe Hart. Zoe Hart was born in Leeds.\n", "utf-8")
+    for text in ("other.txt", "world/documents.txt"):  # of another text, or of more documents
+        index.build_evidence(read_documents(moved / text), moved / EVIDENCE_FILE)
+        found, said = opened(moved)
+        found.close()
+        assert len(said) == 1
+        assert (moved / EVIDENCE_FILE).read_bytes() == whole
+    shutil.rmtree(moved / "world")
+    again, said = opened(moved)
+    with again:
+        assert said == []
+        assert again.documents == info["data"]["corpus"]["documents"]
+        assert info["left_out"]
+        assert not any(again.count(name).about for name in info["left_out"])
+
+
+def test_a_text_that_has_changed_or_is_gone_is_refused(moved):
+    text = moved / "world" / "documents.txt"
+    text.write_text(text.read_text("utf-8") + "Zoe Hart. Zoe Hart sang.\n", "utf-8")
+    with pytest.raises(UserError, match=r"there is no evidence at .* has changed since"):
+        opened(moved)
+    text.unlink()
+    with pytest.raises(UserError, match=r"there is no evidence at .* is not there any more"):
+        opened(moved)
+    assert not (moved / EVIDENCE_FILE).exists()
+
+
+def test_a_run_is_looked_up_in_what_the_run_that_it_goes_on_from_read(moved, tiny_study):
+    fine, info = moved.with_name("fine"), load_run(moved).info
+    shutil.copytree(moved, fine, ignore=shutil.ignore_patterns("world"))
+    parent = {"path": str(moved), "sha256": info["sha256"]}
+    update_run(fine, data={"questions": info["data"]["questions"], "parent": parent})
+    opened(moved)[0].close()
+    shutil.rmtree(moved / "world")
+    found, said = opened(fine)
+    with found:
+        assert (found.path.parent, said) == (moved, [])
+    shutil.rmtree(moved)
+    with pytest.raises(UserError, match="is not there any more; put the run back"):
+        opened(fine)
+    # a run of questions alone has nothing to look up
+    assert index.open_run_evidence(load_run(tiny_study / "twins" / "scratch")) is None

@@ -46,6 +46,7 @@ SUFFIXES = frozenset({"jr", "sr", "ii", "iii", "iv"})  # they make another subje
 _JOINED = re.compile(r"[ \u00a0]|[ \u00a0]?[-\u2010\u2011'’][ \u00a0]?")
 _INITIAL_GAP = re.compile(r"\.?[ \u00a0]?")
 _SUFFIX_GAP = re.compile(r",?[ \u00a0]")
+_PIECE = re.compile("[a-z0-9_\u0080-\U0010ffff]+")  # what the index takes for one word: not "c++"
 _TERMS = 8  # pairs of a name that are looked up; the rest is read in the documents themselves
 _TABLES = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -202,7 +203,8 @@ class Evidence:
         about = self._rows("name = ?", name, most=most, about=True)
         pairs = _body_terms(subject)[len(subject) :] or list(subject)
         terms = sorted(set(pairs), key=len, reverse=True)[:_TERMS]  # the longest are the rarest
-        match = " AND ".join(f'"{term}"' for term in terms)
+        pieces = [piece for term in terms for piece in _PIECE.findall(term)]
+        match = " AND ".join(f'"{piece}"' for piece in pieces) or '""'
         where = "name != ? AND id IN (SELECT rowid FROM bodies WHERE bodies MATCH ?)"
         others = self._rows(where, name, match, most=most)
         return about + [line for line in others if self._names(line, subject)]
