@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,82 +18,59 @@ from wherefrom.corpus.subjects import (
     write_subjects,
 )
 from wherefrom.errors import UserError
-from wherefrom.provenance import judging, metrics
+from wherefrom.provenance import after_training, judging, metrics
 from wherefrom.provenance.confidence.fit import Confidence
-from wherefrom.provenance.judging import (
-    RIVALS,
-    SUPPORT,
-    VERDICTS,
-    Judged,
-    Score,
-    count_verdicts,
-    judge_run,
-    measure_scores,
-    name_with_truth,
-    require_evidence,
-    rival_scores,
-    write_judgement,
-)
-from wherefrom.provenance.metrics import (
-    Answers,
-    Bootstrap,
-    augrc,
-    auroc,
-    ece,
-)
-from wherefrom.provenance.verdicts import (
-    GUESSED,
-    MADE_UP,
-    STATED,
-    Verdict,
-    give_verdicts,
-)
+from wherefrom.provenance.judging import RIVALS, SUPPORT, VERDICTS, Judged, Score, judge_run
+from wherefrom.provenance.metrics import Answers, Bootstrap
+from wherefrom.provenance.verdicts import GUESSED, MADE_UP, STATED, give_verdicts
 from wherefrom.recall.decode import answer_all
-from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.run_folder import load_run
 
 FEW = {"resamples": 20}
 
 
-def judged(verdict: str = STATED, **fields: Any) -> Judged:
-    """Said to be remembered, right, and shown; `internal` is both confidences."""
-    values = {"seen": True, "right": True, "shown": True, "internal": 0.9, "about": 1, **fields}
-    right, internal, about = values["right"], values["internal"], values["about"]
+def judged(verdict=STATED, *, seen=True, right=True, shown=True, internal=0.9):
+    """Said to be stated, right, and shown; `internal` is both confidences."""
     return Judged(
-        *("judged", values["seen"], "dev", "Ann Clark", "Where was Ann Clark born?", "Rome", ""),
-        *("Rome" if right else "Oslo", right, verdict, values["shown"], internal >= 0.5),
-        *(internal, internal, about, about, verdict == STATED),
+        *("judged", seen, "dev", "Ann Clark", "Where was Ann Clark born?", "Rome", ""),
+        *("Rome" if right else "Oslo", right, verdict, shown, internal >= 0.5),
+        *(internal, internal, 1, 1, verdict == STATED),
     )
 
 
-def score(values: list[float], **fields: Any) -> Score:
-    fields = {"name": "internal", "about": "", "threshold": 0.5, "ours": True, **fields}
-    return Score(values=np.array(values), given=np.array(values) >= 0.5, **fields)
+def score(values, **fields):
+    values = np.array(values)
+    return Score(**{"name": "internal", "about": "", "ours": True, "values": values,
+                    "given": values >= 0.5, **fields})  # fmt: skip
 
 
-def flags(text: str) -> np.ndarray:
+def flags(text):
     return np.array([letter == "1" for letter in text])
 
 
-def measure(scores: list[Score], correct: str, seen: str, **more: Any) -> dict[str, Any]:
+def measure(scores, correct, seen):
     people = [judged(right=r == "1", seen=s == "1") for r, s in zip(correct, seen, strict=True)]
-    return measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(50, 0.95, (0, 0)))
+    bootstrap = Bootstrap(50, 0.95, (0, 0))
+    return judging.measure_scores(scores, people, precision=0.95, bootstrap=bootstrap)
 
 
 def test_the_table_of_verdicts_counts_what_was_said_and_what_is_shown():
+    unseen = {"seen": False, "shown": False}
     people = [
         judged(),
         judged(right=False),
         judged(shown=False, internal=0.2),
-        judged(MADE_UP, seen=False, right=False, shown=False, internal=0.7),
-        judged(MADE_UP, seen=False, right=False, shown=False, internal=0.1),
-        judged(GUESSED, seen=False, shown=False, internal=0.1),
+        judged(MADE_UP, **unseen, right=False, internal=0.7),
+        judged(MADE_UP, **unseen, right=False, internal=0.1),
+        judged(GUESSED, **unseen, internal=0.1),
     ]
-    rows = {(row["subjects"], row["verdict"]): row for row in count_verdicts(people)}
+    rows = {(row["subjects"], row["verdict"]): row for row in judging.count_verdicts(people)}
     assert list(rows) == [(whom, verdict) for whom in ("seen", "unseen") for verdict in VERDICTS]
-    counts = {"count": 3, "right": 2, "wrong": 1, "shown": 2, "unknown": 1, "shown_wrong": 1}
-    internal = {"internal_shown": 2, "internal_unknown": 1, "internal_shown_wrong": 1}
-    whom = {"subjects": "seen", "verdict": STATED}
-    assert rows["seen", STATED] == {**whom, **counts, **internal}
+    assert rows["seen", STATED] == {
+        "subjects": "seen", "verdict": STATED,
+        "count": 3, "right": 2, "wrong": 1, "shown": 2, "unknown": 1, "shown_wrong": 1,
+        "internal_shown": 2, "internal_unknown": 1, "internal_shown_wrong": 1,
+    }  # fmt: skip
     made_up = rows["unseen", MADE_UP]
     assert (made_up["count"], made_up["shown"], made_up["internal_shown"]) == (2, 0, 1)
     assert made_up["internal_shown_wrong"] == 1
@@ -108,23 +83,18 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
     correct, seen = "11010100", "11111000"
     found = measure([score(values)], correct, seen)["scores"]["internal"]["groups"]
     everyone = Answers(values, flags(correct), flags(seen))
-    for name, chosen in (
-        ("together", flags("11111111")),
-        ("seen", flags(seen)),
-        ("unseen", ~flags(seen)),
-    ):
-        answers = everyone.select(chosen)
-        assert found[name]["subjects"] == len(answers)
-        for key, formula in (("auroc", auroc), ("augrc", augrc), ("ece", ece)):
-            assert (
-                found[name]["metrics"][key]["value"] == metrics.measure(formula, answers)["value"]
-            )
-    together = found["together"]
+    chosen = {"together": flags("11111111"), "seen": flags(seen), "unseen": ~flags(seen)}
+    for name, group in found.items():
+        answers = everyone.select(chosen[name])
+        assert group["subjects"] == len(answers)
+        for key in ("auroc", "augrc", "ece"):
+            expected = metrics.measure(getattr(metrics, key), answers)["value"]
+            assert group["metrics"][key]["value"] == expected
     grades = {"correct": 2, "wrong": 2, "not_attempted": 4, "precision": 0.5, "reason": None}
-    assert together["grades"] == grades
+    assert found["together"]["grades"] == grades
     assert found["seen"]["grades"]["not_attempted"] == 1
     assert found["unseen"]["metrics"]["unseen_unknown"]["value"] == 1
-    recall = together["metrics"]["recall"]
+    recall = found["together"]["metrics"]["recall"]
     assert recall["low"] < recall["value"] == 0.5 < recall["high"]
 
 
@@ -136,12 +106,10 @@ def test_what_is_undefined_says_why_and_nothing_is_nan(correct, seen):
     scores = [score(values), score([1.0] * len(correct), name="always answer", ours=False)]
     found = measure(scores, correct, seen)
     json.dumps(found, allow_nan=False)
-    for one in found["scores"].values():
-        for group in one["groups"].values():
-            for metric in group["metrics"].values():
-                assert metric["value"] is not None or metric["reason"]
-    for one in found["against_the_best"]:
-        assert one["difference"]["value"] is not None or one["difference"]["reason"]
+    groups = [group for one in found["scores"].values() for group in one["groups"].values()]
+    numbers = [metric for group in groups for metric in group["metrics"].values()]
+    for metric in numbers + [one["difference"] for one in found["against_the_best"]]:
+        assert metric["value"] is not None or metric["reason"]
 
 
 def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee():
@@ -157,39 +125,35 @@ def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee
         "country_entropy": np.full(400, np.nan),
         SUPPORT: np.ones(400),
     }
-    asked = {name: np.array([low, high]) for name, low, high in (
-        ("log_probability", -2.0, -0.1), ("entropy", 2.0, 0.1), ("country_entropy", 1.0, 0.5),
-        (SUPPORT, 0, 3))}  # fmt: skip
-    found = {
-        one.name: one
-        for one in rival_scores(RIVALS, asked, known, people, right, risk=0.05, delta=0.05)
-    }
-    known = ("greedy likelihood", "predictive entropy", "name support")
-    assert [name for name in RIVALS if name in found] == [*known]  # the others are not known
-    for name in ("greedy likelihood", "predictive entropy"):
-        unlikely, likely = found[name].values
-        assert unlikely < found[name].threshold <= likely
-        assert found[name].reason is None
+    ends = {"log_probability": (-2.0, -0.1), "entropy": (2.0, 0.1), "country_entropy": (1.0, 0.5)}
+    asked = {name: np.array(pair) for name, pair in {**ends, SUPPORT: (0, 3)}.items()}
+    scores = judging.rival_scores(RIVALS, asked, known, people, right, risk=0.05, delta=0.05)
+    found = {one.name: one for one in scores}
+    # the others are not known
+    assert list(found) == ["greedy likelihood", "predictive entropy", "name support"]
+    for one in scores[:2]:
+        assert one.values[0] < one.threshold <= one.values[1]
+        assert one.given.tolist() == [False, True]
+        assert one.reason is None
     # what does not vary tells nothing: everybody gets the same
-    assert found["name support"].values[0] == found["name support"].values[1]
+    assert len(set(found["name support"].values)) == 1
     assert "can guarantee" in found["name support"].reason
 
 
 @pytest.fixture
-def own(tiny_study: Path, tmp_path: Path) -> Run:
+def own(tiny_study, tmp_path):
     """A copy to be changed."""
     return load_run(shutil.copytree(tiny_study, tmp_path / "run"))
 
 
-def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> None:
-    run, people = load_run(tiny_study), read_subjects(tiny_study)
-    judgement = judge_run(run, **FEW)
-    expected = [subject for subject in people if subject.role == JUDGED]
+def test_the_judged_subjects_are_judged_and_nobody_else_and_all_is_written(own):
+    people = read_subjects(own.folder)
+    judgement = judge_run(own, **FEW)
+    record, expected = judgement.record, [subject for subject in people if subject.role == JUDGED]
     assert [one.subject for one in judgement.subjects] == [subject.subject for subject in expected]
     calibrating = {subject.subject for subject in people if subject.role == CALIBRATION}
     assert calibrating
     assert calibrating.isdisjoint(one.subject for one in judgement.subjects)
-    record = judgement.record
     assert record["subjects"] == {
         "judged": len(expected),
         "seen": sum(subject.seen for subject in expected),
@@ -198,42 +162,39 @@ def test_the_judged_subjects_are_judged_and_nobody_else(tiny_study: Path) -> Non
     }
     assert list(record["scores"])[:3] == ["internal", "checked", "always answer"]
     assert "name support" in record["scores"]
-    again = judge_run(run, **FEW).record
-    assert json.dumps(record, allow_nan=False) == json.dumps(again, allow_nan=False)
     # what was said is what the model says, right is exact, and a record is one flat line
-    said = answer_all(run.model, run.tokens, [subject.question for subject in expected])
+    said = answer_all(own.model, own.tokens, [subject.question for subject in expected])
     assert [one.said for one in judgement.subjects] == [answer.text.strip() for answer in said]
     assert list(asdict(judgement.subjects[0]))[:8] == [*vars(expected[0]), "said"]
-    with require_evidence(run) as evidence:
+    with judging.require_evidence(own) as evidence:
         for one in judgement.subjects:
             assert one.right == (one.said == one.answer)
-            count = evidence.count(one.subject)
-            assert (one.naming, one.about) == (count.naming, count.about)
+            assert (one.naming, one.about) == evidence.count(one.subject)
             assert one.shown <= (one.verdict == STATED)
+    before = json.loads((own.folder / "run.json").read_text("utf-8"))
+    judging.write_judgement(own, judge_run(own, **FEW))  # again, and the same
+    lines = (own.folder / "judged.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == [asdict(one) for one in judgement.subjects]
+    assert json.loads((own.folder / "judgement.json").read_text("utf-8")) == record
+    after = json.loads((own.folder / "run.json").read_text("utf-8"))
+    assert after == {**before, "judgement": judgement.summary()}
 
 
-def test_the_numbers_are_those_of_these_subjects_at_this_risk(
-    own: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
     """The little model knows nothing and is as sure of all: so both are made up here."""
     said = {one.subject: one.said for one in judge_run(own, **FEW).subjects}
     people = [
-        replace(person, answer=said[person.subject])
-        if person.subject in said and number % 2
-        else person
-        for number, person in enumerate(read_subjects(own.folder))
+        replace(one, answer=said[one.subject]) if one.subject in said and number % 2 else one
+        for number, one in enumerate(read_subjects(own.folder))
     ]
     write_subjects(own.folder, people)
 
-    def unevenly_sure(*arguments: Any, **options: Any) -> list[Verdict]:
+    def unevenly_sure(*arguments, **options):
         given = give_verdicts(*arguments, **options)
-        steps = np.linspace(0, 1, len(given))
-        return [
-            replace(one, right={**one.right, "internal": sure})
-            for one, sure in zip(given, steps, strict=True)
-        ]
+        pairs = zip(given, np.linspace(0, 1, len(given)), strict=True)
+        return [replace(one, right={**one.right, "internal": sure}) for one, sure in pairs]
 
-    def guarantee(confidence: Confidence, target: str, mode: str, *_: Any) -> Any:
+    def guarantee(confidence, target, mode, *_):
         known = confidence.policies["right"]["internal"].guarantee
         return replace(known, threshold=0.5 if mode == "checked" else 0.6)
 
@@ -243,42 +204,43 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(
     found, scores = judgement.subjects, judgement.record["scores"]
     assert [one.shown_internal for one in found] == [one.internal_from_text >= 0.6 for one in found]
     assert (scores["internal"]["threshold"], scores["checked"]["threshold"]) == (0.6, 0.5)
-    for mode, key in (("checked", "shown"), ("internal", "shown_internal")):
+    for mode, key in (("checked", "shown"), ("internal", "shown_internal")):  # as `ask` shows
         grades = scores[mode]["groups"]["together"]["grades"]
         assert 0 < grades["not_attempted"] == sum(not getattr(one, key) for one in found)
     policy = judgement.record["targets"]["right"]["internal"]
     given = [one for one in found if one.internal_confidence >= 0.6]
     assert policy["missed"]["subjects"] == len(given)
     assert policy["missed"]["count"] == sum(not one.right for one in given)
-    assert {one["score"] for one in judgement.record["stated"]} >= {"internal"}
-    assert "checked" not in {one["score"] for one in judgement.record["stated"]}
+    stated = {one["score"] for one in judgement.record["stated"]}
+    assert "internal" in stated
+    assert "checked" not in stated
     # right without a line that states it is guessed, and nothing else is
     assert {one.verdict for one in found if one.right} <= {GUESSED, STATED}
     assert GUESSED not in {one.verdict for one in found if not one.right}
-    assert [name_with_truth(MADE_UP, right) for right in (True, False)] == [GUESSED, MADE_UP]
 
 
-def test_everything_is_written_into_the_run(own: Run) -> None:
-    before = json.loads((own.folder / "run.json").read_text("utf-8"))
-    judgement = judge_run(own, **FEW)
-    write_judgement(own, judgement)
-    lines = (own.folder / "judged.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [asdict(one) for one in judgement.subjects]
-    assert json.loads((own.folder / "judgement.json").read_text("utf-8")) == judgement.record
-    after = json.loads((own.folder / "run.json").read_text("utf-8"))
-    assert after.pop("judgement") == judgement.summary()
-    before.pop("judgement", None)
-    assert after == before
-
-
-def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own: Run) -> None:
+def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own):
     people = read_subjects(own.folder)
     write_subjects(own.folder, [replace(person, role=CALIBRATION) for person in people])
-    with pytest.raises(UserError, match="nothing to be judged by"):
-        judge_run(own, **FEW)
-    (own.folder / "subjects.jsonl").unlink()
-    with pytest.raises(UserError, match=r"subjects\.jsonl does not exist"):
-        judge_run(own, **FEW)
-    (own.folder / "calibration.json").unlink()
-    with pytest.raises(UserError, match=r"holds no calibration\.json"):
-        judge_run(own, **FEW)
+    for file, said in (
+        ("subjects.jsonl", "nothing to be judged by"),
+        ("calibration.json", r"subjects\.jsonl does not exist"),
+        ("judged.jsonl", r"holds no calibration\.json"),
+    ):
+        with pytest.raises(UserError, match=said):
+            judge_run(own, **FEW)
+        (own.folder / file).unlink()
+
+
+def test_how_long_a_stage_still_takes_is_said_every_few_seconds_until_the_last_person(monkeypatch):
+    said, now = [], [100.0]
+    monkeypatch.setattr(after_training.time, "monotonic", lambda: now[0])
+    estimate = after_training.TimeLeft("asked about", 1000, said.append, began=100.0, said=100.0)
+    half = after_training.EVERY / 2
+    for seconds, people in ((half, 100), (half, 100), (0, 100), (2 * half, 100), (2 * half, 600)):
+        now[0] += seconds
+        estimate(people)
+    assert said == [  # 200 in 2 s
+        "asked about 200 of 1,000 questions, about 8 s left",
+        "asked about 400 of 1,000 questions, about 6 s left",
+    ]
