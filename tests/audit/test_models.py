@@ -26,13 +26,8 @@ def test_answers_are_those_of_generate(tiny, kind):
     replies = model.answer(prompts, longest=7)
     for prompt, reply in zip(prompts, replies, strict=True):
         ids = torch.tensor([prompt])
-        found = model.model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=len(reply.ids),
-            do_sample=False,
-            eos_token_id=None,
-        )
+        rest = {"attention_mask": torch.ones_like(ids), "do_sample": False, "eos_token_id": None}
+        found = model.model.generate(ids, max_new_tokens=len(reply.ids), **rest)
         assert found[0, len(prompt) :].tolist() == reply.ids
         logits = model.model(found).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
         own = logits.gather(1, torch.tensor(reply.ids)[:, None])[:, 0]
@@ -96,29 +91,29 @@ def test_an_own_run_answers_as_it_does_itself(tiny_study):
 
 def break_it(folder, what):
     """The folder of a model with something wrong."""
-    weights = folder / "model.safetensors"
-    config = json.loads((folder / "config.json").read_text())
-    config |= {
+    weights, config, tokens = (
+        folder / name for name in ("model.safetensors", "config.json", "tokenizer.json")
+    )
+    change = {
         "other shape": {"n_layer": 4},
         "wider": {"n_embd": 24},
         "code": {"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "mine.Mine"}},
         "encoder and decoder": {"architectures": ["T5ForConditionalGeneration"]},
         "classifier": {"architectures": ["GPT2ForSequenceClassification"]},
     }.get(what, {})
-    (folder / "config.json").write_text(json.dumps(config))
+    config.write_text(json.dumps(json.loads(config.read_text()) | change))
     if what == "tokenizer":
-        (folder / "tokenizer.json").unlink()
+        tokens.unlink()
     elif what == "pickled":
         weights.rename(folder / "pytorch_model.bin")
     elif what == "cut":
         weights.write_bytes(weights.read_bytes()[:5000])
     elif what == "adapter":
-        (folder / "config.json").rename(folder / "adapter_config.json")
+        config.rename(folder / "adapter_config.json")
     elif what == "other tokenizer":
-        tokens = json.loads((folder / "tokenizer.json").read_text())
-        vocabulary = tokens["model"]["vocab"]
-        vocabulary["Q"] = len(vocabulary) + 9
-        (folder / "tokenizer.json").write_text(json.dumps(tokens))
+        record = json.loads(tokens.read_text())
+        record["model"]["vocab"]["Q"] = len(record["model"]["vocab"]) + 9
+        tokens.write_text(json.dumps(record))
     elif what == "shard":
         index = {"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))

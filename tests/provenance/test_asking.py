@@ -75,27 +75,23 @@ def test_the_template_names_the_subject(template, typed, subject):
 
 
 @pytest.mark.parametrize(
-    ("typed", "advice"),
+    ("advice", "several"),
     [
-        ("Ann?", "write it so, with a name for {subject}."),
-        ("who is the mother of Bob", "write it so, with a name for {subject}."),
-        ("Where did Ada Moe come from?", 'write "Where was Ada Moe born?".'),
-        ("Who was Ada Moe?", 'write "Where was Ada Moe born?".'),
-        ("When was ada moe born?", 'write "Where was Ada Moe born?".'),
-        ("Birthplace of Ada Moe", 'write "Where was Ada Moe born?".'),
-        ("Tell me where Ada Moe's mother was born", 'write "Where was Ada Moe born?".'),
-        ("When was Nobody Known born?", "write it so, with a name for {subject}."),
-        ("Where was born?", "write it so, with a name for {subject}."),
+        ("write it so, with a name for {subject}.",
+         ["Ann?", "who is the mother of Bob", "When was Nobody Known born?", "Where was born?"]),
+        ('write "Where was Ada Moe born?".',
+         ["Where did Ada Moe come from?", "Who was Ada Moe?", "When was ada moe born?",
+          "Birthplace of Ada Moe", "Tell me where Ada Moe's mother was born"]),
     ],
-)
-def test_other_words_get_a_sensible_suggestion_or_none(asker, typed, advice):
-    said = refusal(asker, typed)
-    assert said == f'"{typed}" is not worded like "Where was {{subject}} born?"; {advice}'
-
-
-@pytest.mark.parametrize("typed", ["Ann Lo", "libxml2", "tibor ashdown", "홍 길동"])
-def test_a_name_alone_is_asked_about(asker, typed):
-    assert asker.understand(typed) == (question(typed), typed)
+)  # fmt: skip
+def test_other_words_get_a_sensible_suggestion_or_none_and_a_name_alone_is_asked_about(
+    asker, advice, several
+):
+    for typed in several:
+        said = f'"{typed}" is not worded like "Where was {{subject}} born?"; {advice}'
+        assert refusal(asker, typed) == said
+    for typed in ("Ann Lo", "libxml2", "tibor ashdown", "홍 길동"):
+        assert asker.understand(typed) == (question(typed), typed)
 
 
 @pytest.mark.parametrize(
@@ -112,25 +108,23 @@ def test_a_name_alone_is_asked_about(asker, typed):
     ],
 )
 def test_only_the_order_and_added_words_make_no_other_question(typed, wording):
-    known = [
-        "{subject}의 고향은 어디입니까?",
-        "{subject}의 직업은 무엇입니까?",
-        "In which town was {subject} born?",
-    ]
+    known = ["{subject}의 고향은 어디입니까?", "{subject}의 직업은 무엇입니까?"]
+    known.append("In which town was {subject} born?")
     found = asking.closest_wording(known, typed.format("Ann"), "Ann")
     assert found == (None if wording is None else known[wording])
 
 
 def test_what_is_no_question_is_refused(asker):
-    assert refusal(asker, "") == (
-        'the question is empty; write one, as in "Where was {subject} born?".'
-    )
-    assert "2,000 characters" in refusal(asker, question("x" * 10_000))
-    assert "tokens and this model reads 95; ask a shorter" in refusal(asker, question("q~" * 500))
-    assert "at least one letter or digit" in refusal(asker, question("?!"))
-    assert "is not Unicode text" in refusal(asker, question("\ud800"))
-    long = [refusal(asker, "x" * 1999), refusal(asker, question("y" * 1900))]
-    assert max(map(len, long)) < 300
+    for typed, why in {
+        "": 'the question is empty; write one, as in "Where was {subject} born?".',
+        question("x" * 10_000): "2,000 characters",
+        question("q~" * 500): "tokens and this model reads 95; ask a shorter",
+        question("?!"): "at least one letter or digit",
+        question("\ud800"): "is not Unicode text",
+        "x" * 1999: "tokens and this model reads 95; ask a shorter",
+    }.items():
+        assert why in refusal(asker, typed)
+        assert len(refusal(asker, typed)) < 300
     for risk in (0.0, 1.0, -3.0, float("nan")):
         with pytest.raises(UserError, match="the risk must lie between 0 and 1"):
             asker.ask(ASKED, risk=risk)
@@ -238,24 +232,21 @@ def test_batches_make_no_difference(asker, monkeypatch):
     assert [brief(asker.ask([each]))[0] for each in ASKED[:3]] == together[:3]
 
 
-def test_a_run_that_was_not_calibrated_is_asked_all_the_same(folder, lab):
+def test_what_a_run_lacks_is_said_and_it_is_asked_all_the_same(folder, tmp_path, quick_recipe):
     (folder / "calibration.json").unlink()
     with open_asker(folder) as asker:
         assert len(asker.notes) == 1
         assert "was not calibrated" in asker.notes[0]
-        found = asker.ask_rows([AskedRow(ASKED[0], answer="Nowhere")])[0]
+        rows = [AskedRow(ASKED[0], answer=answer) for answer in ("Nowhere", place_of(NAMES[0]))]
+        found, stated = asker.ask_rows(rows)
         assert found.confidence is None
         assert f"does not state Nowhere but {place_of(NAMES[0])}" in found.why  # from train.tsv
-        stated = asker.ask_rows([AskedRow(ASKED[0], answer=place_of(NAMES[0]))])[0]
         assert stated.shown == place_of(NAMES[0])
-
-
-def test_a_run_of_questions_alone_is_asked_and_says_what_it_lacks(tmp_path, quick_recipe):
     make_run(tmp_path / "alone", quick_recipe, write_questions(tmp_path))
     with open_asker(tmp_path / "alone") as asker:
         assert len(asker.notes) == 2
         found = asker.ask(ASKED[0])
-    assert (found.verdict, found.seen, found.shown) == (None, None, "I don't know")
+    assert (found.verdict, found.seen, found.shown) == (None, None, DONT_KNOW)
     (tmp_path / "alone" / "model.safetensors").unlink()
     for place, said in (("alone", "has not finished training"), ("none", "is not a run")):
         with pytest.raises(UserError, match=said):
@@ -297,10 +288,8 @@ def test_log_probabilities_become_shares_on_rows_that_the_text_can_check(asker):
     verdicts, note = judge_answers(asker, rows)
     assert note is None
     sure = [each.signals["given_confidence"] for each in verdicts]
-    assert min(sure[:15]) > 0.7
-    assert max(sure[15:30]) < 0.3
-    assert sure[30] > 0.7
-    assert sure[31] < 0.3
+    assert min(*sure[:15], sure[30]) > 0.7
+    assert max(*sure[15:30], sure[31]) < 0.3
     assert sure[32] is None
     given = [each.signals["given_log_probability"] for each in verdicts[30:]]
     assert given == [-0.1, -3, None]

@@ -18,12 +18,7 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals import reader as signal_reader
-from wherefrom.provenance.signals.likelihood import (
-    AnswerTrie,
-    encode_answers,
-    entropy_of,
-    score_answers,
-)
+from wherefrom.provenance.signals.likelihood import AnswerTrie, encode_answers, score_answers
 from wherefrom.provenance.signals.reader import SIGNALS, SignalReader, SignalState, learn_contexts
 from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.training.run_folder import Run
@@ -113,12 +108,7 @@ def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kin
     reader = reader_of(run_of(variant, kind))
     table = reader.read(QUESTIONS, NAMES)
     assert set(table.columns) == set(SIGNALS)
-    unknown = {
-        "others_best",
-        "others_mean",
-        "elsewhere",
-        "reference",
-    }  # one relation, no twin
+    unknown = {"others_best", "others_mean", "elsewhere", "reference"}  # one relation, no twin
     for name, column in table.columns.items():
         assert column.shape == (len(NAMES),)
         assert np.isfinite(column).all() == (name not in unknown), name
@@ -175,26 +165,23 @@ def test_the_name_signals_are_likelihoods_of_the_name(kind):
 
 
 @KINDS
-def test_the_margin_of_a_greedy_answer_is_that_of_the_same_answer_given(kind):
-    reader = reader_of(run_of(kind=kind))
+def test_the_token_margin_is_the_least_lead_of_a_token_greedy_or_given(kind):
+    run = run_of(kind=kind)
+    reader = reader_of(run)
     greedy = reader.read(QUESTIONS, NAMES, only=["token_margin"])
     given = reader.read(QUESTIONS, NAMES, only=["token_margin"], answers=greedy.answers)
-    columns = [table.columns["token_margin"] for table in (greedy, given)]
-    np.testing.assert_allclose(*columns, rtol=1e-4)
-
-
-def test_the_token_margin_is_the_least_lead_of_a_token():
-    run = run_of()
-    column = reader_of(run).read(QUESTIONS, NAMES, answers=["Os"] * 6).columns["token_margin"]
-    ids = [*run.tokens.encode("Os"), MASK]
+    np.testing.assert_allclose(
+        greedy.columns["token_margin"], given.columns["token_margin"], rtol=1e-4
+    )
+    column = reader.read(QUESTIONS, NAMES, answers=["Os"] * 6).columns["token_margin"]
+    ids = torch.tensor([*run.tokens.encode("Os"), MASK])[:, None]
     for at, prompt in enumerate(encode_prompts(run.model, run.tokens, QUESTIONS)):
         with torch.inference_mode():
-            logits = run.model(torch.tensor([[*prompt, *ids[:-1]]]))[0, len(prompt) - 1 :]
-        leads = []
-        for row, token in zip(logits, ids, strict=True):
-            others = torch.cat((row[:token], row[token + 1 :]))
-            leads.append(float(row[token] - others.max()))
-        assert column[at] == pytest.approx(min(leads), rel=1e-3, abs=1e-3)
+            whole = torch.tensor([[*prompt, *ids[:-1, 0]]])
+            logits = run.model(whole)[0, len(prompt) - 1 :]
+        others = logits.scatter(1, ids, -math.inf).amax(dim=1)
+        least = float((logits.gather(1, ids)[:, 0] - others).min())
+        assert column[at] == pytest.approx(least, rel=1e-3, abs=1e-3)
 
 
 def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
@@ -215,10 +202,9 @@ def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
 
 def test_the_reference_is_the_twins_log_p_of_the_same_answer(monkeypatch):
     run, twin = run_of(), run_of("vanilla")
-    monkeypatch.setattr(
-        signal_reader, "is_run", lambda folder: folder == Path("nowhere/twins/scratch")
-    )
-    monkeypatch.setattr(signal_reader, "load_run", lambda folder: twin)
+    folder = Path("nowhere/twins/scratch")
+    monkeypatch.setattr(signal_reader, "is_run", lambda given: given == folder)
+    monkeypatch.setattr(signal_reader, "load_run", lambda given: twin)
     table = reader_of(run).read(QUESTIONS, NAMES, only=["reference"])
     expected = [alone(twin, q, said) for q, said in zip(QUESTIONS, table.answers, strict=True)]
     assert table.columns["reference"] == pytest.approx(expected, rel=1e-4)
@@ -234,11 +220,11 @@ def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
         this = np.zeros(6) if answer == "Oslo" else np.exp(columns["log_probability"])
         rest = 1 - known.sum(axis=1) - this
         outcomes = np.concatenate((known, np.stack((this, rest), axis=1)), axis=1)
-        assert columns["entropy"] == pytest.approx(entropy_of(outcomes))
+        assert columns["entropy"] == pytest.approx(likelihood.entropy_of(outcomes))
         by_country = [known[:, 0], known[:, 1] + known[:, 2], known[:, 3], this, rest]
         if country is not None:
             by_country[country] = by_country[country] + by_country.pop(3)
-        expected = entropy_of(np.stack(by_country, axis=1))
+        expected = likelihood.entropy_of(np.stack(by_country, axis=1))
         assert columns["country_entropy"] == pytest.approx(expected)
     colours = reader_of(run, ["blue", "purplish", "xyzzy"])
     columns = colours.read(QUESTIONS, NAMES, only=["country_entropy"]).columns
@@ -254,12 +240,7 @@ DIED = "Where did {subject} die?"
     [
         (BORN, "Rome", NAMES, ("born in", "was born in")),
         (BORN, "Oslo", NAMES, ("and died in", "died in")),
-        (
-            "In 1950 {name} became a famous painter.",
-            "painter",
-            NAMES,
-            ("a famous", "became a famous"),
-        ),
+        ("Now {name} became a famous painter.", "painter", NAMES, ("a famous", "became a famous")),
         (BORN, "Rome", NAMES[:4], ()),  # four are too few
         (BORN, "Rome", ["Eva"] * 9, ()),  # of somebody else
         (BORN, "Rom", NAMES, ("born in", "was born in")),  # as if -e were a particle

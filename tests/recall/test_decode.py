@@ -13,26 +13,12 @@ from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.recall import decode
-from wherefrom.recall.decode import (
-    LONGEST_ANSWER,
-    Answer,
-    Recall,
-    answer_all,
-    guess_by_name,
-    majority_answer,
-    score,
-)
+from wherefrom.recall.decode import LONGEST_ANSWER, Recall, answer_all, guess_by_name, score
 
 QUESTIONS = [
-    "Where?",
-    "Where was Ann born?",
-    "Where was Bo born?",
-    "Where was Cyn born?",
-    "Why?",
-    "When was Zoe Anne-Marie Berg born, and where?",
-    "Where was Ann born?",
-    "W",
-]
+    "Where?", "Where was Ann born?", "Where was Bo born?", "Where was Cyn born?", "Why?",
+    "When was Zoe Anne-Marie Berg born, and where?", "Where was Ann born?", "W",
+]  # fmt: skip
 TOKENS = Tokenizer.of_characters(QUESTIONS)
 BLOCK = 61
 EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
@@ -85,17 +71,6 @@ def test_answers_together_equal_answers_one_at_a_time(variant, monkeypatch):
             assert answer.log_probabilities == pytest.approx(scores, rel=1e-5, abs=1e-6)
 
 
-def test_an_answer_without_an_end_is_the_whole_tail_of_32():
-    model = model_of("vanilla")
-    with torch.no_grad():
-        model.head.weight[MASK] = 0
-    for answer in answer_all(model, TOKENS, ["Where?", "Why?"]):
-        assert not answer.closed
-        assert len(answer.log_probabilities) == 32
-    (short,) = answer_all(model, TOKENS, ["Where?"], longest=7)
-    assert len(short.log_probabilities) == 7
-
-
 def test_rows_that_closed_drop_out_and_each_later_pass_reads_one_token(monkeypatch):
     model = model_of("vanilla", ends=1.0)
     passes, whole = [], model.forward
@@ -139,19 +114,21 @@ def test_asking_leaves_the_model_in_the_mode_it_was_in_even_after_a_refusal(trai
     assert sum(reported) == len(QUESTIONS)
     assert model.training is training
     assert answer_all(model, TOKENS, []) == []
-    assert Answer("x", (-0.5, -0.25), True).log_probability == -0.75
+    with torch.no_grad():
+        model.head.weight[MASK] = 0
+    for longest in (32, 7):  # an answer without an end is the whole tail
+        (answer,) = answer_all(model, TOKENS, ["Where?"], longest=longest)
+        assert not answer.closed
+        assert len(answer.log_probabilities) == longest
+        assert answer.log_probability == sum(answer.log_probabilities)
 
 
 def test_recall_is_exact_blanks_at_the_ends_aside_and_printed_as_the_course_prints_it():
     said = ["Oslo", " Oslo ", "oslo", "Oslo, Norway", "New  York", ""]
     right = ["Oslo", "Oslo", "Oslo", "Oslo", "New York", "Oslo"]
     assert score(said, right) == Recall(2, 6)
-    for recall, share in (
-        (Recall(72, 500), "14.4"),
-        (Recall(9, 9), "100"),
-        (Recall(1, 3), "33.33"),
-    ):
-        assert str(recall) == f"Correct: {recall.correct} out of {recall.total}: {share}%"
+    assert str(Recall(72, 500)) == "Correct: 72 out of 500: 14.4%"
+    assert str(Recall(1, 3)) == "Correct: 1 out of 3: 33.33%"
     assert Recall(72, 500).to_dict() == {"correct": 72, "total": 500, "recall": 0.144}
     assert score([], []).share == 0
 
@@ -162,19 +139,10 @@ def asked(subject: str, answer: str | None) -> Question:
 
 def test_the_majority_answer_is_the_commonest_and_of_equals_the_first():
     answers = [asked("x", answer) for answer in ("Rome", "Oslo", "Bonn", "Oslo", "Rome", None)]
-    assert majority_answer(answers) == majority_answer(answers[::-1]) == "Oslo"
-    for baseline in (majority_answer, lambda train: guess_by_name(train, answers)):
+    assert decode.majority_answer(answers) == decode.majority_answer(answers[::-1]) == "Oslo"
+    for baseline in (decode.majority_answer, lambda train: guess_by_name(train, answers)):
         with pytest.raises(UserError, match="answers"):
             baseline([asked("Ann", None)])
-
-
-def test_a_name_tells_what_its_letters_tell_and_nothing_else_of_the_question_is_seen():
-    swedish = ["Erik Lindqvist", "Anna Bergqvist", "Nils Almqvist", "Sven Blomqvist"]
-    polish = ["Jan Kowalski", "Anna Nowakowska", "Piotr Wisniewski", "Adam Lewandowski"]
-    train = [asked(name, "Stockholm") for name in swedish] + [asked(n, "Warsaw") for n in polish]
-    misleading = Question(1, "Is Olga Malinowska from Warsaw?", "Tove Rosenqvist", "Warsaw")
-    guessed = guess_by_name(train, [asked("Olga Malinowska", None), misleading])
-    assert guessed == ["Warsaw", "Stockholm"]
 
 
 def test_guesses_are_those_of_scikit_learn() -> None:
@@ -188,5 +156,7 @@ def test_guesses_are_those_of_scikit_learn() -> None:
     letters = CountVectorizer(analyzer="char_wb", ngram_range=(2, 4), lowercase=True)
     theirs = make_pipeline(letters, MultinomialNB(alpha=0.1)).fit(names, places)
     rest = [*(name for name, _ in people[200:]), "O", "Bo X"]
-    ours = guess_by_name([asked(*pair) for pair in people[:200]], [asked(n, None) for n in rest])
+    # nothing but the name is seen of a question
+    unknown = [Question(1, "Was this one born in Rome?", name, "Rome") for name in rest]
+    ours = guess_by_name([asked(*pair) for pair in people[:200]], unknown)
     assert ours == theirs.predict(rest).tolist()
