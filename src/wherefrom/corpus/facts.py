@@ -224,10 +224,28 @@ def _find_same(
     return reading
 
 
-def _outer_marks(answer: str) -> tuple[str, str]:
-    """What stands before the first word of an answer and behind the last one."""
-    words = split_words(answer)
-    return (answer[: words[0].start], answer[words[-1].end :]) if words else ("", "")
+def _learn_marks(found: Sequence[tuple[str, str, int, int]]) -> tuple[list[str], list[str]]:
+    """Marks that answers have before their first word and behind the last ("120 m.", "Why?"): those
+    that are mostly part of the answer where they stand beside it in a text.
+
+    found: answers, each with a text and the first and last place of its words there.
+    """
+    marks: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    for answer, *_ in found:
+        words = split_words(answer)
+        for side, mark in enumerate((answer[: words[0].start], answer[words[-1].end :])):
+            marks[side][mark] += 1
+    before = [
+        mark
+        for mark, count in marks[0].items()
+        if mark and 2 * count > sum(t.endswith(mark, 0, start) for _, t, start, _ in found)
+    ]
+    behind = [
+        mark
+        for mark, count in marks[1].items()
+        if mark and 2 * count > sum(t.startswith(mark, end) for _, t, _, end in found)
+    ]
+    return before, behind
 
 
 class ContextReader:
@@ -247,10 +265,7 @@ class ContextReader:
         self.missing: list[str] = []
         self.spelling: dict[int, Counter[str]] = defaultdict(Counter)  # of each answer, by its key
         self.labels: dict[int, int] = {}  # for each document the key of the answer that it states
-        # what most answers have before their first word and behind the last, as in "120 m."
-        marks = Counter(_outer_marks(question.answer or "") for question in questions)
-        usual, count = marks.most_common(1)[0]
-        self.marks = usual if 2 * count > len(questions) else ("", "")
+        found: list[tuple[str, str, int, int]] = []  # answers with where documents state them
         asked = [documents.names.about(fold_words(question.subject)) for question in questions]
         for at in range(0, len(asked), MOST_READINGS):
             some = asked[at : at + MOST_READINGS]
@@ -263,8 +278,14 @@ class ContextReader:
                 self.spelling[key][answer] += 1
                 stating = [d for d in docs if np.uint64(key) in spans.key[spans.of(number[d])]]
                 self.labels |= dict.fromkeys(stating, key)
+                for doc in stating:
+                    within = spans.of(number[doc])
+                    at = within.start + int(np.argmax(spans.key[within] == np.uint64(key)))
+                    text = documents[doc].text
+                    found.append((answer, text, int(spans.start[at]), int(spans.end[at])))
                 if not stating:
                     self.missing.append(answer)
+        self.marks = _learn_marks(found)
 
     def learn(self) -> None:
         """Fit to the documents whose answers are known, and where these are few also to others,
@@ -350,8 +371,9 @@ class ContextReader:
         """Where a span starts and ends, with the marks that answers have if they stand there."""
         text, (before, behind) = spans.document(at).text, self.marks
         start, end = int(spans.start[at]), int(spans.end[at])
-        start -= len(before) * text.endswith(before, 0, start)
-        return start, end + len(behind) * text.startswith(behind, end)
+        first = max((len(mark) for mark in before if text.endswith(mark, 0, start)), default=0)
+        last = max((len(mark) for mark in behind if text.startswith(mark, end)), default=0)
+        return start - first, end + last
 
     def _score(
         self, docs: Sequence[int], spans: Spans, features: NDArray[np.int32] | None = None
