@@ -392,7 +392,7 @@ def _compare(rows: Sequence[Row]) -> list[str]:
             f"The model recalls less than can be read off the text ({model['correct']} against "
             f"{reader['correct']} answers): train for longer, such as with --epochs 600."
         ]
-    why = "the training answers hardly stand in the documents, or not in words that can be told"
+    why = "the answers hardly stand in the documents, or not in words that can be told"
     if reader["recall"] > 2 * common["recall"]:
         why = "the text states the answers, so train for longer or with a larger --size"
     return [

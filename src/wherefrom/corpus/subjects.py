@@ -308,11 +308,12 @@ def _mix(
         known = {fold_words(subject.subject) for subject in invented}
         unseen += invented
         calibrating = [*calibrating, *(s for s in more if fold_words(s.subject) not in known)]
-        notes.append(
-            f"{few} left out: {len(invented)} invented names stand in for unseen subjects, "
-            f"{len(unseen)} of the {len(seen) + len(unseen)} that calibrate, and what is "
-            "guaranteed about unseen subjects rests on them."
-        )
+        if invented:
+            notes.append(
+                f"{few} left out: {len(invented)} invented names stand in for unseen subjects, "
+                f"{len(unseen)} of the {len(seen) + len(unseen)} that calibrate, and what is "
+                "guaranteed about unseen subjects rests on them."
+            )
     if ENOUGH <= len(unseen) < wanted:
         seen = _draw(seen, round(len(unseen) * (1 - share) / share), rng)
     elif len(unseen) < wanted:

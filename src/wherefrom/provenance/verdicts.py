@@ -103,6 +103,8 @@ class Verdict(Printable):
             return f"It would have said {said}. {where}{likely}"
         if self.verdict is None:
             return f"It would have said {said}.{likely}"
+        if not self.answer:
+            return "It has no answer, and nothing in the text supports one."
         return f"Nothing in the text supports what it would have said ({said})."
 
     def __str__(self) -> str:

@@ -130,10 +130,22 @@ def check_folder(folder: Path, *, resume: bool) -> None:
                 f"{folder} already holds a run; add --resume to go on with it, or choose another "
                 "--out."
             )
-    elif folder.exists():
+        return
+    try:
+        exists = folder.exists()
         inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
-        if any(name not in PARTS and not name.startswith(".run.json.") for name in inside):
-            raise UserError(f"{folder} exists and is not a run; choose another --out.")
+        there = next(parent for parent in folder.resolve().parents if parent.exists())
+    except OSError as problem:
+        raise UserError(
+            f"{str(folder)[:60]} cannot be made: {problem.strerror}; choose another --out."
+        ) from None
+    if exists and any(name not in PARTS and not name.startswith(".run.json.") for name in inside):
+        raise UserError(f"{folder} exists and is not a run; choose another --out.")
+    if not exists and not (there.is_dir() and os.access(there, os.W_OK)):
+        raise UserError(
+            f"{folder} cannot be made: {there} is no folder that can be written to; choose another "
+            "--out."
+        )
 
 
 def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:

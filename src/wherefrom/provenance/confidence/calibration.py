@@ -296,7 +296,7 @@ def guarantee_threshold(
     estimate = NEVER if at < 0 else max(float(GRID[at]), round(1 - risk, 6))
     least = f"{GRID[start]:.3g}"
     why = f"{int(wrong[start])} of {int(given[start])} answers from {least} on are {what}; "
-    why += f"it takes at least {fewest_answers(risk, delta)}"
+    why += f"it takes at least {fewest_answers(risk, delta)}, and more with mistakes"
     if tail(wrong[start], given[start], risk) <= delta:  # the other test failed
         why = f"{int(strangers[start])} of {others.size} unseen subjects have {least} or more; "
         why += f"{int(allowed)} may"
