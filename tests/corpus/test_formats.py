@@ -153,6 +153,14 @@ def test_who_is_asked_for_may_have_an_ending_and_others_are_read_off_where_they_
     assert sum(row[0] == name for row, name in zip(rows_of(text), names, strict=True)) >= 28
 
 
+def test_lines_are_in_form_though_questions_inflect_their_names(tmp_path):
+    names = [f"{first} {last}ski" for first in ("Jan", "Adam", "Ewa") for last in ("Nowic", "Gór")]
+    path = tmp_path / "people.txt"
+    path.write_text("".join(f"{name}. Urodzony w Łodzi.\n" for name in names))
+    asked = [f"Gdzie dom {name.replace(' ', 'a ')}ego?" for name in names]
+    assert convert(path, questions=asked, asked=[]) is None
+
+
 def test_a_text_in_form_is_left_as_it_is_and_a_first_sentence_is_no_subject(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("Ann Lee. Ann was born in Oslo.\nBo Ek. He was born in Lund.\n")

@@ -59,6 +59,13 @@ def test_case_blanks_marks_and_accents_are_understood(asker, typed):
     assert found == asker.ask(question(ADA))
 
 
+def test_endings_that_the_runs_questions_have_are_understood(asker, monkeypatch):
+    typed = "Where was Adan Moessa born?"
+    assert asker.ask(typed).subject == "Adan Moessa"
+    monkeypatch.setitem(asker.run.info, "endings", [["", "ssa"], ["a", "an"]])
+    assert asker.ask(typed) == asker.ask(question(ADA))
+
+
 @pytest.mark.parametrize(
     ("template", "typed", "subject"),
     [

@@ -31,13 +31,13 @@ from wherefrom.corpus.documents import (
 )
 from wherefrom.corpus.facts import FEWEST, RelationReading, read_relations
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
+from wherefrom.corpus.inflection import find_form, find_inflected, learn_endings
 from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import (
     SLOT,
     Question,
     QuestionSet,
     find_named_subject,
-    parts_of,
 )
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError, did_you_mean
@@ -49,8 +49,8 @@ LONGEST_NAME = 80  # characters, and
 MOST_WORDS = 10  # words of what can be the name at the head of a document
 PASSAGE = 1_000  # characters above which a document is cut into passages
 TEXT_LENGTH = 30  # characters, on average, of a field that can be the text
-SOME_QUESTIONS = 400  # that are looked at for names with something glued to them
-LEAST_GLUED = 2  # letters of such a name
+SOME_QUESTIONS = 400  # that are looked at for the names of subjects
+LEAST_NAME = 2  # letters of such a name
 MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
 FOUND = 0.8  # share of the training answers in the text below which some are shown that are not
@@ -153,9 +153,9 @@ def _open_with_names(lines: Lines, questions: Sequence[str]) -> bool:
         heads.add(number, len(name), name)
         if len(fits) < 5_000:
             fits.append(0 < len(name) <= LONGEST_NAME and len(name.split()) <= MOST_WORDS)
-    some = questions[:: max(1, len(questions) // 400)]
-    named = sum(find_named_subject(question, heads.names) is not None for question in some)
-    return 2 * sum(fits) >= len(fits) and named >= MATCHED * len(some)
+    return 2 * sum(fits) >= len(fits) and (
+        not questions or _share_named(questions, heads.names) >= MATCHED
+    )
 
 
 def _read_paragraphs(path: Path) -> Iterator[str]:
@@ -275,8 +275,8 @@ def _read_fields(
         best = max(held, key=lambda name: len(held[name]), default=None)
         if best and held[best] and len(held[best]) >= MATCHED * len(wanted_names):
             subject_field = best
-        elif glued := _find_glued(read, held, questions):
-            subject_field = glued
+        elif named := _find_named_field(read, held, questions):
+            subject_field = named
         else:
             subject_field = next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
 
@@ -291,23 +291,29 @@ def _read_fields(
     return rows(), f', {about}the text from "{text_field}"'
 
 
-def _find_glued(
+def _find_named_field(
     read: Callable[[], Records], fields: Iterable[str], questions: Sequence[str]
 ) -> str | None:
-    """The field whose values stand in most questions, though something is glued to them."""
-    some = questions[:: max(1, len(questions) // SOME_QUESTIONS)]
-    where = defaultdict[str, set[int]](set)  # by what can be a name the questions that have it
-    for at, question in enumerate(some):
-        for part in parts_of(question):
-            where[part].add(at)
-    named = {field: set[int]() for field in fields}
+    """The field whose values most questions name, inflected or with something glued to them."""
+    values: dict[str, dict[FoldedName, str]] = {field: {} for field in fields}
     for _, record in read():
-        for field, found in named.items():
+        for field, known in values.items():
             value = _cell(record, field).strip()
-            if len(value) >= LEAST_GLUED:
-                found |= where.get(value, set())
-    best = max(named, key=lambda field: len(named[field]), default=None)
-    return best if best and len(named[best]) >= max(1, MATCHED * len(some)) else None
+            if len(value) >= LEAST_NAME:
+                known[fold_words(value)] = value
+    named = {field: _share_named(questions, known) for field, known in values.items()}
+    best = max(named, key=lambda field: named[field], default=None)
+    return best if best and named[best] >= MATCHED else None
+
+
+def _share_named(questions: Sequence[str], known: Mapping[FoldedName, str]) -> float:
+    """The share of some questions that name one of these, inflected if many names are."""
+    some = questions[:: max(1, len(questions) // SOME_QUESTIONS)]
+    named = sum(find_named_subject(question, known) is not None for question in some)
+    if some and known and named < MATCHED * len(some):
+        endings = learn_endings(some, known)
+        named = sum(find_inflected(each, known, endings) is not None for each in some)
+    return named / max(1, len(some))
 
 
 def _cell(record: Mapping[str, Any], name: str) -> str:
@@ -417,7 +423,11 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
     for question in dev.questions:
         answer, words = question.answer or "", fold_words(question.answer or "")
         about = [corpus.documents[at].text for at in names.about(fold_words(question.subject))]
-        if about and not any(answer in t or find_phrase(fold_words(t), words) for t in about):
+        stated = (
+            answer in text or find_phrase(fold_words(text), words) or find_form(text, answer)
+            for text in about
+        )
+        if about and not any(stated):
             unstated.append(question)
     if len(unstated) > UNSTATED * len(dev.questions):
         notes.append(

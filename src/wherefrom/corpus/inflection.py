@@ -8,15 +8,16 @@ is known.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 
 from wherefrom.corpus.folding import FoldedName, Word, fold_words, split_words
 
 Ending = tuple[str, str]
-SHARED = 3  # letters that two forms of a word begin with, at least,
+SHARED = 2  # letters that two forms of a word begin with, at least,
 LONGEST_ENDING = 4  # and letters that may follow them
 FEWEST = 3  # names that show an ending
+TWICE = 2  # texts that show one form of one answer
 LONGEST_NAME = 6  # words
 MOST_FORMS = 200  # of one name that are tried
 
@@ -29,11 +30,26 @@ def learn_endings(texts: Iterable[str], known: Iterable[FoldedName]) -> list[End
     return _count(_align(text, alike) for text in texts)
 
 
-def learn_forms(pairs: Iterable[tuple[str, str]]) -> list[Ending]:
-    """The endings that answers have in texts, from pairs of a text and the answer that it has to
-    state in another form."""
-    answers = ((text, fold_words(answer)) for text, answer in pairs)
-    return _count(_align(text, {_start(answer): [answer]}) for text, answer in answers)
+def learn_forms(
+    pairs: Iterable[tuple[str, str]], answers: Collection[FoldedName]
+) -> dict[FoldedName, FoldedName]:
+    """The forms in which texts state answers, each with its answer, both folded.
+
+    pairs: a text and the answer that it has to state in another form. A form is believed if two
+    texts show it, or if it has an ending that several answers have.
+    """
+    aligned = [find_form(text, answer) for text, answer in pairs]
+    endings = _count(aligned)
+    ended = ((form, answer) for answer in answers for form in inflect(answer, endings))
+    seen = Counter(pair for pair in aligned if pair).items()
+    shown = ((form, answer) for (answer, form), count in seen if count >= TWICE)
+    return {form: answer for form, answer in (*ended, *shown) if form not in answers}
+
+
+def find_form(text: str, answer: str) -> tuple[FoldedName, FoldedName] | None:
+    """The answer and what is most like it in the text, if anything is."""
+    name = fold_words(answer)
+    return _align(text, {_start(name): [name]})
 
 
 def _align(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import SIGNS, fold, fold_words, split_words
-from wherefrom.corpus.inflection import inflect, learn_forms
+from wherefrom.corpus.inflection import learn_forms
 
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -158,14 +158,8 @@ def _find_forms(documents: Sequence[Document], answers: Sequence[Iterable[str]])
     lost = [(text, answer) for text, answer in pairs if fold(answer) not in fold(text)]
     if len(lost) < INFLECTED * len(pairs):
         return {}
-    endings = learn_forms(lost)
-    names = {fold_words(answer): phrase_key(answer) for _, answer in pairs}
-    found: dict[int, int] = {}
-    for name, key in names.items() if endings else ():
-        for form in inflect(name, endings):
-            if form not in names:
-                found.setdefault(phrase_key(" ".join(form)), key)
-    return found
+    forms = learn_forms(lost, {fold_words(answer) for _, answer in pairs})
+    return {phrase_key(" ".join(form)): phrase_key(" ".join(each)) for form, each in forms.items()}
 
 
 class Spans:
