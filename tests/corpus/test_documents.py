@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.corpus.documents import LONGEST_DOCUMENT, find_subject, read_documents
+from wherefrom.corpus.documents import (
+    LONGEST_DOCUMENT,
+    Document,
+    Documents,
+    find_subject,
+    read_documents,
+)
+from wherefrom.corpus.packed import READ
 from wherefrom.errors import UserError
 
 TWO = "Ann Lee. Ann was born in Oslo.\nBo Ek. Bo was born in Lund.\n"
@@ -41,6 +48,7 @@ FITS = "Ann Lee. " + "x" * (LONGEST_DOCUMENT - len("Ann Lee. "))
     ("content", "says"),
     [
         (TWO.encode() + b"Cy M\xfcller. text\n", "line 3 holds the byte 0xfc"),
+        ((TWO * READ).encode() + b"\xfc", f"line {2 * READ + 1} holds the byte 0xfc"),
         *((content, "is empty") for content in ("", "\n", "\r\n \r\n", "\ufeff")),
         *(
             (TWO + line + "\n", "line 3: a document is")
@@ -78,3 +86,40 @@ def test_what_is_no_corpus_is_refused_in_one_sentence_with_its_line(tmp_path, co
 )
 def test_the_name_ends_where_a_reader_would_end_it(line, subject):
     assert find_subject(line) == subject
+
+
+def test_documents_are_read_from_their_file_in_any_order_and_while_it_grows():
+    every = [
+        Document(at, f"né{at % 7}", f"né{at % 7}. " + "ü" * (at * 97 % 4000)) for at in range(99)
+    ]
+    documents = Documents(every)
+    assert sum(len(document.text) for document in every) > 2 * READ  # several blocks
+    assert list(documents) == every == [documents[at] for at in range(99)]
+    assert documents[-1] == every[-1]
+    assert documents[90:] == every[90:]
+    with pytest.raises(IndexError):
+        documents[99]
+    documents.add(99, 2, "né. more")
+    assert documents[99] == Document(99, "né", "né. more")
+
+
+def test_a_part_of_the_documents_is_equal_to_another_one_of_the_same_documents():
+    every = [Document(at, "Ann", f"Ann. {at}") for at in range(20)]
+    documents = Documents(every)
+    part = documents.select(lambda document: document.line > 3)
+    part = part.select(lambda document: document.line % 2 == 0)
+    assert list(part) == every[4::2]
+    assert (part, hash(part)) == (Documents(every[4::2]), hash(Documents(every[4::2])))
+    assert part not in (documents, Documents(every[5::2]))
+    assert documents.select(lambda _: True) is documents
+
+
+def test_subjects_are_numbered_as_they_come_and_found_in_any_spelling():
+    subjects = ["Łódź", "", "Bo Ek", "LODZ", "Cy", "bo ek", "Bo Ek"]
+    names = Documents(Document(at, who, who) for at, who in enumerate(subjects)).names
+    assert names.of_document.tolist() == [0, -1, 1, 0, 2, 1, 1]
+    assert list(names) == [("lodz",), ("bo", "ek"), ("cy",)]
+    assert dict(names) == {("lodz",): "LODZ", ("bo", "ek"): "Bo Ek", ("cy",): "Cy"}
+    assert (names.about(("lodz",)), names.about(("bo", "ek"))) == ([0, 3], [2, 5, 6])
+    assert (names.about(("bo",)), names.about(())) == ([], [])
+    assert ("bo",) not in names

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from wherefrom.corpus.documents import names_of
 from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import SLOT
 from wherefrom.corpus.subjects import (
     CALIBRATION,
@@ -139,16 +141,20 @@ def free_subjects(
     asked = {fold_words(one.subject) for one in split.subjects}
     asked |= {fold_words(question.subject) for question in split.train.questions}
     templates = sorted({q.template for q in split.train.questions if SLOT in q.template})
-    names = {fold_words(document.subject): document.subject for document in split.corpus.documents}
-    free = [name for words, name in names.items() if words and words not in asked]
+    documents, learned = split.corpus.documents, split.train.questions
+    names = names_of(documents)
+    others = np.setdiff1d(np.arange(len(names)), [names.number(name) for name in asked])
     rng = np.random.default_rng([seed, 29])
-    free = [free[at] for at in sorted(rng.permutation(len(free))[:most])]
+    drawn = others[np.sort(rng.permutation(len(others))[:most])]
+    free = [names.spelling(number) for number in drawn.tolist()]
     helping = (one for one in split.subjects if one.role != JUDGED and not one.seen)
     wanted = min(unseen, FOR_EACH * len(split.with_role(CALIBRATION)))
     lacking = wanted - len({fold_words(one.subject) for one in helping})
-    known = [*names.values(), *(question.subject for question in split.train.questions)]
-    taken = {*names, *asked, *map(fold_words, split.left_out)}
-    documents = split.corpus.documents
+    known = Computed(
+        lambda at: names.spelling(at) if at < len(names) else learned[at - len(names)].subject,
+        len(names) + len(learned),
+    )
+    taken = {*asked, *map(fold_words, split.left_out)}
     invented = invent_names(known, max(0, lacking), documents=documents, taken=taken, rng=rng)
     return [
         Subject(FITTING, seen, source, name, template.replace(SLOT, name), None, template)
