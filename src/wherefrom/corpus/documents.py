@@ -14,6 +14,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,13 @@ def names_of(documents: Sequence[Document]) -> SubjectNames:
     return documents.names if isinstance(documents, Documents) else SubjectNames(documents)
 
 
+def texts_of(documents: Sequence[Document]) -> Sequence[str]:
+    """The texts of documents, which stay where they are."""
+    return Computed(
+        lambda at: documents[at].text, len(documents), lambda: (d.text for d in documents)
+    )
+
+
 @dataclass(frozen=True)
 class Corpus:
     """The documents of one file, and the hash that says which file it was."""
@@ -204,15 +212,16 @@ class Corpus:
 
     @property
     def texts(self) -> Sequence[str]:
-        return Computed(lambda at: self.documents[at].text, len(self.documents))
+        return texts_of(self.documents)
 
     @property
     def vocabulary(self) -> Sequence[str]:
         """What tokens are learned from: the texts, and the subjects as well."""
-        many = len(self.documents)
+        documents, many = self.documents, len(self.documents)
         return Computed(
-            lambda at: self.documents[at].text if at < many else self.documents[at - many].subject,
+            lambda at: documents[at].text if at < many else documents[at - many].subject,
             2 * many,
+            lambda: chain((d.text for d in documents), (d.subject for d in documents)),
         )
 
     def select(self, keep: Callable[[Document], bool]) -> Corpus:

@@ -389,8 +389,10 @@ class ContextReader:
 
     def _count(self, docs: Sequence[int], spans: Spans) -> NDArray[np.int64]:
         """How many other subjects are known to have each span as their answer, in small numbers."""
-        keys = np.array(sorted(self.known), dtype=np.uint64)
-        counts = np.array([self.known[int(key)] for key in keys], dtype=np.int64)
+        keys = np.fromiter(self.known, np.uint64, len(self.known))
+        counts = np.fromiter(self.known.values(), np.int64, len(self.known))
+        order = np.argsort(keys)
+        keys, counts = keys[order], counts[order]
         at = np.clip(np.searchsorted(keys, spans.key), 0, len(keys) - 1)
         own = np.array([self.believed.get(doc, 0) for doc in docs], dtype=np.uint64)
         known = np.where(keys[at] == spans.key, counts[at], 0) - (spans.key == own[spans.doc])

@@ -24,10 +24,16 @@ READ = 1 << 16  # bytes read at once, where records are read in their order
 
 
 class Computed(Sequence[T]):
-    """`count` items, each of them made by `make` from its number whenever it is read."""
+    """`count` items, each of them made by `make` from its number whenever it is read, or by
+    `every`, if given, when all of them are read in their order."""
 
-    def __init__(self, make: Callable[[int], T], count: int) -> None:
-        self._make, self._count = make, count
+    def __init__(
+        self,
+        make: Callable[[int], T],
+        count: int,
+        every: Callable[[], Iterator[T]] | None = None,
+    ) -> None:
+        self._make, self._count, self._every = make, count, every
 
     def __len__(self) -> int:
         return self._count
@@ -35,6 +41,9 @@ class Computed(Sequence[T]):
     def __getitem__(self, at: Any) -> Any:
         index = range(self._count)[at]
         return [self[each] for each in index] if isinstance(index, range) else self._make(index)
+
+    def __iter__(self) -> Iterator[T]:
+        return self._every() if self._every else map(self._make, range(self._count))
 
 
 class Ragged(Sequence[NDArray[Any]]):

@@ -11,8 +11,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.documents import Corpus, Document
-from wherefrom.corpus.packed import Computed
+from wherefrom.corpus.documents import Corpus, Document, texts_of
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
@@ -216,7 +215,7 @@ def twin_job(
         **before,
         "kind": "left out",
         "phases": [phase.model_dump(mode="json") for phase in phases],
-        "documents": digest_of(Computed(lambda at: documents[at].text, len(documents))),
+        "documents": digest_of(texts_of(documents)),
         "twin_of": run.info["sha256"],
         "without": left_out,
     }
