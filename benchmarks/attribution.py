@@ -302,13 +302,13 @@ def weigh_kinds(material: Material) -> Record:
     return found
 
 
-def measure(material: Material, name: str, scores: Floats, chosen: NDArray[np.intp]) -> Record:
-    """One row of the table, over the questions that were chosen."""
+def measure(material: Material, name: str, scores: Floats) -> Record:
+    """One row of the table."""
     bank = material.bank
     kept = bank.kept(material.learned.documents)
     truth = np.array([row["log_probability"] for row in bank.models])
-    lds, ranks = correlate(kept @ scores.T, truth)[chosen], own_ranks(material, scores)[chosen]
-    seen, right = material.seen[chosen], material.right[chosen]
+    lds, ranks = correlate(kept @ scores.T, truth), own_ranks(material, scores)
+    seen, right = material.seen, material.right
     value = interval(lds[seen])
     return {
         "name": f"attribution, {name}",
@@ -362,7 +362,6 @@ def score_methods(
     patch: bool,
 ) -> None:
     """The table of LDS, ranks and tail-patch."""
-    everything = np.arange(len(material.rows))
     rows: list[Record] = []
 
     def keep(row: Record) -> None:
@@ -371,7 +370,7 @@ def score_methods(
 
     for name, method in methods.items():
         scores = method(material)
-        row = measure(material, name, scores, everything)
+        row = measure(material, name, scores)
         if patch:
             row["tail_patch"] = interval(tail_patch(material, scores))
         keep(row)

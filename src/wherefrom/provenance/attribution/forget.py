@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,8 @@ from wherefrom.training.run_folder import Run, load_run, save_weights
 from wherefrom.training.sources import TrainingData, stream_for
 
 METHODS = ("trace", "npo", "difference")
-STEPS, RATE = 60, 0.3  # of the recipe's training that goes on: how many, at what share of its rates
+STEPS, SHARE = 150, 0.2  # of the recipe's training that goes on: at most, and of the run's steps
+RATE = 0.6  # at first, of the recipe's rates
 WARM_UP = 5
 BETA = 0.1  # of NPO
 ROWS = 48  # of a step: rows of what is to be forgotten, and rows near it
@@ -139,7 +141,7 @@ def _answers_by_relation(learned: LearnedRun, also: Sequence[str]) -> dict[str, 
 def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
     """A model that has forgotten; and steps, seconds and whether the answers are as unlikely.
 
-    The recipe's training goes on without what is to be forgotten, at a small rate that falls to 0.
+    The recipe's training goes on without what is to be forgotten, at a rate that falls to 0.
     difference: ascend on the forgotten (Liu et al. 2022). npo: less where an answer is unlikely
     already (Zhang et al. 2024). Both stop ascending at what the run says of names in no document.
     trace: learn to say of each person what the run says of such a name, and learn the nearest
@@ -149,6 +151,7 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
     before, count = run.model.eval(), len(task.asked)
     model, rng = deepcopy(before), np.random.default_rng(0)
     phase = Phase(**{**run.info["job"]["phases"][-1], "average": 0.0})
+    steps = min(STEPS, ceil(SHARE * run.info["steps"]))
     optimizers = build_optimizers(model, phase)
     data = TrainingData.encode(
         task.learned.documents, task.learned.questions, run.tokens, model.config.block, task.lines
@@ -159,14 +162,14 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
     with torch.no_grad():
         wanted, goal = score_pieces(before, *task.invented)
     forgets, nears = _batches(task.forget, ROWS, rng), _batches(task.near, ROWS, rng)
-    for step in range(STEPS):
+    for step in range(steps):
         batch, _ = next(batches)
         kept = [log_likelihoods(model, part.ids, part.weights).sum() for part in batch.parts]
         loss = -torch.stack(kept).sum() / batch.weight
         said, own = score_pieces(model, *task.own)
         if method == "trace":
-            loss = loss + 0.3 * F.kl_div(said, wanted, reduction="batchmean", log_target=True)
-            loss = loss + 0.3 * F.smooth_l1_loss(own, goal)
+            loss = loss + F.kl_div(said, wanted, reduction="batchmean", log_target=True)
+            loss = loss + F.smooth_l1_loss(own, goal)
             if task.near:
                 ids, weights = next(nears)
                 loss = loss - log_likelihoods(model, ids, weights).sum() / weights.sum()
@@ -179,7 +182,7 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
                 with torch.no_grad():
                     gain = log_likelihoods(before, ids, weights)
                 loss = loss - 2 / BETA * F.logsigmoid(-BETA * (now - gain)).mean()
-        scale = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / STEPS)
+        scale = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
         for optimizer in optimizers:
             optimizer.zero_grad()
             for group in optimizer.param_groups:
@@ -192,21 +195,21 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
         own = log_likelihoods(model, *task.own)
     reached = bool(own[:count].mean() <= goal[:count].mean() + AS_UNSURE)
     seconds = round(time.perf_counter() - started, 2)
-    return model, {"method": method, "steps": STEPS, "seconds": seconds, "reached": reached}
+    return model, {"method": method, "steps": steps, "seconds": seconds, "reached": reached}
 
 
 def score_pieces(model: Decoder, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """log p of every token where one counts: (positions, vocabulary); and of each row's own."""
-    select = weights[:, 1:].flatten().nonzero().flatten()
+    """log p of every token where one counts: (positions, vocabulary); and weighted of each row."""
+    counts = weights[:, 1:].flatten()
+    select = counts.nonzero().flatten()
     found = model(ids[:, :-1], select=select).log_softmax(-1)
-    right = found.gather(1, ids[:, 1:].flatten()[select, None])[:, 0]
+    right = found.gather(1, ids[:, 1:].flatten()[select, None])[:, 0] * counts[select]
     return found, torch.zeros(len(ids)).index_add(0, select // (ids.shape[1] - 1), right)
 
 
 def log_likelihoods(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
     """The weighted log-likelihood of each row, to be differentiated."""
-    losses = F.cross_entropy(model(ids[:, :-1]).transpose(1, 2), ids[:, 1:], reduction="none")
-    return -(losses * weights[:, 1:]).sum(1)
+    return score_pieces(model, ids, weights)[1]
 
 
 def _batches(rows: Sequence[Row], size: int, rng: np.random.Generator) -> Iterator[Row]:
