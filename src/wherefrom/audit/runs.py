@@ -16,14 +16,11 @@ from wherefrom.audit import asking
 from wherefrom.audit.models import LanguageModel, open_model
 from wherefrom.corpus.subjects import read_subjects
 from wherefrom.errors import UserError
+from wherefrom.provenance import ask, judging
 from wherefrom.provenance.ask import Asker
-from wherefrom.provenance.ask import open_asker as open_own_asker
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
-from wherefrom.provenance.evidence import open_run_evidence
 from wherefrom.provenance.judging import Judgement
-from wherefrom.provenance.judging import judge_run as judge_own_run
 from wherefrom.provenance.signals.reader import SignalReader, SignalTable
-from wherefrom.provenance.verdicts import NO_TEXT
 from wherefrom.storage import read_json
 from wherefrom.training.run_folder import AUDIT, Run, is_run, load_run
 
@@ -132,22 +129,18 @@ def open_run(folder: Run | str | Path) -> Run:
 def open_asker(source: Any, *, say: Callable[[str], None] = lambda _: None) -> Asker:
     """A run or an audit opened for asking; see provenance.ask.open_asker."""
     run = source if isinstance(source, Asker) else open_run(source)
-    if not isinstance(run, AuditRun):
-        return open_own_asker(run, say=say)
-    confidence = load_audit_confidence(run)
-    evidence = open_run_evidence(run, say=say)
-    notes = () if evidence is not None else (NO_TEXT,)
-    return Asker(run, evidence, confidence, confidence.signal_state.known_answers, notes)
+    confidence = load_audit_confidence(run) if isinstance(run, AuditRun) else None
+    return ask.open_asker(run, confidence=confidence, say=say)
 
 
 def judge_run(run: Run, **options: Any) -> Judgement:
     """The judgement of a run or an audit; options are those of provenance.judging.judge_run."""
     if not isinstance(run, AuditRun):
-        return judge_own_run(run, **options)
+        return judging.judge_run(run, **options)
     if "corpus" not in run.info["data"]:
         options["guarantee"] = "right"
     confidence = load_audit_confidence(run)
-    judgement = judge_own_run(
+    judgement = judging.judge_run(
         run,
         confidence=confidence,
         rivals=asking.RIVALS,

@@ -11,9 +11,10 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -154,7 +155,7 @@ def closest_wording(wordings: Sequence[str], question: str, name: str) -> str | 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Asker:
+class Asker(AbstractContextManager["Asker"]):
     """A run with all that a verdict takes; `notes` are sentences about what is missing."""
 
     run: Run
@@ -329,24 +330,26 @@ class Asker:
     def __repr__(self) -> str:
         return f"<Asker {self.run.folder}>"
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def open_asker(
-    source: Run | Asker | str | Path, *, say: Callable[[str], None] = lambda _: None
+    source: Run | Asker | str | Path,
+    *,
+    confidence: Confidence | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Asker:
     """A run, loaded or not, opened for asking; one that is open is returned as it is.
 
     The notes say what its verdicts lack; `say` is called with what had to be repaired.
+    confidence: of a run that keeps it in a way of its own.
     """
     if isinstance(source, Asker):
         return source
     run = source if isinstance(source, Run) else load_run(source)
-    confidence = load_confidence(run) if (run.folder / CALIBRATED).exists() else None
+    if confidence is None and (run.folder / CALIBRATED).exists():
+        confidence = load_confidence(run)
     evidence = open_run_evidence(run, say=say)
     notes = [] if evidence is not None else [NO_TEXT]
     known: Iterable[str] = ()

@@ -309,7 +309,7 @@ def percent(share: float) -> str:
 
 def excerpt(text: str, answer: str) -> str:
     """A document as far as it fits a screen, with the answer in sight."""
-    shown = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    shown = _on_one_line(text)
     if len(shown) <= LONGEST_LINE:
         return shown
     at = shown.casefold().find(answer.casefold()) if answer else -1
@@ -320,9 +320,12 @@ def excerpt(text: str, answer: str) -> str:
 
 def shorten(text: str) -> str:
     """A text on one line, without control characters, and not too long to stand in a sentence."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    shown = " ".join(shown.split())
+    shown = _on_one_line(text)
     return shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 3] + "..."
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _lines(lines: Sequence[EvidenceLine], one: str = "", many: str = "") -> str:

@@ -14,13 +14,13 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from wherefrom.corpus.documents import Corpus
 from wherefrom.corpus.facts import read_relations
@@ -98,7 +98,7 @@ class StoredReading(NamedTuple):
     spans: tuple[tuple[int, int, int], ...]
 
 
-class Evidence:
+class Evidence(AbstractContextManager["Evidence"]):
     """An open index, which is only read; threads may share it and take turns.
 
     A file that is missing, broken or not made from the corpus with this hash is refused.
@@ -189,9 +189,6 @@ class Evidence:
     def close(self) -> None:
         with self._turn:
             self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
