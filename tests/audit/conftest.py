@@ -1,21 +1,56 @@
-"""Tiny models of others, made once."""
+"""Tiny models of others, with random weights and a tokenizer of a few hundred tokens."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from audit_samples import make_model
+
+TEXT = ["What is the capital of France?", "Q: A: Paris Rome Berlin Question Answer Yes No", "é日本"]
+SMALL = {"hidden_size": 20, "num_hidden_layers": 3, "num_attention_heads": 2}
+ROTARY = {**SMALL, "intermediate_size": 28, "num_key_value_heads": 1, "head_dim": 10}
+GPT2 = {"n_embd": 20, "n_layer": 3, "n_head": 2, "n_positions": 256}
+SHAPES = {
+    "gpt2": GPT2,
+    "llama": ROTARY,
+    "qwen2": {key: value for key, value in ROTARY.items() if key != "head_dim"},
+    "gpt_neox": {**SMALL, "intermediate_size": 28},
+    "gemma": {**ROTARY, "tie_word_embeddings": True},
+}
+UNFIT = {  # which an audit cannot read
+    "mamba": {"hidden_size": 20, "num_hidden_layers": 2, "state_size": 4},
+    "bert": {**SMALL, "intermediate_size": 28, "is_decoder": False},
+}
+
+
+def make_model(folder: Path, kind: str, seed: int) -> Path:
+    """A folder as `save_pretrained` writes it."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=["<end>"],
+                                  initial_alphabet=letters, show_progress=False)  # fmt: skip
+    tokenizer.train_from_iterator(TEXT, trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
+    torch.manual_seed(seed)
+    size = {"vocab_size": len(fast), "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    size["n_positions" if kind == "gpt2" else "max_position_embeddings"] = 256
+    config = AutoConfig.for_model(kind, **{**(SHAPES | UNFIT)[kind], **size})
+    model = AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """A function from the kind of a model to its folder, made once."""
-    made: dict[str, Path] = {}
-
-    def folder(kind: str) -> Path:
-        if kind not in made:
-            made[kind] = make_model(tmp_path_factory.mktemp(kind), kind)
-        return made[kind]
-
-    return folder
+    """A function from the kind of a model and a seed to its folder, made once."""
+    return lru_cache(lambda kind, seed=0: make_model(tmp_path_factory.mktemp(kind), kind, seed))

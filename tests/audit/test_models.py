@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from audit_samples import SHAPES, UNFIT
 
 from wherefrom.audit.models import LanguageModel, OwnModel, open_model
 from wherefrom.errors import UserError
@@ -18,7 +17,7 @@ NAMES = ["France", "Peru", "the Netherlands", "日本", "Chad", "Fra"]
 PROMPTS = [f"{BEFORE}Q: What is the capital of {name}?\nA:" for name in NAMES]
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen2", "gpt_neox", "gemma"])
 def test_answers_are_those_of_generate(tiny, kind):
     model = open_model(tiny(kind))
     assert isinstance(model, LanguageModel)
@@ -141,7 +140,7 @@ def break_it(folder, what):
     ],
 )
 def test_what_cannot_be_loaded_is_a_sentence(tmp_path, tiny, what, sentence):
-    kind = what if what in UNFIT else "gpt2"
+    kind = what if what in ("mamba", "bert") else "gpt2"  # which an audit cannot read
     folder = break_it(shutil.copytree(tiny(kind), tmp_path / "model"), what)
     with pytest.raises(UserError, match=sentence) as found:
         open_model(folder).prompt(PROMPTS[0])
