@@ -424,9 +424,10 @@ class ContextReader:
         there[features] = True
         used, column = np.flatnonzero(there), (np.cumsum(there, dtype=np.int32) - 1)[features]
         bounds = np.arange(0, features.size + 1, features.shape[1])
-        ones = np.ones(features.size, dtype=np.float32)
+        del features, known
+        ones = np.ones(column.size)  # of theta's type: scipy would convert them at every product
         matrix = csr_matrix((ones, column.ravel(), bounds), shape=(len(at), len(used)))
-        transposed = matrix.T.tocsr()
+        transposed = matrix.T  # which shares its memory
         weight = np.array([weights[doc] for doc in docs if doc in weights])
 
         def log_total(scores: Floats) -> Floats:

@@ -24,7 +24,8 @@ BINS = 10  # of the expected calibration error
 RESAMPLES = 1000
 LEVEL = 0.95
 DEFINED = 0.9  # an interval needs this share of the resamples; the others leave it undefined
-CELLS = 2_000_000  # weights held at once, so that many answers do not need much memory
+CELLS = 2_000_000  # weights held at once, so that many answers do not need much memory,
+ROWS = 100  # and resamples that are measured at once
 
 
 class Answers:
@@ -206,7 +207,8 @@ class Bootstrap:
                 if members.size:
                     draws = members[rng.integers(members.size, size=(rows, members.size))]
                     np.add.at(weights, (np.arange(rows)[:, None], draws), 1)
-            yield weights
+                    del draws
+            yield from (weights[at : at + ROWS] for at in range(0, rows, ROWS))
 
     def measure(self, measures: Mapping[str, Measure], answers: Answers) -> dict[str, Metric]:
         """Each measure by its name, with the central `level` of its values as its interval."""
