@@ -78,6 +78,7 @@ studdy => there is no command "studdy". Did you mean "study"?
 study --stepps 3 => --stepps
 study --steps ten => 'ten'
 study {docs} => it got 1 file.
+study {docs} {train} {dev} --template {subject}!o => fits no question of
 study --variant rotery => Did you mean "rotary"?
 study --recipe cours => Did you mean "course"?
 study --seed -1 => --seed must be between 0 and

@@ -121,6 +121,9 @@ def read_input(
         corpus = Corpus(out / "documents.tsv", hash_table(documents), documents)
     subjects = names_of(corpus.documents)
     train = read_questions(files.train, templates, subjects=subjects)
+    for template in templates:
+        if template not in train.templates:
+            raise UserError(f'--template "{template}" fits no question of {files.train}.')
     known = tuple(dict.fromkeys((*templates, *(t for t in train.templates if SLOT in t))))
     about: dict[str, Any] = {"subjects": subjects, "endings": train.endings}
     dev = read_questions(files.dev, known, **about)

@@ -49,6 +49,7 @@ def judge(lab, subject, answer, *, evidence=True, calibrated=True, always=False,
          f"no line is about Ivo Stern; line {len(PEOPLE)} mentions the name"),
         ("Tibor Ashdown", "Rome", {}, MADE_UP, False, "no line names Tibor Ashdown"),
         ("Ada Mow", "Rome", {}, MADE_UP, False, "did you mean Ada Moe (line 1)?"),
+        ("the old painter Ada Moe", "Rome", {}, MADE_UP, False, "did you mean Ada Moe (line 1)?"),
         (ADA, PLACE, {"threshold": 0.9}, STATED, False,
          "the answer given is below 90 % (from there on at most 5 % of the run's own answers are "
          "not from the text, with 95% confidence)"),
@@ -77,7 +78,7 @@ def test_what_is_found_shown_and_said(lab, subject, answer, options, verdict, sh
         not options.get("calibrated", True) or not looked_up,
         not options.get("calibrated", True),
     ]
-    assert bool(found.similar) == (subject == "Ada Mow")
+    assert bool(found.similar) == ("Ada Mo" in subject and subject != ADA)
     stating = [line.line for line in found.evidence if line.states_answer]
     assert stating == ([1] if verdict == STATED else [])
     if looked_up and not shown and verdict != STATED:

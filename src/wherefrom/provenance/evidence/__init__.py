@@ -38,6 +38,7 @@ EVIDENCE_FILE = "evidence.sqlite"
 ALIKE = 0.72  # names that are less similar are not suggested for one that is not found
 FORMAT = "2"
 SIMILAR = 15  # lines about names that look alike, of which some may be of one name
+MOST_INSIDE = 12  # words of a name in which others are looked for
 LOOKED_AT = 1_000  # documents that are weighed to choose lines from
 LINES = 3  # of which are shown for an answer
 STATED = 0.2  # probability from which on a reading counts as stated; chosen on people set aside
@@ -251,6 +252,12 @@ class Evidence(AbstractContextManager["Evidence"]):
             where = "SELECT id, words FROM names WHERE ' ' || words || ' ' LIKE ? LIMIT ?"
             for name, words in self._fetch(where, f"% {subject[0]} %", SIMILAR):
                 found.setdefault(name, fuzz.ratio(subject[0], words) / 100)
+        else:  # a name among other words: "the town of Ostmere"
+            many = range(len(subject))
+            inside = {" ".join(subject[a : b + 1]) for a in many for b in many[a:]}
+            where = f"SELECT id FROM names WHERE words IN ({', '.join('?' * len(inside))})"
+            for (name,) in self._fetch(where, *inside) if len(subject) <= MOST_INSIDE else ():
+                found.setdefault(name, ALIKE)
         best = sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:SIMILAR]
         return [
             replace(line, names_subject=False, similarity=similarity)
