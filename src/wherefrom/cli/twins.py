@@ -10,7 +10,6 @@ import click
 
 from wherefrom.cli.output import JSON, PATH, Progress, option, print_json, print_table, show
 from wherefrom.cli.train import OUT
-from wherefrom.corpus.documents import read_lines
 
 
 @click.command()
@@ -35,6 +34,7 @@ def twins(
     judged people each, and the verdicts on all of them are judged by it. What is finished is not
     trained again, and what was stopped goes on.
     """
+    from wherefrom.corpus.documents import read_lines
     from wherefrom.provenance.attribution.twins import (
         cross_pretrain,
         leave_out,
@@ -177,6 +177,7 @@ def forget(
     run: Path, names: Path, out: Path, method: str, exact: bool, judge: bool, as_json: bool
 ) -> None:
     """Take people out of a finished RUN in seconds, and leave the result as a run in OUT."""
+    from wherefrom.corpus.documents import read_lines
     from wherefrom.provenance.attribution.forget import forget_people
     from wherefrom.training.run_folder import load_run
 
