@@ -123,10 +123,10 @@ def make_judgement():
     )  # fmt: skip
     confidence = np.array([one.confidence for one in people])
     scores = [
-        Score("internal", "our probability", confidence, 0.5, ours=True),
-        Score("checked", "with lines", confidence, 0.5, ours=True, withheld=confidence < 0.65),
-        Score("always answer", "every answer", np.ones(len(people)), 0.0),
-        Score("greedy likelihood", "its own", confidence**2, 0.5, "no guarantee."),
+        Score("internal", "our probability", confidence, confidence >= 0.5, 0.5, ours=True),
+        Score("checked", "with lines", confidence, confidence >= 0.65, 0.5, ours=True),
+        Score("always answer", "every answer", np.ones(len(people)), confidence >= 0),
+        Score("greedy likelihood", "its own", confidence**2, confidence**2 >= 0.5, 0.5, "no more."),
     ]
     how = {"resamples": 20, "level": 0.95, "seed": 0}
     promise = {"threshold": None, "reason": "too few people.", "risk": 0.05, "delta": 0.05,
