@@ -289,8 +289,9 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
     weights = part.weights[:, 1:].flatten()
     select = weights.nonzero().flatten()
     targets = part.ids[:, 1:].flatten()[select].to(device)
-    logits = runner(part.ids[:, :-1].to(device), select=select.to(device))
-    losses = F.cross_entropy(logits, targets, reduction="none")
+    ids = part.ids[:, :-1].to(device)
+    # the logits have no name, so that their memory is free before the backward pass
+    losses = F.cross_entropy(runner(ids, select=select.to(device)), targets, reduction="none")
     return (losses * weights[select].to(device)).sum()
 
 
