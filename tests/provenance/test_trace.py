@@ -121,6 +121,7 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(run: Run, command
     assert (again.code, again.err) == (0, "")
     assert f"line {record['pushed_by'][0]['line']}" in again.out
     assert wherefrom.trace(run, question, top=3) == record
+    assert wherefrom.trace(run, question.upper().strip("?"), top=3) == record  # as it is asked
     other = wherefrom.trace(run, question, answer="Rome")
     assert (other["answer"], other["verdict"]) == ("Rome", None)
     path = run.folder / INDEX

@@ -321,17 +321,18 @@ class Tracer:
             raise UserError("trace takes a question, and an empty one came.")
         if not 1 <= top <= len(self.documents):
             raise UserError(f"--top must be between 1 and {len(self.documents)}, not {top}.")
-        said, verdict = answer_all(self.run.model, self.run.tokens, [question])[0].text, None
-        if answer in (None, said):
-            try:
-                with open_asker(self.run) as asker:
-                    verdict = asker.ask(question)
-            except UserError as problem:
-                self._say(f"The answer is not looked up: {problem}")
+        verdict, subject = None, find_subject_in(self.run.templates, question) or ""
+        try:
+            with open_asker(self.run) as asker:
+                question, subject = asker.understand(question)  # as the run is asked it
+                verdict = asker.ask(question)
+        except UserError as problem:
+            self._say(f"The answer is not looked up: {problem}")
+        said = answer_all(self.run.model, self.run.tokens, [question])[0].text
+        verdict = verdict if answer in (None, said) else None
         answer = said if answer is None else answer
         index = self.index(replay=method == "replay", observe=observe)
         scores = index.scores(self.run.model, *answer_row(self.run, question, answer))
-        subject = find_subject_in(self.run.templates, question) or ""
         stating = find_stating(self.documents, [answer]).get(fold_words(answer), set())
         kinds = kinds_of(self.documents, subject, stating)
         floor, shares = noise_floor(kinds, scores), leaning(kinds, scores)
@@ -352,12 +353,14 @@ class Tracer:
                 others = compare_others(self.learned, twin, but)
                 floors.append(others["noise_floor"] or 0.0)
             floor = max(floors)
+        lines = verdict.evidence if verdict else ()
+        looked_up = {line.line for line in lines if line.states_answer}
         rows = [
             {
                 "line": self.documents[at].line,
                 "text": self.documents[at].text,
                 "push": float(f"{pushes[at]:.4g}"),
-                "states": at in stating,
+                "states": at in stating or self.documents[at].line in looked_up,
             }
             for at in sorted(dict.fromkeys(ends), key=lambda at: -abs(pushes[at]))
         ]
