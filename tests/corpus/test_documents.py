@@ -49,6 +49,7 @@ FITS = "Ann Lee. " + "x" * (LONGEST_DOCUMENT - len("Ann Lee. "))
     [
         (TWO.encode() + b"Cy M\xfcller. text\n", "line 3 holds the byte 0xfc"),
         ((TWO * READ).encode() + b"\xfc", f"line {2 * READ + 1} holds the byte 0xfc"),
+        (TWO + "Cy Muller. te\0xt\n", "line 3: a NUL byte"),
         *((content, "is empty") for content in ("", "\n", "\r\n \r\n", "\ufeff")),
         *(
             (TWO + line + "\n", "line 3: a document is")

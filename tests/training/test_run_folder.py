@@ -22,6 +22,7 @@ from wherefrom.training.run_folder import (
     Segment,
     SourceFile,
     TrainingState,
+    check_folder,
     digest_of,
     find_newest_run,
     find_source,
@@ -217,3 +218,12 @@ def test_two_are_kept_and_a_broken_newest_one_falls_back_to_the_one_before(
     for path in tmp_path.glob("step-000000020.*"):
         path.write_bytes(b"{}")
     assert load_checkpoint(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file" / "run", tmp_path / ("a" * 300)):
+        with pytest.raises(UserError, match="cannot be made"):
+            check_folder(folder, resume=False)
+    check_folder(tmp_path / "new" / "run", resume=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
