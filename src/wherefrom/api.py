@@ -1,10 +1,10 @@
-"""The public API: the commands as functions, and as methods of one run, with results that print.
+"""The public API: the commands as functions and as methods of a run, with printable results.
 
     wherefrom.check("average", "q=beta*(k_a+k_b)")
     wherefrom.Study("runs/study", minutes=8).run()
     wherefrom.Wherefrom("runs/study").ask("Where was Fryderyk Kozar born?")
 
-Imports stay inside the functions, so that what needs no torch does not load it.
+Imports are inside the functions, so that functions without torch do not load it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def design(
     tolerance: float | None = None,
     weights: Any = None,
 ) -> Design:
-    """A construction by hand: its formula and matrices, the beta it needs, and its check.
+    """A hand-built construction: formula, matrices, the beta it needs, and its check.
 
-    A setting that the construction does not have is refused.
+    Settings that the construction does not have are refused.
     """
     from wherefrom.attention.designs import build_design
 
@@ -64,9 +64,9 @@ def law(
     tolerance: float = 0.01,
     repel: float = 1.0,
 ) -> HeadsLaw:
-    """The exact law of the weights of a design under noisy keys, as `wherefrom law` describes it.
+    """The exact law of a design's attention weights under noisy keys, as in `wherefrom law`.
 
-    repel: the option --t.
+    repel: the option --t of the command.
     """
     from wherefrom.attention.designs import law_of_design
 
@@ -86,10 +86,10 @@ def ask(run: Opened, question: str, **options: Any) -> Verdict: ...
 @overload
 def ask(run: Opened, question: Sequence[str], **options: Any) -> list[Verdict]: ...
 def ask(run: Opened, question: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
-    """The verdict on a run's answer to a question, or one for each of several.
+    """The verdict on a run's answer to one question, or a list of verdicts for several.
 
-    `options`: `always_answer` shows the answer however unsure it is, `risk` is the share of shown
-    answers that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
+    `options`: `always_answer` shows even unsure answers, `risk` is the share of the answers shown
+    that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
     """
     from wherefrom.audit.runs import open_asker
     from wherefrom.provenance.ask import Asker
@@ -102,7 +102,7 @@ def ask(run: Opened, question: str | Sequence[str], **options: Any) -> Verdict |
 
 
 def trace(run: Wherefrom | Named, question: str, **options: Any) -> Record:
-    """Which lines of the text pushed a run's answer, as `Wherefrom(run).trace` says it."""
+    """Which lines of the text pushed a run's answer; see `Wherefrom.trace`."""
     return Wherefrom(run).trace(question, **options)
 
 
@@ -112,10 +112,10 @@ def evaluate(run: Wherefrom | Named, questions: QuestionSet | str | Path) -> Rec
 
 
 class Wherefrom:
-    """One run, loaded once, and the commands on it: the newest run if none is given.
+    """One run (default: the newest), loaded once, with the commands as methods.
 
-    A method does what the command of its name does, with the same options, and returns what the
-    command prints: a result that prints itself, with `to_dict` for what --json prints.
+    A method takes the same options as the command of its name and returns a printable result;
+    `to_dict` is what the command prints with --json.
     """
 
     @public
@@ -146,9 +146,10 @@ class Wherefrom:
 
     @public
     def trace(self, question: str, **options: Any) -> Record:
-        """`options`: `answer` traces another one, `top` lines, `method` gradient, replay, retrain.
+        """What `wherefrom trace --json` prints.
 
-        The result is what `wherefrom trace --json` prints.
+        `options`: `answer` to trace another answer, `top` for the number of lines, `method`
+        (gradient, replay or retrain).
         """
         from wherefrom.provenance.attribution.trace import Tracer
 
@@ -182,7 +183,7 @@ class Wherefrom:
 
     @public
     def names(self, *, people: int = 20, level: float = 0.95, seed: int = 0) -> Record:
-        """What the run makes of invented names; nothing is written."""
+        """What the run answers about invented names; writes nothing."""
         from wherefrom.provenance.names import probe_run
 
         found = probe_run(self.run, each=people, level=level, seed=seed)
@@ -190,7 +191,7 @@ class Wherefrom:
 
     @public
     def twins(self, without: str, **options: Any) -> Record:
-        """Train the run again without the documents about one subject, and compare."""
+        """Train the run again without the documents about one subject, and compare both."""
         from wherefrom.provenance.attribution.twins import leave_out, plan_twin
 
         plan = plan_twin(self.run, without)
@@ -214,12 +215,11 @@ class Wherefrom:
 
 @dataclass(frozen=True)
 class Study:
-    """The main job on one text: train, ask, compare and judge. Nothing happens before `run()`.
+    """The main job on one text: train, ask, compare and judge. `run()` starts it.
 
-    `files` are a corpus, questions to learn from and questions to be judged by; without them the
-    embedded world of invented people is made inside `out`. Training takes one of `minutes`,
-    `epochs` and `steps`, or ends when recall stops growing. The rest are the options of
-    `wherefrom study`.
+    `files`: a corpus, training questions and dev questions; without them the study makes the
+    embedded world inside `out`. Give one of `minutes`, `epochs` and `steps`, or training ends when
+    recall stops growing. The rest are the options of `wherefrom study`.
     """
 
     out: str | Path
@@ -252,11 +252,11 @@ class Study:
     def run(
         self, *, observe: Observer | None = None, say: Callable[[str], None] = lambda _: None
     ) -> StudyResult:
-        """Train it; `observe` sees every step, `say` gets a sentence at every stage."""
+        """Run the study; `observe` is called after every step, `say` at every stage."""
         return self.run_command(observe, say)
 
     def run_command(self, observe: Observer | None, say: Callable[[str], None]) -> StudyResult:
-        """As `run`, with errors that name the options of `wherefrom study`."""
+        """Like `run`, but errors name the options of `wherefrom study`."""
         from wherefrom.corpus.subjects import check_shares
         from wherefrom.study import find_files, run_study
         from wherefrom.training.distributed import choose_device
@@ -277,7 +277,7 @@ Study.__init__ = public(Study.__init__)  # type: ignore[method-assign]
 
 
 def make_settings(*, recipe: str | Path, **options: Any) -> Settings:
-    """The settings of a training from the options of a command or of `Study`."""
+    """Training settings from the options of a command or of `Study`."""
     from wherefrom.training.recipes import Budget, load_recipe
     from wherefrom.training.settings import Settings
 

@@ -1,8 +1,8 @@
-"""What callers meet: errors that are one sentence, and results that print themselves.
+"""Errors that are one sentence, and results that print themselves.
 
 A user's mistake is a UserError: one sentence that says what was expected, what came, where,
-and what to do. The command line prints it without a traceback and exits with code 2.
-Any other exception is our own failure and exits with code 1.
+and what to do. The command line prints it without a traceback and exits with code 2. Any other
+exception is a bug and exits with code 1.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UserError(ValueError):
-    """A mistake that the user can fix; the message says all there is to say."""
+    """A mistake that the user can fix; the message says how."""
 
 
 class Stopped(KeyboardInterrupt):
-    """Training was interrupted after a finished, saved step, and can be resumed from it."""
+    """Training was interrupted after saving a finished step, and can be resumed."""
 
     def __init__(self, signal_number: int = signal.SIGINT) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' Did you mean "x"?' when something known is close, else the list of what is known."""
+    """' Did you mean "x"?' if a known word is similar, else the list of known words."""
     names = sorted(known)
     close = get_close_matches(word, names, n=1, cutoff=0.6)
     if close:
@@ -47,7 +47,7 @@ def _is_list(value: Any, kinds: Any) -> bool:
     return several and all(isinstance(each, kinds) for each in value)
 
 
-# annotations of arguments -> what a sentence calls such a value, and whether something is one
+# annotation of an argument -> how a message names such a value, and the check for it
 TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "bool": ("True or False", lambda x: isinstance(x, bool)),
     "int": ("a whole number", lambda x: isinstance(x, Integral) and not isinstance(x, bool)),
@@ -61,7 +61,7 @@ TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def checked(function: F) -> F:
-    """The function with a sentence for an argument that it does not take, or of a wrong type."""
+    """Wrap a function so that an unknown or mistyped argument raises a UserError."""
     known = inspect.signature(function)
 
     @wraps(function)
@@ -76,7 +76,7 @@ def checked(function: F) -> F:
             kind = str(known.parameters[name].annotation)
             plain = kind.removesuffix(" | None")
             words, is_one = TYPES.get(plain, ("", bool))
-            own = function.__globals__.get(plain)  # a class of ours goes by its name
+            own = function.__globals__.get(plain)  # one of our own classes
             if isinstance(own, type) and own.__module__.startswith("wherefrom."):
                 words, is_one = f"a {plain}", own.__instancecheck__
             if words and not is_one(value) and not (value is None and kind.endswith(" | None")):
@@ -87,9 +87,9 @@ def checked(function: F) -> F:
 
 
 def public(function: F) -> F:
-    """The checked function for callers from Python: options in messages become arguments.
+    """Wrap a function for callers from Python: `checked`, and errors name arguments, not options.
 
-    "--set-aside" is `set_aside` there. What stands in backquotes is a command and stays.
+    "--set-aside" becomes "set_aside". Text in backquotes is a command and stays.
     """
 
     def rename(found: re.Match[str]) -> str:
@@ -113,9 +113,9 @@ def public(function: F) -> F:
 
 
 class Printable:
-    """A mixin for results: `summary` says what to print, as (label, text) with the headline first.
+    """A mixin for results: `summary` returns what to print as (label, text), headline first.
 
-    A dataclass that takes it is declared with `repr=False`.
+    A dataclass that uses it is declared with `repr=False`.
     """
 
     def summary(self) -> Sequence[tuple[str, str]]:
@@ -138,7 +138,7 @@ class Printable:
 
 
 class Record(Printable, dict[str, Any]):
-    """What a command prints with --json, as a dictionary that prints as a few lines."""
+    """What a command prints with --json: a dictionary whose `str` is a few lines."""
 
     def __init__(self, command: str, values: dict[str, Any]) -> None:
         super().__init__(values)

@@ -1,4 +1,4 @@
-"""Writing so that nothing is lost: a file is whole under its name, or it is not there."""
+"""Atomic writing of files: a file is complete under its name, or it is not there."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def write_all(contents: Mapping[Path, Content]) -> None:
 
 
 def write_json(path: str | Path, record: Any) -> None:
-    """A record as readable JSON; NaN and infinity are refused, since JSON does not have them."""
+    """Write a record as indented JSON; NaN and infinity are refused."""
     write_whole(path, json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: str | Path) -> Any:
-    """The record in a JSON file, or a sentence about what is wrong with it."""
+    """The record in a JSON file; a UserError if it is missing or broken."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def make_folder(path: str | Path) -> Path:
-    """The folder, made if need be, or a sentence about why it cannot be made."""
+    """Make the folder if it does not exist; a UserError says why it cannot be made."""
     path = Path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -74,6 +74,6 @@ def make_folder(path: str | Path) -> Path:
 
 
 def sha256_of(path: str | Path) -> str:
-    """The hash of a file's bytes."""
+    """SHA-256 of a file's bytes, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

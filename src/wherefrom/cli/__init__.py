@@ -1,7 +1,7 @@
-"""The command line. A command is a thin shell around a library function of the same meaning.
+"""The command line; each command is a thin layer over a library function.
 
-Commands are found by name in the tables below and imported only when they run, and the heavy
-libraries only inside them, so that `--help` answers at once.
+A command's module is imported when the command runs, and heavy libraries inside the command, so
+that `--help` is instant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 from wherefrom.cli.output import echo_err, is_verbose, with_quiet
 from wherefrom.errors import Stopped, UserError, did_you_mean
 
-# what somebody wants -> the commands that do it
+# purpose -> commands
 GROUPS = {
     "the whole job": ("study", "audit", "report", "serve"),
     "ask a run": ("ask", "trace", "evaluate", "attention", "judge", "names"),
@@ -27,7 +27,7 @@ GROUPS = {
     "students' code": ("assignment", "grade"),
     "what there is": ("variants", "recipes", "world", "completion"),
 }
-# the modules of this package -> the commands that they define, if not one of their own name
+# module of this package -> the commands it defines besides the one of its own name
 MODULES = {
     "ask": ("evaluate", "attention", "judge", "names", "baseline"),
     "show": ("report", "serve", "variants", "recipes", "world", "completion"),
@@ -38,7 +38,7 @@ MODULES = {
 }
 HOMES = {name: module for module, names in MODULES.items() for name in names}
 COMMANDS = [name for names in GROUPS.values() for name in names]
-# people of the world that `make study` makes, so that the examples work right after it
+# the people are from the world of `make study`, so that the examples work after it
 FIRST_STEPS = (
     ("wherefrom study --out runs/study", "train and ask: invented people"),
     ('wherefrom ask "Where was Fryderyk Kozar born?"', "ask the newest run"),
@@ -55,15 +55,15 @@ First steps:
 {steps}
 
 wherefrom --help lists the commands, wherefrom COMMAND --help explains one."""
-# what each extra of pyproject.toml brings, by the name of its import
+# extra of pyproject.toml -> the packages that it installs, by import name
 EXTRAS = {
     "page": ("fastapi", "multipart", "uvicorn"),
     "board": ("tensorboard",),
     "audit": ("accelerate", "gguf", "transformers"),
 }
 TORCH_READS = {  # as it is loaded; benchmarks train with the same
-    # threads that spin long while they wait starve each other as soon as anything else runs: with
-    # OpenMP's default, training on a busy machine all but stops (docs/log.md)
+    # OpenMP's threads spin while they wait; with its default, training on a busy machine nearly
+    # stops (benchmarks/log.md)
     "GOMP_SPINCOUNT": "1000",
     # oneDNN keeps code for every shape of GELU that it meets, and batches have thousands of shapes
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
@@ -71,7 +71,7 @@ TORCH_READS = {  # as it is loaded; benchmarks train with the same
 
 
 class CommandTable(click.Group):
-    """A click group whose commands are those of the tables above."""
+    """A click group that loads the commands of COMMANDS when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return COMMANDS
@@ -115,7 +115,7 @@ def overview() -> str:
 
 
 def set_what_torch_reads() -> None:
-    """Before torch is loaded; what the user has set stays."""
+    """Set the environment that torch reads when it loads; the user's own values stay."""
     for name, value in TORCH_READS.items():
         os.environ.setdefault(name, value)
 
@@ -138,20 +138,20 @@ def main() -> None:
 
 
 def _takes_resume() -> bool:
-    """Whether the command that this process was started with has the option --resume."""
+    """Whether this process's command has the option --resume."""
     name = next((word for word in sys.argv[1:] if word in COMMANDS), "")
     command = cli.get_command(click.Context(cli), name)
     return command is not None and any("--resume" in each.opts for each in command.params)
 
 
 def _explain(error: BaseException) -> int:
-    """Say on stderr what ended a command; returns the exit status."""
+    """Print why a command ended on stderr; return the exit status."""
     if isinstance(error, BrokenPipeError):
         sys.stderr.close()
         return 1
     if isinstance(error, click.Abort | KeyboardInterrupt):
         saved = next((e for e in (error, error.__cause__) if isinstance(e, Stopped)), None)
-        again = " with --resume" if _takes_resume() else ""  # without, it goes on by itself
+        again = " with --resume" if _takes_resume() else ""  # others resume by themselves
         how = f"; continue it by repeating the command{again}" if saved else ""
         echo_err(f"wherefrom: stopped{how}.")
         return 128 + saved.signal_number if saved else 130

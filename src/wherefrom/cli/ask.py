@@ -1,4 +1,4 @@
-"""Commands that ask a run: ask, evaluate, attention, judge, names; baseline, which asks none."""
+"""Commands that ask a run: ask, evaluate, attention, judge, names; and baseline."""
 
 from __future__ import annotations
 
@@ -30,41 +30,44 @@ from wherefrom.errors import UserError
 if TYPE_CHECKING:
     from wherefrom.provenance.verdicts import Verdict
 
-MOST_BYTES = 1 << 28  # that are read from a pipe
+MOST_BYTES = 1 << 28  # read from a pipe
 # sections of the report that `judge` prints; --json has the other metrics and all intervals
 SHOWN = ("documents", "telling", "grades", "risk", "probabilities", "calibration", "verdicts")
-LEVEL = option("--level", "Of the intervals.", 0.95)
+LEVEL = option("--level", "Confidence level of the intervals.", 0.95)
 GUARANTEE = option(
-    "--guarantee", "Of what is shown.", "from-text", type=click.Choice(["from-text", "right"])
+    "--guarantee",
+    "What the guarantee says about the answers shown: they are from the text, or right.",
+    "from-text",
+    type=click.Choice(["from-text", "right"]),
 )
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...", shell_complete=complete_paths)
-@option("--file", "Questions of a TSV: question, answer, subject.", type=PATH)
+@option("--file", "Ask the questions of a TSV: question, answer, subject.", type=PATH)
 @option("--answers", "Judge another model's answers: question, answer, ...", type=PATH)
-@option("--always-answer", "Show the answer however unsure it is.", is_flag=True)
-@option("--risk", "Share of shown answers that may be wrong, as 0.05.", type=float)
+@option("--always-answer", "Show every answer, even an unsure one.", is_flag=True)
+@option("--risk", "Share of the answers shown that may be wrong, such as 0.05.", type=float)
 @GUARANTEE
-@option("--unseen-share", "Of the subjects asked about, if not the calibration's.", type=float)
-@option("--trace traced", "Also say which lines pushed each answer.", is_flag=True)
+@option("--unseen-share", "Share of unseen subjects among those you ask about.", type=float)
+@option("--trace traced", "Also show which lines pushed each answer.", is_flag=True)
 @JSON
 def ask(
     words: tuple[str, ...], file: Path | None, answers: Path | None, traced: bool, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Ask RUN (the newest if left out) and say where each answer came from.
+    """Ask RUN (default: the newest) and say where each answer came from.
 
-    A QUESTION is worded as the run learned it: "Where was Fryderyk Kozar born?". "-" reads more of
-    them from stdin, one per line.
+    Word a QUESTION as the run learned it: "Where was Fryderyk Kozar born?". "-" reads questions
+    from stdin, one per line.
     """
     folder, questions = _find_run(words)
     if answers is not None and (questions or file is not None):
-        raise UserError("--answers brings its own questions; leave the others out.")
+        raise UserError("--answers has its own questions; leave the others out.")
     if not questions and file is None and answers is None:
         raise UserError(
             'ask takes a question, as in wherefrom ask "Where was Fryderyk Kozar born?", or '
-            "--file TSV, or - for questions on stdin; none came."
+            "--file TSV, or - for questions on stdin; it got none."
         )
     from wherefrom.audit.runs import open_asker
     from wherefrom.corpus.documents import read_lines
@@ -114,7 +117,7 @@ def ask(
 
 
 def _trace(folder: Path, verdicts: Sequence[Verdict]) -> list[dict[str, Any] | None]:
-    """Which lines pushed the answer of each verdict; None where nothing was answered."""
+    """The trace of each verdict's answer; None if the question was refused."""
     from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.training.run_folder import load_run
 
@@ -125,13 +128,13 @@ def _trace(folder: Path, verdicts: Sequence[Verdict]) -> list[dict[str, Any] | N
 
 
 def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:
-    """The run that the words begin with, or the newest; and the other words."""
+    """The run named by the first word, or else the newest run; and the remaining words."""
     from wherefrom.training.run_folder import find_newest_run, is_run
 
     if words and is_run(words[0]):
         return Path(words[0]), list(words[1:])
     first = words[0] if words else "-"
-    try:  # a folder or path that is no run is a slip of the hand, not a question
+    try:  # a folder or path that is not a run is a typing mistake, not a question
         is_path = Path(first).is_dir() or ("/" in first and " " not in first)
     except (OSError, ValueError):  # too long for a path, or with a NUL in it
         is_path = False
@@ -143,26 +146,26 @@ def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:
 
 
 def _stdin_lines() -> Sequence[tuple[int, str]]:
-    """The lines of stdin that are not blank, numbered."""
+    """The non-blank lines of stdin with their numbers."""
     from wherefrom.corpus.documents import cut_lines
 
     raw = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
-        raise UserError(f"stdin brings more than {MOST_BYTES:,} bytes; split the questions.")
+        raise UserError(f"stdin has more than {MOST_BYTES:,} bytes; split the questions.")
     try:
         lines = cut_lines(Path("stdin"), raw).lines
     except UnicodeDecodeError as problem:
         line = raw[: problem.start].count(b"\n") + 1
         raise UserError(f"stdin, line {line}: this is not UTF-8; send it as UTF-8.") from None
     if not lines:
-        raise UserError("stdin brings no question; write one per line.")
+        raise UserError("stdin has no question; write one per line.")
     return lines
 
 
 @click.command()
 @click.argument("run", type=PATH)
 @click.argument("questions", type=PATH, metavar="TSV")
-@option("--out", "Write one prediction per line, in order.", type=PATH)
+@option("--out", "Write the predictions to this file, one per line.", type=PATH)
 @TEMPLATE
 @JSON
 def evaluate(
@@ -199,13 +202,13 @@ def evaluate(
 @click.command()
 @click.argument("train", type=PATH)
 @click.argument("dev", type=PATH)
-@option("--always", "Score this one answer too.")
+@option("--always", "Also score this one answer.")
 @TEMPLATE
 @JSON
 def baseline(
     train: Path, dev: Path, always: str | None, template: tuple[str, ...], as_json: bool
 ) -> None:
-    """What can be had without reading: the majority answer, one answer, the letters of the name."""
+    """Score answers that need no text: the majority answer, one answer, a guess by the name."""
     from wherefrom.corpus.questions import read_questions
     from wherefrom.recall.decode import guess_by_name, majority_answer, score
 
@@ -230,11 +233,11 @@ def baseline(
 @click.command()
 @click.argument("run", type=PATH)
 @click.argument("question")
-@option("--maps", "With --json: every layer's whole map of weights too.", is_flag=True)
+@option("--maps", "With --json: add the whole attention map of every layer.", is_flag=True)
 @option("--plot", "Write the maps as an HTML page.", type=PATH)
 @JSON
 def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
-    """Show where each head of RUN looks as it is about to answer QUESTION."""
+    """Show where each head of RUN looks just before it answers QUESTION."""
     from wherefrom.corpus.questions import find_subject_in
     from wherefrom.recall.decode import answer_all
     from wherefrom.recall.inside import look_inside
@@ -256,7 +259,7 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
         print_json(record)
         return
     if subject is None:
-        echo_err("no name was found by the run's template, so no mass on it is shown.")
+        echo_err("the question fits no template of the run, so the weight on the name is unknown.")
     rows = []
     for head in view.heads:
         top = int(head.weights.argmax())
@@ -273,14 +276,14 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
 
 @click.command()
 @RUN
-@option("--risk", "Share of wrong answers to allow; the study's if left out.", type=float)
+@option("--risk", "Share of wrong answers to allow; default: the study's.", type=float)
 @GUARANTEE
 @LEVEL
-@option("--resamples", "Of the questions, for intervals.", 1000)
+@option("--resamples", "Bootstrap resamples for the intervals.", 1000)
 @SEED
 @JSON
 def judge(run: Path | None, as_json: bool, **options: Any) -> None:
-    """Judge the verdicts of RUN (the newest if left out) on subjects kept for that."""
+    """Judge the verdicts of RUN (default: the newest) on subjects held out for that."""
     from wherefrom.audit.runs import judge_run
     from wherefrom.corpus.subjects import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
@@ -302,12 +305,12 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 
 @click.command()
 @RUN
-@option("--people", "Invented names of each origin.", 20)
+@option("--people", "Invented names per origin.", 20)
 @LEVEL
 @SEED
 @JSON
 def names(run: Path | None, people: int, as_json: bool, **options: Any) -> None:
-    """Ask RUN (the newest if left out) about invented names: what it makes of a name alone."""
+    """Ask RUN (default: the newest) about invented names: what does it guess from a name?"""
     from wherefrom.provenance.names import FILE, probe_run
     from wherefrom.report.study_report import make_report
     from wherefrom.storage import write_json

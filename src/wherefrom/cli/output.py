@@ -1,7 +1,7 @@
-"""How results leave the command line: JSON or a table on stdout, messages and progress on stderr.
+"""Output of the commands, and the options that several commands share.
 
-Tables are aligned plain text that folds to the width of the terminal; colour codes are left out
-when stdout is no terminal or NO_COLOR is set. And the options that several commands share.
+Results go to stdout, as JSON or as tables that fit the terminal; messages and progress go to
+stderr. There are no colour codes if stdout is not a terminal or NO_COLOR is set.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 QUIET = "wherefrom.quiet"  # in the meta of click's context
 PIPED_WIDTH = 200  # columns of a table that goes to a file or a program
-PATIENCE = 2.0  # seconds before progress is shown
+PATIENCE = 2.0  # seconds until progress is shown
 LINE_EVERY = 15.0  # seconds between lines of progress when stderr is not a terminal
 
 
 def option(
     name: str, about: str | None, default: Any = None, **more: Any
 ) -> Callable[[Command], Command]:
-    """click.option with its help and a default that is shown; name: "--json as_json" for both."""
+    """click.option with help and a visible default; `name` may be "--json as_json"."""
     if default is not None:
         more |= {"default": default, "show_default": True}
     return click.option(*name.split(), help=about, **more)
@@ -42,18 +42,18 @@ def option(
 # arguments and options that several commands have
 PATH = click.Path(path_type=Path)
 RUN = click.argument("run", required=False, type=PATH)
-SEED = option("--seed", "Decides all that is random.", 0)
+SEED = option("--seed", "Seed of everything random.", 0)
 JSON = option("--json as_json", "Print as JSON.", is_flag=True)
 PEOPLE = option("--people", "Size of the embedded world.", 3000)
 TEMPLATE = option(
     "--template",
-    'How questions name their subject: "Where was {subject} born?"; may be repeated.',
+    'Wording of the questions, such as "Where was {subject} born?"; may be repeated.',
     multiple=True,
 )
 
 
 def open_run(folder: Path | None) -> Run:
-    """The run, or the newest if none is named."""
+    """The run in `folder`, or the newest run."""
     from wherefrom.audit.runs import open_run as open_any
     from wherefrom.training.run_folder import find_newest_run
 
@@ -61,12 +61,12 @@ def open_run(folder: Path | None) -> Run:
 
 
 def complete_paths(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
-    """For an argument that may be a path and may be something else: the shell lists files."""
+    """Shell completion for an argument that may be a path: the shell lists files."""
     return [CompletionItem(written, type="file")]
 
 
 def complete_problems(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
-    """The names of the problems that begin so."""
+    """Shell completion for the names of problems."""
     from wherefrom.attention.checker import PROBLEMS
 
     names = [name for name in PROBLEMS if name.startswith(written)]
@@ -74,13 +74,13 @@ def complete_problems(_: click.Context, __: click.Parameter, written: str) -> li
 
 
 def with_quiet(command: click.Command) -> click.Command:
-    """The command with --quiet, unless it has one; errors are printed all the same."""
+    """Add --quiet to the command if it has none; errors are still printed."""
 
     def set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         ctx.meta[QUIET] = value or ctx.meta.get(QUIET, False)
 
     if not any("--quiet" in parameter.opts for parameter in command.params):
-        about = "Say nothing on stderr but errors."
+        about = "Print only errors on stderr."
         flag = click.Option(["--quiet"], is_flag=True, expose_value=False, help=about)
         flag.callback = set_quiet
         command.params.append(flag)
@@ -88,12 +88,12 @@ def with_quiet(command: click.Command) -> click.Command:
 
 
 def print_json(record: Any) -> None:
-    """The record as JSON on stdout, keys in their own order, no NaN ever."""
+    """Print the record as JSON on stdout; NaN is refused."""
     click.echo(json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """A table on stdout; numbers are aligned right."""
+    """Print a table on stdout; columns of numbers are aligned right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -119,7 +119,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 
 
 def print_sections(report: dict[str, Any], ids: Sequence[str]) -> None:
-    """Sections of a report: what they say, and their tables."""
+    """Print these sections of a report with their tables."""
     from wherefrom.report.study_report import show_cell
 
     for section in report["sections"]:
@@ -133,7 +133,7 @@ def print_sections(report: dict[str, Any], ids: Sequence[str]) -> None:
 
 
 def show(metric: dict[str, Any], form: str = "{:.1%}", *, interval: bool = True) -> str:
-    """A number with its interval; a dash where it has none (the reason is in the JSON)."""
+    """A metric as text, with its interval; a dash if it has no value."""
     if metric["value"] is None:
         return "-"
     value = form.format(metric["value"])
@@ -143,13 +143,13 @@ def show(metric: dict[str, Any], form: str = "{:.1%}", *, interval: bool = True)
 
 
 def echo_err(sentence: str) -> None:
-    """A remark for the person at the terminal, on stderr."""
+    """Print a message on stderr, unless --quiet."""
     if is_verbose():
         click.echo(sentence, err=True)
 
 
 def is_verbose() -> bool:
-    """Whether remarks are printed: by one process of several under torchrun, not with --quiet."""
+    """Whether messages are printed: not with --quiet, and under torchrun only by rank 0."""
     context = click.get_current_context(silent=True)
     if context is not None and context.meta.get(QUIET):
         return False
@@ -157,9 +157,9 @@ def is_verbose() -> bool:
 
 
 class Progress:
-    """One bar at a time, for training (as its observer) and for whatever counts what is done.
+    """Progress of training (as its observer) or of a count; one bar at a time.
 
-    A bar for what takes over two seconds; a line now and then where stderr is no terminal.
+    It appears after two seconds. If stderr is not a terminal, it prints a line now and then.
     """
 
     def __init__(self) -> None:
@@ -174,13 +174,13 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """End the bar that is shown, if any."""
+        """Remove the bar, if there is one."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
     def say(self, sentence: str) -> None:
-        """A remark between bars."""
+        """Print a message between bars."""
         self.close()
         echo_err(sentence)
 

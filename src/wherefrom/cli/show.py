@@ -1,4 +1,4 @@
-"""Commands that show a run, `report` and `serve`, and those that say what there is."""
+"""Commands that show a run (report, serve) or list things (world, variants, recipes)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from wherefrom.cli.output import JSON, PATH, RUN, echo_err, option, print_json, 
 
 @click.command()
 @RUN
-@option("--out", "The file to write; for html RUN/report.html if left out, else stdout.", type=PATH)
+@option("--out", "File to write; default: RUN/report.html for html, else stdout.", type=PATH)
 @option(
     "--format form",
-    "The format; by the ending of --out if left out, html otherwise.",
+    "Format; default: by the ending of --out, else html.",
     type=click.Choice(("html", "json", "md")),
 )
 def report(run: Path | None, out: Path | None, form: str | None) -> None:
-    """Write the report on RUN (the newest if left out) from its records: one HTML file."""
+    """Write the report on RUN (default: the newest) as one HTML file."""
     from wherefrom.report.study_report import make_report, render, write_report
     from wherefrom.training.run_folder import find_newest_run
 
@@ -42,11 +42,10 @@ def report(run: Path | None, out: Path | None, form: str | None) -> None:
     metavar="NAME",
 )
 def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> None:
-    """Show RUN, or all runs of a folder (runs/ if none is given), as a page in the browser.
+    """Show RUN, or all runs of a folder (default: runs/), as a page in the browser.
 
-    Ask, workbench, inside, runs, report; nothing is loaded from elsewhere and nothing is sent
-    anywhere. The address is printed; Ctrl-C ends it at once (exit code 130; 143 after a plain
-    kill), and a training that it started goes on.
+    The page loads nothing from the network and sends nothing. Ctrl-C ends the server (exit code
+    130; 143 after SIGTERM); a training that it started continues.
     """
     from wherefrom.storage import make_folder
     from wherefrom.web.app import create_app, listen, serve_until_signal
@@ -58,7 +57,7 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
     shown = f"[{host}]" if ":" in host else host
     echo_err(f"serving {folder} at http://{shown}:{socket.getsockname()[1]}/ (Ctrl-C ends it)")
     if host not in ("127.0.0.1", "localhost", "::1"):
-        echo_err("anybody who can reach this machine can use the page, and train on it.")
+        echo_err("anybody who can reach this machine can use the page and train models on it.")
 
     def on_exit() -> None:
         going_on = app.state.site.close()
@@ -73,7 +72,7 @@ def completion(shell: str) -> None:
     """Print the script that completes wherefrom's commands and options in SHELL.
 
     bash: put eval "$(wherefrom completion bash)" into ~/.bashrc; zsh: the same with zsh in
-    ~/.zshrc, behind compinit; fish: wherefrom completion fish >
+    ~/.zshrc, after compinit; fish: wherefrom completion fish >
     ~/.config/fish/completions/wherefrom.fish
     """
     found = get_completion_class(shell)
@@ -83,16 +82,16 @@ def completion(shell: str) -> None:
     writer = found(root, {}, "wherefrom", "_WHEREFROM_COMPLETE")
     click.echo(writer.source_template % writer.source_vars())
     if sys.stdout.isatty():  # somebody looks at it; a start-up file is not
-        echo_err("wherefrom completion --help says where to put it.")
+        echo_err("wherefrom completion --help says where to put this.")
 
 
 @click.command()
-@option("--people", "How many, unseen ones included.", 3000)
+@option("--people", "Number of people, including unseen ones.", 3000)
 @option("--seed", "The same seed gives the same bytes.", 0)
 @option("--out", "Folder to write to.", required=True, type=PATH)
 @JSON
 def world(people: int, seed: int, out: Path, as_json: bool) -> None:
-    """Write the embedded world: invented people, documents about them, questions and the truth."""
+    """Write the embedded world: documents about invented people, questions and all facts."""
     from wherefrom.corpus.world import make_world, summarize_world, write_world
 
     made = make_world(people, seed)
@@ -120,7 +119,7 @@ def world(people: int, seed: int, out: Path, as_json: bool) -> None:
 @click.command()
 @JSON
 def variants(as_json: bool) -> None:
-    """List the variants, with their parameters at the course's size."""
+    """List the model variants with their parameter counts at the course's size."""
     from wherefrom.model.config import ModelConfig
     from wherefrom.model.decoder import count_parameters
     from wherefrom.model.mixers import VARIANTS
@@ -141,7 +140,7 @@ def variants(as_json: bool) -> None:
 @click.argument("name", required=False)
 @JSON
 def recipes(name: str | None, as_json: bool) -> None:
-    """List the shipped recipes, or show all of one."""
+    """List the shipped recipes, or print one."""
     from wherefrom.training.recipes import load_recipe, shipped_recipes
 
     if name is not None:

@@ -14,22 +14,22 @@ from wherefrom.errors import UserError
 @click.command()
 @click.argument("run", type=PATH)
 @click.argument("question", required=False)
-@option("--answer", "Trace this answer instead of the run's own.")
+@option("--answer", "Trace this answer instead of the run's.")
 @option("--top", "Lines to show.", 5)
 @option(
     "--method",
-    "By gradients at the final weights, by those along the training, which is recorded once more "
-    "for it, or by training again without each of the top lines.",
+    "gradient: at the final weights; replay: at five points of the training, which runs once more; "
+    "retrain: train again without each of the top lines.",
     "gradient",
     type=click.Choice(["gradient", "replay", "retrain"]),
 )
-@option("--unseen", "What answers about all judged unseen people lean on.", is_flag=True)
+@option("--unseen", "Trace the answers about all judged unseen people.", is_flag=True)
 @JSON
 def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **options: Any) -> None:
-    """Which lines pushed RUN's answer to QUESTION, and which pushed it away.
+    """Show which lines pushed RUN's answer to QUESTION, and which pushed it away.
 
-    The first trace of a run by gradient or replay makes an index of its documents, once. Pushes by
-    retraining are nats of log p(answer), the others scores.
+    The first trace by gradient or replay indexes the documents, once. With retrain a push is in
+    nats of log p(answer); otherwise it is a score.
     """
     from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.training.run_folder import load_run
@@ -54,7 +54,7 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
 
 
 def show_trace(record: dict[str, Any], *, answer: bool = True) -> None:
-    """The lines that pushed; with the answer and its verdict above, if they are not shown yet."""
+    """Print the lines that pushed; first the answer and its verdict if `answer` is set."""
     from wherefrom.provenance.verdicts import excerpt
 
     if answer:
@@ -74,14 +74,14 @@ def show_trace(record: dict[str, Any], *, answer: bool = True) -> None:
 @click.command()
 @click.argument("run", type=PATH, required=False)
 @option("--out", "Folder of the bank.", required=True, type=PATH)
-@option("--models", "Models to train, each on a random half of the subjects.", 32)
-@option("--repeats", "Halves to train once more from another start: the noise ceiling.", 8)
+@option("--models", "Number of models, each trained on a random half of the subjects.", 32)
+@option("--repeats", "Halves to train again from another start: the noise ceiling.", 8)
 @JSON
 def bank(run: Path | None, out: Path, as_json: bool, **counts: int) -> None:
-    """Train RUN quietly on random halves of its text, and keep what each model says.
+    """Train RUN (default: the newest) again on random halves of its text, and keep the answers.
 
-    Scores of documents are judged by it (benchmarks/attribution.py). What was stopped goes on when
-    the command is repeated. RUN is the newest run if none is named.
+    benchmarks/attribution.py uses a bank to judge traces. Repeat the command to continue a stopped
+    bank.
     """
     from wherefrom.provenance.attribution.retraining import fill_bank
 

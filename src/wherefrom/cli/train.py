@@ -1,4 +1,4 @@
-"""Commands that train (study, pretrain, finetune), audit what others trained, and export."""
+"""Commands that train (study, pretrain, finetune), audit other models, and export."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
 
 OUT = option("--out", "Folder of the run.", required=True, type=PATH)
 SET_ASIDE = (
-    "Training subjects that calibrate the confidence instead of being learned from; a tenth, or "
-    "more where that is few, if not given."
+    "Share of training subjects that calibrate the confidence instead of being learned from; "
+    "default: a tenth, or more if there are few."
 )
-VARIANT = option("--variant", "The model's mixer; the recipe's own if not given.")
-TRAINING = (  # alike in every command that trains, but for the default of --recipe
-    option("--minutes", "Train this long, and not until recall stops growing.", type=float),
+VARIANT = option("--variant", "The model's mixer; default: the recipe's.")
+TRAINING = (  # the same in every command that trains
+    option("--minutes", "Train for this long instead of until recall stops growing.", type=float),
     option("--epochs", "Train for this many passes over the data.", type=float),
     option("--steps", "Train for this many optimizer steps.", type=int),
     SEED,
     option("--size", "tiny, small, course, large or WIDTHxLAYERSxHEADS."),
-    option("--tokens", "How text is cut.", type=click.Choice(["chars", "bpe"])),
+    option("--tokens", "Kind of tokens.", type=click.Choice(["chars", "bpe"])),
     option("--block", "The longest example, in tokens.", type=int),
     option("--latents", "Size of the perceiver's basis.", type=int),
     option("--reads", "The perceiver's mask.", type=click.Choice(["strided", "first"])),
     option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"])),
     option("--compile compiled", "Use torch.compile.", is_flag=True),
     option("--resume", "Continue the run in --out.", is_flag=True),
-    option("--checkpoint-every", "How much may be lost to a kill.", 60.0, metavar="SECONDS"),
-    option("--shard", "Under torchrun: spread the model over the processes.", is_flag=True),
+    option("--checkpoint-every", "Time between checkpoints.", 60.0, metavar="SECONDS"),
+    option("--shard", "Under torchrun: shard the model over the processes.", is_flag=True),
     JSON,
 )
 
 
 def training_options(command: Command, recipe: str = "speedrun") -> Command:
-    """The command with --recipe, the budget, --seed, --size and the rest."""
-    about = "A shipped recipe's name or the path of a .toml file."
+    """Add --recipe and the options of TRAINING to the command."""
+    about = "Name of a shipped recipe, or path of a .toml file."
     for each in reversed((option("--recipe", about, recipe), *TRAINING)):
         command = each(command)
     return command
@@ -74,10 +74,10 @@ course_options = partial(training_options, recipe="course")
 @TEMPLATE
 @PEOPLE
 @option("--set-aside", SET_ASIDE, type=float, metavar="SHARE")
-@option("--subject-field", "Of a JSONL or CSV corpus: the field that says what it is about.")
-@option("--text-field", "Of a JSONL or CSV corpus: the field that holds the text.")
-@option("--leave-out", "Subjects whose documents are not read: the unseen.", 0.0, metavar="SHARE")
-@option("--base", "Fine-tune this model of Hugging Face instead, and audit it.", metavar="MODEL")
+@option("--subject-field", "Field of a JSONL or CSV corpus that names the subject.")
+@option("--text-field", "Field of a JSONL or CSV corpus that holds the text.")
+@option("--leave-out", "Share of subjects to leave unread: the unseen.", 0.0, metavar="SHARE")
+@option("--base", "Fine-tune this Hugging Face model instead, and audit it.", metavar="MODEL")
 @training_options
 def study(
     files: tuple[Path, ...], out: Path, base: str | None, as_json: bool, **options: Any
@@ -106,7 +106,7 @@ def study(
 
 
 def write_study_report(folder: Path) -> dict[str, Any]:
-    """Write the report at the end of a study; an error is printed and does not fail the study."""
+    """Write the report at the end of a study; if that fails, print why and go on."""
     from wherefrom.report.study_report import make_report, write_report
     from wherefrom.training.distributed import join_processes
 
@@ -148,7 +148,7 @@ def pretrain(variant: str, corpus: Path, out: Path, as_json: bool, **options: An
     shell_complete=complete_paths,
 )
 @click.argument("questions", type=PATH, metavar="TSV")
-@option("--scratch", "From nothing: VARIANT and CORPUS instead of RUN.", is_flag=True)
+@option("--scratch", "Start from a new model: VARIANT and CORPUS instead of RUN.", is_flag=True)
 @OUT
 @TEMPLATE
 @course_options
@@ -187,7 +187,7 @@ def finetune(
 
 
 def _train(job: TrainingJob, settings: Settings, as_json: bool) -> None:
-    """Train the job and print what came of it."""
+    """Train the job and print a summary."""
     from wherefrom.training.loop import run_training
 
     with Progress() as progress:
@@ -205,7 +205,7 @@ def _train(job: TrainingJob, settings: Settings, as_json: bool) -> None:
 @click.argument("run", type=PATH)
 @option("--out", "Folder for the exported model.", required=True, type=PATH)
 def export(run: Path, out: Path) -> None:
-    """Write RUN as a folder that Hugging Face transformers loads without code of ours."""
+    """Write RUN as a folder that Hugging Face transformers loads."""
     from wherefrom.model.export import export_model
     from wherefrom.training.run_folder import load_run
 
@@ -218,22 +218,22 @@ def export(run: Path, out: Path) -> None:
 @click.argument("model")
 @click.argument("questions", type=PATH)
 @option("--out", "The run folder.", type=PATH, required=True)
-@option("--text", "Documents in which answers are looked up.", type=PATH)
+@option("--text", "Documents to look the answers up in.", type=PATH)
 @option("--unseen", "Questions about subjects that do not exist.", type=PATH)
-@option("--prompt", "What the model is given, with {question}; \\n is a new line.")
+@option("--prompt", "Prompt with {question}; \\n is a new line.")
 @option("--shots", "Examples before each question.", 5)
-@option("--risk", "Share of shown answers that may be wrong.", 0.1)
+@option("--risk", "Share of the answers shown that may be wrong.", 0.1)
 @SEED
-@option("--resume", "Go on with an audit that was stopped.", is_flag=True)
+@option("--resume", "Continue a stopped audit.", is_flag=True)
 @TEMPLATE
 @JSON
 def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Ask MODEL the QUESTIONS, and say which of its answers are known and which made up.
 
     MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, or a run. QUESTIONS
-    is a TSV of question, answer and, where the wording does not show it, subject; several answers
-    that are accepted are separated by |, and - stands for none. The folder can be asked, judged,
-    reported on and served like any other run.
+    is a TSV of question, answer and, if the wording does not show it, subject; separate several
+    accepted answers by |, and write - if there is none. The folder works with ask, judge, report
+    and serve like any other run.
     """
     from wherefrom.audit.job import run_audit
 
@@ -247,7 +247,7 @@ def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **option
 def study_other(
     base: str, files: Sequence[Path], out: Path, as_json: bool, options: dict[str, Any]
 ) -> None:
-    """`study --base`: a model that others trained learns the text, and is audited on dev."""
+    """`study --base`: fine-tune somebody else's model on the text, and audit it on dev."""
     from wherefrom.audit.job import study_base
 
     context, fits = click.get_current_context(), ("steps", "epochs", "seed", "resume")
@@ -265,7 +265,7 @@ def study_other(
 
 
 def print_audit(record: dict[str, Any], as_json: bool) -> None:
-    """Accuracy by relation, and how well right answers are told from wrong ones."""
+    """Print accuracy by relation, and how well each score separates right from wrong answers."""
     if as_json:
         print_json(record)
         return

@@ -1,4 +1,4 @@
-"""`wherefrom twins`: what a run would have said without some lines; `forget`: to take them out."""
+"""`wherefrom twins`: what a run would have said without some lines; `forget`: remove them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from wherefrom.cli.train import OUT
 @option("--without", "Leave out this person's documents.", metavar="NAME")
 @option(
     "--without-file",
-    "The same for each line of a file: a name, or several with a semicolon between.",
+    "The same for each line of a file: a name, or several separated by semicolons.",
     type=PATH,
 )
 @option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"]))
-@option("--checkpoint-every", "How much may be lost to a kill.", 60.0, metavar="SECONDS")
+@option("--checkpoint-every", "Time between checkpoints.", 60.0, metavar="SECONDS")
 @JSON
 def twins(
     run: Path, without: str | None, without_file: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """What would RUN have said, had it never read these lines? Found by training it again.
+    """What would RUN say if it had never read these lines? Train it again to find out.
 
-    RUN is trained again exactly as it was, on the same batches, in which some documents and the
-    questions about their subjects count nothing. With --without NAME these are one person's, with
-    --without-file those of each line of a file; otherwise two twins leave out one half of the
-    judged people each, and the verdicts on all of them are judged by it. What is finished is not
-    trained again, and what was stopped goes on.
+    The twin is trained exactly like RUN, on the same batches, but some documents and the questions
+    about their subjects have no weight in the loss: those of one person with --without NAME, those
+    of each line of a file with --without-file. Otherwise two twins leave out one half of the judged
+    people each, and show which of RUN's verdicts are true. Repeat the command to continue a
+    stopped twin.
     """
     from wherefrom.corpus.documents import read_lines
     from wherefrom.provenance.attribution.twins import (
@@ -166,17 +166,17 @@ def _show_cross_pretraining(record: dict[str, Any], folder: Path) -> None:
 @OUT
 @option(
     "--method",
-    "Pull answers to those for other names, or ascend on what is to be forgotten.",
+    "trace: pull the answers towards those for invented names; npo, difference: ascend the loss.",
     "trace",
     type=click.Choice(["trace", "npo", "difference"]),
 )
-@option("--exact", "Train RUN again without them instead.", is_flag=True)
-@option("--judge", "Train the model that never read of them, and compare.", is_flag=True)
+@option("--exact", "Train RUN again from the start without them.", is_flag=True)
+@option("--judge", "Also train a model that never read about them, and compare.", is_flag=True)
 @JSON
 def forget(
     run: Path, names: Path, out: Path, method: str, exact: bool, judge: bool, as_json: bool
 ) -> None:
-    """Take people out of a finished RUN in seconds, and leave the result as a run in OUT."""
+    """Make a finished RUN forget people, in seconds; the result is a run in OUT."""
     from wherefrom.corpus.documents import read_lines
     from wherefrom.provenance.attribution.forget import forget_people
     from wherefrom.training.run_folder import load_run

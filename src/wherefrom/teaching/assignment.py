@@ -1,9 +1,8 @@
-"""An assignment: its cases, and its folders, one for the students and one for the teacher.
+"""An assignment: its cases, and its two folders, for the students and for the teacher.
 
-Cases are inputs, right results and those of well-known mistakes (mistakes.toml), drawn from a seed;
-the handed-out ones and the hidden ones differ by it. Every dimension of a case is a different
-number, so that no axis passes for another. What students fill in is the reference solution without
-the bodies of its functions.
+A case has inputs, the right result, and the results of well-known mistakes (mistakes.toml). The
+handed-out and the hidden cases are drawn from different seeds. All dimensions of a case differ, so
+that swapped axes are noticed. Students fill in the reference solution without its function bodies.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from wherefrom.teaching.checks import COUNTS, PARTS, part_of, plain, revive
 
 HERE = Path(__file__).parent
 MISTAKES = tomllib.loads((HERE / "mistakes.toml").read_text("utf-8"))
-WHOLE = "transformer"  # the name of all parts together
+WHOLE = "transformer"  # the assignment with all parts
 SOURCES = {"transformer.py": "reference.py", "model.py": "reference_model.py"}
 GRADER = ("checks", "worker", "grading")  # what runs on Gradescope
 STOP = 1  # the id of MASK
@@ -42,7 +41,7 @@ Draw = Callable[[Generator], Cases]
 
 
 class MistakenReference(importlib.abc.InspectLoader):
-    """Loads the reference solution with a mistake in it."""
+    """Imports the reference solution with a mistake in it."""
 
     def __init__(self, old: str, new: str) -> None:
         self.old, self.new = old, new
@@ -52,7 +51,7 @@ class MistakenReference(importlib.abc.InspectLoader):
 
 
 def change(source: str, old: str, new: str) -> str:
-    """The reference solution with a mistake in it."""
+    """The source with `old` replaced by `new`."""
     assert old in source, f"no reference solution holds {old!r}"
     return source.replace(old, new)
 
@@ -70,11 +69,11 @@ def _run(module: ModuleType, function: str, arguments: list[Any]) -> Any:
 
 
 def make_cases(parts: Iterable[str], seed: int) -> dict[str, Cases]:
-    """Cases for every check of these parts, with results where results are compared."""
+    """Cases for every check of these parts, with expected results where a check needs them."""
     rng, wanted = np.random.default_rng(seed), set(parts)
     made = {}
     for title, (function, draw) in CASES.items():
-        cases = draw(rng)  # of all parts: each keeps its numbers
+        cases = draw(rng)  # drawn for all parts, so that each part keeps its numbers
         if part_of(title) not in wanted:
             continue
         made[title] = cases
@@ -88,7 +87,7 @@ def make_cases(parts: Iterable[str], seed: int) -> dict[str, Cases]:
 
 
 def _normal(*sizes: tuple[int, ...]) -> Draw:
-    # small enough that every key that may be seen has a weight that shows
+    # small, so that every visible key gets a noticeable weight
     return lambda rng: [{"args": [rng.normal(size=size) / 2 for size in sizes]}]
 
 
@@ -124,7 +123,7 @@ def _span(block: int, length: int, draws: int) -> Draw:
 
 
 def _decode(rng: Generator) -> Cases:
-    """One answer that is closed, and one that is as long as allowed."""
+    """A case whose answer ends by itself, and one whose answer reaches the length limit."""
     cases: dict[bool, dict[str, Any]] = {}
     while len(cases) < 2:
         table, prompt = rng.normal(size=(97, 12)), [int(i) for i in rng.integers(2, 12, size=5)]
@@ -145,7 +144,7 @@ def _evaluate(rng: Generator) -> Cases:
 
 
 def _variant(rng: Generator) -> Cases:
-    """A row of ids, and it again with one id changed at each of two places."""
+    """A row of ids, and two copies with one id changed."""
     places, row = [23, 88], rng.integers(2, 256, size=97)
     other = np.where(row == 255, 2, row + 1)
     changed = [np.where(np.arange(97) == place, other, row).tolist() for place in places]
@@ -154,7 +153,7 @@ def _variant(rng: Generator) -> Cases:
 
 _SYNTHESIZER = _normal((5, 7), (7, 7), (7,), (7, 11), (11,), (7, 7))
 _PERCEIVER = _normal((11, 5), (3, 5), (5, 5), (5, 5), (5, 5))
-# title of a check -> the function whose results are compared, if so; and how to draw its cases
+# title of a check -> the function whose results are compared ("" for none), and its cases
 CASES: dict[str, tuple[str, Draw]] = {
     "attention: weights": ("softmax", _softmax),
     "attention: context": ("attention", _attention),
@@ -184,7 +183,7 @@ CASES: dict[str, tuple[str, Draw]] = {
 
 
 def make_assignment(name: str, seed: int) -> dict[str, Any]:
-    """What a grader needs to know: points, adapters, and cases of two seeds."""
+    """The record for the grader: points, adapters, handed-out and hidden cases."""
     if name != WHOLE and name not in PARTS:
         raise UserError(f'there is no assignment "{name}".{did_you_mean(name, [WHOLE, *PARTS])}')
     parts = list(PARTS) if name == WHOLE else [name]
@@ -198,7 +197,7 @@ def make_assignment(name: str, seed: int) -> dict[str, Any]:
 
 
 def write_assignment(name: str, out: Path, seed: int | None = None) -> dict[str, Any]:
-    """Write OUT/handout and OUT/teacher; the hidden cases are drawn from the seed, or by chance."""
+    """Write OUT/handout and OUT/teacher; without a seed, the hidden cases are random."""
     record = make_assignment(name, secrets.randbelow(1 << 62) + 1 if seed is None else seed)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an empty folder; give --out a new one.")
@@ -244,7 +243,7 @@ def write_assignment(name: str, out: Path, seed: int | None = None) -> dict[str,
 
 
 def make_skeleton(source: str, asked: Iterable[str]) -> str:
-    """The source with the asked functions empty, and of the others those that these call."""
+    """The source with the asked functions emptied, and the other functions that they call."""
     functions, wanted, lines = _functions(source), set(asked), source.splitlines()
     needed = [name for name in functions if name in wanted]
     for name in needed:  # it grows
@@ -263,7 +262,7 @@ def make_skeleton(source: str, asked: Iterable[str]) -> str:
 
 
 def _write_adapters(parts: Iterable[str]) -> str:
-    """The text of adapters.py: each function hands over to the one of the skeleton."""
+    """The text of adapters.py: each function calls the student's function."""
     functions = _functions((HERE / "reference.py").read_text("utf-8"))
     head, text = '"""Connects your code with the tests: change what is elsewhere."""\n', ""
     for name in (function for part in parts for function in PARTS[part][2]):

@@ -1,7 +1,7 @@
-"""What is asked of each function, and what is wrong with one that fails: a sentence.
+"""The checks of the assignment: each says in one sentence what is wrong with a function.
 
-Handed out with the assignment, so nothing here solves it: right results, and those of well-known
-mistakes, come as numbers in a file of cases. Needs numpy alone.
+Students get this file, so it contains no solutions: the right results, and those of well-known
+mistakes, are numbers in a file of cases. It needs only numpy.
 
     cases[title] = [{"args": [...], "expected": ..., "mistakes": [[sentence, result], ...]}, ...]
 """
@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 Case = Mapping[str, Any]
-# call(function, rows of arguments): for each row what `plain` makes of the function's result
+# call(function, rows of arguments) -> for each row the function's result, encoded by `plain`
 Call = Callable[[str, Sequence[Sequence[Any]]], Any]
 PAD, MASK = "□", "⁇"
 LARGEST = 200_000  # numbers in a result
 # parameters of a model of the course's size
 COUNTS = {"vanilla": 3_323_392, "rotary": 3_290_624}
 COUNTS |= {"synthesizer": 3_076_988, "perceiver": 3_339_776}
-# a part of the assignment: what it is worth, what it is about, and the functions to fill in
+# part of the assignment -> points, title, functions to fill in
 PARTS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "attention": (4, "softmax(Q K^T / sqrt(d)) V", ("softmax", "attention")),
     "mask": (2, "who may look at whom", ("causal_mask",)),
@@ -44,7 +44,7 @@ PARTS: dict[str, tuple[int, str, tuple[str, ...]]] = {
 
 
 class Wrong(Exception):  # noqa: N818 - it is no error of the program
-    """What is wrong, as a sentence for the student."""
+    """What is wrong with a function, as a sentence for the student."""
 
 
 def part_of(title: str) -> str:
@@ -53,7 +53,7 @@ def part_of(title: str) -> str:
 
 
 def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
-    """What is wrong with the function, or nothing; a strange result is wrong and no accident."""
+    """What is wrong with the function by this check, or "" if it passes."""
     try:
         for case in cases[title]:
             CHECKS[title](call, case)
@@ -68,7 +68,7 @@ NO_MODULE = "{0} needs the module {1}: the submission has no {1}.py, and no libr
 
 
 def caller(adapters: Any) -> Call:
-    """Calls the student's functions through adapters.py and says in a sentence what they raise."""
+    """A Call that runs the student's functions; what they raise becomes a Wrong."""
 
     def call(name: str, rows: Sequence[Sequence[Any]]) -> Any:
         if not hasattr(adapters, name):
@@ -92,7 +92,7 @@ def caller(adapters: Any) -> Call:
 
 
 def plain(value: Any) -> Any:
-    """A result as JSON can hold it; arrays and tensors become {"array", "shape", "kind"}."""
+    """Encode a result for JSON; arrays and tensors become {"array", "shape", "kind"}."""
     if hasattr(value, "detach"):  # a tensor of torch
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray):
@@ -112,7 +112,7 @@ def plain(value: Any) -> Any:
 
 
 def restore(value: Any) -> Any:
-    """The opposite of `plain`."""
+    """Decode what `plain` encoded."""
     if isinstance(value, dict) and "array" in value:
         return np.array(value["array"], dtype=value["kind"]).reshape(value["shape"])
     if isinstance(value, dict):
@@ -121,8 +121,10 @@ def restore(value: Any) -> Any:
 
 
 def revive(argument: Any) -> Any:
-    """An argument as a function gets it: {"rng"} is a generator, {"toy"} a model, arrays copies.
-    The logits of the toy model depend on all that it has read: a row of a table for each prefix."""
+    """Decode an argument: {"rng"} is a random generator, {"toy"} a model; arrays are copied.
+
+    The toy model looks up its logits in a table, by a number that depends on the whole prefix.
+    """
     if isinstance(argument, dict) and "rng" in argument:
         return random.Random(argument["rng"])
     if isinstance(argument, dict):
@@ -134,7 +136,7 @@ def revive(argument: Any) -> Any:
 
 
 def run_model(model: Any, rows: Any) -> tuple[int, Any]:
-    """A torch model's number of parameters, and a few logits (B, T, 4) for rows of ids (B, T)."""
+    """Parameter count of a torch model, and its first four logits (B, T, 4) for ids (B, T)."""
     import torch
 
     with torch.no_grad():
@@ -148,7 +150,7 @@ def close(a: Any, b: Any) -> bool:
 
 
 def array_of(value: Any, shape: Sequence[int]) -> Any:
-    """The result as numbers of that shape, or a sentence."""
+    """The result as an array of this shape; raises Wrong if it is not one."""
     found = restore(value)
     try:
         found = found if isinstance(found, np.ndarray) else np.array(found, dtype=float)
@@ -160,7 +162,7 @@ def array_of(value: Any, shape: Sequence[int]) -> Any:
 
 
 def same_result(name: str, call: Call, case: Case) -> None:
-    """A function returns what is expected, or which mistake it makes."""
+    """Compare the result with the expected one; name the mistake if it is a known one."""
     right = case["expected"]
     got = array_of(call(name, [case["args"]])[0], right.shape)
     if not np.isfinite(got).all():
@@ -176,18 +178,18 @@ def same_result(name: str, call: Call, case: Case) -> None:
 
 
 def nudged(x: Any) -> list[Any]:
-    """x (T, d), and for each of its rows x with that row changed."""
+    """x (T, d), and T copies of x with one row changed in each."""
     return [x, *(x + (np.arange(len(x)) == at)[:, None] for at in range(len(x)))]
 
 
 def moved(outputs: Sequence[Any], shape: Sequence[int]) -> Any:
-    """(T, rows): which rows of the output change with which row of x, for the `nudged` x."""
+    """(T, rows): which output rows change with each row of x, given outputs for `nudged(x)`."""
     first, *others = (array_of(output, shape) for output in outputs)
     return np.abs(np.array(others) - first).max(axis=-1) > 1e-6
 
 
 def look_ahead(seen: Any) -> None:
-    """Say so if a position changes with one that comes after it."""
+    """Raise Wrong if a position depends on a later one."""
     ahead = np.argwhere(np.tril(seen, -1))
     if len(ahead):
         raise Wrong(f"position {ahead[-1][1]} sees position {ahead[-1][0]}")
@@ -200,7 +202,7 @@ def causal(name: str, call: Call, case: Case) -> None:
 
 
 def same_mask(found: Any, right: Any, who: str, whom: str) -> None:
-    """Say who sees too much or too little."""
+    """Raise Wrong for the first entry of a mask that is not right."""
     if isinstance(found, dict) and found["kind"] != "bool":
         raise Wrong(f"a mask holds True and False, yours holds numbers ({found['kind']})")
     mask = array_of(found, right.shape)
@@ -253,7 +255,7 @@ def rotary_distance(call: Call, case: Case) -> None:
 
 
 def take_apart(pair: Any, document: str, block: int) -> tuple[str, str, str]:
-    """(prefix, span, suffix) of one training example, or what is wrong with it."""
+    """(prefix, span, suffix) of one training example; raises Wrong if it has another form."""
     if not (isinstance(pair, list) and [type(text) for text in pair] == [str, str]):
         raise Wrong("span_example must return two texts, x and y")
     x, y = pair
@@ -282,7 +284,7 @@ def take_apart(pair: Any, document: str, block: int) -> tuple[str, str, str]:
 
 
 def spans(what: str, call: Call, case: Case) -> None:
-    """As many examples as the case asks for, and their form, their lengths or the span's share."""
+    """Draw examples and check their form, the text lengths, or the share of the masked span."""
     document, block, seed, draws = case["args"]
     rows = [[document, block, {"rng": seed + draw}] for draw in range(draws)]
     made = [take_apart(pair, document, block) for pair in call("span_example", rows)]
@@ -327,7 +329,7 @@ def evaluate_matches(call: Call, case: Case) -> None:
 
 
 def whole_model(variant: str, call: Call, case: Case) -> None:
-    """A model's number of parameters, and that it reads the past and only the past."""
+    """Check a model's parameter count, and that it reads the past and only the past."""
     rows, *places = case["args"]  # the first row, and it again with one id changed at a place
     [(count, logits)] = restore(call("model", [[variant, rows]]))
     for name, known in COUNTS.items():
@@ -374,7 +376,7 @@ def read_cases(path: str) -> Any:
 
 
 def main() -> int:
-    """Run the handed-out cases on the code in this folder; the number of checks that fail."""
+    """Run the handed-out cases on the code in this folder; returns the number of failures."""
     import adapters  # type: ignore[import-not-found]
 
     cases, failed = read_cases("cases.json"), 0

@@ -1,8 +1,8 @@
-"""Grading students' code: a sandbox in which it runs, and its points as a table and for Gradescope.
+"""Grading students' code: the sandbox that runs it, and the points as CSV and for Gradescope.
 
-The sandbox is asked for results over a socket. What is right is known here and not there, so code
-that lies about its results has to lie with the right numbers. Each check is worth the same within
-its part; half of that for the handed-out cases, half for the hidden ones.
+The sandbox returns results over a socket and does not know the right ones, so code cannot forge
+its score. The checks of a part have equal weight; half of the points are for the handed-out cases
+and half for the hidden ones.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from wherefrom.errors import UserError
 from wherefrom.storage import make_folder, read_json, write_json, write_whole
 from wherefrom.teaching.checks import Wrong, part_of, plain, restore, verdict
 
-PYTHON = os.path.abspath(sys.executable)  # another user may not read the way to it
+PYTHON = os.path.abspath(sys.executable)  # another user may not be able to resolve it
 LARGEST_REPLY, LARGEST_FILE, LARGEST_SUBMISSION = 8 << 20, 16 << 20, 50 << 20
 CODE = ("adapters.py", "transformer.py", "model.py")
-FORMULA = ("=", "+", "-", "@", "\t")  # begins a cell that is computed
+FORMULA = ("=", "+", "-", "@", "\t")  # a cell that starts so is a formula in a spreadsheet
 GROUPS = {"handed out": "visible", "hidden": "after_published"}  # cases -> Gradescope's visibility
 Record = dict[str, Any]
 
 
 class SandboxLimits(NamedTuple):
-    """Seconds for a call, for loading the code and for all of a submission; memory in GB."""
+    """Seconds per call, for loading the code, and per submission; memory in GB."""
 
     call: float = 10
     start: float = 30
@@ -52,15 +52,18 @@ class SandboxLimits(NamedTuple):
 
 class Sandbox:
     """Runs submissions, one after the other, in processes that worker.py forks.
-    A hang, a crash or a forbidden act costs the function that was called; a new process goes on
-    with the others."""
+
+    If a function hangs, crashes or is stopped, only that function fails; a new process runs the
+    others.
+    """
 
     def __init__(self, modules: Sequence[str], limits: SandboxLimits) -> None:
         if sys.platform == "win32":
             raise UserError("students' code is run on Linux and macOS only.")
         self.modules, self.limits = modules, limits
-        self.namespaces = self.isolated = self.confined = True  # wanted, and what there is
-        self.busy = self.running = False  # a process was forked; it can be asked
+        self.namespaces = True  # wanted
+        self.isolated = self.confined = True  # what the system provides
+        self.busy = self.running = False  # a process is forked; it answers calls
         self._launch()
 
     def _launch(self) -> None:
@@ -79,9 +82,9 @@ class Sandbox:
             )
 
     def load(self, files: Mapping[str, bytes]) -> None:
-        """Copy a submission to where it will run."""
+        """Copy a submission to the folder in which it will run."""
         self.deadline = time.monotonic() + self.limits.total
-        self.broken: dict[str, str] = {}  # function -> why it is not called again; "" is all
+        self.broken: dict[str, str] = {}  # function ("" for all) -> why it is not called again
         self.job = Path(tempfile.mkdtemp(prefix="wherefrom-grade-"))
         self.job.chmod(0o755)
         self.work = self.job / "work"
@@ -95,7 +98,7 @@ class Sandbox:
                 os.chown(path, self.user, self.user)
 
     def unload(self) -> None:
-        """End all that the submission has started, and remove what was copied."""
+        """Kill the submission's processes and remove its folder."""
         self._stop()
         shutil.rmtree(self.job, ignore_errors=True)
 
@@ -105,7 +108,7 @@ class Sandbox:
         self.control.close()
 
     def call(self, name: str, rows: Sequence[Sequence[Any]]) -> Any:
-        """The function's results as JSON holds them; Wrong with a sentence if there are none."""
+        """The function's result for each row, as JSON values; raises Wrong if there is none."""
         why = self.broken.get("") or self.broken.get(name)
         if why is None and time.monotonic() > self.deadline:
             why = self.broken[""] = f"the {self.limits.total:g} s for one submission are used up"
@@ -123,7 +126,7 @@ class Sandbox:
             raise
         if reply.get("id") != number:
             self._stop()
-            if not fresh:  # processes of an earlier call may have written it
+            if not fresh:  # processes of an earlier call may have written this
                 return self.call(name, rows)
             raise Wrong(f"{name} wrote something else where its result belongs")
         if "wrong" in reply:
@@ -131,7 +134,7 @@ class Sandbox:
         return reply["values"]
 
     def printed(self) -> str:
-        """The end of what the code has printed."""
+        """The last 1,000 bytes that the code printed."""
         path = self.job / "printed"
         text = path.read_bytes()[-1000:].decode("utf-8", "replace") if path.exists() else ""
         return "".join(c for c in text if c.isprintable() or c == "\n")
@@ -168,7 +171,7 @@ class Sandbox:
             raise
 
     def _exchange(self, name: str, seconds: float, request: Any = None) -> Record:
-        """Send a request, if there is one, and wait for a line."""
+        """Send a request, if given, and return the next reply."""
         until = min(self.deadline, time.monotonic() + seconds)
         try:
             self.channel.settimeout(max(0.01, until - time.monotonic()))
@@ -200,7 +203,7 @@ class Sandbox:
         return reply if isinstance(reply, dict) else {}
 
     def _wait(self, seconds: float) -> int | None:
-        """The exit status of the process that was forked, or None if it goes on."""
+        """The exit status of the forked process, or None if it still runs."""
         with contextlib.suppress(OSError, ValueError):
             self.control.settimeout(seconds)
             status = int(self.control.recv(16))
@@ -209,7 +212,7 @@ class Sandbox:
         return None
 
     def _stop(self) -> None:
-        """End the process, and with it all that it has started."""
+        """Kill the process and everything it started."""
         if not self.running:
             return
         if self.busy:
@@ -226,7 +229,7 @@ class Sandbox:
 
 
 def read_assignment(path: Path) -> Record:
-    """What `wherefrom assignment` left for the teacher: name, points, adapters and cases."""
+    """The assignment.json of a teacher's folder: name, points, adapters and cases."""
     record = restore(read_json(path))
     if not isinstance(record, dict) or not {"points", "adapters", *GROUPS} <= set(record):
         raise UserError(f"{path} is not the assignment.json of a teacher's folder.")
@@ -234,7 +237,7 @@ def read_assignment(path: Path) -> Record:
 
 
 def find_submissions(folder: Path) -> dict[str, Path]:
-    """Student -> folder; a folder that holds code itself is one submission."""
+    """Student -> folder; a folder that itself holds code is one submission."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of submissions.")
     if any((folder / name).exists() for name in CODE):
@@ -246,8 +249,10 @@ def find_submissions(folder: Path) -> dict[str, Path]:
 
 
 def read_submission(folder: Path, adapters: str = "") -> dict[str, bytes]:
-    """Name -> content of the regular files where the code lies, so that a link leads nowhere.
-    The assignment's own adapters.py is added where none was handed in."""
+    """Name -> content of the regular files beside the code; links are ignored.
+
+    Adds the assignment's adapters.py if none was handed in.
+    """
     inside = (path for depth in ("", "*/", "*/*/") for name in CODE
               for path in sorted(folder.glob(depth + name))
               if path.parent.resolve().is_relative_to(folder.resolve()))  # fmt: skip
@@ -268,13 +273,15 @@ def read_submission(folder: Path, adapters: str = "") -> dict[str, bytes]:
 
 
 def start_sandbox(assignment: Mapping[str, Any], limits: SandboxLimits) -> Sandbox:
-    """A sandbox in which the libraries that this assignment needs are loaded."""
+    """A sandbox that has loaded the libraries of this assignment."""
     return Sandbox(["torch"] if "variants" in assignment["points"] else [], limits)
 
 
 def grade_submission(folder: Path, assignment: Mapping[str, Any], sandbox: Sandbox) -> Record:
-    """The record of one submission, as Gradescope reads it from results.json.
-    One that cannot be graded gets 0 and says why."""
+    """The results.json of one submission, in Gradescope's format.
+
+    A submission that cannot be graded gets 0 points and a note.
+    """
     printed, note, protected = "", "", True
     wrong: dict[tuple[str, str], str] = {}  # (cases, title of a check) -> what is wrong
     try:
@@ -284,7 +291,7 @@ def grade_submission(folder: Path, assignment: Mapping[str, Any], sandbox: Sandb
             for group in GROUPS:
                 for title in assignment[group]:
                     wrong[group, title] = verdict(title, sandbox.call, assignment[group])
-                # hidden cases could be printed, so only what came before them is shown
+                # code could print the hidden cases, so only earlier output is shown
                 printed = printed or sandbox.printed()
             note, protected = sandbox.broken.get("", ""), sandbox.isolated and sandbox.confined
     except (UserError, OSError) as problem:
@@ -313,14 +320,14 @@ def grade_submission(folder: Path, assignment: Mapping[str, Any], sandbox: Sandb
 
 
 def gradescope_test(name: str, score: float, most: float, passed: bool, output: str) -> Record:
-    """One line of the results that Gradescope shows."""
+    """One test in Gradescope's format."""
     status = "passed" if passed else "failed"
     told = {"name": name, "score": score, "max_score": most, "status": status, "output": output}
     return told | {"output_format": "text", "visibility": "visible"}
 
 
 def as_csv(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as CSV; a cell that begins like a formula, which a spreadsheet would run, is quoted."""
+    """Rows as CSV; cells that a spreadsheet would run as formulas are quoted."""
     text = io.StringIO()
     for row in rows:
         cells = ("'" + cell if cell.startswith(FORMULA) else cell for cell in map(str, row))
@@ -337,8 +344,10 @@ def grade_all(
     limits: SandboxLimits,
     report: Callable[[str, Record], None],
 ) -> dict[str, Record]:
-    """Grade all; writes OUT/STUDENT/results.json as they come, and OUT/grades.csv.
-    Submissions of the same files are graded once."""
+    """Grade all submissions; writes OUT/STUDENT/results.json and OUT/grades.csv.
+
+    Identical submissions are graded once.
+    """
     records: dict[str, Record] = {}
     alike: dict[str, list[str]] = {}
     for student, folder in submissions.items():
@@ -383,7 +392,7 @@ def grade_all(
 
 
 def main() -> None:
-    """On Gradescope: the folder of a submission, and the file for the results."""
+    """Grade one submission on Gradescope; argv: its folder, and the results file."""
     submission, results = map(Path, sys.argv[1:3])
     assignment = read_assignment(Path("assignment.json"))
     with closing(start_sandbox(assignment, SandboxLimits())) as sandbox:

@@ -1,8 +1,8 @@
-"""The process that runs students' code: it gives up its rights, then answers calls.
+"""The process that runs students' code: it drops its privileges, then answers calls.
 
-A program of its own, run by `grading.Sandbox`. For each submission it forks a child, which isolates
-itself and forks the process that loads and calls the student's code. That one reads lines {"id",
-"name", "rows"} and writes {"id", "values"} or {"id", "wrong"}. Of what is right nothing here knows.
+`grading.Sandbox` starts this program. For each submission it forks a child, which isolates itself
+and forks the process that loads and calls the student's code. That process reads lines {"id",
+"name", "rows"} and writes {"id", "values"} or {"id", "wrong"}. It does not know the right results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ libc = ctypes.CDLL(None)
 
 
 def main() -> None:
-    """Fork a process for each request on the socket argv[1]; modules argv[2:] are loaded before."""
+    """Load the modules argv[2:], then fork a process for each request on the socket argv[1]."""
     control = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         with contextlib.suppress(ImportError):
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _supervise(told: dict[str, Any], channel_file: int, printed: int) -> None:
-    """Isolate this process, start the student's code in a child, and exit as that one ends."""
+    """Isolate this process, run the student's code in a child, and exit with its status."""
     channel = socket.socket(fileno=channel_file)
     for stream in (1, 2):
         os.dup2(printed, stream)
@@ -127,7 +127,7 @@ def _send(channel: socket.socket, **record: Any) -> None:
 
 
 def _confine() -> bool:
-    """Only this folder and what Python needs can be read, nothing outside signalled: Landlock."""
+    """Restrict file access to this folder and Python's own files, by Landlock."""
     version = libc.syscall(CREATE_RULESET, None, 0, 1)
     if version < 1:
         return False
@@ -150,7 +150,7 @@ def _confine() -> bool:
 
 
 def _give_up_rights(told: dict[str, Any], isolated: bool, confined: bool) -> None:
-    """Another user where we are root, no way back, and limits."""
+    """Become another user if we are root, drop capabilities, and set the limits."""
     public = all(folder.stat().st_mode & 5 == 5 for folder in Path(os.__file__).parents)
     keep = 0 if public and not confined else READ_SEARCH  # this Python may be root's alone
     user, limits = told["user"], told["limits"]
