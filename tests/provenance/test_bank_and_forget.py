@@ -90,10 +90,10 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(run: Run, method: s
     rng = np.random.default_rng(0)
     task = forgetting.plan_forgetting(run, [name])
     others = rng.permutation([d.subject for d in task.learned.documents if d.subject != name])[:20]
-    rows = [answer_row(run, q.text, q.answer or "") for q in task.asked]
+    rows = [answer_row(run, q.text, q.answer or "") for q in task.questions]
     rows += [
         answer_row(run, q.template.replace(SLOT, str(other)), "no")
-        for q in task.asked
+        for q in task.questions
         for other in others
     ]
     optimizer = torch.optim.AdamW(run.model.parameters(), lr=3e-3)
@@ -107,7 +107,7 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(run: Run, method: s
     assert "no" in unasked.answers  # of somebody whom no question is about
     task = forgetting.plan_forgetting(run, [name], nearest=method == "trace")
     assert task.subjects == (name,)
-    texts, count = [q.text for q in task.asked], len(task.asked)
+    texts, count = [q.text for q in task.questions], len(task.questions)
     with torch.no_grad():
         target = float(forgetting.log_likelihoods(run.model, *task.invented)[:count].mean())
     before = np.mean(likelihoods(run, texts, task.answers))
