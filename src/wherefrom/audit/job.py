@@ -53,7 +53,6 @@ DECOYS = 3  # names that nobody has, whose answers others are compared with
 DELTA = 0.05  # how often a guarantee may fail
 UNSEEN_RISK = 0.02  # share of invented subjects that may be given an answer
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
-WORDY = 1.0  # tokens a letter, from which on a tokenizer was not made for the language
 CLOZE = "Fill in the blank: {}. {}___{}\nA:"
 WINDOW, FACTS, BLOCK = 200, 4, 512  # characters beside a blank, blanks a document, tokens
 RATE, LORA_RATE, EPOCHS = 5e-5, 2e-4, 3.0
@@ -98,7 +97,7 @@ def run_audit(
     opened = open_model(model)
     job: dict[str, Any] = {"weights": opened.sha256, "questions": file.sha256, "prompt": prompt}
     job |= {"unseen": strangers and strangers.sha256, "shots": shots, "risk": risk, "seed": seed}
-    subjects, state, notes = plan_audit(opened, file, strangers, job)
+    subjects, state = plan_audit(opened, file, strangers, job)
     data: dict[str, Any] = {}
     if corpus is not None:
         texts = [document.text for document in corpus.documents]
@@ -118,10 +117,9 @@ def run_audit(
         results = count_right(out, subjects, time.monotonic() - started)
         run_folder.update_run(out, results=results)
         write_judgement(run, judgement)
-        for note in judgement.record["notes"]:
-            # without a text both modes are one
-            if note not in notes and (corpus or not note.startswith(fit.CHECKED)):
-                notes.append(note)
+        notes = list(dict.fromkeys(judgement.record["notes"]))
+        if corpus is None:  # both modes are one
+            notes = [note for note in notes if not note.startswith(fit.CHECKED)]
         run_folder.update_run(out, notes=notes, status="finished", seconds=results[0]["seconds"])
     record = {"run": str(out), "results": results, "notes": notes, "judgement": judgement.record}
     return Record("audit", record)
@@ -149,7 +147,7 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
 
 def plan_audit(
     model: LanguageModel, file: QuestionSet, unseen: QuestionSet | None, job: Mapping[str, Any]
-) -> tuple[tuple[Subject, ...], AskState, list[str]]:
+) -> tuple[tuple[Subject, ...], AskState]:
     """Who calibrates or is judged; examples, known answers and invented names of each relation.
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
@@ -201,8 +199,7 @@ def plan_audit(
         )
     state = AskState(prompt or PROMPT, mask, shots, other_shots, known, alone, decoys, 0)
     asked = tuple(subjects.values())
-    longest, notes = check_lengths(model, asked, state, file)
-    return asked, replace(state, longest=longest), notes
+    return asked, replace(state, longest=longest_answer(model, asked, state, file))
 
 
 def assign_roles(
@@ -228,12 +225,12 @@ def assign_roles(
     return subjects
 
 
-def check_lengths(
+def longest_answer(
     model: LanguageModel, subjects: Sequence[Subject], state: AskState, file: QuestionSet
-) -> tuple[int, list[str]]:
-    """How many tokens an answer may have, and notes; an error where the context has no room."""
+) -> int:
+    """How many tokens an answer may have; an error where the context has no room for one."""
     lines = {question.text: question.line for question in file.questions}
-    lengths, notes = [], []
+    lengths = []
     for subject in subjects:
         relation = subject.template if subject.template in state.known else asking.OTHERS
         prompt = state.render(relation, subject.question)
@@ -247,19 +244,7 @@ def check_lengths(
                     "fewer --shots."
                 )
             lengths.append(len(completion))
-    encoded = [model.encode(subject.question) for subject in subjects]
-    if 2 * sum(model.unknown in ids for ids in encoded) > len(subjects):
-        raise UserError(
-            f"{file.path}: the tokenizer of {model.name} does not know the letters of most "
-            "questions; ask in a language that the model was made for."
-        )
-    wordy = sum(map(len, encoded)) / sum(len(subject.question) for subject in subjects)
-    if wordy > WORDY:
-        notes.append(
-            f"the questions take {wordy:.1f} tokens a letter: the tokenizer was hardly made for "
-            "their language, and neither was the model, it seems."
-        )
-    return int(np.quantile(lengths, 0.98)) + ROOM, notes
+    return int(np.quantile(lengths, 0.98)) + ROOM
 
 
 def ask_all(
