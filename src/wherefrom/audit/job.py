@@ -244,6 +244,11 @@ def longest_answer(
                     "fewer --shots."
                 )
             lengths.append(len(completion))
+    if 2 * sum(model.unknown in model.encode(s.question) for s in subjects) > len(subjects):
+        raise UserError(
+            f"{file.path}: the tokenizer of {model.name} does not know the letters of most "
+            "questions; ask in a language that the model was made for."
+        )
     return int(np.quantile(lengths, 0.98)) + ROOM
 
 

@@ -74,10 +74,11 @@ class LanguageModel:
 
     A model of another kind overrides encode, decode, closes, select and forward. longest: tokens
     that it reads. mask: the text behind a question that makes the model answer it, where it has
-    one. sha256: which weights these are.
+    one. unknown: the token for letters that it does not know. sha256: which weights these are.
     """
 
     mask: str | None = None
+    unknown: int | None = None
 
     def __init__(self, path: Path, *, to_train: bool = False) -> None:
         self.model, self.tokens = load_foreign(path, to_train=to_train)
@@ -90,6 +91,7 @@ class LanguageModel:
         ends = self.model.generation_config.eos_token_id
         self.ends = set(ends if isinstance(ends, list) else [ends]) | {self.tokens.eos_token_id}
         self.mask = MASK_CHARACTER if self.tokens.eos_token == MASK_CHARACTER else None  # of ours
+        self.unknown = self.tokens.unk_token_id
         self.surface = lru_cache(None)(lambda token: self.decode([token]))
         if not self._keeps_a_past():
             raise UserError(

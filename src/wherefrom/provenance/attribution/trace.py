@@ -100,7 +100,8 @@ def row_gradients(
     with ExitStack() as stack, torch.enable_grad():
         for name, module in matrices(model).items():
             stack.enter_context(module.register_forward_hook(partial(keep, name)))
-        state = {name: value.detach().requires_grad_() for name, value in (at or {}).items()}
+        # cloned, since sums depend in their last bits on how tensors are aligned in memory
+        state = {name: value.clone().requires_grad_() for name, value in (at or {}).items()}
         logits = functional_call(model, state, (ids[:, :-1],), {"select": select})
         losses = F.cross_entropy(logits, ids[:, 1:].flatten()[select], reduction="none")
         slopes = torch.autograd.grad((losses * loss_weights[select]).sum(), list(outputs.values()))
