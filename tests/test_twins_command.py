@@ -14,15 +14,9 @@ from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution import retraining
+from wherefrom.provenance.attribution import retraining, twins
 from wherefrom.provenance.attribution.retraining import open_learned
-from wherefrom.provenance.attribution.twins import (
-    Plan,
-    command_without,
-    compare,
-    plan_twin,
-    twin_folder,
-)
+from wherefrom.provenance.attribution.twins import command_without, plan_twin, twin_folder
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.run_folder import find_source, load_run, read_learned_documents
 
@@ -139,7 +133,7 @@ def test_a_line_that_states_the_answer_makes_it_right_where_no_file_asks(
     monkeypatch.setattr(retraining, "answer_all", answer_all)
     document = Document(7, "Al Om", f"Al Om. Al Om was born in {stated}.")
     question = Question(0, "Where was Al Om born?", "Al Om", right)
-    record = compare(run, twin, Plan(open_learned(run), (document,), question))
+    record = twins.compare(run, twin, twins.Plan(open_learned(run), (document,), question))
     assert record["truth"] == truth
     assert record["score"] == 0  # both models, of the same weights, are as sure of "Rome"
     assert any("no file has" in note for note in record["notes"]) == (right is None)
@@ -147,7 +141,7 @@ def test_a_line_that_states_the_answer_makes_it_right_where_no_file_asks(
 
 def test_a_name_without_a_document_is_refused_with_near_names(run, command):
     name = judged_subjects(run)[0].subject
-    twins = set((run.folder / "twins").iterdir())
+    before = set((run.folder / "twins").iterdir())
     ended = command("twins", run.folder, "--without", name[:-1] + "qx")
     assert ended.code == 2
     assert "no document is about" in ended.err
@@ -158,7 +152,7 @@ def test_a_name_without_a_document_is_refused_with_near_names(run, command):
         assert "near names: none" in ended.err
     left_out = next(s.subject for s in read_subjects(run.folder) if s.source == "left out")
     assert command("twins", run.folder, "--without", left_out).code == 2
-    assert set((run.folder / "twins").iterdir()) == twins
+    assert set((run.folder / "twins").iterdir()) == before
 
 
 def test_text_that_changed_or_is_gone_is_refused(run):

@@ -12,15 +12,8 @@ from wherefrom.corpus.questions import SLOT
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import forget as forgetting
-from wherefrom.provenance.attribution.retraining import (
-    LearnedRun,
-    answer_row,
-    fill_bank,
-    likelihoods,
-    open_learned,
-    pad_rows,
-    read_bank,
-)
+from wherefrom.provenance.attribution import retraining
+from wherefrom.provenance.attribution.retraining import LearnedRun, fill_bank, read_bank
 from wherefrom.training.run_folder import Run, load_run
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -31,7 +24,7 @@ def name_of_a_judged(run):
 
 
 def test_a_bank_goes_on_where_it_was_stopped(study_copy, tmp_path, command, monkeypatch):
-    out, learned, trained = tmp_path / "bank", open_learned(study_copy), []
+    out, learned, trained = tmp_path / "bank", retraining.open_learned(study_copy), []
     retrain = LearnedRun.retrain
 
     def record(self, without, folder, **options):
@@ -78,15 +71,15 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(study_copy, method)
     task = forgetting.plan_forgetting(run, [name])
     subjects = [d.subject for d in task.learned.documents if d.subject != name]
     others = [str(other) for other in np.random.default_rng(0).permutation(subjects)[:20]]
-    rows = [answer_row(run, q.text, q.answer) for q in task.questions]
+    rows = [retraining.answer_row(run, q.text, q.answer) for q in task.questions]
     rows += [
-        answer_row(run, question.template.replace(SLOT, other), "no")
+        retraining.answer_row(run, question.template.replace(SLOT, other), "no")
         for question in task.questions
         for other in others
     ]
     optimizer = torch.optim.AdamW(run.model.parameters(), lr=3e-3)
     for _ in range(100):
-        loss = -forgetting.log_likelihoods(run.model, *pad_rows(rows)).mean()
+        loss = -forgetting.log_likelihoods(run.model, *retraining.pad_rows(rows)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -98,11 +91,11 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(study_copy, method)
     texts, count = [q.text for q in task.questions], len(task.questions)
     with torch.no_grad():
         target = float(forgetting.log_likelihoods(run.model, *task.invented)[:count].mean())
-    assert np.mean(likelihoods(run, texts, task.answers)) > target + forgetting.AS_UNSURE
+    assert np.mean(retraining.likelihoods(run, texts, task.answers)) > target + forgetting.AS_UNSURE
     model, about = forgetting.forget(task, method=method)
     assert about["reached"]
     forgotten = Run(**{**vars(run), "model": model})
-    after = np.mean(likelihoods(forgotten, texts, task.answers))
+    after = np.mean(retraining.likelihoods(forgotten, texts, task.answers))
     assert after <= target + forgetting.AS_UNSURE + 1e-3
 
 

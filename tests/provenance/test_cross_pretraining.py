@@ -10,14 +10,9 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.provenance.attribution import twins
 from wherefrom.provenance.attribution.retraining import likelihoods, outcome
-from wherefrom.provenance.attribution.twins import (
-    RIGHT_ANYWAY,
-    WRONG,
-    cross_pretrain,
-    summarise,
-    true_origin,
-)
+from wherefrom.provenance.attribution.twins import cross_pretrain, summarise, true_origin
 from wherefrom.provenance.verdicts import DONT_KNOW, GUESSED, MADE_UP, REMEMBERED, STATED
 from wherefrom.storage import read_json
 from wherefrom.training.run_folder import load_run
@@ -46,15 +41,15 @@ def test_two_twins_are_trained_stopped_resumed_and_judged(study_copy, command):
 
     judged = [s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == "dev"]
     assert sorted(row["question"] for row in record["judged"]) == sorted(s.question for s in judged)
-    twins = {path.parent.name: load_run(path.parent) for path in files}
-    lines = [set(twin.info["job"]["without"]) for twin in twins.values()]
+    halves = {path.parent.name: load_run(path.parent) for path in files}
+    lines = [set(twin.info["job"]["without"]) for twin in halves.values()]
     assert all(lines)
     assert not lines[0] & lines[1]
     for row in record["judged"]:
         right, lucky = (row[side]["answer"].strip() == row["right"] for side in ("with", "without"))
         assert (row["truth"] == REMEMBERED) == (right and not lucky)
         assert row["without"]["verdict"] == MADE_UP  # what it read lacks the subject
-        twin = twins[row["twin"]]
+        twin = halves[row["twin"]]
         (log_p,) = likelihoods(twin, [row["question"]], [row["with"]["answer"]])
         assert row["without"]["log_probability_of_with"] == pytest.approx(log_p, abs=1e-4)
         gap = row["with"]["log_probability_of_with"] - log_p
@@ -68,9 +63,9 @@ def test_two_twins_are_trained_stopped_resumed_and_judged(study_copy, command):
     ("reader", "other", "truths"),
     [
         ("Rome", "Oslo", (REMEMBERED, MADE_UP)),
-        ("Rome", "Rome", (RIGHT_ANYWAY, GUESSED)),
-        ("Oslo", "Rome", (WRONG, GUESSED)),
-        ("Oslo", "Oslo", (WRONG, MADE_UP)),
+        ("Rome", "Rome", (twins.RIGHT_ANYWAY, GUESSED)),
+        ("Oslo", "Rome", (twins.WRONG, GUESSED)),
+        ("Oslo", "Oslo", (twins.WRONG, MADE_UP)),
         (" Rome ", "rome", (REMEMBERED, MADE_UP)),  # exact but for blanks, as recall is
     ],
 )

@@ -15,30 +15,8 @@ import wherefrom
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution import trace
-from wherefrom.provenance.attribution.retraining import (
-    answer_row,
-    likelihoods,
-    open_learned,
-    pad_rows,
-)
-from wherefrom.provenance.attribution.trace import (
-    ANSWER,
-    FAMILY,
-    GIVEN,
-    NOTHING,
-    ORIGIN,
-    SUBJECT,
-    Tracer,
-    build_index,
-    find_stating,
-    kinds_of,
-    leaning,
-    load_index,
-    noise_floor,
-    row_gradients,
-    take_snapshots,
-)
+from wherefrom.provenance.attribution import retraining, trace
+from wherefrom.provenance.attribution.retraining import answer_row, likelihoods, open_learned
 from wherefrom.provenance.attribution.twins import map_line
 from wherefrom.provenance.evidence import EvidenceLine
 from wherefrom.provenance.verdicts import LIKELIER, REMEMBERED, STATED, add_trace
@@ -55,7 +33,7 @@ def question_of(run):
 
 
 def flat_gradient(model, row, share=1.0):
-    found = row_gradients(model, *(side[None] for side in row), share)
+    found = trace.row_gradients(model, *(side[None] for side in row), share)
     return torch.cat([matrix.flatten() for matrix in found.values()])
 
 
@@ -72,7 +50,9 @@ def test_gradients_are_those_of_the_loss_of_each_row(study_copy):
     """Also at the last layer, of which only the positions that count are computed."""
     run = study_copy
     pairs = [answer_row(run, question_of(run), answer) for answer in ("Rome", "a longer answer")]
-    found, half = (row_gradients(run.model, *pad_rows(pairs), share) for share in (1.0, 0.5))
+    found, half = (
+        trace.row_gradients(run.model, *retraining.pad_rows(pairs), share) for share in (1.0, 0.5)
+    )
     modules = dict(run.model.named_modules())
     for row, (ids, weights) in enumerate(pairs):
         logits = run.model(ids[None, :-1])[0]
@@ -89,7 +69,7 @@ def test_a_document_has_the_sum_over_its_rows_and_a_row_counts_for_all_its_docum
     run, data = study_copy, open_learned(study_copy).data
     count = len(data.documents)
     monkeypatch.setattr(trace, "BYTES", 3000)
-    index = build_index(run, data)
+    index = trace.build_index(run, data)
     assert index.share < 1
     assert index.signs.nbytes <= 3000 * count
     query = flat_gradient(run.model, answer_row(run, question_of(run), "Rome"), index.share).numpy()
@@ -112,7 +92,7 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(study_copy, comma
     assert "making the index" in ended.err
     record = json.loads(ended.out)
     assert record["verdict"] == wherefrom.ask(run, question).verdict
-    documents = {document.line: document for document in Tracer(run).documents}
+    documents = {document.line: document for document in trace.Tracer(run).documents}
     for key, sign in (("pushed_by", 1), ("pushed_away_by", -1)):
         pushes = [sign * row["push"] for row in record[key]]
         assert len(pushes) == 3 or (sign < 0 and len(pushes) < 3)
@@ -127,7 +107,7 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(study_copy, comma
     other = wherefrom.trace(run, question, answer="Rome")
     assert (other["answer"], other["verdict"]) == ("Rome", None)
     path = run.folder / trace.INDEX
-    assert load_index(path, "another run") is None
+    assert trace.load_index(path, "another run") is None
     path.write_bytes(b"torn")
     assert wherefrom.trace(run, question, top=3) == record  # it is made again
     asked = json.loads(command("ask", run.folder, question, "--trace", "--json").out)[0]
@@ -142,7 +122,7 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(study_copy, comma
 def test_a_line_states_an_answer_with_a_korean_ending():
     texts = ("김도윤은 전주에서 태어난 시인이다.", "오하은은 서전주의 화가이다.", "Rome", "Romero")
     documents = [Document(line, "", text) for line, text in enumerate(texts)]
-    assert find_stating(documents, ["전주", "Rome", ""]) == {("전주",): {0}, ("rome",): {2}}
+    assert trace.find_stating(documents, ["전주", "Rome", ""]) == {("전주",): {0}, ("rome",): {2}}
 
 
 def test_a_model_that_hardly_learned_owes_nothing_to_a_line(study_copy):
@@ -182,12 +162,12 @@ def test_a_line_is_counted_for_the_first_kind_that_fits():
     names = ("Ada Moe", "Ada Orr", "Eva Moe", "Bo Nys", "Cy Poe", "Dag Lie")
     documents = [Document(line, name, f"{name}. sang.") for line, name in enumerate(names)]
     scores = np.array([0.4, 0.2, 0.2, 0.1, 0.1, 0.01])
-    kinds = kinds_of(documents, "ada moe", {1, 3}, {0, 4})
-    assert kinds.tolist() == [SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING]
-    expected = {SUBJECT: 0.4, GIVEN: 0.2, FAMILY: 0.2, ANSWER: 0.1, ORIGIN: 0.1}
-    assert leaning(kinds, scores) == pytest.approx(expected)  # the last is the noise floor
-    assert noise_floor(kinds, scores) == pytest.approx(0.01)
-    assert leaning(kinds, -scores) == {}
+    kinds = trace.kinds_of(documents, "ada moe", {1, 3}, {0, 4})
+    assert tuple(kinds.tolist()) == trace.KINDS
+    expected = dict(zip(trace.KINDS, scores[:5].tolist(), strict=False))
+    assert trace.leaning(kinds, scores) == pytest.approx(expected)  # the last is the noise floor
+    assert trace.noise_floor(kinds, scores) == pytest.approx(0.01)
+    assert trace.leaning(kinds, -scores) == {}
 
 
 def test_patching_everything_gives_the_twin_and_nothing_the_run(study_copy):
@@ -230,7 +210,7 @@ def every_step(monkeypatch):
 @pytest.mark.usefixtures("every_step")
 def test_snapshots_lie_along_the_training(study_copy, tmp_path):
     run, learned, steps = study_copy, open_learned(study_copy), []
-    found = take_snapshots(learned, tmp_path / "one", lambda line, _: steps.append(line.step))
+    found = trace.take_snapshots(learned, tmp_path / "one", lambda line, _: steps.append(line.step))
     assert steps == list(range(1, run.info["steps"] + 1))
     assert len(found) == trace.SNAPSHOTS
     final = run.model.state_dict()
@@ -243,24 +223,25 @@ def test_snapshots_lie_along_the_training(study_copy, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        take_snapshots(learned, tmp_path / "two", stop)
-    for one, other in zip(found, take_snapshots(learned, tmp_path / "two"), strict=True):
+        trace.take_snapshots(learned, tmp_path / "two", stop)
+    for one, other in zip(found, trace.take_snapshots(learned, tmp_path / "two"), strict=True):
         assert all(torch.equal(one[name], other[name]) for name in one)
     run.info["steps"] *= 100
-    assert take_snapshots(learned, tmp_path / "one step") == [{}]
+    assert trace.take_snapshots(learned, tmp_path / "one step") == [{}]
     run.info["job"]["parent"] = "another"
     with pytest.raises(UserError, match="from nothing"):
-        take_snapshots(learned, tmp_path / "three")
+        trace.take_snapshots(learned, tmp_path / "three")
 
 
 @pytest.mark.usefixtures("every_step")
 def test_a_trace_by_replay_takes_the_mean_of_snapshots_and_keeps_its_index(study_copy, command):
     run, question = study_copy, question_of(study_copy)
     data, row, other = open_learned(run).data, answer_row(run, question, "Rome"), perturbed(run)
-    index = build_index(run, data, weights=[{}, other.model.state_dict()])
+    index = trace.build_index(run, data, weights=[{}, other.model.state_dict()])
     assert index.share == 1
     agreements = [
-        build_index(each, data).agreements(flat_gradient(each.model, row)) for each in (run, other)
+        trace.build_index(each, data).agreements(flat_gradient(each.model, row))
+        for each in (run, other)
     ]
     assert np.abs(agreements[0] - agreements[1]).max() > 0.01
     expected = index.sum_rows(np.mean(agreements, axis=0))

@@ -100,10 +100,10 @@ def run_audit(
     subjects, state = plan_audit(opened, file, strangers, job)
     data: dict[str, Any] = {}
     if corpus is not None:
-        texts = [document.text for document in corpus.documents]
-        job["documents"] = run_folder.digest_of(texts)
-        counts = {"documents": len(texts)}
-        data["corpus"] = run_folder.describe_file(corpus.path, corpus.sha256, out, **counts)
+        job["documents"] = run_folder.digest_of(corpus.texts)
+        data["corpus"] = run_folder.describe_file(
+            corpus.path, corpus.sha256, out, documents=len(corpus.texts)
+        )
     details = {"kind": run_folder.AUDIT, "model": os.path.abspath(model), "sha256": opened.sha256,
                "templates": list(file.templates), "data": data}  # fmt: skip
     with run_folder.lock_run(make_folder(out)):
@@ -338,17 +338,10 @@ def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> li
         for subject in subjects:
             if subject.answer is not None:
                 hits[subject.template].append(grade(answers[subject.question], subject.answer))
-        relations = {each: Recall(sum(h), len(h)) for each, h in hits.items()}
+        relations = {each: Recall(sum(h), len(h)).to_dict() for each, h in hits.items()}
         whole = [hit for in_relation in hits.values() for hit in in_relation]
-        rows.append(
-            {
-                "name": name,
-                "about": about,
-                **Recall(sum(whole), len(whole)).to_dict(),
-                "seconds": None if rows else seconds,
-                "relations": {each: recall.to_dict() for each, recall in relations.items()},
-            }
-        )
+        row = {"name": name, "about": about, **Recall(sum(whole), len(whole)).to_dict()}
+        rows.append(row | {"seconds": None if rows else seconds, "relations": relations})
     return rows
 
 
@@ -453,14 +446,7 @@ def make_examples(
 
 def pad_examples(rows: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
     """A batch, padded at the end with a token that is neither read nor learned."""
-
-    def pad(column: list[list[int]], fill: int) -> Tensor:
-        return pad_sequence([torch.tensor(values) for values in column], True, fill)
-
-    ids, labels = ([row[name] for row in rows] for name in ("input_ids", "labels"))
-    mask = [[1] * len(values) for values in ids]
-    return {
-        "input_ids": pad(ids, 0),
-        "attention_mask": pad(mask, 0),
-        "labels": pad(labels, NO_LOSS),
-    }
+    ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True)
+    labels = pad_sequence([torch.tensor(row["labels"]) for row in rows], True, NO_LOSS)
+    mask = pad_sequence([torch.ones(len(row["labels"])) for row in rows], True).long()
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}

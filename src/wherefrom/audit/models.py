@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER
 from wherefrom.errors import UserError
@@ -131,7 +132,7 @@ class LanguageModel:
         return token in self.ends or (self.mask is None and "\n" in self.surface(token))
 
     def select(self, past: Any, rows: Tensor) -> None:
-        """Make a past that of these rows, each of which may come several times."""
+        """Reduce a past to these rows, each of which may come several times."""
         past.batch_select_indices(rows)
 
     def forward(
@@ -172,11 +173,11 @@ class LanguageModel:
         return sorted({round(x) for x in np.linspace(1, self.layers, LAYERS + 1)[1:]})
 
     def fork(self, past: Any, rows: Sequence[int]) -> Any:
-        """A past of its own for each of these rows."""
-        own = copy.copy(past)
-        own.layers = [copy.copy(layer) for layer in past.layers]
-        self.select(own, torch.tensor(rows, device=self.device))
-        return own
+        """A copy of a past that holds these rows; a row may come several times."""
+        fork = copy.copy(past)
+        fork.layers = [copy.copy(layer) for layer in past.layers]
+        self.select(fork, torch.tensor(rows, device=self.device))
+        return fork
 
     @torch.inference_mode()
     def answer(
@@ -283,13 +284,9 @@ class LanguageModel:
         scores: list[tuple[Floats, Floats]] = [(np.empty(0), np.empty(0))] * len(prompts)
         for rows, past, ids in self._batches(prompts, len(prompts[0]) if prompts else 0):
             sizes = [len(continuations[row]) for row in rows]
-            padded = torch.tensor(
-                [
-                    continuations[row] + continuations[row][-1:] * (max(sizes) - size)
-                    for row, size in zip(rows, sizes, strict=True)
-                ],
-                device=self.device,
-            )  # what stands behind a token does not change it
+            # padding stands behind the tokens that count, and so does not change them
+            padded = pad_sequence([torch.tensor(continuations[row]) for row in rows], True)
+            padded = padded.to(self.device)
             given = torch.cat([ids, padded[:, :-1]], 1)
             logits, _, _ = self.forward(given, past, max(sizes), ())
             log_p, targets = logits.float().log_softmax(-1), padded[..., None]

@@ -122,15 +122,15 @@ def by_country(
 ) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
     """Shares (n, countries), codes and names, the heaviest first; what is left is UNKNOWN."""
     places = [locate(answer) for answer in answers]
-    found = sorted({place for place in places if place is not None})
-    shares = np.zeros((len(masses), len(found) + 1))
+    located = sorted({place for place in places if place is not None})
+    shares = np.zeros((len(masses), len(located) + 1))
     for column, place in enumerate(places):
         if place is not None:
-            shares[:, found.index(place)] += masses[:, column]
+            shares[:, located.index(place)] += masses[:, column]
     shares[:, -1] = np.maximum(0.0, 1 - shares.sum(axis=1))
     shares /= shares.sum(axis=1, keepdims=True)
-    order = [*np.argsort(-shares[:, :-1].sum(axis=0), kind="stable").tolist(), len(found)]
-    codes, countries = zip(*([*found, ("", UNKNOWN)][i] for i in order), strict=True)
+    order = [*np.argsort(-shares[:, :-1].sum(axis=0), kind="stable").tolist(), len(located)]
+    codes, countries = zip(*([*located, ("", UNKNOWN)][i] for i in order), strict=True)
     return shares[:, order], codes, countries
 
 
@@ -233,7 +233,7 @@ def compare_subjects(
         for question in train
         if (place := locate(question.answer or "")) is not None
     ]
-    questions = [Question(0, one.question, one.subject, None) for one, _ in located]
+    questions = [Question(0, s.question, s.subject, None) for s, _ in located]
     guesses = guess_by_name(known, questions) if known else [""] * len(questions)
     away = np.array([c != guess for (_, c), guess in zip(located, guesses, strict=True)], bool)
     right, shown, seen = (

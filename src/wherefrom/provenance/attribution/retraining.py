@@ -82,9 +82,8 @@ class LearnedRun:
 
     def documents_about(self, name: str) -> tuple[Document, ...]:
         """The documents about a subject, or a sentence with the nearest names."""
-        subject = fold_words(name)
-        pairs = zip(self.documents, self.subjects, strict=True)
-        documents = tuple(document for document, about in pairs if about == subject != ())
+        lines = set(self.lines_about({fold_words(name)} - {()}))
+        documents = tuple(document for document in self.documents if document.line in lines)
         if not documents:
             near = get_close_matches(name, {d.subject for d in self.documents}, cutoff=0.6)
             raise UserError(

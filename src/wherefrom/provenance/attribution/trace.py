@@ -287,7 +287,7 @@ class Tracer:
         folder, digest = self.run.folder, self.run.info["sha256"]
         path = folder / (REPLAY_INDEX if replay else INDEX)
         index = load_index(path, digest)
-        if index is None or index.documents != len(self.documents):
+        if index is None:
             weights: list[Weights] = [{}]
             if replay:
                 self._say("training once more to record the weights along the way, once")
@@ -400,10 +400,9 @@ class Tracer:
 
     def trace_unseen(self) -> Iterator[tuple[Subject, str, NDArray[np.float64], NDArray[np.str_]]]:
         """Judged people in no document: answer, scores by gradient, and kinds of all documents."""
-        documents = self.documents
-        read = {fold_words(document.subject) for document in documents}
+        documents, read_about = self.documents, set(self.learned.subjects)
         judged = [s for s in read_subjects(self.run.folder) if s.role == JUDGED]
-        unseen = [s for s in judged if fold_words(s.subject) not in read]
+        unseen = [s for s in judged if fold_words(s.subject) not in read_about]
         if not unseen:
             raise UserError(f"{self.run.folder} judges nobody whom no document is about.")
         index = self.index()

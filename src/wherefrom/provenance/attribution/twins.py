@@ -168,9 +168,8 @@ def rate_answers(
     run, confidence = learned.run, load_confidence(learned.run)
     questions, names = [s.question for s in subjects], [s.subject for s in subjects]
     rated_by = replace(confidence, run=replace(model, folder=run.folder))
-    with closing(
-        ensure_evidence(corpus, model.folder / EVIDENCE_FILE, learned.questions)
-    ) as evidence:
+    path = model.folder / EVIDENCE_FILE
+    with closing(ensure_evidence(corpus, path, learned.questions)) as evidence:
         verdicts = give_verdicts(model, rated_by, evidence, questions, names, also=None)
         naming = [float(evidence.count(name).naming) for name in names]
     log_p = likelihoods(model, questions, answers or [verdict.answer for verdict in verdicts])
