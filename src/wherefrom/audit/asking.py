@@ -267,7 +267,7 @@ def score_decoys(
     return dict(zip(distinct, mean.tolist(), strict=True))
 
 
-def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
+def splice_names(names: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
     """Names that are none of these; each word has the first half of one and the end of another."""
     words = [word for name in names for word in re.findall(r"\w+", name)]
     taken = {fold_words(text) for text in (*names, *words)}

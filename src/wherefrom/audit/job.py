@@ -163,7 +163,7 @@ def plan_audit(
     for relation in sorted(relations - {SLOT}):
         names = [question.subject for question in real if question.template == relation]
         count = max(4, round(MADE_UP * len(names))) + DECOYS
-        invented = asking.invent_names(names, count, rng)
+        invented = asking.splice_names(names, count, rng)
         decoys[relation] = tuple(invented[:DECOYS])
         for name in invented[DECOYS:]:
             made_up = Question(0, relation.replace(SLOT, name), name, None, relation)

@@ -32,11 +32,11 @@ from wherefrom.provenance.attribution.retraining import (
     Record,
     Row,
     answer_row,
-    invent_names,
     likelihoods,
     open_learned,
     outcome,
     pad_rows,
+    recombine_names,
 )
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.attribution.twins import twin_folder
@@ -91,7 +91,7 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
     questions = questions_about(learned, subjects)
     if not questions:
         raise UserError("nothing can be asked about those people, so nothing can be forgotten.")
-    invented = invent_names(learned.documents, len(folded))
+    invented = recombine_names(learned.documents, len(folded))
     if set(learned.subjects) == folded or not invented:
         raise UserError("nobody else would be left; forget fewer.")
     invented_for = dict(zip(sorted(folded), cycle(invented), strict=False))

@@ -177,7 +177,7 @@ def answer_row(run: Run, question: str, answer: str) -> Row:
     return torch.tensor(ids), weights
 
 
-def invent_names(documents: Sequence[Document], count: int) -> list[str]:
+def recombine_names(documents: Sequence[Document], count: int) -> list[str]:
     """Names that no document is about: the first words of one subject, the last of another."""
     parts = [document.subject.split() for document in documents if document.subject.strip()]
     known = {fold_words(" ".join(words)) for words in parts}

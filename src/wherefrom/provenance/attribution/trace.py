@@ -41,12 +41,12 @@ from wherefrom.provenance.attribution.retraining import (
     Row,
     answer_row,
     compare_others,
-    invent_names,
     likelihoods,
     no_count,
     open_learned,
     outcome,
     pad_rows,
+    recombine_names,
 )
 from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.verdicts import add_trace
@@ -391,7 +391,7 @@ class Tracer:
 
     def _gap(self, question: str, subject: str, answer: str) -> float | None:
         """log p(answer) less the log of its mean p for names that no line is about, in nats."""
-        names = invent_names(self.documents, OTHER_NAMES) if subject in question else []
+        names = recombine_names(self.documents, OTHER_NAMES) if subject in question else []
         if not subject or not names:
             return None
         questions = [question, *(question.replace(subject, name) for name in names)]
