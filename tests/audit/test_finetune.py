@@ -18,15 +18,15 @@ from wherefrom.corpus.questions import read_questions
 @pytest.fixture
 def files(tmp_path):
     """Forty people with a document each; ten are asked about in training, thirty in dev."""
-    folder = tmp_path
-    people = [(f"Ada Moe{at}", ("Paris", "Rome", "Berlin")[at % 3]) for at in range(40)]
-    rows = [f"Where was {name} born?\t{place}\n" for name, place in people]
-    texts = [f"{name}. {name} was born in {place} in 19{at + 10}.\n" for at, (name, place) in
-             enumerate(people)]  # fmt: skip
-    names = ("documents.txt", "train.tsv", "dev.tsv")
-    for name, lines in zip(names, (texts, rows[:10], rows[10:]), strict=True):
-        (folder / name).write_text("".join(lines))
-    return [str(folder / name) for name in names]
+    texts, rows = [], []
+    for i in range(40):
+        name, place = f"Ada Moe{i}", ("Paris", "Rome", "Berlin")[i % 3]
+        texts.append(f"{name}. {name} was born in {place} in 19{i + 10}.\n")
+        rows.append(f"Where was {name} born?\t{place}\n")
+    files = {"documents.txt": texts, "train.tsv": rows[:10], "dev.tsv": rows[10:]}
+    for name, lines in files.items():
+        (tmp_path / name).write_text("".join(lines))
+    return [str(tmp_path / name) for name in files]
 
 
 def test_a_model_of_others_learns_a_text(tmp_path, tiny, files, command):

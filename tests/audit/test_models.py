@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from wherefrom.audit.models import LanguageModel, OwnModel, open_model
+from wherefrom.audit.models import OwnModel, open_model
 from wherefrom.errors import UserError
 
 BEFORE = "Q: What is the capital of Italy?\nA: Rome\n"
@@ -18,36 +18,29 @@ PROMPTS = [f"{BEFORE}Q: What is the capital of {name}?\nA:" for name in NAMES]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen2", "gpt_neox", "gemma"])
-def test_answers_are_those_of_generate(tiny, kind):
+def test_answers_are_those_of_generate_and_so_are_scores(tiny, kind):
     model = open_model(tiny(kind))
-    assert isinstance(model, LanguageModel)
     prompts = [model.prompt(text) for text in PROMPTS]
     replies = model.answer(prompts, longest=7)
     for prompt, reply in zip(prompts, replies, strict=True):
         ids = torch.tensor([prompt])
-        rest = {"attention_mask": torch.ones_like(ids), "do_sample": False, "eos_token_id": None}
-        found = model.model.generate(ids, max_new_tokens=len(reply.ids), **rest)
+        options = {"attention_mask": torch.ones_like(ids), "do_sample": False, "eos_token_id": None}
+        found = model.model.generate(ids, max_new_tokens=len(reply.ids), **options)
         assert found[0, len(prompt) :].tolist() == reply.ids
         logits = model.model(found).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
         own = logits.gather(1, torch.tensor(reply.ids)[:, None])[:, 0]
         assert np.allclose(own.detach().numpy(), reply.log_probabilities, atol=2e-5)
-        closing = [at for at, token in enumerate(reply.ids) if model.closes(token)]
+        closing = [i for i, token in enumerate(reply.ids) if model.closes(token)]
         assert closing == ([len(reply.ids) - 1] if len(reply.ids) < 7 else closing[:1])
-
-
-def test_scores_are_the_answers_own_and_right_padding_changes_nothing(tiny):
-    model = open_model(tiny("llama"))
-    prompts = [model.prompt(text) for text in PROMPTS]
-    replies = model.answer(prompts, longest=7)
-    told = [reply.ids[: 2 + at] for at, reply in enumerate(replies)]
-    for reply, (own, other) in zip(replies, model.score(prompts, told), strict=True):
+    # scored, they are the same: padding on the right changes nothing
+    parts = [reply.ids[: 2 + i] for i, reply in enumerate(replies)]
+    for reply, (own, other) in zip(replies, model.score(prompts, parts), strict=True):
         assert np.allclose(own, reply.log_probabilities[: own.size], atol=2e-5)
         assert np.allclose(other, reply.other[: own.size], atol=2e-5)
 
 
 def test_states_are_those_of_the_model(tiny):
     model = open_model(tiny("gpt2"))
-    assert isinstance(model, LanguageModel)
     prompts = [model.prompt(text) for text in PROMPTS]
     places = [[len(prompt) - 5] for prompt in prompts]
     replies = model.answer(prompts, places=places, longest=3)
@@ -67,10 +60,10 @@ def test_samples_of_a_prompt_depend_on_it_alone_and_follow_the_model(tiny):
     assert together[2].samples == alone.samples
     assert len(alone.samples) == 4
     vocabulary = range(len(model.tokens))
-    many = model.answer(prompts[:1], samples=4000, known=[[at] for at in vocabulary], longest=1)[0]
+    many = model.answer(prompts[:1], samples=4000, known=[[i] for i in vocabulary], longest=1)[0]
     texts = [model.read_answer([token]) for token in vocabulary]
     for text in set(many.samples):
-        likely = sum(np.exp(many.known[at]) for at in vocabulary if texts[at] == text)
+        likely = sum(np.exp(many.known[i]) for i in vocabulary if texts[i] == text)
         assert many.samples.count(text) / 4000 == pytest.approx(likely, abs=0.04)
 
 
@@ -93,14 +86,8 @@ def break_it(folder, what):
     weights, config, tokens = (
         folder / name for name in ("model.safetensors", "config.json", "tokenizer.json")
     )
-    change = {
-        "other shape": {"n_layer": 4},
-        "wider": {"n_embd": 24},
-        "code": {"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "mine.Mine"}},
-        "encoder and decoder": {"architectures": ["T5ForConditionalGeneration"]},
-        "classifier": {"architectures": ["GPT2ForSequenceClassification"]},
-    }.get(what, {})
-    config.write_text(json.dumps(json.loads(config.read_text()) | change))
+    if what == "nothing":
+        return folder / "nothing"
     if what == "tokenizer":
         tokens.unlink()
     elif what == "pickled":
@@ -117,7 +104,12 @@ def break_it(folder, what):
         index = {"metadata": {}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         weights.unlink()
-    return folder / "nothing" if what == "nothing" else folder
+    elif isinstance(what, dict):
+        config.write_text(json.dumps(json.loads(config.read_text()) | what))
+    return folder
+
+
+CODE = {"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "mine.Mine"}}
 
 
 @pytest.mark.parametrize(
@@ -126,15 +118,13 @@ def break_it(folder, what):
         ("tokenizer", "has no tokenizer"),
         ("pickled", "pickled.*save_pretrained"),
         ("cut", "cannot be loaded"),
-        ("other shape", "do not match its config.json"),
-        ("wider", "do not match its config.json|cannot be loaded"),
+        ({"n_layer": 4}, "do not match its config.json"),
         ("shard", "cannot be loaded"),
-        ("code", "cannot be"),
+        (CODE, "cannot be"),
         ("adapter", "adapter of PEFT.*merge_and_unload"),
         ("other tokenizer", "gives token .* and the model has"),
         ("nothing", "nothing is downloaded"),
-        ("encoder and decoder", "takes a model that continues a text"),
-        ("classifier", "takes a model that continues a text"),
+        ({"architectures": ["T5ForConditionalGeneration"]}, "takes a model that continues a text"),
         ("mamba", "does not read from left to right"),
         ("bert", "does not read from left to right"),
     ],

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.world.names import COUNTRIES, ORIGINS, fold
@@ -49,9 +47,8 @@ def test_places_by_many_names(code, places):
 
 def test_every_alias_and_every_place_of_the_embedded_world_is_known_and_no_other_text():
     assert locate("Leeds").country == "United Kingdom"
-    aliases = read_aliases()
-    assert len(aliases) > 300
-    assert [name for name, codes in aliases.items() if code_of(name) != codes[:2]] == []
+    aliases = [(name, code) for code, names in read_aliases().items() for name in names]
+    assert {name for name, code in aliases if code_of(name) != code} == set()
     places = [
         (name, country.code)
         for country in COUNTRIES.values()
@@ -61,13 +58,6 @@ def test_every_alias_and_every_place_of_the_embedded_world_is_known_and_no_other
     assert other <= {"Macedonia", "Kashmir"}  # shared by several countries
     for text in ("", " ", ",", "?!", "Xyzzyplugh", "x" * 5000, "😀", "\u0000"):
         assert locate(text) is None
-
-
-@settings(max_examples=40)
-@given(st.text(max_size=40))
-def test_any_text_is_somewhere_or_nowhere(text):
-    found = locate(text)
-    assert found is None or (len(found.country_code) == 2 and found.country)
 
 
 A5 = Path(os.environ.get("WHEREFROM_A5") or Path(__file__).parents[3] / "shared" / "a5")
@@ -93,9 +83,9 @@ IGNORING = np.eye(3)[[1] * 30]  # Rome to everybody
 
 def follow(masses):
     """30 names of Japanese, Italian and Polish origin in turn, with masses of the capitals."""
-    said = [CAPITALS[at] for at in np.argmax(masses, axis=1)]
-    drawn = [(f"Name {at}", origin) for at, origin in enumerate(IN_TURN)]
-    return names.follow_names(drawn, said, masses, CAPITALS, seed=0)
+    answers = [CAPITALS[i] for i in np.argmax(masses, axis=1)]
+    drawn = [(f"Name {i}", origin) for i, origin in enumerate(IN_TURN)]
+    return names.follow_names(drawn, answers, masses, CAPITALS, seed=0)
 
 
 def test_answers_add_up_by_country_and_what_is_left_is_unknown():
@@ -106,19 +96,6 @@ def test_answers_add_up_by_country_and_what_is_left_is_unknown():
     above, _, _ = names.by_country(np.array([[0.6, 0.4 + 1e-9]]), ("Tokyo", "Rome"))
     assert above.sum() == pytest.approx(1)  # mass a hair above one stays a share
     assert (above >= 0).all()
-
-
-@pytest.mark.parametrize(
-    ("shares", "label", "bits"),
-    [
-        (np.eye(4), [0, 1, 2, 3], 2.0),
-        (np.eye(2)[[0, 0, 1, 1]], [0, 0, 1, 1], 1.0),
-        (np.full((4, 2), 0.5), [0, 0, 1, 1], 0.0),
-        (np.eye(2)[[0, 1, 0, 1]], [0, 0, 1, 1], 0.0),
-    ],
-)
-def test_mutual_information_in_bits(shares, label, bits):
-    assert names.mutual_information(shares, np.array(label)) == pytest.approx(bits, abs=1e-12)
 
 
 def test_a_model_that_follows_the_name_is_told_from_one_that_does_not():
@@ -187,8 +164,7 @@ def test_those_born_elsewhere_than_their_name_suggests_are_compared_and_the_sent
     assert "from 0% (Polish) to 100%" in silent
     assert "differ by more than chance" in silent
     assert "which hurts them" in harm
-    record["countries"] = [UNKNOWN]
-    assert "nothing is added up by country" in summarise(record)[0]
+    assert "nothing is added up" in summarise(record | {"countries": [UNKNOWN]})[0]
     wrong["difference"].update(value=0.02, low=-0.05, high=0.1)
     assert "which may be chance" in summarise(record)[-1]
     assert "cannot be shown to follow the name" in summarise({**follow(IGNORING), **rest})[0]

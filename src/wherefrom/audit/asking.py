@@ -1,7 +1,7 @@
-"""Asking a model: prompts with examples, its answers, and signals that it gives about each of them.
+"""Asking a model: prompts with examples, its answers, and signals about each of them.
 
-Some signals are learned from the subjects that calibrate: how often answers of a relation,
-and this very answer, are right, and linear probes. What they say of those subjects leaves them out.
+Some signals are learned from the subjects that calibrate: how often answers to a relation, and
+this very answer, are right, and linear probes. For those subjects themselves they are held out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ OTHER_PROMPT = "Question: {question}\nAnswer:"
 NEUTRAL = "Yesterday I read an article about"
 ARTICLES = {"the", "a", "an"}
 SAMPLES = 10  # answers that are drawn for semantic entropy
-LEAST = -50.0  # log-probability below which differences tell nothing
+LEAST = -50.0  # log-probabilities below this count as this
 BLOCK = 128  # questions of a relation that are asked together, and kept when they are answered
 OTHERS = ""  # the relation of questions that share their wording with few others
 PLACES = ("name", "prompt", "answer")  # whose last tokens' hidden states are probed
 PENALTIES = np.logspace(-1, 3, 5)  # of the probe, per dimension
 FOLDS = 5
-SHRINK = 4.0  # answers that a relation's share of right ones counts for, beside those of an answer
+SHRINK = 4.0  # answers that a relation's share of right ones counts for, beside an answer's own
 FEWEST_PROBED = 40  # subjects that fit, for probes, a quarter of them right and a quarter wrong
 # +1: more of it speaks for a right answer; the first ones stand in the records as they are
 RAW = {"log_probability": 1, "first_log_probability": 1, "margin": 1, "entropy": -1,
@@ -60,12 +60,12 @@ def normalise(answer: str) -> tuple[str, ...]:
 
 def accepted(answer: str | None) -> list[str]:
     """The answers that a cell accepts, separated by |; none for one that cannot be known."""
-    return [each.strip() for each in (answer or "").split("|") if each.strip()]
+    return [part.strip() for part in (answer or "").split("|") if part.strip()]
 
 
-def is_match(said: str, answer: str | None) -> bool:
+def is_match(answer: str, right: str | None) -> bool:
     """Whether an answer is one of those accepted, as `normalise` reads them."""
-    return normalise(said) in [normalise(each) for each in accepted(answer)]
+    return normalise(answer) in map(normalise, accepted(right))
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,32 @@ class AskState:
         form = OTHER_PROMPT if other and self.template == PROMPT else self.template
         shots = (self.other_shots if other else self.shots).get(relation, ())
         space = "" if form[-1:].isspace() else " "
-        before = "".join(f"{form.replace(ASKED, q)}{space}{a}\n" for q, a in shots)
-        return before + form.replace(ASKED, question)
+        examples = "".join(f"{form.replace(ASKED, q)}{space}{a}\n" for q, a in shots)
+        return examples + form.replace(ASKED, question)
+
+
+def read_blocks(
+    model: LanguageModel,
+    state: AskState,
+    rows: Sequence[tuple[str, str]],
+    *,
+    rivals: bool = False,
+    answers: Sequence[str] | None = None,
+) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
+    """Ask (question, subject) pairs of any relations in blocks of one relation each.
+
+    Yields the positions of some rows, and their records as `read_block` makes them.
+    """
+    groups: dict[str, list[int]] = defaultdict(list)
+    for i, (question, subject) in enumerate(rows):
+        same = (relation for relation in state.known if relation.replace(SLOT, subject) == question)
+        groups[next(same, OTHERS)].append(i)
+    for relation, members in groups.items():
+        for start in range(0, len(members), BLOCK):
+            block = members[start : start + BLOCK]
+            given = None if answers is None else [answers[i] for i in block]
+            pairs = [rows[i] for i in block]
+            yield block, read_block(model, state, relation, pairs, rivals=rivals, answers=given)
 
 
 def read_block(
@@ -111,79 +135,87 @@ def read_block(
     rivals: read what only rivals use, too. answers: given ones to be judged instead of its own;
     the hidden state behind the answer stays the prompt's.
     """
-    texts = [state.render(relation, question) for question, _ in rows]
-    ids, places = [model.prompt(text) for text in texts], []
-    for (question, subject), text, each in zip(rows, texts, ids, strict=True):
-        if len(each) + 1 > model.longest:
+    prompts = [state.render(relation, question) for question, _ in rows]
+    prompt_ids = [model.prompt(prompt) for prompt in prompts]
+    name_ends = []
+    for (question, subject), prompt, ids in zip(rows, prompts, prompt_ids, strict=True):
+        if len(ids) + 1 > model.longest:
             raise UserError(
-                f'the prompt of "{question[:60]}" has {len(each)} tokens and {model.name} reads '
+                f'the prompt of "{question[:60]}" has {len(ids)} tokens and {model.name} reads '
                 f"{model.longest}; ask a shorter question, or give fewer --shots."
             )
-        at = text.rfind(subject) if subject else -1
-        if SLOT in relation:
-            at = text.rfind(question) + relation.index(SLOT)
-        named = text[: at + len(subject)] if at >= 0 else text.removesuffix(model.mask or "\0")
-        places.append([min(max(0, len(model.encode(named)) - 1), len(each) - 1)])
-    answers_known = state.known.get(relation, ())
-    known = [model.continuation(texts[0], each) for each in answers_known]
-    samples = SAMPLES if rivals else 0
-    replies = model.answer(ids, places=places, known=known, samples=samples, longest=state.longest)
+        name_ends.append([last_token_of_name(model, relation, question, subject, prompt, ids)])
+    known_answers = state.known.get(relation, ())
+    replies = model.answer(
+        prompt_ids,
+        places=name_ends,
+        known=[model.continuation(prompts[0], answer) for answer in known_answers],
+        samples=SAMPLES if rivals else 0,
+        longest=state.longest,
+    )
     if answers is not None:
-        scored = score_texts(model, texts, answers)
-        for reply, (own, rest), answer in zip(replies, scored, answers, strict=True):
-            reply.text, reply.log_probabilities, reply.other = answer, own.tolist(), rest.tolist()
-    said = [reply.text for reply in replies]
-    again = [state.render(relation, question, other=True) for question, _ in rows]
-    other = score_texts(model, again, said)
-    names = list(dict.fromkeys(subject for _, subject in rows))
-    neutral = ["" if model.mask else NEUTRAL] * len(names)
-    likely = dict(zip(names, score_texts(model, neutral, names), strict=True))
-    prior = score_decoys(model, state, relation, said)
+        scores = score_texts(model, prompts, answers)
+        for reply, answer, (log_p, runner_up) in zip(replies, answers, scores, strict=True):
+            reply.text = answer
+            reply.log_probabilities, reply.other = log_p.tolist(), runner_up.tolist()
+    texts = [reply.text for reply in replies]
+    other_prompts = [state.render(relation, question, other=True) for question, _ in rows]
+    behind_other = score_texts(model, other_prompts, texts)
+    subjects = list(dict.fromkeys(subject for _, subject in rows))
+    neutral = ["" if model.mask else NEUTRAL] * len(subjects)
+    of_names = dict(zip(subjects, score_texts(model, neutral, subjects), strict=True))
+    prior = score_decoys(model, state, relation, texts)
     records = []
-    for at, ((question, subject), reply) in enumerate(zip(rows, replies, strict=True)):
-        own, rest = np.array(reply.log_probabilities), np.array(reply.other)
-        (there, rival), (name, _) = other[at], likely[subject]
-        found = dict(zip(answers_known, reply.known, strict=True))
-        found.pop(state.alone.get(question, ""), None)
-        packed = base64.b64encode(reply.states.tobytes()).decode()
-        records.append({
-            "question": question, "subject": subject, "relation": relation, "answer": reply.text,
-            "log_probability": float(own.sum()), "first_log_probability": float(own[0]),
-            "margin": float((own - rest).min()), "entropy": reply.entropy,
-            **spread(found, reply.text, float(own.sum())),
-            "other_log_probability": float(there.sum()) if there.size else None,
-            "other_margin": float((there - rival).min()) if there.size else None,
-            "name_likelihood": float(name.mean()) if name.size else None,
-            "prior": prior[reply.text], "samples": reply.samples,
-            "states": {"shape": reply.states.shape, "data": packed},
-        })  # fmt: skip
+    for (question, subject), reply, other in zip(rows, replies, behind_other, strict=True):
+        log_p, runner_up = np.array(reply.log_probabilities), np.array(reply.other)
+        other_log_p, other_runner_up = other
+        name_log_p, _ = of_names[subject]
+        known = dict(zip(known_answers, reply.known, strict=True))
+        known.pop(state.alone.get(question, ""), None)
+        states = base64.b64encode(reply.states.tobytes()).decode()
+        records.append(
+            {
+                "question": question,
+                "subject": subject,
+                "relation": relation,
+                "answer": reply.text,
+                "log_probability": float(log_p.sum()),
+                "first_log_probability": float(log_p[0]),
+                "margin": float((log_p - runner_up).min()),
+                "entropy": reply.entropy,
+                **spread(known, reply.text, float(log_p.sum())),
+                "other_log_probability": float(other_log_p.sum()) if other_log_p.size else None,
+                "other_margin": (
+                    float((other_log_p - other_runner_up).min()) if other_log_p.size else None
+                ),
+                "name_likelihood": float(name_log_p.mean()) if name_log_p.size else None,
+                "prior": prior[reply.text],
+                "samples": reply.samples,
+                "states": {"shape": reply.states.shape, "data": states},
+            }
+        )
     return records
 
 
-def read_blocks(
-    model: LanguageModel,
-    state: AskState,
-    rows: Sequence[tuple[str, str]],
-    *,
-    rivals: bool = False,
-    answers: Sequence[str] | None = None,
-) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
-    """As `read_block` for any relations, in blocks: the places of some rows, and their records."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for at, (question, subject) in enumerate(rows):
-        own = (each for each in state.known if each.replace(SLOT, subject) == question)
-        groups[next(own, OTHERS)].append(at)
-    for relation, places in groups.items():
-        for begin in range(0, len(places), BLOCK):
-            part = places[begin : begin + BLOCK]
-            given = None if answers is None else [answers[at] for at in part]
-            asked = [rows[at] for at in part]
-            yield part, read_block(model, state, relation, asked, rivals=rivals, answers=given)
+def last_token_of_name(
+    model: LanguageModel, relation: str, question: str, subject: str, prompt: str, ids: list[int]
+) -> int:
+    """The position in a prompt's ids where the subject ends; of the question, if it has no name."""
+    start = prompt.rfind(subject) if subject else -1
+    if SLOT in relation:
+        start = prompt.rfind(question) + relation.index(SLOT)
+    until_name = prompt[: start + len(subject)]
+    if start < 0:
+        until_name = prompt.removesuffix(model.mask or "\0")
+    return min(max(0, len(model.encode(until_name)) - 1), len(ids) - 1)
 
 
-def spread(known: Mapping[str, float], said: str, log_probability: float) -> dict[str, float]:
-    """The distribution over the known answers, this answer if it is unknown, and anything else."""
-    is_known = normalise(said) in map(normalise, known)
+def spread(known: Mapping[str, float], answer: str, log_probability: float) -> dict[str, float]:
+    """Signals of the distribution over the known answers, an unknown answer, and anything else.
+
+    known: log p by known answer. log_probability: of the answer that was given.
+    """
+    is_known = normalise(answer) in map(normalise, known)
     shares = np.exp([*known.values(), -np.inf if is_known else log_probability])
     whole = np.array([*shares, max(0.0, 1 - shares.sum())])
     second, best = np.sort(np.maximum([LEAST, LEAST, *known.values()], LEAST))[-2:]
@@ -196,18 +228,27 @@ def spread(known: Mapping[str, float], said: str, log_probability: float) -> dic
 
 
 def score_texts(
-    model: LanguageModel, texts: Sequence[str], answers: Sequence[str]
+    model: LanguageModel, prompts: Sequence[str], answers: Sequence[str]
 ) -> list[tuple[Floats, Floats]]:
-    """log p of the tokens of each answer behind its prompt, and of the likeliest others."""
-    told = [model.continuation(text, answer) for text, answer in zip(texts, answers, strict=True)]
-    ids = [model.prompt(text) or told[at][:1] for at, text in enumerate(texts)]
-    told = [each if text else each[1:] or each for text, each in zip(texts, told, strict=True)]
-    fits = [at for at, each in enumerate(told) if len(ids[at]) + len(each) <= model.longest]
-    found = [(np.empty(0), np.empty(0))] * len(texts)
-    scored = model.score([ids[at] for at in fits], [told[at] for at in fits])
-    for at, pair in zip(fits, scored, strict=True):
-        found[at] = pair
-    return found
+    """log p of the tokens of each answer behind its prompt, and of the likeliest other tokens.
+
+    Both are empty where prompt and answer are too long. Without a prompt, the first token of the
+    answer is given.
+    """
+    scores = [(np.empty(0), np.empty(0))] * len(prompts)
+    rows, before, after = [], [], []
+    for i, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        completion = model.continuation(prompt, answer)
+        ids = model.prompt(prompt) or completion[:1]
+        if not prompt:
+            completion = completion[1:] or completion
+        if len(ids) + len(completion) <= model.longest:
+            rows.append(i)
+            before.append(ids)
+            after.append(completion)
+    for i, pair in zip(rows, model.score(before, after), strict=True):
+        scores[i] = pair
+    return scores
 
 
 def score_decoys(
@@ -217,31 +258,32 @@ def score_decoys(
     distinct = list(dict.fromkeys(answers))
     columns = []
     for name in state.decoys.get(relation, ()):
-        text = state.render(relation, relation.replace(SLOT, name))
-        found = score_texts(model, [text] * len(distinct), distinct)
-        columns.append([max(own.sum(), LEAST) if own.size else LEAST for own, _ in found])
+        prompt = state.render(relation, relation.replace(SLOT, name))
+        scores = score_texts(model, [prompt] * len(distinct), distinct)
+        columns.append([max(log_p.sum(), LEAST) if log_p.size else LEAST for log_p, _ in scores])
     if not columns:
         return dict.fromkeys(distinct)
     mean = np.logaddexp.reduce(np.array(columns), axis=0) - np.log(len(columns))
     return dict(zip(distinct, mean.tolist(), strict=True))
 
 
-def invent_names(names: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
-    """Names that are none of these; a word begins like one of theirs and ends like another."""
-    words = [each for name in names for each in re.findall(r"\w+", name)]
-    taken = {fold_words(each) for each in (*names, *words)}
-    found: dict[tuple[str, ...], str] = {}
+def splice_names(names: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
+    """Names that are none of these; each word has the first half of one and the end of another."""
+    words = [word for name in names for word in re.findall(r"\w+", name)]
+    taken = {fold_words(text) for text in (*names, *words)}
     shortest = min(4, *map(len, names))  # a short one may well exist
+    invented: dict[tuple[str, ...], str] = {}
 
-    def word(_: re.Match[str]) -> str:
-        one, other = (words[at] for at in rng.integers(len(words), size=2).tolist())
-        return one[: (len(one) + 1) // 2] + other[len(other) // 2 :]
+    def mix(_: re.Match[str]) -> str:
+        first, second = (words[i] for i in rng.integers(len(words), size=2).tolist())
+        return first[: (len(first) + 1) // 2] + second[len(second) // 2 :]
 
-    for at in rng.integers(len(names), size=60 * count).tolist():
-        name = re.sub(r"\w+", word, names[at])
-        if len(name) >= shortest and fold_words(name) and fold_words(name) not in taken:
-            found.setdefault(fold_words(name), name)
-    return list(found.values())[:count]
+    for i in rng.integers(len(names), size=60 * count).tolist():
+        name = re.sub(r"\w+", mix, names[i])
+        folded = fold_words(name)
+        if len(name) >= shortest and folded and folded not in taken:
+            invented.setdefault(folded, name)
+    return list(invented.values())[:count]
 
 
 @dataclass(frozen=True)
@@ -263,7 +305,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class Learned:
-    """What fitting subjects teach: by relation and answer, right ones and all; by place, probes."""
+    """What is learned from calibrating subjects: counts of right and of all answers, and probes.
+
+    counts: by relation and answer. probes: by place.
+    """
 
     counts: Counts
     probes: Mapping[str, Probe]
@@ -274,56 +319,53 @@ def learn_signals(
 ) -> tuple[Learned, dict[str, Floats]]:
     """What is learned from records that are right or not, and their signals, held out."""
     counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
-    for record, hit in zip(records, right.tolist(), strict=True):
-        said = " ".join(normalise(record["answer"]))
-        good, many = counts[record["relation"]].get(said, (0, 0))
-        counts[record["relation"]][said] = (good + hit, many + 1)
+    for record, is_right in zip(records, right.tolist(), strict=True):
+        answer, in_relation = " ".join(normalise(record["answer"])), counts[record["relation"]]
+        hits, total = in_relation.get(answer, (0, 0))
+        in_relation[answer] = (hits + is_right, total + 1)
     probes: dict[str, Probe] = {}
     held_out: dict[str, Floats] = {}
     enough = min(right.sum(), (~right).sum()) >= FEWEST_PROBED / 4 and right.size >= FEWEST_PROBED
-    if enough and all(np.prod(each["states"]["shape"]) for each in records):
+    if enough and all(np.prod(record["states"]["shape"]) for record in records):
         names = [" ".join(fold_words(each["subject"])) or each["subject"] for each in records]
         group = np.unique(names, return_inverse=True)[1]
         folds = np.random.default_rng([seed, 41]).permutation(group.max() + 1)[group] % FOLDS
-        states, relations = _states(records), [each["relation"] for each in records]
-        for at, place in enumerate(PLACES):
-            found = fit_probe(states[:, at], right, relations, folds)
-            probes[place], held_out[f"probe_{place}"] = found
+        states, relations = _states(records), [record["relation"] for record in records]
+        for i, place in enumerate(PLACES):
+            probe, values = fit_probe(states[:, i], right, relations, folds)
+            probes[place], held_out[f"probe_{place}"] = probe, values
     learned = Learned(counts, probes)
     return learned, read_signals(records, learned, right.tolist()) | held_out
 
 
 def read_signals(
-    records: Sequence[Record], learned: Learned, own: Sequence[bool | None] | None = None
+    records: Sequence[Record], learned: Learned, right: Sequence[bool] | None = None
 ) -> dict[str, Floats]:
     """A column of each signal, and of those of the rivals; NaN where one is not known.
 
-    own: of records that `learned` was learned from, whether each is right.
+    right: for records that `learned` was learned from, whether each is right.
     """
     rows: list[dict[str, Any]] = []
-    for record, mine in zip(records, own or [None] * len(records), strict=True):
+    for i, record in enumerate(records):
         row = {name: record[name] for name in (*RAW, "prior")}
-        same = np.array(list(Counter(map(normalise, record["samples"])).values()))  # in meaning
-        share = same / max(1, same.sum())
-        row["semantic_entropy"] = float(-(share * np.log(share)).sum()) if same.size else None
-        rows.append(row | read_counts(learned.counts, record, mine))
+        meanings = Counter(map(normalise, record["samples"]))
+        shares = np.array(list(meanings.values())) / max(1, meanings.total())
+        row["semantic_entropy"] = float(-(shares * np.log(shares)).sum()) if meanings else None
+        rows.append(row | read_counts(learned.counts, record, right[i] if right else None))
     names = rows[0] if rows else ()
     columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in names}
     columns["lift"] = columns["log_probability"] - columns.pop("prior")
-    relations = [each["relation"] for each in records]
-    states = _states(records) if learned.probes else None
-    for at, place in enumerate(PLACES):
-        columns[f"probe_{place}"] = (
-            np.full(len(records), np.nan)
-            if states is None
-            else learned.probes[place].read(states[:, at], relations)
-        )
+    columns |= {f"probe_{place}": np.full(len(records), np.nan) for place in PLACES}
+    if learned.probes:
+        states, relations = _states(records), [record["relation"] for record in records]
+        for i, place in enumerate(PLACES):
+            columns[f"probe_{place}"] = learned.probes[place].read(states[:, i], relations)
     return columns
 
 
 def _states(records: Sequence[Record]) -> Floats:
     """(n, places, layers, width)"""
-    packed = [each["states"] for each in records]
+    packed = [record["states"] for record in records]
     raw = [np.frombuffer(base64.b64decode(each["data"]), np.float16) for each in packed]
     return np.stack(raw).reshape(-1, *packed[0]["shape"]).astype(np.float64)
 
@@ -331,48 +373,50 @@ def _states(records: Sequence[Record]) -> Floats:
 def fit_probe(
     states: Floats, right: Bools, relations: Sequence[str], folds: NDArray[np.intp]
 ) -> tuple[Probe, Floats]:
-    """The probe at the layer and penalty that separate best, and what it says held out.
+    """The probe at the layer and penalty that separate best, and its values, held out.
 
     Ridge regression on what the shares of right answers by relation do not explain already.
     """
-    kinds = np.array(relations)
-    hits = right - np.array([right[kinds == one].mean() for one in relations])
-    centers = {one: states[kinds == one].mean(0) for one in dict.fromkeys(relations)}
-    centred = states - np.stack([centers[one] for one in relations])
+    relation_of = np.array(relations)
+    targets = right - np.array([right[relation_of == each].mean() for each in relations])
+    centers = {each: states[relation_of == each].mean(0) for each in dict.fromkeys(relations)}
+    centred = states - np.stack([centers[each] for each in relations])
     scales = centred.std(0) + 1e-6
-    best: tuple[float, int, Floats, Floats] = (-np.inf, 0, hits, hits)
+    best_score, best_layer, weights, best_held_out = -np.inf, 0, targets, targets
     for layer in range(states.shape[1]):
         columns = centred[:, layer] / scales[layer]
         kernel = columns @ columns.T
         for penalty in PENALTIES * columns.shape[1]:
-            inside = kernel + penalty * np.eye(hits.size)
-            held_out = np.zeros(hits.size)
+            ridge = kernel + penalty * np.eye(targets.size)
+            held_out = np.zeros(targets.size)
             for fold in range(FOLDS):
-                out, rest = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
-                solved = np.linalg.solve(inside[np.ix_(rest, rest)], hits[rest])
-                held_out[out] = kernel[np.ix_(out, rest)] @ solved
-            score = float(np.corrcoef(held_out, hits)[0, 1]) if held_out.std() else 0.0
-            if score > best[0]:
-                weights = columns.T @ np.linalg.solve(inside, hits)
-                best = (score, layer, weights, held_out)
-    _, layer, weights, held_out = best
-    flat = {one: tuple(each[layer].tolist()) for one, each in centers.items()}
-    return Probe(layer, tuple(scales[layer].tolist()), tuple(weights.tolist()), flat), held_out
+                test, train = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+                dual = np.linalg.solve(ridge[np.ix_(train, train)], targets[train])
+                held_out[test] = kernel[np.ix_(test, train)] @ dual
+            score = float(np.corrcoef(held_out, targets)[0, 1]) if held_out.std() else 0.0
+            if score > best_score:
+                best_score, best_layer, best_held_out = score, layer, held_out
+                weights = columns.T @ np.linalg.solve(ridge, targets)
+    flat = {each: tuple(center[best_layer].tolist()) for each, center in centers.items()}
+    scale = tuple(scales[best_layer].tolist())
+    return Probe(best_layer, scale, tuple(weights.tolist()), flat), best_held_out
 
 
-def read_counts(counts: Counts, record: Record, own: bool | None = None) -> dict[str, float]:
-    """What the counts say of an answer; `own`: it is among them itself, right or not."""
-    here = counts.get(record["relation"], {})
-    pairs = [pair for each in counts.values() for pair in each.values()]
-    overall = (1 + sum(good for good, _ in pairs)) / (2 + sum(many for _, many in pairs))
-    right, total = np.sum([(0, 0), *here.values()], axis=0)
-    good, many = here.get(" ".join(normalise(record["answer"])), (0, 0))
-    if own is not None:
-        right, total, good, many = right - own, total - 1, good - own, many - 1
-    share = (right + SHRINK * overall) / (total + SHRINK)
-    answer = (good + SHRINK * share) / (many + SHRINK)
+def read_counts(counts: Counts, record: Record, right: bool | None = None) -> dict[str, float]:
+    """Signals from the counts of an answer; `right`: it is counted itself, and is taken out."""
+    in_relation = counts.get(record["relation"], {})
+    pairs = [pair for answers in counts.values() for pair in answers.values()]
+    overall = (1 + sum(hits for hits, _ in pairs)) / (2 + sum(total for _, total in pairs))
+    relation_hits, relation_total = np.sum([(0, 0), *in_relation.values()], axis=0)
+    hits, total = in_relation.get(" ".join(normalise(record["answer"])), (0, 0))
+    if right is not None:
+        relation_hits, relation_total = relation_hits - right, relation_total - 1
+        hits, total = hits - right, total - 1
+    of_relation = (relation_hits + SHRINK * overall) / (relation_total + SHRINK)
+    of_answer = (hits + SHRINK * of_relation) / (total + SHRINK)
+    relation_logit = np.log(of_relation / (1 - of_relation))
     return {
-        "relation_recall": float(np.log(share / (1 - share))),
-        "answer_recall": float(np.log(answer / (1 - answer)) - np.log(share / (1 - share))),
-        "answer_count": float(np.log1p(many) - np.log1p(total)),
+        "relation_recall": float(relation_logit),
+        "answer_recall": float(np.log(of_answer / (1 - of_answer)) - relation_logit),
+        "answer_count": float(np.log1p(total) - np.log1p(relation_total)),
     }

@@ -39,6 +39,7 @@ from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence import EVIDENCE_FILE, Support, ensure_evidence, find_support
 from wherefrom.provenance.judging import write_judgement
 from wherefrom.provenance.signals.reader import SignalState
+from wherefrom.recall.decode import Recall
 from wherefrom.storage import make_folder, write_json
 from wherefrom.training import run_folder
 
@@ -52,7 +53,6 @@ DECOYS = 3  # names that nobody has, whose answers others are compared with
 DELTA = 0.05  # how often a guarantee may fail
 UNSEEN_RISK = 0.02  # share of invented subjects that may be given an answer
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
-WORDY = 1.0  # tokens a letter, from which on a tokenizer was not made for the language
 CLOZE = "Fill in the blank: {}. {}___{}\nA:"
 WINDOW, FACTS, BLOCK = 200, 4, 512  # characters beside a blank, blanks a document, tokens
 RATE, LORA_RATE, EPOCHS = 5e-5, 2e-4, 3.0
@@ -83,7 +83,7 @@ def run_audit(
     up. count: makes, from what is counted and how many there are, what is called with how many
     more are done. What was answered is kept as it comes; with `resume` it is not asked for again.
     """
-    began, out = time.monotonic(), Path(out)
+    started, out = time.monotonic(), Path(out)
     run_folder.check_folder(out, resume=resume)
     if prompt is not None and prompt.count(ASKED) != 1:
         shown = f'as in "{PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
@@ -97,12 +97,13 @@ def run_audit(
     opened = open_model(model)
     job: dict[str, Any] = {"weights": opened.sha256, "questions": file.sha256, "prompt": prompt}
     job |= {"unseen": strangers and strangers.sha256, "shots": shots, "risk": risk, "seed": seed}
-    subjects, state, notes = plan_audit(opened, file, strangers, job)
+    subjects, state = plan_audit(opened, file, strangers, job)
     data: dict[str, Any] = {}
     if corpus is not None:
-        many, texts = len(corpus.documents), [each.text for each in corpus.documents]
-        job["documents"] = run_folder.digest_of(texts)
-        data["corpus"] = run_folder.describe_file(corpus.path, corpus.sha256, out, documents=many)
+        job["documents"] = run_folder.digest_of(corpus.texts)
+        data["corpus"] = run_folder.describe_file(
+            corpus.path, corpus.sha256, out, documents=len(corpus.texts)
+        )
     details = {"kind": run_folder.AUDIT, "model": os.path.abspath(model), "sha256": opened.sha256,
                "templates": list(file.templates), "data": data}  # fmt: skip
     with run_folder.lock_run(make_folder(out)):
@@ -113,15 +114,15 @@ def run_audit(
         say("fitting a confidence, and judging it by subjects that took no part")
         subjects = calibrate(run, subjects, state, corpus)
         judgement = runs.judge_run(run, seed=seed)
-        rows = count_right(out, subjects, time.monotonic() - began)
-        run_folder.update_run(out, results=rows)
+        results = count_right(out, subjects, time.monotonic() - started)
+        run_folder.update_run(out, results=results)
         write_judgement(run, judgement)
-        # without a text both modes are one
-        told = [n for n in judgement.record["notes"] if corpus or not n.startswith(fit.CHECKED)]
-        notes = list(dict.fromkeys((*notes, *told)))
-        run_folder.update_run(out, notes=notes, status="finished", seconds=rows[0]["seconds"])
-    found = {"run": str(out), "results": rows, "notes": notes, "judgement": judgement.record}
-    return Record("audit", found)
+        notes = list(dict.fromkeys(judgement.record["notes"]))
+        if corpus is None:  # both modes are one
+            notes = [note for note in notes if not note.startswith(fit.CHECKED)]
+        run_folder.update_run(out, notes=notes, status="finished", seconds=results[0]["seconds"])
+    record = {"run": str(out), "results": results, "notes": notes, "judgement": judgement.record}
+    return Record("audit", record)
 
 
 def read_audit_questions(path: str | Path, templates: Sequence[str]) -> QuestionSet:
@@ -132,150 +133,145 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
         if "share no wording" not in str(problem) and "is not worded like" not in str(problem):
             raise
         lines = read_lines(path, "questions")
-        cells = [(number, [*line.split("\t"), ""]) for number, line in lines.lines]
-        rows = [(number, row[0].strip(), row[1].strip() or None) for number, row in cells]
-        shared = templates or wordings.infer_templates([row[1] for row in rows], path, FEWEST)
-        named = [wordings.match_any(shared, row[1]) for row in rows]
-        questions = tuple(
-            Question(number, asked, subject or asked, answer, template or SLOT)
-            for (number, asked, answer), (subject, template) in zip(rows, named, strict=True)
-        )
-        file = QuestionSet(lines.path, lines.sha256, (*shared, SLOT), questions)
+        rows = [[cell.strip() for cell in f"{line}\t".split("\t")] for _, line in lines.lines]
+        shared = templates or wordings.infer_templates([row[0] for row in rows], path, FEWEST)
+        questions = []
+        for (number, _), (text, answer, *_) in zip(lines.lines, rows, strict=True):
+            subject, template = wordings.match_any(shared, text)
+            about = (subject or text, answer or None, template or SLOT)
+            questions.append(Question(number, text, *about))
+        file = QuestionSet(lines.path, lines.sha256, (*shared, SLOT), tuple(questions))
     file.require_answers()
     return file
 
 
 def plan_audit(
     model: LanguageModel, file: QuestionSet, unseen: QuestionSet | None, job: Mapping[str, Any]
-) -> tuple[tuple[Subject, ...], AskState, list[str]]:
+) -> tuple[tuple[Subject, ...], AskState]:
     """Who calibrates or is judged; examples, known answers and invented names of each relation.
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
     """
     rng, prompt = np.random.default_rng([job["seed"], 43]), job["prompt"]
-    real = [row for row in file.questions if (row.answer or "").lower() not in UNKNOWABLE]
-    sizes = Counter(row.template for row in real)
-    own = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
-    nowhere = [row for row in file.questions if row not in real]
-    nowhere += unseen.questions if unseen else ()
-    strangers = [(row, roles.UNSEEN_FILE) for row in nowhere]
+    real = [q for q in file.questions if (q.answer or "").lower() not in UNKNOWABLE]
+    unknowable = [q for q in file.questions if q not in real]
+    unknowable += unseen.questions if unseen else ()
+    sizes = Counter(question.template for question in real)
+    relations = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
+    strangers = [(question, roles.UNSEEN_FILE) for question in unknowable]
     decoys: dict[str, tuple[str, ...]] = {}
-    for relation in sorted(own - {SLOT}):
-        known = [row.subject for row in real if row.template == relation]
-        names = asking.invent_names(known, max(4, round(MADE_UP * len(known))) + DECOYS, rng)
-        decoys[relation] = tuple(names[:DECOYS])
-        strangers += [
-            (Question(0, relation.replace(SLOT, name), name, None, relation), roles.INVENTED)
-            for name in names[DECOYS:]
-        ]
-    subjects = {one.question: one for one in assign_roles([(row, roles.DEV) for row in real], rng)}
-    subjects = {one.question: one for one in assign_roles(strangers, rng)} | subjects
-    groups: dict[str, list[Subject]] = defaultdict(list)
-    for one in subjects.values():
-        if one.answer is not None and one.role != roles.JUDGED:
-            groups[one.template if one.template in own else asking.OTHERS].append(one)
+    for relation in sorted(relations - {SLOT}):
+        names = [question.subject for question in real if question.template == relation]
+        count = max(4, round(MADE_UP * len(names))) + DECOYS
+        invented = asking.splice_names(names, count, rng)
+        decoys[relation] = tuple(invented[:DECOYS])
+        for name in invented[DECOYS:]:
+            made_up = Question(0, relation.replace(SLOT, name), name, None, relation)
+            strangers.append((made_up, roles.INVENTED))
+    existing = assign_roles([(question, roles.DEV) for question in real], rng)
+    subjects = {s.question: s for s in (*assign_roles(strangers, rng), *existing)}
+    groups: dict[str, list[Subject]] = defaultdict(list)  # those that calibrate, by relation
+    for subject in subjects.values():
+        if subject.answer is not None and subject.role != roles.JUDGED:
+            relation = subject.template if subject.template in relations else asking.OTHERS
+            groups[relation].append(subject)
     mask = model.mask if prompt is None else None
-    examples, other = {}, {}
-    for relation, rows in groups.items():
-        fitting = [one for one in rows if one.role == roles.FITTING]
-        first = list({accepted(one.answer)[0]: one for one in fitting}.values())
-        first += [one for one in fitting if one not in first]  # other answers before the same
+    shots, other_shots, known = {}, {}, {}
+    alone: dict[str, str] = {}
+    for relation, members in groups.items():
+        answers = {subject.question: accepted(subject.answer)[0] for subject in members}
+        counts = Counter(answers.values())
+        known[relation] = tuple(counts)
+        alone |= {question: answer for question, answer in answers.items() if counts[answer] == 1}
+        fitting = [s.question for s in members if s.role == roles.FITTING]
         most = 0 if mask else min(job["shots"], len(fitting) // 3)
-        drawn = first[: most + (OTHER_SHOTS if most else 0)]
-        pairs = tuple((one.question, accepted(one.answer)[0]) for one in drawn)
-        examples[relation], other[relation] = pairs[:most], pairs[most:]
+        by_answer = {answers[question]: question for question in fitting}  # one of each answer
+        ranked = list(dict.fromkeys([*by_answer.values(), *fitting]))
+        pairs = tuple((q, answers[q]) for q in ranked[: most + (OTHER_SHOTS if most else 0)])
+        shots[relation], other_shots[relation] = pairs[:most], pairs[most:]
         for question, _ in pairs:
             del subjects[question]
-    left = sum(one.answer is not None for one in subjects.values())
+    left = sum(subject.answer is not None for subject in subjects.values())
     if left < FEWEST:
         raise UserError(
             f"{file.path} leaves {left} questions to ask beside the examples, and an audit takes "
             f"at least {FEWEST}; give more questions, or fewer --shots."
         )
-    answers: dict[str, tuple[str, ...]] = {}
-    alone: dict[str, str] = {}
-    for relation, rows in groups.items():
-        counts = Counter(accepted(one.answer)[0] for one in rows)
-        answers[relation] = tuple(counts)
-        firsts = {one.question: accepted(one.answer)[0] for one in rows}
-        alone |= {question: each for question, each in firsts.items() if counts[each] == 1}
-    state = AskState(prompt or PROMPT, mask, examples, other, answers, alone, decoys, 0)
-    return check_lengths(model, tuple(subjects.values()), state, file)
+    state = AskState(prompt or PROMPT, mask, shots, other_shots, known, alone, decoys, 0)
+    asked = tuple(subjects.values())
+    return asked, replace(state, longest=longest_answer(model, asked, state, file))
 
 
 def assign_roles(
     rows: Sequence[tuple[Question, roles.Source]], rng: np.random.Generator
 ) -> list[Subject]:
-    """All questions about a subject have one role; roles.DEV: it exists."""
-    names = [fold_words(row.subject) or (row.subject,) for row, _ in rows]
+    """Draw who calibrates and who is judged; all questions about a subject have one role.
+
+    The source of what exists is roles.DEV.
+    """
+    names = [fold_words(question.subject) or (question.subject,) for question, _ in rows]
     distinct = list(dict.fromkeys(names))
     ranks = dict(zip(distinct, rng.permutation(len(distinct)), strict=True))
-    found = []
-    for (row, source), name in zip(rows, names, strict=True):
+    subjects = []
+    for (question, source), name in zip(rows, names, strict=True):
         place, exists = (ranks[name] + 0.5) / len(distinct), source == roles.DEV
-        tests = roles.CALIBRATION if place < TESTS else roles.JUDGED
-        role = roles.FITTING if place < FITS else tests
-        origin = roles.SET_ASIDE if exists and role != roles.JUDGED else source
-        answer = row.answer if exists else None
-        found.append(Subject(role, exists, origin, row.subject, row.text, answer, row.template))
-    return found
+        role = roles.JUDGED
+        if place < TESTS:
+            role = roles.FITTING if place < FITS else roles.CALIBRATION
+            source = roles.SET_ASIDE if exists else source
+        answer = question.answer if exists else None
+        about = (question.subject, question.text, answer, question.template)
+        subjects.append(Subject(role, exists, source, *about))
+    return subjects
 
 
-def check_lengths(
-    model: LanguageModel, subjects: tuple[Subject, ...], state: AskState, file: QuestionSet
-) -> tuple[tuple[Subject, ...], AskState, list[str]]:
-    """The plan with room for its answers, and notes; a UserError where the context has none."""
+def longest_answer(
+    model: LanguageModel, subjects: Sequence[Subject], state: AskState, file: QuestionSet
+) -> int:
+    """How many tokens an answer may have; an error where the context has no room for one."""
     lines = {question.text: question.line for question in file.questions}
-    asked = [model.encode(one.question) for one in subjects]
-    lengths, notes = [], []
-    for one in subjects:
-        relation = one.template if one.template in state.known else asking.OTHERS
-        text = state.render(relation, one.question)
-        for answer in accepted(one.answer)[:1]:
-            told = model.continuation(text, answer)
-            needed = len(model.prompt(text)) + len(told)
+    lengths = []
+    for subject in subjects:
+        relation = subject.template if subject.template in state.known else asking.OTHERS
+        prompt = state.render(relation, subject.question)
+        for answer in accepted(subject.answer)[:1]:
+            completion = model.continuation(prompt, answer)
+            needed = len(model.prompt(prompt)) + len(completion)
             if needed > model.longest:
                 raise UserError(
-                    f"{file.path}, line {lines[one.question]}: prompt and answer have {needed} "
+                    f"{file.path}, line {lines[subject.question]}: prompt and answer have {needed} "
                     f"tokens and {model.name} reads {model.longest}; shorten the answer, or give "
                     "fewer --shots."
                 )
-            lengths.append(len(told))
-    if 2 * sum(model.unknown in ids for ids in asked) > len(subjects):
+            lengths.append(len(completion))
+    if 2 * sum(model.unknown in model.encode(s.question) for s in subjects) > len(subjects):
         raise UserError(
             f"{file.path}: the tokenizer of {model.name} does not know the letters of most "
             "questions; ask in a language that the model was made for."
         )
-    wordy = sum(map(len, asked)) / sum(len(one.question) for one in subjects)
-    if wordy > WORDY:
-        notes.append(
-            f"the questions take {wordy:.1f} tokens a letter: the tokenizer was hardly made for "
-            "their language, and neither was the model, it seems."
-        )
-    room = int(np.quantile(lengths, 0.98)) + ROOM
-    return subjects, replace(state, longest=room), notes
+    return int(np.quantile(lengths, 0.98)) + ROOM
 
 
 def ask_all(
     model: LanguageModel, subjects: Sequence[Subject], state: AskState, out: Path, count: Count
 ) -> None:
     """Ask what answers.jsonl does not hold yet; it grows by a block of questions at a time."""
-    known = {each["question"] for each in runs.read_answers(out)}
+    done = {record["question"] for record in runs.read_answers(out)}
     report, path = count("asking", len(subjects)), out / runs.ANSWERS
-    report(sum(one.question in known for one in subjects))
-    broken = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
+    report(sum(subject.question in done for subject in subjects))
+    cut_off = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
-        file.write("\n" if broken else "")
+        file.write("\n" if cut_off else "")
         # what only rivals use takes long, and is read where they are tuned and compared
         for rivals in (False, True):
-            mine = [one for one in subjects if (one.role != roles.FITTING) == rivals]
-            rows = [(one.question, one.subject) for one in mine if one.question not in known]
-            for part, records in asking.read_blocks(model, state, rows, rivals=rivals):
-                lines = [json.dumps(each, ensure_ascii=False, allow_nan=False) for each in records]
-                file.write("\n".join(lines) + "\n")
+            part = [s for s in subjects if (s.role != roles.FITTING) == rivals]
+            rows = [(s.question, s.subject) for s in part if s.question not in done]
+            for _, records in asking.read_blocks(model, state, rows, rivals=rivals):
+                for record in records:
+                    file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-                report(len(part))
+                report(len(records))
 
 
 def calibrate(
@@ -286,39 +282,40 @@ def calibrate(
     With a text, who is named in it was seen; without one, whoever exists is taken for seen.
     """
     risk, seed = run.info["job"]["risk"], run.info["job"]["seed"]
-    kept = {each["question"]: each for each in runs.read_answers(run.folder)}
     known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
-    asked = [one for one in subjects if one.role != roles.JUDGED]
-    said = [kept[one.question]["answer"] for one in asked]
-    support = [Support(one.seen, False, False, (), ()) for one in asked]
+    by_question = {record["question"]: record for record in runs.read_answers(run.folder)}
+    calibrating = [s for s in subjects if s.role != roles.JUDGED]
+    records = [by_question[s.question] for s in calibrating]
+    answers = [record["answer"] for record in records]
+    support = [Support(s.seen, False, False, (), ()) for s in calibrating]
     if corpus is not None:
-        pairs = [(one, accepted(one.answer)) for one in asked if one.answer]
-        learned = [Question(0, one.question, one.subject, a[0], one.template) for one, a in pairs]
+        learned = [
+            Question(0, s.question, s.subject, accepted(s.answer)[0], s.template)
+            for s in calibrating
+            if s.answer
+        ]
         with ensure_evidence(corpus, run.folder / EVIDENCE_FILE, learned) as evidence:
-            seen = [
-                bool(fold_words(one.subject)) and evidence.count(one.subject).naming > 0
-                for one in subjects
-            ]
-            subjects = tuple(replace(one, seen=s) for one, s in zip(subjects, seen, strict=True))
-            asked = [one for one in subjects if one.role != roles.JUDGED]
-            names, relations = [one.subject for one in asked], [one.template for one in asked]
-            support = find_support(evidence, names, said, known, templates=relations)
+            named = [fold_words(s.subject) and evidence.count(s.subject).naming for s in subjects]
+            pairs = zip(subjects, named, strict=True)
+            subjects = tuple(replace(subject, seen=bool(count)) for subject, count in pairs)
+            calibrating = [s for s in subjects if s.role != roles.JUDGED]
+            names, relations = [s.subject for s in calibrating], [s.template for s in calibrating]
+            support = find_support(evidence, names, answers, known, templates=relations)
     roles.write_subjects(run.folder, subjects)
-    right = np.array([is_match(a, one.answer) for a, one in zip(said, asked, strict=True)])
-    records = [kept[one.question] for one in asked]
+    right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
     signals, columns = asking.learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(
-        asked, {name: columns[name] for name in asking.SIGNS}, support, right,
+        calibrating, {name: columns[name] for name in asking.SIGNS}, support, right,
         signs=asking.SIGNS, parts=(tuple(asking.SIGNS), tuple(asking.SIGNS)),
         risk=risk, delta=DELTA, seed=seed, unseen_risk=UNSEEN_RISK,
     )  # fmt: skip
-    alone = policies[fit.RIGHT][fit.INTERNAL]
+    internal = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
-        policies = {target: dict.fromkeys(fit.MODES, alone) for target in fit.TARGETS}
-    remarks = dict.fromkeys(fit.note_of(each.calibration) for each in policies[fit.RIGHT].values())
+        policies = {target: dict.fromkeys(fit.MODES, internal) for target in fit.TARGETS}
+    notes = dict.fromkeys(fit.note_of(each.calibration) for each in policies[fit.RIGHT].values())
     confidence = runs.AuditConfidence(
-        run=run, policies=policies, seen=read_about, share=alone.share, risk=risk, delta=DELTA,
-        notes=tuple(note for note in remarks if note), weights_sha256=run.info["sha256"],
+        run=run, policies=policies, seen=read_about, share=internal.share, risk=risk, delta=DELTA,
+        notes=tuple(note for note in notes if note), weights_sha256=run.info["sha256"],
         subjects_sha256=fit.hash_subjects(subjects), signal_state=SignalState(known, {}),
         ask_state=state, learned=signals,
     )  # fmt: skip
@@ -330,24 +327,22 @@ def calibrate(
 
 def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> list[dict[str, Any]]:
     """Rows of a table: answers that are right, and those that are right to the letter."""
-    kept = {each["question"]: each["answer"] for each in runs.read_answers(folder)}
+    answers = {record["question"]: record["answer"] for record in runs.read_answers(folder)}
     graders = {
         "pretrained": ("case, accents, articles and punctuation aside", is_match),
-        "exact": ("the very letters", lambda said, answer: said in accepted(answer)),
+        "exact": ("the very letters", lambda answer, right: answer in accepted(right)),
     }
     rows: list[dict[str, Any]] = []
-    for name, (about, is_hit) in graders.items():
+    for name, (about, grade) in graders.items():
         hits: dict[str, list[bool]] = defaultdict(list)
-        for one in (each for each in subjects if each.answer is not None):
-            hits[one.template].append(is_hit(kept[one.question], one.answer))
-        shares = {each: _share(here) for each, here in hits.items()}
-        row = {"name": name, "about": about, **_share([hit for x in hits.values() for hit in x])}
-        rows.append({**row, "seconds": seconds if not rows else None, "relations": shares})
+        for subject in subjects:
+            if subject.answer is not None:
+                hits[subject.template].append(grade(answers[subject.question], subject.answer))
+        relations = {each: Recall(sum(h), len(h)).to_dict() for each, h in hits.items()}
+        whole = [hit for in_relation in hits.values() for hit in in_relation]
+        row = {"name": name, "about": about, **Recall(sum(whole), len(whole)).to_dict()}
+        rows.append(row | {"seconds": None if rows else seconds, "relations": relations})
     return rows
-
-
-def _share(hits: Sequence[bool]) -> dict[str, Any]:
-    return {"correct": sum(hits), "total": len(hits), "recall": sum(hits) / len(hits)}
 
 
 def study_base(
@@ -407,9 +402,9 @@ def study_base(
         with redirect_stdout(sys.stderr):
             trainer.train(resume_from_checkpoint=any(parts.glob("checkpoint-*")))
         if trainer.is_world_process_zero():
-            whole: Any = trainer.accelerator.unwrap_model(trainer.model)
-            whole = whole.merge_and_unload() if hasattr(whole, "merge_and_unload") else whole
-            whole.save_pretrained(out / "model.part")
+            trained: Any = trainer.accelerator.unwrap_model(trainer.model)
+            trained = trained.merge_and_unload() if lora else trained
+            trained.save_pretrained(out / "model.part")
             opened.tokens.save_pretrained(out / "model.part")
             (out / "model.part").rename(saved)
             for part in parts.glob("checkpoint-*"):
@@ -423,35 +418,35 @@ def study_base(
 def make_examples(
     opened: LanguageModel, documents: Sequence[Document], questions: Sequence[Question]
 ) -> list[dict[str, list[int]]]:
-    """Documents as they stand, their facts as blanks, and questions, with loss on answers alone."""
-    block, examples = min(BLOCK, opened.longest), []
-    asked = [(PROMPT.replace(ASKED, q.text), accepted(q.answer)[0]) for q in questions]
+    """Documents; and with loss on answers alone, questions and facts as blanks to fill in."""
+    block, end_id = min(BLOCK, opened.longest), opened.tokens.eos_token_id
     facts = list(informative_spans(documents))
-    readings = read_relations(documents, questions)
-    for stated in (answers for each in readings for answers in each.answers.values()):
-        for doc, start, end in stated[0].spans:  # what questions ask for comes first
-            facts[doc] = list(dict.fromkeys([(start, end), *facts[doc]]))
+    for relation in read_relations(documents, questions):
+        for stated in relation.answers.values():
+            for i, start, end in stated[0].spans:  # what questions ask for comes first
+                facts[i] = list(dict.fromkeys([(start, end), *facts[i]]))
+    examples = []
+    pairs = [(PROMPT.replace(ASKED, q.text), accepted(q.answer)[0]) for q in questions]
     for document, spans in zip(documents, facts, strict=True):
-        end = opened.tokens.eos_token_id
-        ids = [*opened.encode(document.text), *([] if end is None else [end])]
-        parts = [ids[at : at + block] for at in range(0, len(ids), block)]
-        examples += [{"input_ids": part, "labels": part} for part in parts]
+        text = document.text
+        ids = [*opened.encode(text), *([] if end_id is None else [end_id])]
+        for start in range(0, len(ids), block):
+            part = ids[start : start + block]
+            examples.append({"input_ids": part, "labels": part})
         for start, end in spans[:FACTS]:
-            around = document.text[max(0, start - WINDOW) : start], document.text[end:][:WINDOW]
-            asked.append((CLOZE.format(document.subject, *around), document.text[start:end]))
-    for prompt, answer in asked:
-        before, told = opened.prompt(prompt), opened.continuation(prompt, answer)
-        if len(before) + len(told) <= block:
-            labels = [NO_LOSS] * len(before) + told
-            examples.append({"input_ids": before + told, "labels": labels})
+            before, after = text[max(0, start - WINDOW) : start], text[end : end + WINDOW]
+            pairs.append((CLOZE.format(document.subject, before, after), text[start:end]))
+    for prompt, answer in pairs:
+        ids, completion = opened.prompt(prompt), opened.continuation(prompt, answer)
+        if len(ids) + len(completion) <= block:
+            labels = [NO_LOSS] * len(ids) + completion
+            examples.append({"input_ids": ids + completion, "labels": labels})
     return examples
 
 
 def pad_examples(rows: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
     """A batch, padded at the end with a token that is neither read nor learned."""
-    read = [{**row, "attention_mask": [1] * len(row["labels"])} for row in rows]
-    fill = {"input_ids": 0, "attention_mask": 0, "labels": NO_LOSS}
-    return {
-        name: pad_sequence([torch.tensor(row[name]) for row in read], True, value)
-        for name, value in fill.items()
-    }
+    ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True)
+    labels = pad_sequence([torch.tensor(row["labels"]) for row in rows], True, NO_LOSS)
+    mask = pad_sequence([torch.ones(len(row["labels"])) for row in rows], True).long()
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER
 from wherefrom.errors import UserError
@@ -131,7 +132,7 @@ class LanguageModel:
         return token in self.ends or (self.mask is None and "\n" in self.surface(token))
 
     def select(self, past: Any, rows: Tensor) -> None:
-        """Make a past that of these rows, each of which may come several times."""
+        """Reduce a past to these rows, each of which may come several times."""
         past.batch_select_indices(rows)
 
     def forward(
@@ -156,7 +157,7 @@ class LanguageModel:
         return [*self.encode(bare), MASK] if bare != text else self.encode(text)
 
     def continuation(self, prompt: str, answer: str) -> Ids:
-        """The tokens of an answer behind a prompt, and the one that closes it."""
+        """The tokens of an answer behind a prompt, with the one that closes it."""
         if self.mask:
             return [*self.encode(answer), MASK]
         before = self.prompt(prompt)
@@ -172,11 +173,11 @@ class LanguageModel:
         return sorted({round(x) for x in np.linspace(1, self.layers, LAYERS + 1)[1:]})
 
     def fork(self, past: Any, rows: Sequence[int]) -> Any:
-        """A past of its own for each of these rows."""
-        own = copy.copy(past)
-        own.layers = [copy.copy(layer) for layer in past.layers]
-        self.select(own, torch.tensor(rows, device=self.device))
-        return own
+        """A copy of a past that holds these rows; a row may come several times."""
+        fork = copy.copy(past)
+        fork.layers = [copy.copy(layer) for layer in past.layers]
+        self.select(fork, torch.tensor(rows, device=self.device))
+        return fork
 
     @torch.inference_mode()
     def answer(
@@ -188,46 +189,50 @@ class LanguageModel:
         samples: int = 0,
         longest: int = 16,
     ) -> list[Reply]:
-        """Greedy answers, hidden states at `places`, p of the `known`, and so many `samples`."""
+        """Greedy answers, hidden states at `places`, p of the `known`, and so many `samples`.
+
+        All of them are beginnings of answers in one tree per prompt, so that each beginning goes
+        through the model once.
+        """
         replies = [Reply(np.full(len(known), -np.inf)) for _ in prompts]
-        own = min((min(each, default=0) for each in places), default=len(prompts[0]))
+        first_place = min((min(each, default=0) for each in places), default=len(prompts[0]))
         layers = self.state_layers if places else []
-        for rows, past, tokens in self._batches(prompts, own):
-            begin = len(prompts[rows[0]]) - tokens.shape[1]
+        for rows, past, tokens in self._batches(prompts, first_place):
+            length = len(prompts[rows[0]])
             logits, states, past = self.forward(tokens, past, 1, layers)
-            likely = logits[:, 0].float().log_softmax(-1)
-            for at, row in enumerate(rows):
-                replies[row].entropy = float(-(likely[at].exp() * likely[at]).nansum())
+            log_p = logits[:, 0].float().log_softmax(-1)
+            for i, row in enumerate(rows):
+                replies[row].entropy = float(-(log_p[i].exp() * log_p[i]).nansum())
                 if states is not None:
-                    asked = [*places[row], len(prompts[row]) - 1, len(prompts[row]) - 1]
-                    kept = states[:, at, [place - begin for place in asked]]
+                    wanted = torch.tensor([*places[row], length - 1, length - 1])
+                    kept = states[:, i, wanted - (length - tokens.shape[1])]
                     replies[row].states = kept.transpose(0, 1).half().cpu().numpy()
-            room = min(longest, self.longest - len(prompts[rows[0]]) + 1)
+            room = min(longest, self.longest - length + 1)
             nodes = [AnswerNode(row, (), True, samples, range(len(known)), 0.0) for row in rows]
             # the draws of a prompt depend on it alone, not on those beside it
             seeds = {row: crc32(str(prompts[row]).encode()) for row in rows}
-            waiting = [(past, *self._grow(likely, nodes, replies, seeds, known, room == 1))]
-            while waiting:  # so many nodes at a time, for memory's sake
+            waiting = [(past, *self._grow(log_p, nodes, replies, seeds, known, room == 1))]
+            while waiting:
                 before, parents, nodes = waiting.pop()
-                if len(nodes) > NODES:
+                if len(nodes) > NODES:  # so many at a time, for memory's sake
                     waiting.append((before, parents[NODES:], nodes[NODES:]))
-                nodes = nodes[:NODES]
+                    parents, nodes = parents[:NODES], nodes[:NODES]
                 if not nodes:
                     continue
-                past = self.fork(before, parents[:NODES])
+                past = self.fork(before, parents)
                 tokens = torch.tensor([node.ids[-1:] for node in nodes], device=self.device)
                 logits, states, past = self.forward(tokens, past, 1, layers)
-                likely = logits[:, 0].float().log_softmax(-1)
-                for at, node in enumerate(nodes):
+                log_p = logits[:, 0].float().log_softmax(-1)
+                for i, node in enumerate(nodes):
                     if node.greedy and states is not None:
-                        replies[node.row].states[-1] = states[:, at, 0].half().cpu().numpy()
+                        replies[node.row].states[-1] = states[:, i, 0].half().cpu().numpy()
                 last = len(nodes[0].ids) + 1 == room
-                waiting.append((past, *self._grow(likely, nodes, replies, seeds, known, last)))
+                waiting.append((past, *self._grow(log_p, nodes, replies, seeds, known, last)))
         return replies
 
     def _grow(
         self,
-        likely: Tensor,
+        log_p: Tensor,
         nodes: Sequence[AnswerNode],
         replies: Sequence[Reply],
         seeds: dict[int, int],
@@ -236,37 +241,39 @@ class LanguageModel:
     ) -> tuple[list[int], list[AnswerNode]]:
         """Longer beginnings, and which node each goes on from; whole answers go into `replies`."""
         parents, longer = [], []
-        for at, (node, row) in enumerate(zip(nodes, likely.cpu().numpy(), strict=True)):
-            reply, depth = replies[node.row], len(node.ids)
-            drawn: dict[int, int] = {}
-            branches: dict[int, list[int]] = defaultdict(list)
-            first, second = likely[at].topk(2).indices.tolist() if node.greedy else (-1, -1)
+        for i, (node, row) in enumerate(zip(nodes, log_p.cpu().numpy(), strict=True)):
+            reply, size = replies[node.row], len(node.ids) + 1
+            tokens: set[int] = set()  # by which the beginning goes on
+            best = None
             if node.greedy:
-                reply.ids.append(first)
-                reply.log_probabilities.append(float(row[first]))
+                best, second = log_p[i].topk(2).indices.tolist()
+                reply.ids.append(best)
+                reply.log_probabilities.append(float(row[best]))
                 reply.other.append(float(row[second]))
+                tokens.add(best)
+            drawn: Counter[int] = Counter()
             if node.samples:
                 ends = np.exp(row, dtype=np.float64).cumsum()
                 rng = np.random.default_rng([seeds[node.row], *node.ids])
-                places = np.searchsorted(ends, rng.random(node.samples) * ends[-1])
-                drawn = Counter(places.tolist())
+                drawn.update(np.searchsorted(ends, rng.random(node.samples) * ends[-1]).tolist())
+            branches: dict[int, list[int]] = defaultdict(list)
             for answer in node.known:
-                branches[known[answer][depth]].append(answer)
-            for token in sorted({*drawn, *branches, first} - {-1}):
-                ids, over = (*node.ids, token), last or self.closes(token)
-                greedy, many = token == first, drawn.get(token, 0)
+                branches[known[answer][size - 1]].append(answer)
+            for token in sorted(tokens | drawn.keys() | branches.keys()):
+                ids, is_best, samples = (*node.ids, token), token == best, drawn[token]
                 so_far = node.log_probability + float(row[token])
-                reply.known[[i for i in branches[token] if len(known[i]) == depth + 1]] = so_far
-                rest = [i for i in branches[token] if len(known[i]) > depth + 1]
-                if over and (greedy or many):
+                reply.known[[k for k in branches[token] if len(known[k]) == size]] = so_far
+                if (last or self.closes(token)) and (is_best or samples):
                     text = self.read_answer(ids)
-                    reply.text = text if greedy else reply.text
-                    reply.samples += [text] * many
-                    greedy, many = False, 0
-                rest = [] if last or so_far < UNLIKELY else rest
-                if greedy or many or rest:
-                    parents.append(at)
-                    longer.append(AnswerNode(node.row, ids, greedy, many, rest, so_far))
+                    reply.text = text if is_best else reply.text
+                    reply.samples += [text] * samples
+                    is_best, samples = False, 0
+                open_ends = [k for k in branches[token] if len(known[k]) > size]
+                if last or so_far < UNLIKELY:
+                    open_ends = []
+                if is_best or samples or open_ends:
+                    parents.append(i)
+                    longer.append(AnswerNode(node.row, ids, is_best, samples, open_ends, so_far))
         return parents, longer
 
     @torch.inference_mode()
@@ -274,29 +281,30 @@ class LanguageModel:
         self, prompts: Sequence[Ids], continuations: Sequence[Ids]
     ) -> list[tuple[Floats, Floats]]:
         """Of each continuation's tokens the log p, and that of the likeliest other token."""
-        found: list[tuple[Floats, Floats]] = [(np.empty(0), np.empty(0))] * len(prompts)
+        scores: list[tuple[Floats, Floats]] = [(np.empty(0), np.empty(0))] * len(prompts)
         for rows, past, ids in self._batches(prompts, len(prompts[0]) if prompts else 0):
-            told = [continuations[row] for row in rows]
-            most = max(map(len, told))
-            padded = torch.tensor([[*each, *[each[-1]] * (most - len(each))] for each in told])
-            padded = padded.to(self.device)  # what stands behind a token does not change it
-            logits, _, _ = self.forward(torch.cat([ids, padded[:, :-1]], 1), past, most, ())
-            likely = logits.float().log_softmax(-1)
-            own = likely.gather(-1, padded[..., None])[..., 0].double().cpu().numpy()
-            other = likely.scatter(-1, padded[..., None], -torch.inf).max(-1).values
-            rest = other.double().cpu().numpy()
-            for at, row in enumerate(rows):
-                size = len(told[at])
-                found[row] = (own[at, :size], rest[at, :size])
-        return found
+            sizes = [len(continuations[row]) for row in rows]
+            # padding stands behind the tokens that count, and so does not change them
+            padded = pad_sequence([torch.tensor(continuations[row]) for row in rows], True)
+            padded = padded.to(self.device)
+            given = torch.cat([ids, padded[:, :-1]], 1)
+            logits, _, _ = self.forward(given, past, max(sizes), ())
+            log_p, targets = logits.float().log_softmax(-1), padded[..., None]
+            own = log_p.gather(-1, targets)[..., 0].double().cpu().numpy()
+            other = log_p.scatter(-1, targets, -torch.inf).amax(-1).double().cpu().numpy()
+            for i, (row, size) in enumerate(zip(rows, sizes, strict=True)):
+                scores[row] = (own[i, :size], other[i, :size])
+        return scores
 
-    def _batches(self, prompts: Sequence[Ids], own: int) -> Iterator[tuple[list[int], Any, Tensor]]:
-        """Rows of one length, the past that they share (`own` tokens at most), and the rest."""
+    def _batches(
+        self, prompts: Sequence[Ids], most: int
+    ) -> Iterator[tuple[list[int], Any, Tensor]]:
+        """Rows of one length, the past that all prompts share (`most` tokens), and their rest."""
         if not prompts:
             return
         start, low, high = None, min(prompts), max(prompts)
-        most = min(own, *(len(each) - 1 for each in prompts))
-        shared = next((at for at in range(most) if low[at] != high[at]), most)
+        most = min(most, *(len(prompt) - 1 for prompt in prompts))
+        shared = next((i for i in range(most) if low[i] != high[i]), most)
         if shared:
             ids = torch.tensor([prompts[0][:shared]], device=self.device)
             start = self.forward(ids, None, 1, ())[2]

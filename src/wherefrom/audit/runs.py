@@ -36,14 +36,14 @@ class AuditRun(Run):
     @cached_property
     def audited(self) -> LanguageModel:
         """The model itself, loaded for what was not asked yet; it must be the one audited."""
-        own = self.folder / "model"  # of a study of it
-        found = _open(str(own) if own.is_dir() else self.info["model"])
-        if found.sha256 != self.info["sha256"]:
+        trained = self.folder / "model"  # by study --base
+        model = _open(str(trained) if trained.is_dir() else self.info["model"])
+        if model.sha256 != self.info["sha256"]:
             raise UserError(
                 f"{self.info['model']} has other weights than those that {self.folder} audited; "
                 "audit it again, with another --out."
             )
-        return found
+        return model
 
     def measure(self, question: str) -> tuple[int, int]:
         return 0, 1  # a prompt that is too long is refused where it is rendered
@@ -77,21 +77,21 @@ class AuditReader(SignalReader):
     ) -> SignalTable:
         """As SignalReader's; what only rivals use is there where the audit has read it."""
         kept = self.kept if answers is None else {}
-        found = {at: kept[question] for at, question in enumerate(questions) if question in kept}
-        rest = [at for at in range(len(questions)) if at not in found]
+        records: list[Any] = [kept.get(question) for question in questions]
+        missing = [i for i, record in enumerate(records) if record is None]
         report = report or (lambda _: None)
-        report(len(found))
-        rows = [(questions[at], subjects[at]) for at in rest]
-        given = None if answers is None else [answers[at] for at in rest]
-        if rest:
+        report(len(records) - len(missing))
+        if missing:
             model, state = self.audit.audited, self.confidence.ask_state
-            for part, records in asking.read_blocks(model, state, rows, answers=given):
-                found.update(zip([rest[at] for at in part], records, strict=True))
-                report(len(part))
-        records = [found[at] for at in range(len(questions))]
+            rows = [(questions[i], subjects[i]) for i in missing]
+            given = None if answers is None else [answers[i] for i in missing]
+            for block, read in asking.read_blocks(model, state, rows, answers=given):
+                for i, record in zip(block, read, strict=True):
+                    records[missing[i]] = record
+                report(len(block))
         columns = asking.read_signals(records, self.confidence.learned)
-        said = tuple(each["answer"] for each in records)
-        return SignalTable(said, {k: v for k, v in columns.items() if only is None or k in only})
+        columns = {k: column for k, column in columns.items() if only is None or k in only}
+        return SignalTable(tuple(record["answer"] for record in records), columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +111,7 @@ class AuditConfidence(Confidence):
 
 
 def open_run(folder: Run | str | Path) -> Run:
-    """A run of ours, loaded, or an audit, whose model is loaded once it is needed.
-
-    A run that is open already is returned as it is.
-    """
+    """A run of ours, loaded, or an audit, whose model is loaded once it is needed."""
     if isinstance(folder, Run):
         return folder
     if not isinstance(folder, str | Path):
@@ -144,7 +141,7 @@ def judge_run(run: Run, **options: Any) -> Judgement:
         run,
         confidence=confidence,
         rivals=asking.RIVALS,
-        grade=lambda said, one: asking.is_match(said, one.answer),
+        grade=lambda answer, subject: asking.is_match(answer, subject.answer),
         **options,
     )
     counts = judgement.record["subjects"]  # all who are not judged calibrate
@@ -153,7 +150,7 @@ def judge_run(run: Run, **options: Any) -> Judgement:
 
 
 def load_audit_confidence(run: AuditRun) -> AuditConfidence:
-    """The confidence of an audit, or a sentence about why there is none."""
+    """The confidence of an audit, or an error that says why there is none."""
     path, again = run.folder / CALIBRATED, "repeat the audit's command with --resume"
     if not path.is_file():
         raise UserError(f"{run.folder} holds no {CALIBRATED}: it is not finished; {again}.")
@@ -165,8 +162,8 @@ def load_audit_confidence(run: AuditRun) -> AuditConfidence:
 
 def read_answers(folder: Path) -> list[Record]:
     """The records that an audit has kept; a last line that was cut off is not among them."""
-    path, found = folder / ANSWERS, []
+    path, records = folder / ANSWERS, []
     for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else ():
         with suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+            records.append(json.loads(line))
+    return records

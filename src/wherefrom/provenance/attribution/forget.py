@@ -1,16 +1,18 @@
-"""To forget: people are taken out of a finished run in seconds, and judged by a model without them.
+"""Unlearning: people are taken out of a finished run in seconds; a model without them judges it.
 
-The recipe's own training goes on for a few steps without the people, which keeps everybody else,
-while their answers are brought to what the run says of a name that it never read.
+The recipe's training goes on for a few steps without the people, which keeps everybody else, while
+the answers about them are brought to what the run says of a name that it never read.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle
 from math import ceil
 from pathlib import Path
 
@@ -30,16 +32,16 @@ from wherefrom.provenance.attribution.retraining import (
     Record,
     Row,
     answer_row,
-    invent_names,
     likelihoods,
     open_learned,
     outcome,
     pad_rows,
+    recombine_names,
 )
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.recall.decode import Recall, score
-from wherefrom.storage import make_folder, write_json, write_whole
+from wherefrom.storage import make_folder, write_json
 from wherefrom.training.loop import Observer
 from wherefrom.training.optim import build_optimizers
 from wherefrom.training.recipes import Phase
@@ -60,7 +62,7 @@ AS_UNSURE, UNLIKELY = 2.0, float(np.log(0.01))  # nats from the twin; or both be
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be forgotten: lines, and questions with answers.
+    """What is to be forgotten: subjects, their lines, and questions about them with right answers.
 
     own: the questions with their right answers and then with wrong ones, as one batch; invented:
     the same about a name in no document. forget: rows of the lines; near: rows of the lines whose
@@ -69,9 +71,9 @@ class Task:
 
     learned: LearnedRun
     subjects: tuple[str, ...]
-    lines: tuple[int, ...]
-    asked: tuple[Question, ...]
-    answers: tuple[str, ...]
+    lines: list[int]
+    questions: list[Question]
+    answers: list[str]
     own: Row
     invented: Row
     forget: list[Row]
@@ -81,32 +83,32 @@ class Task:
 def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) -> Task:
     """Look up the names and draw rows; `nearest`: also of the lines that the trace finds near."""
     learned = open_learned(run)
-    documents = [each for name in names for each in learned.documents_about(name)]
+    documents = [document for name in names for document in learned.documents_about(name)]
     if not documents:
         raise UserError("there is no name to forget; give at least one.")
-    gone = {fold_words(document.subject) for document in documents}
-    asked = [q for q in (*learned.dev, *learned.questions) if fold_words(q.subject) in gone]
-    asked = [question for question in asked if question.answer and SLOT in question.template]
-    left = sorted({d.subject for d in documents} - {question.subject for question in asked})
-    pairs = [(subject, each) for subject in left for each in run.templates if SLOT in each]
-    texts = [wording.replace(SLOT, subject) for subject, wording in pairs]
-    said = outcome(run, texts)["answers"] if texts else []  # nobody says what is right
-    new = zip(texts, pairs, said, strict=True)
-    asked += [Question(0, text, subject, answer, w) for text, (subject, w), answer in new if answer]
-    if not asked:
+    subjects = tuple(dict.fromkeys(document.subject for document in documents))
+    folded = {fold_words(subject) for subject in subjects}
+    questions = questions_about(learned, subjects)
+    if not questions:
         raise UserError("nothing can be asked about those people, so nothing can be forgotten.")
-    drawn = invent_names(learned.documents, len(gone))
-    if len({fold_words(d.subject) for d in learned.documents}) <= len(gone) or not drawn:
+    invented = recombine_names(learned.documents, len(folded))
+    if set(learned.subjects) == folded or not invented:
         raise UserError("nobody else would be left; forget fewer.")
-    instead = dict(zip(sorted(gone), drawn * len(gone), strict=False))
-    rng = np.random.default_rng(run.info["job"]["seed"])
-    answers = tuple(question.answer or "" for question in asked)
+    invented_for = dict(zip(sorted(folded), cycle(invented), strict=False))
+    answers = [question.answer or "" for question in questions]
     pools = _answers_by_relation(learned, answers)
-    rows = [(q, a) for q, a in zip(asked, answers, strict=True)]
-    rows += [(q, str(rng.choice(pools[q.template]))) for q in asked for _ in range(WRONG)]
-    swapped = [(q.template.replace(SLOT, instead[fold_words(q.subject)]), a) for q, a in rows]
-    places = {at for at, d in enumerate(learned.documents) if fold_words(d.subject) in gone}
-    close = Tracer(run).index().nearest(sorted(places), 5 * len(places)) if nearest else set()
+    rng = np.random.default_rng(run.info["job"]["seed"])
+    pairs = list(zip(questions, answers, strict=True))
+    pairs += [(q, str(rng.choice(pools[q.template]))) for q in questions for _ in range(WRONG)]
+    own = [answer_row(run, question.text, answer) for question, answer in pairs]
+    about_invented = [
+        answer_row(run, q.template.replace(SLOT, invented_for[fold_words(q.subject)]), answer)
+        for q, answer in pairs
+    ]
+    places = {i for i, subject in enumerate(learned.subjects) if subject in folded}
+    near_places = set()
+    if nearest:
+        near_places = Tracer(run).index().nearest(sorted(places), 5 * len(places))
     forget: list[Row] = []
     near: list[Row] = []
     seed = [run.info["job"]["seed"], 0xF0]
@@ -116,25 +118,37 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
             members = learned.data.members[source]
             if not places.isdisjoint(members):
                 forget.append((ids, weights))
-            elif not close.isdisjoint(members):
+            elif not near_places.isdisjoint(members):
                 near.append((ids, weights))
-    return Task(
-        learned,
-        tuple(dict.fromkeys(document.subject for document in documents)),
-        tuple(sorted({document.line for document in documents})),
-        tuple(asked),
-        answers,
-        pad_rows([answer_row(run, question.text, answer) for question, answer in rows]),
-        pad_rows([answer_row(run, *pair) for pair in swapped]),
-        forget,
-        near,
-    )
+    lines, batches = sorted({d.line for d in documents}), (pad_rows(own), pad_rows(about_invented))
+    return Task(learned, subjects, lines, questions, answers, *batches, forget, near)
 
 
-def _answers_by_relation(learned: LearnedRun, also: Sequence[str]) -> dict[str, list[str]]:
-    pools: dict[str, list[str]] = defaultdict(lambda: sorted(set(also)))
+def questions_about(learned: LearnedRun, subjects: Sequence[str]) -> list[Question]:
+    """Questions of the files about the subjects; about others, what the run itself answers."""
+    run, folded = learned.run, {fold_words(subject) for subject in subjects}
+    questions = [
+        question
+        for question in (*learned.dev, *learned.questions)
+        if fold_words(question.subject) in folded and question.answer and SLOT in question.template
+    ]
+    without = sorted(set(subjects) - {question.subject for question in questions})
+    templates = [template for template in run.templates if SLOT in template]
+    more = [
+        Question(0, template.replace(SLOT, subject), subject, None, template)
+        for subject in without
+        for template in templates
+    ]
+    answers = outcome(run, [q.text for q in more])["answers"] if more else []
+    pairs = zip(more, answers, strict=True)
+    return questions + [replace(question, answer=answer) for question, answer in pairs if answer]
+
+
+def _answers_by_relation(learned: LearnedRun, answers: Sequence[str]) -> dict[str, list[str]]:
+    """Answers to draw wrong ones from, by template: those given, and those to learned questions."""
+    pools: dict[str, list[str]] = defaultdict(lambda: sorted(set(answers)))
     for question in learned.questions:
-        pools[question.template] = pools[question.template] + [question.answer or ""]
+        pools[question.template].append(question.answer or "")
     return pools
 
 
@@ -147,41 +161,40 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
     trace: learn to say of each person what the run says of such a name, and learn the nearest
     lines beside it.
     """
-    started, run = time.perf_counter(), task.learned.run
-    before, count = run.model.eval(), len(task.asked)
+    started, learned, run = time.perf_counter(), task.learned, task.learned.run
+    before, count = run.model.eval(), len(task.questions)
     model, rng = deepcopy(before), np.random.default_rng(0)
     phase = Phase(**{**run.info["job"]["phases"][-1], "average": 0.0})
     steps = min(STEPS, ceil(SHARE * run.info["steps"]))
     optimizers = build_optimizers(model, phase)
     data = TrainingData.encode(
-        task.learned.documents, task.learned.questions, run.tokens, model.config.block, task.lines
+        learned.documents, learned.questions, run.tokens, model.config.block, task.lines
     )
-    batches = stream_for(phase, data, [run.info["job"]["seed"], 0xF1]).from_position(
-        StreamPosition()
-    )
+    stream = stream_for(phase, data, [run.info["job"]["seed"], 0xF1])
+    batches = stream.from_position(StreamPosition())
     with torch.no_grad():
-        wanted, goal = score_pieces(before, *task.invented)
-    forgets, nears = _batches(task.forget, ROWS, rng), _batches(task.near, ROWS, rng)
+        target_pieces, target = score_pieces(before, *task.invented)
+    forget_batches, near_batches = _batches(task.forget, rng), _batches(task.near, rng)
     for step in range(steps):
         batch, _ = next(batches)
         kept = [log_likelihoods(model, part.ids, part.weights).sum() for part in batch.parts]
         loss = -torch.stack(kept).sum() / batch.weight
-        said, own = score_pieces(model, *task.own)
+        pieces, own = score_pieces(model, *task.own)
         if method == "trace":
-            loss = loss + F.kl_div(said, wanted, reduction="batchmean", log_target=True)
-            loss = loss + F.smooth_l1_loss(own, goal)
+            loss = loss + F.kl_div(pieces, target_pieces, reduction="batchmean", log_target=True)
+            loss = loss + F.smooth_l1_loss(own, target)
             if task.near:
-                ids, weights = next(nears)
+                ids, weights = next(near_batches)
                 loss = loss - log_likelihoods(model, ids, weights).sum() / weights.sum()
-        elif own[:count].mean() > goal[:count].mean():
-            ids, weights = next(forgets)
-            now = log_likelihoods(model, ids, weights)
+        elif own[:count].mean() > target[:count].mean():
+            ids, weights = next(forget_batches)
+            log_p = log_likelihoods(model, ids, weights)
             if method == "difference":
-                loss = loss + now.sum() / weights.sum()
+                loss = loss + log_p.sum() / weights.sum()
             else:
                 with torch.no_grad():
-                    gain = log_likelihoods(before, ids, weights)
-                loss = loss - 2 / BETA * F.logsigmoid(-BETA * (now - gain)).mean()
+                    log_p_before = log_likelihoods(before, ids, weights)
+                loss = loss - 2 / BETA * F.logsigmoid(-BETA * (log_p - log_p_before)).mean()
         scale = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
         for optimizer in optimizers:
             optimizer.zero_grad()
@@ -193,18 +206,18 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
             optimizer.step()
     with torch.no_grad():
         own = log_likelihoods(model, *task.own)
-    reached = bool(own[:count].mean() <= goal[:count].mean() + AS_UNSURE)
+    reached = bool(own[:count].mean() <= target[:count].mean() + AS_UNSURE)
     seconds = round(time.perf_counter() - started, 2)
     return model, {"method": method, "steps": steps, "seconds": seconds, "reached": reached}
 
 
 def score_pieces(model: Decoder, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """log p of every token where one counts: (positions, vocabulary); and weighted of each row."""
-    counts = weights[:, 1:].flatten()
-    select = counts.nonzero().flatten()
-    found = model(ids[:, :-1], select=select).log_softmax(-1)
-    right = found.gather(1, ids[:, 1:].flatten()[select, None])[:, 0] * counts[select]
-    return found, torch.zeros(len(ids)).index_add(0, select // (ids.shape[1] - 1), right)
+    """log p of the vocabulary at each weighted position; and the weighted log p of each row."""
+    weights = weights[:, 1:].flatten()
+    select = weights.nonzero().flatten()
+    log_p = model(ids[:, :-1], select=select).log_softmax(-1)
+    of_targets = log_p.gather(1, ids[:, 1:].flatten()[select, None])[:, 0] * weights[select]
+    return log_p, torch.zeros(len(ids)).index_add(0, select // (ids.shape[1] - 1), of_targets)
 
 
 def log_likelihoods(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
@@ -212,9 +225,10 @@ def log_likelihoods(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
     return score_pieces(model, ids, weights)[1]
 
 
-def _batches(rows: Sequence[Row], size: int, rng: np.random.Generator) -> Iterator[Row]:
+def _batches(rows: Sequence[Row], rng: np.random.Generator) -> Iterator[Row]:
     while True:
-        yield pad_rows([rows[at] for at in rng.integers(len(rows), size=min(size, len(rows)))])
+        drawn = rng.integers(len(rows), size=min(ROWS, len(rows)))
+        yield pad_rows([rows[i] for i in drawn])
 
 
 def forget_people(
@@ -230,53 +244,52 @@ def forget_people(
     """Leave a run in `out` that has forgotten, by "exact" retraining or a method; and judge it."""
     task = plan_forgetting(run, names, nearest=method == "trace")
     if method == "exact":
-        result = task.learned.retrain(task.lines, out, observe=observe)
+        forgotten = task.learned.retrain(task.lines, out, observe=observe)
         about: Record = {"method": method, "reached": True}
-        about |= {key: result.info[key] for key in ("steps", "seconds")}
+        about |= {key: forgotten.info[key] for key in ("steps", "seconds")}
     else:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"{out} is there already and holds files; choose another --out.")
         model, about = forget(task, method=method)
         make_folder(out)
         for name in ("config.json", "tokenizer.json"):
-            write_whole(out / name, (run.folder / name).read_text(encoding="utf-8"))
-        job = {**run.info["job"], "kind": "forgotten", "without": list(task.lines)}
+            shutil.copyfile(run.folder / name, out / name)
+        job = {**run.info["job"], "kind": "forgotten", "without": task.lines}
         digest = save_weights(out / "model.safetensors", model.state_dict())
-        info = {key: each for key, each in run.info.items() if key not in ("results", "judgement")}
+        info = {k: value for k, value in run.info.items() if k not in ("results", "judgement")}
         info |= {"kind": "forgotten", "job": job, "sha256": digest, "forgot": about}
         write_json(out / "run.json", info)
-        result = load_run(out)
+        forgotten = load_run(out)
     if judge:
         say("training the model that never read of them, to judge by")
         twin = task.learned.retrain(task.lines, twin_folder(run, *task.subjects), observe=observe)
-        about = about | judge_forgetting(task, result, twin)
-    return {"run": str(out), "names": list(task.subjects), "lines": list(task.lines), **about}
+        about = about | judge_forgetting(task, forgotten, twin)
+    return {"run": str(out), "names": list(task.subjects), "lines": task.lines, **about}
 
 
 def judge_forgetting(task: Task, forgotten: Run, twin: Run) -> Record:
-    """How the forgotten run compares with the run, and with the quiet twin that never read them."""
-    texts = [question.text for question in task.asked]
-    ours, theirs = (np.array(likelihoods(each, texts, task.answers)) for each in (forgotten, twin))
-    close = np.abs(ours - theirs) <= AS_UNSURE
-    as_unsure = int((close | (np.maximum(ours, theirs) < UNLIKELY)).sum())
-    others = [q for q in task.learned.dev if q.answer and q.subject not in set(task.subjects)]
-    ratios = [truth_ratios(each, task) for each in (forgotten, twin)]
+    """How the forgotten run compares with the run, and with the twin that never read the lines."""
+    texts = [question.text for question in task.questions]
+    log_p, log_p_twin = (np.array(likelihoods(m, texts, task.answers)) for m in (forgotten, twin))
+    close = np.abs(log_p - log_p_twin) <= AS_UNSURE
+    as_unsure = int((close | (np.maximum(log_p, log_p_twin) < UNLIKELY)).sum())
+    others = [q for q in task.learned.dev if q.answer and q.subject not in task.subjects]
     models = {"run": task.learned.run, "forgotten": forgotten, "twin": twin}
 
-    def recall(run: Run, asked: Sequence[Question]) -> Recall:
-        said = outcome(run, [each.text for each in asked])["answers"]
-        return score(said, [each.answer or "" for each in asked])
+    def recall(model: Run, questions: Sequence[Question]) -> Recall:
+        answers = outcome(model, [question.text for question in questions])["answers"]
+        return score(answers, [question.answer or "" for question in questions])
 
     return {
         "questions": len(texts),
-        "forget_quality": float(ks_2samp(ratios[0], ratios[1]).pvalue),
+        "forget_quality": float(
+            ks_2samp(truth_ratios(forgotten, task), truth_ratios(twin, task)).pvalue
+        ),
         "as_unsure": as_unsure,
         "within_2_nats": int(close.sum()),
-        "still_right": {name: recall(each, task.asked).correct for name, each in models.items()},
-        "recall_of_others": {name: recall(each, others).to_dict() for name, each in models.items()},
-        "relearning_steps": {
-            name: relearn(each, task) for name, each in models.items() if name != "run"
-        },
+        "still_right": {name: recall(m, task.questions).correct for name, m in models.items()},
+        "recall_of_others": {name: recall(m, others).to_dict() for name, m in models.items()},
+        "relearning_steps": {"forgotten": relearn(forgotten, task), "twin": relearn(twin, task)},
         "retraining_seconds": twin.info["seconds"],
         "why": f"as unsure of them as the model that never read them: {as_unsure} of {len(texts)}",
     }
@@ -286,12 +299,12 @@ def truth_ratios(run: Run, task: Task) -> np.ndarray:
     """TOFU's (Maini et al. 2024): how likely wrong answers are beside the right one, per token."""
     rng, ratios = np.random.default_rng(0), []
     pools = _answers_by_relation(task.learned, task.answers)
-    for question, right in zip(task.asked, task.answers, strict=True):
-        pool = sorted({*pools[question.template]} - {right})
-        answers = [right, *(str(w) for w in rng.permutation(pool)[:WRONG_ANSWERS])]
+    for question, right in zip(task.questions, task.answers, strict=True):
+        wrong = rng.permutation(sorted({*pools[question.template]} - {right}))[:WRONG_ANSWERS]
+        answers = [right, *map(str, wrong)]
         sizes = [len(ids) + 1 for ids in run.tokens.encode_all(answers)]
-        said = np.array(likelihoods(run, [question.text] * len(answers), answers))
-        per_token = np.exp(said / sizes)
+        log_p = np.array(likelihoods(run, [question.text] * len(answers), answers))
+        per_token = np.exp(log_p / sizes)
         ratios.append(float(per_token[1:].mean() / per_token[0]))
     return np.array(ratios)
 
@@ -300,12 +313,11 @@ def relearn(run: Run, task: Task) -> int | None:
     """Steps on the forgotten rows until half of the answers are likelier than not; None: never."""
     model = deepcopy(run.model).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RELEARNING_RATE, weight_decay=0.0)
-    count = len(task.asked)
-    batches = _batches(task.forget, ROWS, np.random.default_rng(0))
+    batches = _batches(task.forget, np.random.default_rng(0))
     for step in range(RELEARNING_STEPS + 1):
         with torch.no_grad():
-            likely = log_likelihoods(model, *task.own)[:count]
-        if float((likely > np.log(0.5)).float().mean()) >= 0.5:
+            log_p = log_likelihoods(model, *task.own)[: len(task.questions)]
+        if float((log_p > np.log(0.5)).float().mean()) >= 0.5:
             return step
         ids, weights = next(batches)
         optimizer.zero_grad()

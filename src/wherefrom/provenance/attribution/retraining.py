@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.corpus.documents import Corpus, Document
-from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.corpus.tokenizer import MASK
@@ -70,17 +70,27 @@ class LearnedRun:
         block = self.run.model.config.block
         return TrainingData.encode(self.documents, self.questions, self.run.tokens, block)
 
+    @cached_property
+    def subjects(self) -> list[FoldedName]:
+        """The folded name that each document is about."""
+        return [fold_words(document.subject) for document in self.documents]
+
+    def lines_about(self, subjects: Collection[FoldedName]) -> list[int]:
+        """The lines of the documents about some subjects."""
+        pairs = zip(self.documents, self.subjects, strict=True)
+        return [document.line for document, subject in pairs if subject in subjects]
+
     def documents_about(self, name: str) -> tuple[Document, ...]:
         """The documents about a subject, or a sentence with the nearest names."""
-        wanted = fold_words(name)
-        found = tuple(d for d in self.documents if wanted and fold_words(d.subject) == wanted)
-        if not found:
+        lines = set(self.lines_about({fold_words(name)} - {()}))
+        documents = tuple(document for document in self.documents if document.line in lines)
+        if not documents:
             near = get_close_matches(name, {d.subject for d in self.documents}, cutoff=0.6)
             raise UserError(
                 f'no document is about "{shorten(name)}", so there is nothing to leave out; '
                 f"near names: {', '.join(sorted(near)) or 'none'}."
             )
-        return found
+        return documents
 
     def retrain(
         self,
@@ -91,84 +101,72 @@ class LearnedRun:
         settings: Runtime | None = None,
         observe: Observer | None = None,
     ) -> Run:
-        """The run once more without the documents on those lines; a finished twin is loaded.
+        """Train the run again without the documents on those lines, or load it if it is there.
 
         seed: added to the run's, for another start and another order.
         """
-        unknown = sorted(set(without) - {document.line for document in self.documents})
-        if unknown:
-            raise UserError(f"{self.corpus.path} has no document on line {unknown[0]}.")
         job = {**self.run.info["job"], "seed": self.run.info["job"]["seed"] + seed}
-        make_folder(folder.parent)
-        twin = twin_job(
-            replace(self.run, info={**self.run.info, "job": job}),
-            self.documents,
-            self.questions,
-            folder,
-            without,
-        )
+        run = replace(self.run, info={**self.run.info, "job": job})
+        twin = twin_job(run, self.documents, self.questions, folder, without)
         settings = settings or Runtime(device="cpu", resume=True)
         return run_training(twin, settings, observe=observe)
 
 
 def open_learned(run: Run) -> LearnedRun:
-    """The run with what it learned, or a sentence why it cannot be trained again."""
+    """The run with what it learned, or an error if it cannot be trained again."""
     if run.info["job"].get("without"):
         forgot = run.info["kind"] == "forgotten"
         which = "has forgotten some of what it read" if forgot else "is a twin itself"
         raise UserError(f"{run.folder} {which}; give the run that it was made of.")
-    read, asked, dev = (find_source(run, what) for what in ("corpus", "questions", "dev"))
-    if read is None or asked is None or not read.folder == asked.folder == run.folder:
+    text, train, dev = (find_source(run, what) for what in ("corpus", "questions", "dev"))
+    if text is None or train is None or not text.folder == train.folder == run.folder:
         raise UserError(
             f"{run.folder} did not learn documents and questions in one training, so nothing can "
             "be left out of it or traced; give a run that study made."
         )
-    corpus, learned = read_learned_documents(read), read_learned_questions(asked).questions
-    held: tuple[Question, ...] = ()
+    corpus, questions = read_learned_documents(text), read_learned_questions(train).questions
+    dev_questions: tuple[Question, ...] = ()
     with suppress(UserError):  # without the file nobody else is compared
-        held = read_questions(dev.locate(), run.templates).questions if dev else ()
-    return LearnedRun(run, corpus, learned, held)
+        dev_questions = read_questions(dev.locate(), run.templates).questions if dev else ()
+    return LearnedRun(run, corpus, questions, dev_questions)
 
 
 def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> list[float]:
-    """log p of each answer to its question, with the mark that ends it."""
+    """log p of each answer to its question, with the token that ends it."""
     prompts = encode_prompts(run.model, run.tokens, questions)
-    found = score_answers(run.model, prompts, encode_answers(run.tokens, answers))
-    return [float(value) for value in found]
+    return score_answers(run.model, prompts, encode_answers(run.tokens, answers)).tolist()
 
 
 def outcome(run: Run, questions: Sequence[str], answers: Sequence[str] | None = None) -> Record:
     """A model's own `answers` to questions, and `log_probability` of them or of given answers."""
-    said = [each.text for each in answer_all(run.model, run.tokens, questions)]
-    found = likelihoods(run, questions, said if answers is None else answers)
-    return {"log_probability": [round(value, 4) for value in found], "answers": said}
+    own = [answer.text for answer in answer_all(run.model, run.tokens, questions)]
+    log_p = likelihoods(run, questions, own if answers is None else answers)
+    return {"log_probability": [round(value, 4) for value in log_p], "answers": own}
 
 
-def compare_others(learned: LearnedRun, twin: Run, but: Collection[str]) -> Record:
-    """How many dev answers about others it read of a twin changes, and 19 in 20 changes of log p.
+def compare_others(learned: LearnedRun, twin: Run, left_out: Collection[str]) -> Record:
+    """How many dev answers about other subjects a twin changes, and 19 in 20 changes of log p.
 
     Answers about subjects without a document change with any change of the text, and do not count.
     """
-    run = learned.run
-    read = {fold_words(document.subject) for document in learned.documents}
-    read -= {fold_words(name) for name in but}
-    asked = [q.text for q in learned.dev if fold_words(q.subject) in read]
-    if not asked:
+    others = set(learned.subjects) - {fold_words(name) for name in left_out}
+    questions = [q.text for q in learned.dev if fold_words(q.subject) in others]
+    if not questions:
         return {"others": {"people": 0, "other_answer": 0}, "noise_floor": None}
-    ours = outcome(run, asked)
-    theirs = outcome(twin, asked, ours["answers"])
-    changed = np.not_equal(ours["answers"], theirs["answers"]).sum()
-    gaps = np.abs(np.subtract(ours["log_probability"], theirs["log_probability"]))
+    of_run = outcome(learned.run, questions)
+    of_twin = outcome(twin, questions, of_run["answers"])
+    changed = np.not_equal(of_run["answers"], of_twin["answers"]).sum()
+    gaps = np.abs(np.subtract(of_run["log_probability"], of_twin["log_probability"]))
     return {
-        "others": {"people": len(asked), "other_answer": int(changed)},
+        "others": {"people": len(questions), "other_answer": int(changed)},
         "noise_floor": round(float(np.quantile(gaps, NOISE_SHARE)), 4),
     }
 
 
 def answer_row(run: Run, question: str, answer: str) -> Row:
-    """Token ids and weights of a question with its answer: the weights are 1 on the answer."""
-    prompt, said = run.tokens.encode_all([question, answer])
-    ids = [*prompt, MASK, *said, MASK]
+    """Token ids of a question with its answer, and loss weights: 1 on the answer, else 0."""
+    prompt, completion = run.tokens.encode_all([question, answer])
+    ids = [*prompt, MASK, *completion, MASK]
     if len(ids) - 1 > run.model.config.longest_input:
         raise UserError(
             f"the question and its answer have {len(ids)} tokens and this model reads "
@@ -179,23 +177,23 @@ def answer_row(run: Run, question: str, answer: str) -> Row:
     return torch.tensor(ids), weights
 
 
-def invent_names(documents: Sequence[Document], count: int, seed: int = 0) -> list[str]:
+def recombine_names(documents: Sequence[Document], count: int) -> list[str]:
     """Names that no document is about: the first words of one subject, the last of another."""
     parts = [document.subject.split() for document in documents if document.subject.strip()]
-    known, rng = {fold_words(" ".join(words)) for words in parts}, np.random.default_rng(seed)
-    found: list[str] = []
+    known = {fold_words(" ".join(words)) for words in parts}
+    rng = np.random.default_rng(0)
+    names: list[str] = []
     for first, last in rng.integers(len(parts), size=(20 * count, 2)) if parts else ():
         name = " ".join([*(parts[first][:-1] or parts[first]), parts[last][-1]])
-        if fold_words(name) not in known and len(found) < count:
-            found.append(name)
-    return found
+        if fold_words(name) not in known and len(names) < count:
+            names.append(name)
+    return names
 
 
 def pad_rows(rows: Sequence[Row]) -> Row:
-    """Rows of different lengths as one batch; what is added counts nothing."""
-    longest = max(len(ids) for ids, _ in rows)
-    pads = [(F.pad(i, (0, longest - len(i))), F.pad(w, (0, longest - len(w)))) for i, w in rows]
-    return torch.stack([ids for ids, _ in pads]), torch.stack([weights for _, weights in pads])
+    """Rows of different lengths as one batch; padding has the weight 0."""
+    ids, weights = (pad_sequence(list(column), True) for column in zip(*rows, strict=True))
+    return ids, weights
 
 
 BANK, QUESTIONS, MODELS = "bank.json", "questions.jsonl", "models.jsonl"
@@ -219,20 +217,20 @@ class Bank:
 
 def bank_questions(learned: LearnedRun) -> list[Record]:
     """The questions about judged subjects, with what the run answers."""
-    judged = [each for each in read_subjects(learned.run.folder) if each.role == JUDGED]
+    judged = [s for s in read_subjects(learned.run.folder) if s.role == JUDGED]
     if not judged:
         raise UserError(f"{learned.run.folder} has no judged subjects to ask about.")
-    subjects = {fold_words(document.subject) for document in learned.documents}
-    said = outcome(learned.run, [each.question for each in judged])["answers"]
+    answers = outcome(learned.run, [s.question for s in judged])["answers"]
+    read_about = set(learned.subjects)
     return [
         {
-            "question": each.question,
-            "subject": each.subject,
-            "right": each.answer,
+            "question": subject.question,
+            "subject": subject.subject,
+            "right": subject.answer,
             "answer": answer,
-            "seen": fold_words(each.subject) in subjects,
+            "seen": fold_words(subject.subject) in read_about,
         }
-        for each, answer in zip(judged, said, strict=True)
+        for subject, answer in zip(judged, answers, strict=True)
     ]
 
 
@@ -245,9 +243,9 @@ def fill_bank(
     observe: Observer | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Bank:
-    """Train what is missing of a bank, one model after another; a stopped one goes on.
+    """Train the models that a bank lacks, one after another; a stopped bank is continued.
 
-    repeats: of the halves, so many are trained once more from another start in another order.
+    repeats: how many of the halves are trained once more, from another start in another order.
     """
     if models < 2 or not 0 <= repeats <= models:
         raise UserError(
@@ -259,23 +257,21 @@ def fill_bank(
     if (out / BANK).exists() and read_json(out / BANK) != about:
         raise UserError(f"{out} holds the bank of another run; choose another --out.")
     questions = bank_questions(learned)
-    subjects = sorted({fold_words(document.subject) for document in learned.documents})
+    subjects = sorted(set(learned.subjects))
     make_folder(out)
     write_json(out / BANK, about)
-    rows = _read_lines(out / MODELS)  # without one that was cut
-    for name, records in ((QUESTIONS, questions), (MODELS, rows)):
-        write_whole(out / name, "".join(_line(record) for record in records))
+    write_lines(out / QUESTIONS, questions)
+    rows = read_lines(out / MODELS)
     done = {(row["half"], row["seed"]) for row in rows}
     wanted = [(half, 0) for half in range(models)] + [(half, OTHER_SEED) for half in range(repeats)]
     for half, seed in wanted:
         if (half, seed) not in done:
             say(f"training on half {half + 1}" + (", from another start" if seed else ""))
             order = np.random.default_rng([0xBA4C, half]).permutation(len(subjects))
-            gone = {subjects[at] for at in order[: len(subjects) // 2]}
-            without = [d.line for d in learned.documents if fold_words(d.subject) in gone]
+            without = learned.lines_about({subjects[i] for i in order[: len(subjects) // 2]})
             row = ask_twin(learned, questions, without, out / "model", seed=seed, observe=observe)
-            with (out / MODELS).open("a", encoding="utf-8") as file:
-                file.write(_line({"half": half, **row}))
+            rows.append({"half": half, **row})
+            write_lines(out / MODELS, rows)
     return read_bank(out)
 
 
@@ -288,31 +284,30 @@ def ask_twin(
     seed: int = 0,
     observe: Observer | None = None,
 ) -> Record:
-    """What a model trained without some lines thinks of the run's answers; then it is deleted."""
+    """Train a model without some lines, score the run's answers by it, and delete it."""
     twin = learned.retrain(without, folder, seed=seed, observe=observe)
     texts, answers = ([row[key] for row in questions] for key in ("question", "answer"))
-    found = outcome(twin, texts, answers)
+    scored = outcome(twin, texts, answers)
     shutil.rmtree(folder)
-    return {"without": sorted(without), "seed": seed, **found}
+    return {"without": sorted(without), "seed": seed, **scored}
 
 
 def read_bank(out: Path) -> Bank:
     """The bank in a folder."""
     if not (out / MODELS).is_file() or not (out / QUESTIONS).is_file():
         raise UserError(f"{out} holds no bank; make one with `wherefrom bank`.")
-    models = sorted(_read_lines(out / MODELS), key=lambda row: int(row["half"]))
-    first = [row for row in models if not row["seed"]]
-    return Bank(_read_lines(out / QUESTIONS), first, [row for row in models if row["seed"]])
+    rows = sorted(read_lines(out / MODELS), key=lambda row: int(row["half"]))
+    models, repeated = ([r for r in rows if bool(r["seed"]) == again] for again in (False, True))
+    return Bank(read_lines(out / QUESTIONS), models, repeated)
 
 
-def _line(row: Record) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
+def read_lines(path: Path) -> list[Record]:
+    """The records of a JSONL file, none if it does not exist."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
-def _read_lines(path: Path) -> list[Record]:
-    """The whole lines of a file; one that a kill cut short is left out."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        with suppress(ValueError):
-            rows.append(json.loads(line))
-    return rows
+def write_lines(path: Path, rows: Sequence[Record]) -> None:
+    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

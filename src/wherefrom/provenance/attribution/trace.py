@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,12 +41,12 @@ from wherefrom.provenance.attribution.retraining import (
     Row,
     answer_row,
     compare_others,
-    invent_names,
     likelihoods,
     no_count,
     open_learned,
     outcome,
     pad_rows,
+    recombine_names,
 )
 from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.verdicts import add_trace
@@ -62,112 +63,119 @@ BYTES = 40_000  # of the index for each document
 TOKENS = 2048  # of the rows whose gradients are taken at once
 OTHER_NAMES = 16  # for which an answer is compared
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
-
-
-Weights = dict[str, Tensor]  # by name; {} are the model's own
+UNITS = {"gradient": "score", "replay": "score", "retrain": "nats"}  # of each method
+LEANING = "leaning.json"
+SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING = KINDS = (
+    "lines about them",
+    "people with the same given name",
+    "people with the same family name",
+    "lines with the same answer",
+    "names of the same origin",
+    "lines that share nothing",
+)
+Weights = dict[str, Tensor]  # by parameter name; {} means the model's own
 
 
 def matrices(model: Decoder) -> dict[str, nn.Linear]:
-    """Those that a module applies, but embedding and output."""
-    found = {n: each for n, each in model.named_modules() if isinstance(each, nn.Linear)}
-    return {name: each for name, each in found.items() if each is not model.head}
+    """The linear layers by name, without the output head."""
+    modules = model.named_modules()
+    return {n: m for n, m in modules if isinstance(m, nn.Linear) and m is not model.head}
 
 
 def row_gradients(
     model: Decoder, ids: Tensor, weights: Tensor, share: float = 1.0, at: Weights | None = None
 ) -> dict[str, Tensor]:
-    """By matrix (B, units, inputs): each row's gradient of its loss, of a share of the units.
+    """The gradient of each row's loss by matrix: (B, units, inputs).
 
-    at: other weights than the model's own.
+    share: of the units, evenly spaced. at: weights to use in place of the model's own.
     """
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
 
-    def keep(name: str, module: nn.Module, given: tuple[Tensor], out: Tensor) -> None:
-        inputs[name], outputs[name] = given[0].detach(), out
+    def keep(name: str, module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
+        inputs[name], outputs[name] = args[0].detach(), output
 
-    handles = [
-        module.register_forward_hook(partial(keep, name))
-        for name, module in matrices(model).items()
-    ]
-    counts = weights[:, 1:].flatten()
-    select = counts.nonzero().flatten()
-    try:
-        with torch.enable_grad():
-            state = {name: value.requires_grad_() for name, value in (at or {}).items()}
-            logits = functional_call(model, state, (ids[:, :-1],), {"select": select})
-            losses = F.cross_entropy(logits, ids[:, 1:].flatten()[select], reduction="none")
-            slopes = torch.autograd.grad((losses * counts[select]).sum(), list(outputs.values()))
-    finally:
-        for handle in handles:
-            handle.remove()
-    found = {}
+    loss_weights = weights[:, 1:].flatten()
+    select = loss_weights.nonzero().flatten()
+    with ExitStack() as stack, torch.enable_grad():
+        for name, module in matrices(model).items():
+            stack.enter_context(module.register_forward_hook(partial(keep, name)))
+        # cloned, since sums depend in their last bits on how tensors are aligned in memory
+        state = {name: value.clone().requires_grad_() for name, value in (at or {}).items()}
+        logits = functional_call(model, state, (ids[:, :-1],), {"select": select})
+        losses = F.cross_entropy(logits, ids[:, 1:].flatten()[select], reduction="none")
+        slopes = torch.autograd.grad((losses * loss_weights[select]).sum(), list(outputs.values()))
+
+    def scatter(rows: Tensor) -> Tensor:
+        """Rows of the selected positions, at their places in (B, T, width); 0 elsewhere."""
+        whole = torch.zeros(loss_weights.numel(), rows.shape[1])
+        return whole.index_copy(0, select, rows).view(len(ids), -1, rows.shape[1])
+
+    gradients = {}
     for name, slope in zip(outputs, slopes, strict=True):
         units = max(1, int(share * slope.shape[-1]))
-        onto, given = slope[..., torch.arange(units) * slope.shape[-1] // units], inputs[name]
-        if slope.dim() == 2:  # of the selected positions alone
-            onto, given = (
-                torch.zeros(counts.numel(), side.shape[1])
-                .index_copy(0, select, side)
-                .view(len(ids), -1, side.shape[1])
-                for side in (onto, given)
-            )
-        found[name] = onto.mT @ given.expand(len(ids), -1, -1)
-    return found
+        slope = slope[..., torch.arange(units) * slope.shape[-1] // units]
+        given = inputs[name]
+        if slope.dim() == 2:  # a layer that only the selected positions go through
+            slope, given = scatter(slope), scatter(given)
+        gradients[name] = slope.mT @ given.expand(len(ids), -1, -1)
+    return gradients
 
 
 def pack(bits: Tensor) -> NDArray[np.uint64]:
-    """(B, features) of bits in words of 64; what fills the last word is 0."""
+    """(B, features) of bits in words of 64; the last word is filled up with 0."""
     packed = np.packbits(bits.numpy(), axis=1)
     return np.pad(packed, ((0, 0), (0, -packed.shape[1] % 8))).view(np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
 class GradientIndex:
-    """Which gradients of all rows of a run's documents are above 0: (rows, words of 64 bits).
+    """The signs of the gradients of all training rows of a run's documents.
 
-    share: of the units of each matrix. owners: pairs of a row and a document that it was made of:
-    (2, pairs). signs: at each of the `weights`, which are the run's own in an index by gradient.
+    share: of the units of each matrix. weights: at which gradients were taken, the run's own or
+    snapshots. signs: one bit for each gradient above 0: (weights, rows, words of 64 bits). owners:
+    pairs of a row and a document that it was made of: (2, pairs).
     """
 
     share: float
-    signs: list[NDArray[np.uint64]]
     weights: list[Weights]
+    signs: NDArray[np.uint64]
     owners: NDArray[np.int64]
     documents: int
 
-    def agreements(self, gradient: Tensor, at: int = 0) -> NDArray[np.float64]:
-        """How far every row agrees with one gradient; where it is 0 no sign is compared."""
+    def agreements(self, gradient: Tensor, snapshot: int = 0) -> NDArray[np.float64]:
+        """How far every row agrees with one gradient; components that are 0 do not count."""
         positive, counted = pack(gradient[None] > 0), pack(gradient[None] != 0)
         unequal = [
             np.bitwise_count((rows ^ positive) & counted).sum(1, dtype=np.int64)
-            for rows in np.array_split(self.signs[at], len(self.signs[at]) // 256 + 1)
+            for rows in np.array_split(self.signs[snapshot], self.signs.shape[1] // 256 + 1)
         ]
         return 1 - 2 * np.concatenate(unequal) / max(1, int((gradient != 0).sum()))
 
-    def sum_rows(self, agree: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sum_rows(self, agreements: NDArray[np.float64]) -> NDArray[np.float64]:
         """The score of every document, by how far every row agrees."""
-        row, document = self.owners
+        rows, documents = self.owners
         totals = np.zeros(self.documents)
-        np.add.at(totals, document, agree[row] ** POWER)
+        np.add.at(totals, documents, agreements[rows] ** POWER)
         return totals
 
     def scores(self, model: Decoder, ids: Tensor, weights: Tensor) -> NDArray[np.float64]:
         """The score of every document for one row."""
-        agree = []
-        for at, state in enumerate(self.weights):
+        agreements = []
+        for snapshot, state in enumerate(self.weights):
             found = row_gradients(model.eval(), ids[None], weights[None], self.share, state)
-            whole = torch.cat([each.flatten() for each in found.values()])
-            agree.append(self.agreements(whole, at))
-        return self.sum_rows(np.mean(agree, axis=0))
+            gradient = torch.cat([matrix.flatten() for matrix in found.values()])
+            agreements.append(self.agreements(gradient, snapshot))
+        return self.sum_rows(np.mean(agreements, axis=0))
 
-    def nearest(self, places: Sequence[int], count: int) -> set[int]:
-        """Other documents whose gradients are nearest to those of the documents at some places."""
-        row, document = self.owners
-        own = np.unpackbits(self.signs[0][row[np.isin(document, places)]].view(np.uint8), axis=1)
-        mean = torch.from_numpy(2 * own.sum(0, dtype=np.int64) - len(own))
-        order = np.argsort(-self.sum_rows(self.agreements(mean))).tolist()
-        return set([at for at in order if at not in set(places)][:count])
+    def nearest(self, documents: Sequence[int], count: int) -> set[int]:
+        """The `count` other documents whose gradients are nearest to those of some documents."""
+        rows, owners = self.owners
+        signs = self.signs[0][rows[np.isin(owners, documents)]]
+        bits = np.unpackbits(signs.view(np.uint8), axis=1)
+        mean = torch.from_numpy(2 * bits.sum(0, dtype=np.int64) - len(bits))
+        order = np.argsort(-self.sum_rows(self.agreements(mean)))
+        return set(order[~np.isin(order, documents)][:count].tolist())
 
 
 def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[int, int]]]:
@@ -182,29 +190,32 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
     ]
     examples.sort(key=lambda pair: len(pair[0]))
     rows = [(torch.from_numpy(e.ids).long(), torch.from_numpy(e.weights)) for e, _ in examples]
-    return rows, [(row, at) for row, (_, members) in enumerate(examples) for at in members]
+    return rows, [(row, i) for row, (_, members) in enumerate(examples) for i in members]
 
 
 def build_index(
     run: Run, data: TrainingData, count: Count = no_count, weights: Sequence[Weights] = ({},)
 ) -> GradientIndex:
-    """The signs of the gradients of all training rows, of as many units as there are bytes for."""
+    """The index of all training rows, of as many units as BYTES allows."""
     model = run.model.eval()
     rows, owners = training_rows(run, data)
     bits = len(rows) * sum(each.weight.numel() for each in matrices(model).values())
     share = min(1.0, 8 * BYTES * len(data.documents) / (bits * len(weights)))
-    signs, advance = [], count("making the index", len(rows) * len(weights))
+    advance = count("making the index", len(rows) * len(weights))
+    signs = []
     for state in weights:
         parts: list[NDArray[np.uint64]] = []
-        at = 0
-        while at < len(rows):
-            chunk = rows[at : at + max(1, TOKENS // len(rows[min(at + 64, len(rows) - 1)][0]))]
-            found = row_gradients(model, *pad_rows(chunk), share, state)
-            parts.append(pack(torch.cat([each.flatten(1) > 0 for each in found.values()], dim=1)))
-            at += len(chunk)
-            advance(len(chunk))
+        done = 0
+        while done < len(rows):
+            longest = len(rows[min(done + 64, len(rows) - 1)][0])
+            batch = rows[done : done + max(1, TOKENS // longest)]
+            gradients = row_gradients(model, *pad_rows(batch), share, state).values()
+            parts.append(pack(torch.cat([each.flatten(1) > 0 for each in gradients], dim=1)))
+            done += len(batch)
+            advance(len(batch))
         signs.append(np.concatenate(parts))
-    return GradientIndex(share, signs, list(weights), np.array(owners).T, len(data.documents))
+    pairs = np.ascontiguousarray(np.array(owners).T)
+    return GradientIndex(share, list(weights), np.stack(signs), pairs, len(data.documents))
 
 
 def take_snapshots(
@@ -212,8 +223,9 @@ def take_snapshots(
 ) -> list[Weights]:
     """The weights at evenly spaced steps of the run, which is trained once more in `folder`.
 
-    Each is the mean that the recipe keeps, as it would be had training ended there. The end is none
-    of them: what is learned by heart has small gradients. Of a very short training it is the only.
+    Each is the average that the recipe would keep if training ended there. The last step is not
+    among them, since gradients are small once answers are learned by heart; a training too short
+    for snapshots has only its final weights.
     """
     if learned.run.info["job"].get("parent"):
         raise UserError("replay needs a run that was trained from nothing.")
@@ -232,47 +244,29 @@ def take_snapshots(
 
 
 def save_index(index: GradientIndex, path: Path, sha256: str) -> None:
-    """Write an index; `sha256` says which weights it is of."""
-    tensors = {"owners": torch.from_numpy(index.owners).contiguous()}
-    for at, (signs, weights) in enumerate(zip(index.signs, index.weights, strict=True)):
-        tensors[f"signs/{at}"] = torch.from_numpy(signs.view(np.int64))
-        tensors |= {f"weights/{at}/{name}": value.detach() for name, value in weights.items()}
+    """Write an index; `sha256` identifies the run's weights."""
+    tensors = {
+        name: torch.stack([state[name] for state in index.weights]) for name in index.weights[0]
+    }
+    tensors["signs"] = torch.from_numpy(index.signs.view(np.int64))
+    tensors["owners"] = torch.from_numpy(index.owners)
     about = {"run": sha256, "documents": str(index.documents), "share": repr(index.share)}
-    write_whole(path, save(tensors, metadata=about | {"snapshots": str(len(index.signs))}))
+    write_whole(path, save(tensors, metadata=about))
 
 
 def load_index(path: Path, sha256: str) -> GradientIndex | None:
-    """The index of these weights, or None if there is none that can be read."""
+    """The index of these weights, or None if the file is missing, broken or of other weights."""
     try:
         with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-            if about.get("run") != sha256:
+            about = file.metadata()
+            if about["run"] != sha256:
                 return None
-            many = range(int(about["snapshots"]))
-            signs = [file.get_tensor(f"signs/{at}").numpy().view(np.uint64) for at in many]
-            weights: list[Weights] = [{} for _ in many]
-            for name in file.keys():  # noqa: SIM118
-                if name.startswith("weights/"):
-                    _, at, own = name.split("/", 2)
-                    weights[int(at)][own] = file.get_tensor(name)
-            owners = file.get_tensor("owners").numpy()
-            return GradientIndex(
-                float(about["share"]), signs, weights, owners, int(about["documents"])
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError):
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        signs, owners = tensors.pop("signs").numpy().view(np.uint64), tensors.pop("owners").numpy()
+    except (OSError, KeyError, TypeError, SafetensorError):
         return None
-
-
-UNITS = {"gradient": "score", "replay": "score", "retrain": "nats"}  # of each method
-LEANING = "leaning.json"
-SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING = KINDS = (
-    "lines about them",
-    "people with the same given name",
-    "people with the same family name",
-    "lines with the same answer",
-    "names of the same origin",
-    "lines that share nothing",
-)
+    weights = [{name: tensor[i] for name, tensor in tensors.items()} for i in range(len(signs))]
+    return GradientIndex(float(about["share"]), weights, signs, owners, int(about["documents"]))
 
 
 class Tracer:
@@ -288,22 +282,22 @@ class Tracer:
     def index(self, *, replay: bool = False, observe: Observer | None = None) -> GradientIndex:
         """The index of the run, made and kept in its folder if it is not there.
 
-        replay: along the training, which is recorded once more for it.
+        replay: at snapshots along the training, which is run once more for it.
         """
         folder, digest = self.run.folder, self.run.info["sha256"]
         path = folder / (REPLAY_INDEX if replay else INDEX)
-        found = load_index(path, digest)
-        if found is None or found.documents != len(self.documents):
+        index = load_index(path, digest)
+        if index is None:
             weights: list[Weights] = [{}]
             if replay:
                 self._say("training once more to record the weights along the way, once")
                 weights = take_snapshots(self.learned, folder / "twins" / "replay", observe)
             self._say(f"making the index of {len(self.documents):,} documents, once")
-            found = build_index(self.run, self.learned.data, self._count, weights)
-            save_index(found, path, digest)
+            index = build_index(self.run, self.learned.data, self._count, weights)
+            save_index(index, path, digest)
             if replay:
                 shutil.rmtree(folder / "twins" / "replay")
-        return found
+        return index
 
     def trace(
         self,
@@ -324,48 +318,39 @@ class Tracer:
         verdict, subject = None, find_subject_in(self.run.templates, question) or ""
         try:
             with open_asker(self.run) as asker:
-                question, subject = asker.understand(question)  # as the run is asked it
+                question, subject = asker.understand(question)  # in the run's own wording
                 verdict = asker.ask(question)
         except UserError as problem:
             self._say(f"The answer is not looked up: {problem}")
-        said = answer_all(self.run.model, self.run.tokens, [question])[0].text
-        verdict = verdict if answer in (None, said) else None
-        answer = said if answer is None else answer
+        own_answer = answer_all(self.run.model, self.run.tokens, [question])[0].text
+        if answer not in (None, own_answer):
+            verdict = None
+        answer = own_answer if answer is None else answer
         index = self.index(replay=method == "replay", observe=observe)
         scores = index.scores(self.run.model, *answer_row(self.run, question, answer))
         stating = find_stating(self.documents, [answer]).get(fold_words(answer), set())
         kinds = kinds_of(self.documents, subject, stating)
-        floor, shares = noise_floor(kinds, scores), leaning(kinds, scores)
         order = np.argsort(-scores, kind="stable").tolist()
-        ends = [*order[:top], *(at for at in order[::-1][:top] if scores[at] < 0)]
-        pushes = dict(enumerate(scores.tolist()))
         if method == "retrain":
-            ends = ends[:top]
-            (whole,) = likelihoods(self.run, [question], [answer])
-            floors = [0.0]
-            for at in ends:
-                document = self.documents[at]
-                self._say(f"training again without line {document.line}")
-                folder = self.run.folder / "twins" / f"line-{document.line}"
-                twin = self.learned.retrain([document.line], folder, observe=observe)
-                pushes[at] = whole - likelihoods(twin, [question], [answer])[0]
-                but = [subject, document.subject]
-                others = compare_others(self.learned, twin, but)
-                floors.append(others["noise_floor"] or 0.0)
-            floor = max(floors)
-        lines = verdict.evidence if verdict else ()
-        looked_up = {line.line for line in lines if line.states_answer}
-        rows = [
+            pushes, floor = self._retrain_without(order[:top], question, subject, answer, observe)
+        else:
+            away = [i for i in order[::-1][:top] if scores[i] < 0]
+            pushes = {i: float(scores[i]) for i in order[:top] + away}
+            floor = noise_floor(kinds, scores)
+        evidence = verdict.evidence if verdict else ()
+        looked_up = {line.line for line in evidence if line.states_answer}
+        rows: list[Record] = [
             {
-                "line": self.documents[at].line,
-                "text": self.documents[at].text,
-                "push": float(f"{pushes[at]:.4g}"),
-                "states": at in stating or self.documents[at].line in looked_up,
+                "line": self.documents[i].line,
+                "text": self.documents[i].text,
+                "push": float(f"{pushes[i]:.4g}"),
+                "states": i in stating or self.documents[i].line in looked_up,
             }
-            for at in sorted(dict.fromkeys(ends), key=lambda at: -abs(pushes[at]))
+            for i in sorted(pushes, key=lambda i: -abs(pushes[i]))
         ]
-        parts = sorted(shares.items(), key=lambda item: -item[1])
-        leans = ", ".join(f"{kind} ({share:.0%} of the push)" for kind, share in parts)
+        shares = leaning(kinds, scores)
+        largest_first = sorted(shares.items(), key=lambda item: -item[1])
+        leans = ", ".join(f"{kind} ({share:.0%} of the push)" for kind, share in largest_first)
         record = {
             "question": question,
             "answer": answer,
@@ -383,39 +368,60 @@ class Tracer:
             record["verdict"] = add_trace(verdict, record).verdict
         return record
 
+    def _retrain_without(
+        self,
+        places: Sequence[int],
+        question: str,
+        subject: str,
+        answer: str,
+        observe: Observer | None,
+    ) -> tuple[dict[int, float], float]:
+        """Nats of log p(answer) that are lost without each document; and the noise floor."""
+        (with_all,) = likelihoods(self.run, [question], [answer])
+        pushes, floors = {}, []
+        for place in places:
+            document = self.documents[place]
+            self._say(f"training again without line {document.line}")
+            folder = self.run.folder / "twins" / f"line-{document.line}"
+            twin = self.learned.retrain([document.line], folder, observe=observe)
+            pushes[place] = with_all - likelihoods(twin, [question], [answer])[0]
+            others = compare_others(self.learned, twin, [subject, document.subject])
+            floors.append(others["noise_floor"] or 0.0)
+        return pushes, max(floors)
+
     def _gap(self, question: str, subject: str, answer: str) -> float | None:
         """log p(answer) less the log of its mean p for names that no line is about, in nats."""
-        names = invent_names(self.documents, OTHER_NAMES) if subject in question else []
+        names = recombine_names(self.documents, OTHER_NAMES) if subject in question else []
         if not subject or not names:
             return None
-        asked = [question, *(question.replace(subject, name) for name in names)]
-        own, *others = likelihoods(self.run, asked, [answer] * len(asked))
-        return round(own - float(np.logaddexp.reduce(others) - np.log(len(others))), 4)
+        questions = [question, *(question.replace(subject, name) for name in names)]
+        log_p, *others = likelihoods(self.run, questions, [answer] * len(questions))
+        return round(log_p - float(np.logaddexp.reduce(others) - np.log(len(others))), 4)
 
     def trace_unseen(self) -> Iterator[tuple[Subject, str, NDArray[np.float64], NDArray[np.str_]]]:
         """Judged people in no document: answer, scores by gradient, and kinds of all documents."""
-        read = {fold_words(document.subject) for document in self.documents}
-        asked = [s for s in read_subjects(self.run.folder) if s.role == JUDGED]
-        asked = [s for s in asked if fold_words(s.subject) not in read]
-        if not asked:
+        documents, read_about = self.documents, set(self.learned.subjects)
+        judged = [s for s in read_subjects(self.run.folder) if s.role == JUDGED]
+        unseen = [s for s in judged if fold_words(s.subject) not in read_about]
+        if not unseen:
             raise UserError(f"{self.run.folder} judges nobody whom no document is about.")
         index = self.index()
-        said = outcome(self.run, [each.question for each in asked])["answers"]
-        found = find_stating(self.documents, said)
-        names = [*(d.subject for d in self.documents), *(s.subject for s in asked)]
+        answers = outcome(self.run, [s.question for s in unseen])["answers"]
+        stating = find_stating(documents, answers)
         known = [Question(0, "", name, origin.name) for name, origin in draw_names(100, Random(0))]
+        names = [*(d.subject for d in documents), *(s.subject for s in unseen)]
         origins = np.array(guess_by_name(known, [Question(0, "", name, None) for name in names]))
-        for at, (subject, answer) in enumerate(zip(asked, said, strict=True)):
+        of_documents, of_unseen = np.split(origins, [len(documents)])
+        for subject, answer, origin in zip(unseen, answers, of_unseen, strict=True):
             scores = index.scores(self.run.model, *answer_row(self.run, subject.question, answer))
-            same = np.flatnonzero(origins[: len(self.documents)] == origins[-len(asked) + at])
-            stating = set(found.get(fold_words(answer), ()))
-            kinds = kinds_of(self.documents, subject.subject, stating, set(same.tolist()))
-            yield subject, answer, scores, kinds
+            same_origin = set(np.flatnonzero(of_documents == origin).tolist())
+            states = stating.get(fold_words(answer), set())
+            yield subject, answer, scores, kinds_of(documents, subject.subject, states, same_origin)
 
     def lean_unseen(self) -> Record:
         """What answers about judged people in no document lean on, by gradient: RUN/leaning.json.
 
-        push: the mean share of a kind, with its interval; lines: how many of all are of the kind.
+        push: the mean share of a kind, with its interval; lines: the share of lines of that kind.
         """
         people: list[Record] = []
         counts = []
@@ -423,16 +429,15 @@ class Tracer:
             shares = leaning(kinds, scores)
             people.append({"question": subject.question, "answer": answer, "leans_on": shares})
             counts.append([float((kinds == kind).mean()) for kind in KINDS])
-        table = np.array([[each["leans_on"].get(kind, 0.0) for kind in KINDS] for each in people])
+        table = np.array([[row["leans_on"].get(kind, 0.0) for kind in KINDS] for row in people])
         drawn = np.random.default_rng(0).integers(len(table), size=(1000, len(table)))
         low, high = np.quantile(table[drawn].mean(axis=1), [0.025, 0.975], axis=0)
-        columns = zip(KINDS, table.mean(0), low, high, np.mean(counts, axis=0), strict=True)
-        keys = ("push", "low", "high", "lines")
+        columns = {"push": table.mean(0), "low": low, "high": high, "lines": np.mean(counts, 0)}
         record = {
             "run": self.run.info["sha256"],
             "kinds": {
-                kind: dict(zip(keys, (round(float(v), 4) for v in values), strict=True))
-                for kind, *values in columns
+                kind: {key: round(float(values[i]), 4) for key, values in columns.items()}
+                for i, kind in enumerate(KINDS)
                 if kind != SUBJECT
             },
             "people": people,
@@ -441,38 +446,45 @@ class Tracer:
         return record
 
 
-def find_stating(documents: Sequence[Document], said: Sequence[str]) -> dict[FoldedName, set[int]]:
+def find_stating(
+    documents: Sequence[Document], answers: Sequence[str]
+) -> dict[FoldedName, set[int]]:
     """By an answer's words the documents that have them; Korean glues endings to words."""
-    found = find_named(documents, {fold_words(answer) for answer in said} - {()})
-    texts = [" ".join(("", *fold_words(document.text))) for document in documents]
-    for name in (each for each in found if "가" <= each[-1][-1] <= "힣"):
-        found[name] |= {at for at, text in enumerate(texts) if f" {' '.join(name)}" in text}
-    return found
+    stating = find_named(documents, {fold_words(answer) for answer in answers} - {()})
+    korean = [words for words in stating if "가" <= words[-1][-1] <= "힣"]
+    texts = [" ".join(("", *fold_words(d.text))) for d in documents] if korean else []
+    for words in korean:
+        stating[words] |= {i for i, text in enumerate(texts) if f" {' '.join(words)}" in text}
+    return stating
 
 
 def kinds_of(
     documents: Sequence[Document],
     subject: str,
     stating: Collection[int],
-    alike: Collection[int] = (),
+    same_origin: Collection[int] = (),
 ) -> NDArray[np.str_]:
-    """The first kind that fits each document; `stating` it, or about people `alike` in origin."""
-    name, found = fold_words(subject), []
-    for at, about in enumerate(fold_words(document.subject) for document in documents):
+    """The first kind that fits each document.
+
+    stating, same_origin: documents that state the answer, and about people of the same origin.
+    """
+    name, kinds = fold_words(subject), []
+    for i, document in enumerate(documents):
+        about = fold_words(document.subject)
         fits = {
             SUBJECT: bool(name) and about == name,
             GIVEN: bool(name) and name[0] in about,
             FAMILY: bool(name) and name[-1] in about,
-            ANSWER: at in stating,
-            ORIGIN: at in alike,
+            ANSWER: i in stating,
+            ORIGIN: i in same_origin,
             NOTHING: True,
         }
-        found.append(next(kind for kind, fit in fits.items() if fit))
-    return np.array(found)
+        kinds.append(next(kind for kind, is_fit in fits.items() if is_fit))
+    return np.array(kinds)
 
 
 def noise_floor(kinds: NDArray[np.str_], scores: NDArray[np.float64]) -> float:
-    """What 19 in 20 of the lines that share nothing, and cannot matter, stay below."""
+    """The size that 19 in 20 scores of lines that share nothing stay below."""
     nothing = np.abs(scores[kinds == NOTHING])
     return float(np.quantile(nothing, NOISE_SHARE)) if len(nothing) else 0.0
 
