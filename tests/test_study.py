@@ -138,8 +138,8 @@ def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optim
     ended = command("study", *(small_world / name for name in FILES), *options)
     (stack,) = stacks
     assert stack[0] == "main"
-    assert stack[-3:] == ("run_study", "run_training", "train")
-    assert len(stack) <= 6
+    assert stack[-4:] == ("run_study", "run_training", "train", "take_step")
+    assert len(stack) <= 7
     assert (ended.code, ended.err) == (0, "")
     for name in ("majority", "by name", "no pretraining", "pretrained"):
         assert name in ended.out

@@ -164,9 +164,9 @@ def test_weights_optimizers_and_state_come_back_and_the_next_step_is_the_same(
         total_steps=107,
         place=StreamPosition(3, 5),
         total_seconds=9.5,
-        pending_losses=(0.1, 0.7),
-        segments=(Segment(0, 1, 0.5, 0.25),),
-        recalls=((10, 0.5),),
+        pending_losses=[0.1, 0.7],
+        segments=[Segment(0, 1, 0.5, 0.25)],
+        recalls=[(10, 0.5)],
     )
     save_checkpoint(tmp_path, state, model, optimizers)
     found = load_checkpoint(tmp_path)
