@@ -180,6 +180,5 @@ def test_a_tiny_model_of_every_variant_learns_questions_by_heart(
     phase = make_phase(mixture=only, steps=170, batch_examples=10, optimizer="muon")
     model = train_model(tmp_path, [phase], variant=variant, data=data)
     answers = answer_all(model, tokens(), [question.text for question in asked])
-    assert len(asked) == 10
     assert [answer.text for answer in answers] == [question.answer for question in asked]
     assert all(answer.closed for answer in answers)

@@ -28,7 +28,7 @@ from training_samples import (
 from wherefrom.corpus import batches
 from wherefrom.errors import Stopped
 from wherefrom.model.decoder import Decoder
-from wherefrom.recall.decode import answer_all
+from wherefrom.training import loop
 from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import Mixture
 from wherefrom.training.sources import TrainingData
@@ -45,17 +45,14 @@ PHASES = {
 }
 
 
-def interrupt_at(step: int, number: signal.Signals = signal.SIGINT) -> Observer:
-    """A signal while the loop logs that step."""
-    return lambda metrics, _: signal.raise_signal(number) if metrics.step == step else None
+def stop_at(step: int, number: signal.Signals | None = signal.SIGINT) -> Observer:
+    """A signal while the loop logs that step; without a number a crash, which saves nothing."""
 
-
-def crash_at(step: int) -> Observer:
-    """The step is logged and then nothing more is done, as with a kill."""
-
-    def observe(metrics: StepMetrics, model: Decoder) -> None:
+    def observe(metrics: StepMetrics, _: Decoder) -> None:
         if metrics.step == step:
-            raise MemoryError
+            if number is None:
+                raise MemoryError
+            signal.raise_signal(number)
 
     return observe
 
@@ -78,97 +75,82 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Decoder, 
 
 @pytest.mark.usefixtures("small_pools")
 class TestInOneProcess:
-    def test_it_ends_when_recall_stops_growing_and_if_stopped_in_the_same_place(
-        self, tmp_path: Path
+    def test_it_ends_when_recall_stops_growing_also_after_a_stop(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        asked = questions()[::2]
-        how = {"data": TrainingData.encode((), asked, tokens(), BLOCK), "probes": asked}
+        monkeypatch.setattr(loop, "LEAST_STEPS", 100)
+        learned = questions()[::2]
+        how = {"data": TrainingData.encode((), learned, tokens(), BLOCK), "probes": learned}
         keys = {"steps": None, "epochs": 40, "most_epochs": 900, "floor": 1.0, "average": 0.1}
         only = Mixture(question=1.0)
         phase = make_phase(mixture=only, batch_examples=10, optimizer="muon", **keys)
-        said: list[str] = []
-        whole = train_model(tmp_path / "whole", [phase], **how, say=said.append)
+        messages: list[str] = []
+        whole = train_model(tmp_path / "whole", [phase], **how, say=messages.append)
         with pytest.raises(Stopped):
-            train_model(tmp_path / "parts", [phase], **how, observe=interrupt_at(60))
+            train_model(tmp_path / "parts", [phase], **how, observe=stop_at(60))
         parts = train_model(tmp_path / "parts", [phase], **how, resume=True)
         assert same_weights(whole, parts)
         assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
-        recalls = [line["recall"] for line in read_metrics(tmp_path / "whole")]
-        assert 40 <= read_metrics(tmp_path / "whole")[-1]["step"] < 800
-        assert recalls[-1] == 1.0 > recalls[2]
-        assert "until recall on 10 questions stops growing" in said[0]
-        shown = [line["progress"] for line in read_metrics(tmp_path / "whole")]
+        lines = read_metrics(tmp_path / "whole")
+        assert 40 <= lines[-1]["step"] < 800
+        assert lines[-1]["recall"] == 1.0 > lines[2]["recall"]
+        assert "until recall on 10 questions stops growing" in messages[0]
+        shown = [line["progress"] for line in lines]
         assert shown[-1] == 1 > shown[-2] > 0.5  # of where it ends, not of the 900 passes
-        answers = answer_all(whole, tokens(), [question.text for question in asked])
-        assert [answer.text for answer in answers] == [question.answer for question in asked]
 
-    @pytest.fixture
-    def parts(self, tmp_path: Path) -> Path:
-        return tmp_path / "parts"
-
-    def resume(self, parts: Path, kind: str, whole: dict[str, tuple[Decoder, Path]]) -> None:
-        """Go on, and end where the run that was not stopped ended."""
-        resumed = train_model(parts, PHASES[kind], dropout=0.1, resume=True)
-        model, folder = whole[kind]
-        assert same_weights(model, resumed)
-        assert curve(parts) == curve(folder)
-
-    # in the first phase, with its last step, in the second phase, with the very last step
+    # in the first phase, at its last step, in the second phase, at the very last step
     @pytest.mark.parametrize(
-        ("kind", "step", "number"),
+        ("kind", "step", "number", "broken"),
         [
-            ("adamw", 10, signal.SIGINT),
-            ("muon", 14, signal.SIGTERM),
-            ("muon", 20, signal.SIGINT),
-            ("adamw", 27, signal.SIGTERM),
+            ("adamw", 10, signal.SIGINT, False),
+            ("muon", 14, signal.SIGTERM, False),
+            ("muon", 20, signal.SIGINT, False),
+            ("adamw", 27, signal.SIGTERM, False),
+            ("muon", 10, None, False),
+            ("adamw", 14, None, False),
+            ("adamw", 20, None, True),
+            ("muon", 27, None, True),
         ],
     )
-    def test_after_ctrl_c_or_sigterm_it_goes_on_to_the_same_weights(
-        self, parts: Path, whole, kind: str, step: int, number: signal.Signals
+    def test_after_a_signal_or_a_crash_it_goes_on_to_the_same_weights(
+        self, tmp_path: Path, whole, kind: str, step: int, number, broken: bool
     ) -> None:
-        stop = interrupt_at(step, number)
-        with pytest.raises(Stopped) as end:
-            train_model(parts, PHASES[kind], dropout=0.1, observe=stop)
-        assert end.value.signal_number == number
-        assert (parts / "checkpoints" / f"step-{step:09d}.json").exists()  # nothing is lost
-        self.resume(parts, kind, whole)
-
-    @pytest.mark.parametrize(
-        ("kind", "step", "broken"),
-        [("muon", 10, False), ("adamw", 14, False), ("adamw", 20, True), ("muon", 27, True)],
-    )
-    def test_after_a_crash_it_goes_on_to_the_same_weights_and_logs_no_step_twice(
-        self, parts: Path, whole, kind: str, step: int, broken: bool
-    ) -> None:
-        crash = crash_at(step)
-        with pytest.raises(MemoryError):
-            train_model(parts, PHASES[kind], dropout=0.1, observe=crash, checkpoint_every=0)
-        assert read_metrics(parts)[-1]["step"] == step  # logged and not in a checkpoint
+        parts = tmp_path / "parts"
+        how = {"dropout": 0.1, "observe": stop_at(step, number)}
+        if number is not None:
+            with pytest.raises(Stopped) as end:
+                train_model(parts, PHASES[kind], **how)
+            assert end.value.signal_number == number
+            assert (parts / "checkpoints" / f"step-{step:09d}.json").exists()  # nothing is lost
+        else:
+            with pytest.raises(MemoryError):
+                train_model(parts, PHASES[kind], **how, checkpoint_every=0)
+            assert read_metrics(parts)[-1]["step"] == step  # logged and not in a checkpoint
         if broken:  # costs steps and not the result
             newest = max((parts / "checkpoints").glob("*.safetensors"))
             newest.write_bytes(newest.read_bytes()[:-1])
             with open(parts / "metrics.jsonl", "a") as file:
                 file.write('{"phase": "read", "step": 1')
-        self.resume(parts, kind, whole)
-        board = EventAccumulator(str(parts / "events")).Reload()
-        assert [event.step for event in board.Scalars("loss")] == [10, 14, 20, 27]
+        resumed = train_model(parts, PHASES[kind], dropout=0.1, resume=True)
+        model, folder = whole[kind]
+        assert same_weights(model, resumed)
+        assert curve(parts) == curve(folder)
+        if number is None:
+            board = EventAccumulator(str(parts / "events")).Reload()
+            assert [event.step for event in board.Scalars("loss")] == [10, 14, 20, 27]
 
     def test_minutes_go_on_where_they_were(
-        self, parts: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ticks = itertools.count()
-        clock = "wherefrom.training.loop.time.perf_counter"
-        monkeypatch.setattr(clock, lambda: 0.02 * next(ticks))
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: 0.02 * next(ticks))
         phases = [make_phase(steps=None, minutes=0.6 / 60, optimizer="muon")]
         with pytest.raises(Stopped):
-            train_model(parts, phases, observe=interrupt_at(20))
-        train_model(parts, phases, resume=True)
-        lines = read_metrics(parts)
+            train_model(tmp_path, phases, observe=stop_at(20))
+        train_model(tmp_path, phases, resume=True)
+        lines = read_metrics(tmp_path)
         assert [line["step"] for line in lines] == [10, 20, 30]
         assert [line["progress"] for line in lines] == pytest.approx([1 / 3, 2 / 3, 1], abs=0.04)
-
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
@@ -188,7 +170,7 @@ def test_killed_with_9_and_then_stopped_by_a_signal_it_ends_in_the_same_bytes(
     small_world: Path,
     quick_recipe: Path,
     command,
-    start_process: Start,
+    start_process: Callable[..., subprocess.Popen[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = ("pretrain", "synthesizer", small_world / "documents.txt", "--recipe", quick_recipe)
