@@ -117,7 +117,7 @@ def test_every_parameter_has_its_rate_and_only_matrices_that_multiply_decay(
 
 def test_the_average_weighs_the_last_steps_and_is_swapped_in_and_out() -> None:
     weight = nn.Parameter(torch.zeros(2))
-    average = WeightAverage([weight], 0.25)
+    average = WeightAverage([weight], lr=0.0, share=0.25)
     expected = 0.0
     for step in range(1, 41):
         weight.data.fill_(float(step))

@@ -20,7 +20,6 @@ from wherefrom.training.optim import build_optimizers
 from wherefrom.training.run_folder import (
     Run,
     Segment,
-    SourceFile,
     TrainingState,
     check_folder,
     digest_of,
@@ -79,63 +78,59 @@ class TestWhatARunLearnedFrom:
         update_run(folder, data=data)
         return folder
 
-    def corpus_of(self, folder: Path) -> SourceFile:
+    def corpus_of(self, folder: Path) -> Path:
         source = find_source(load_run(folder), "corpus")
         assert source is not None
-        return source
+        return source.locate()
 
     def test_a_moved_run_reads_again_what_it_learned(self, moved: Path) -> None:
         run = load_run(moved)
         corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
         assert corpus is not None
         assert questions is not None
-        documents = read_learned_documents(corpus)
-        learned = read_learned_questions(questions)
+        learned = read_learned_questions(questions).questions
         job = run.info["job"]
-        assert digest_of(documents.texts) == job["documents"]
-        assert digest_of(question_rows(learned.questions)) == job["questions"]
-        asked = [each for each in read_subjects(moved) if each.role != JUDGED]
-        aside = {fold_words(each.subject) for each in asked}
+        assert digest_of(read_learned_documents(corpus).texts) == job["documents"]
+        assert digest_of(question_rows(learned)) == job["questions"]
+        aside = {fold_words(s.subject) for s in read_subjects(moved) if s.role != JUDGED}
         assert aside
-        assert not aside & {fold_words(question.subject) for question in learned.questions}
-        everything = read_questions(moved / "world" / "train.tsv").questions
-        assert len(learned.questions) < len(everything)
+        assert not aside & {fold_words(question.subject) for question in learned}
+        assert len(learned) < len(read_questions(moved / "world" / "train.tsv").questions)
+        assert find_source(load_run(moved / "twins" / "scratch"), "corpus") is None
 
-    def test_files_beside_the_run_are_found_when_both_are_moved(self, moved: Path) -> None:
+    def test_a_text_is_found_beside_the_run_or_in_it_if_it_has_not_changed(
+        self, moved: Path
+    ) -> None:
         shutil.move(moved / "world", moved.parent / "text")
-        data = read_json(moved / "run.json")["data"]
+        text = moved.parent / "text" / "documents.txt"
         with pytest.raises(UserError, match="is not there any more; put the corpus back, or"):
-            self.corpus_of(moved).locate()
+            self.corpus_of(moved)
+        data = read_json(moved / "run.json")["data"]
         data["corpus"]["relative_path"] = "../text/documents.txt"
         update_run(moved, data=data)
-        assert self.corpus_of(moved).locate() == moved.parent / "text" / "documents.txt"
-
-    def test_a_copy_in_the_run_folder_counts_only_if_it_is_the_same(self, moved: Path) -> None:
-        shutil.move(moved / "world" / "documents.txt", moved / "documents.txt")
-        assert self.corpus_of(moved).locate() == moved / "documents.txt"
+        assert self.corpus_of(moved) == text
+        shutil.move(text, moved / "documents.txt")
+        assert self.corpus_of(moved) == moved / "documents.txt"
         with open(moved / "documents.txt", "a") as file:
             file.write("Al Bo. Al Bo sang.\n")
         with pytest.raises(UserError, match=r"documents.txt has changed since .* learned from it"):
-            self.corpus_of(moved).locate()
+            self.corpus_of(moved)
 
     def test_a_parent_is_found_where_it_was_or_beside_the_run(self, moved: Path) -> None:
-        child = moved.parent / "child"
-        record = {"path": "/gone/study", "sha256": read_json(moved / "run.json")["sha256"]}
-        info = {"data": {"parent": {**record, "relative_path": "../moved"}}}
         run = load_run(moved)
-        found = find_source(Run(child, run.model, run.tokens, info), "corpus")
-        assert found is not None
-        assert found.folder == moved
-        for wrong, says in (
-            ({"sha256": "0"}, "has changed"),
-            ({"relative_path": ".."}, "not there any"),
-        ):
-            info = {"data": {"parent": {**record, "relative_path": "../moved", **wrong}}}
-            with pytest.raises(UserError, match=says):
-                find_source(Run(child, run.model, run.tokens, info), "corpus")
+        parent = {"path": "/gone/study", "relative_path": "../moved", "sha256": run.info["sha256"]}
 
-    def test_a_run_of_questions_alone_has_no_corpus(self, moved: Path) -> None:
-        assert find_source(load_run(moved / "twins" / "scratch"), "corpus") is None
+        def corpus_folder(**changes: str) -> Path:
+            info = {"data": {"parent": {**parent, **changes}}}
+            source = find_source(Run(moved.parent / "child", run.model, run.tokens, info), "corpus")
+            assert source is not None
+            return source.folder
+
+        assert corpus_folder() == moved
+        with pytest.raises(UserError, match="has changed"):
+            corpus_folder(sha256="0")
+        with pytest.raises(UserError, match="not there any"):
+            corpus_folder(relative_path="..")
 
 
 NEWEST = "step-000000030"

@@ -21,6 +21,8 @@ from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Block
 
+SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+
 
 def gather(tensor: Any) -> Tensor:
     """The whole of a tensor that may be sharded; all processes must call it at once."""
@@ -83,22 +85,17 @@ class Processes:
         is_ddp = isinstance(model, DistributedDataParallel)
         return model.no_sync() if is_ddp and not last else nullcontext()
 
-    def all_reduce_sum(self, number: float) -> float:
-        return self._collect(number, dist.all_reduce)
-
-    def all_reduce_max(self, number: float) -> float:
-        return self._collect(number, dist.all_reduce, op=dist.ReduceOp.MAX)
-
-    def broadcast(self, number: float) -> float:
-        """The number of rank 0, on every rank."""
-        return self._collect(number, dist.broadcast, src=0)
-
-    def _collect(self, number: float, collective: Callable[..., object], **how: Any) -> float:
+    def all_reduce(self, number: float, op: Any = SUM) -> float:
+        """The sum or the maximum of every rank's number."""
         if self.count == 1:
             return number
         tensor = torch.tensor([number], dtype=torch.float64)
-        collective(tensor, **how)
+        dist.all_reduce(tensor, op)
         return float(tensor.item())
+
+    def broadcast(self, number: float) -> float:
+        """The number of rank 0, on every rank."""
+        return self.all_reduce(number if self.is_rank0 else 0.0)
 
     def on_rank0(self, act: Callable[[], object]) -> None:
         """Call `act` on rank 0 while the others wait for it, however long it takes.

@@ -22,13 +22,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch
+from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all, score
 from wherefrom.storage import write_json, write_whole
-from wherefrom.training.distributed import Processes, choose_device, join_processes
-from wherefrom.training.optim import averaged, averages_of, build_optimizers, rate_scale
+from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
+from wherefrom.training.optim import averaged, build_optimizers, rate_scale, swap_averages
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import (
     Run,
@@ -170,8 +170,7 @@ def train(
                 checkpoint.restore_optimizers(optimizers)
                 checkpoint = None
             stream = stream_for(phase, data, [seed, index])
-            can_ask = bool(job.probes) and not processes.sharded
-            length = plan_length(phase, stream, can_ask=can_ask)
+            length = plan_length(phase, stream, bool(job.probes) and not processes.sharded)
             if length.ask_every:
                 say(describe_length(length, model, phase, job, stream))
             seconds = 60 * phase.minutes if phase.minutes and not job.segments else None
@@ -182,14 +181,17 @@ def train(
                 if progress >= 1 or stopped_growing(state.recalls, length.least):
                     break
                 scale = rate_scale(phase, state.step, progress)
-                with dropout_seed(model, seed, index, state.step, processes.rank):
+                with torch.random.fork_rng():  # dropout is a function of seed, phase, step and rank
+                    torch.manual_seed(mix(seed, index, state.step, processes.rank))
                     loss = take_step(runner, optimizers, batch, phase, scale, processes)
                 if not isfinite(loss):
                     raise UserError(
                         f"the loss is no longer a number at step {state.step + 1} of the phase "
                         f'"{phase.name}"; lower the learning rates of the recipe and start again.'
                     )
-                state.add_step(batch, loss, processes.broadcast(time.perf_counter() - started))
+                state.add_step(processes.broadcast(time.perf_counter() - started))
+                state.tokens += batch.tokens
+                state.pending_losses.append(loss)
                 state.place = place
                 if seconds:
                     used = min(1.0, state.seconds / seconds)
@@ -212,7 +214,7 @@ def train(
                         with averaged(optimizers):
                             observe(line, model)
                 due = time.monotonic() - saved_at > settings.checkpoint_every
-                request = processes.all_reduce_max(received[0] if received else int(due))
+                request = processes.all_reduce(received[0] if received else int(due), MAX)
                 if request:
                     save_checkpoint(checkpoints, state, model, optimizers, processes.is_rank0)
                     saved_at = time.monotonic()
@@ -223,9 +225,9 @@ def train(
                 # where the phase ended: a twin takes as many steps, however fast it runs
                 before = progress_at(state.step - 1, index, length.steps, state.segments)
                 state.segments.append(Segment(index, state.step - 1, before, 1.0))
-            for average in averages_of(optimizers):
-                average.swap()  # the mean is what is kept
-            state.start_phase(index + 1)
+            swap_averages(optimizers)  # the means are what is kept
+            state.phase, state.step, state.seconds = index + 1, 0, 0.0
+            state.place, state.recalls = StreamPosition(), []
             save_checkpoint(checkpoints, state, model, writes=processes.is_rank0)
     return state
 
@@ -240,7 +242,7 @@ class PhaseLength:
     ask_every: int = 0  # steps between measurements of recall; 0 if recall does not end the phase
 
 
-def plan_length(phase: Phase, stream: BatchStream, *, can_ask: bool) -> PhaseLength:
+def plan_length(phase: Phase, stream: BatchStream, can_ask: bool) -> PhaseLength:
     """The length of a phase of steps, epochs or minutes, or until recall stops growing."""
     if phase.epochs is None:
         return PhaseLength(phase.steps)
@@ -269,16 +271,12 @@ def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[Seg
     return 0.0
 
 
-@contextlib.contextmanager
-def dropout_seed(model: Decoder, *numbers: int) -> Iterator[None]:
-    """Inside, dropout depends on the numbers alone; torch's own random state stays as it is."""
-    with torch.random.fork_rng(enabled=model.config.dropout > 0):
-        if model.config.dropout:
-            seed = 0
-            for number in numbers:
-                seed = (seed * 1_000_003 + number + 1) % (1 << 63)
-            torch.manual_seed(seed)
-        yield
+def mix(*numbers: int) -> int:
+    """One seed from several numbers."""
+    seed = 0
+    for number in numbers:
+        seed = (seed * 1_000_003 + number + 1) % (1 << 63)
+    return seed
 
 
 def take_step(
@@ -313,7 +311,7 @@ def accumulate_gradients(runner: nn.Module, batch: Batch, processes: Processes) 
             # torch averages gradients over the processes, and their sum is wanted
             (loss * processes.count).backward()
         total += loss.item()
-    return processes.all_reduce_sum(total)
+    return processes.all_reduce(total)
 
 
 def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -> torch.Tensor:

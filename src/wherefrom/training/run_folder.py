@@ -31,7 +31,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from wherefrom.corpus.batches import Batch, StreamPosition
+from wherefrom.corpus.batches import StreamPosition
 from wherefrom.corpus.documents import Corpus, read_documents
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
@@ -394,18 +394,11 @@ class TrainingState:
     segments: list[Segment] = field(default_factory=list)
     recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
 
-    def add_step(self, batch: Batch, loss: float, seconds: float) -> None:
-        """Count a step that was taken."""
+    def add_step(self, seconds: float) -> None:
         self.step += 1
         self.total_steps += 1
         self.seconds += seconds
         self.total_seconds += seconds
-        self.tokens += batch.tokens
-        self.pending_losses.append(loss)
-
-    def start_phase(self, index: int) -> None:
-        self.phase, self.step, self.seconds = index, 0, 0.0
-        self.place, self.recalls = StreamPosition(), []
 
 
 def save_checkpoint(
