@@ -7,12 +7,12 @@ from wherefrom.corpus import batches
 
 
 @pytest.fixture
-def small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pools(monkeypatch):
     """A pool of 4,096 examples is most of the work of a short training; 64 are enough here."""
     monkeypatch.setattr(batches, "POOL", 64)
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def one_thread():
     """Sums are equal to the last bit when they are made in the same order."""
     torch.set_num_threads(1)

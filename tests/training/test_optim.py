@@ -37,7 +37,7 @@ def spectrum(rows: int, columns: int, low: float, high: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 11)])
-def test_orthogonalise_brings_every_singular_value_near_one(shape: tuple[int, int]) -> None:
+def test_orthogonalise_brings_every_singular_value_near_one(shape):
     matrix = spectrum(*shape, 0.05, 1.0).float()
     values = torch.linalg.svdvals(orthogonalise(matrix[None])[0])
     # the quintics are chosen for speed: they end between 0.73 and 1.27, not at 1
@@ -46,7 +46,7 @@ def test_orthogonalise_brings_every_singular_value_near_one(shape: tuple[int, in
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (12, 4), (4, 12)])
-def test_muon_is_torchs_muon_up_to_its_bfloat16(shape: tuple[int, int]) -> None:
+def test_muon_is_torchs_muon_up_to_its_bfloat16(shape):
     generator = torch.Generator().manual_seed(1)
     start = torch.randn(*shape, generator=generator)
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
@@ -69,7 +69,7 @@ def test_muon_is_torchs_muon_up_to_its_bfloat16(shape: tuple[int, int]) -> None:
     )  # no bfloat16 here
 
 
-def test_adamw_is_torchs_to_the_last_bit_and_loads_no_compiler() -> None:
+def test_adamw_is_torchs_to_the_last_bit_and_loads_no_compiler():
     generator = torch.Generator().manual_seed(2)
     start = [torch.randn(*shape, generator=generator) for shape in ((7, 5), (11,))]
     ours, theirs = ([nn.Parameter(each.clone()) for each in start] for _ in range(2))
@@ -95,9 +95,7 @@ def test_adamw_is_torchs_to_the_last_bit_and_loads_no_compiler() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_every_parameter_has_its_rate_and_only_matrices_that_multiply_decay(
-    kind: str, variant: str
-) -> None:
+def test_every_parameter_has_its_rate_and_only_matrices_that_multiply_decay(kind, variant):
     model = make_model(variant)
     phase = make_phase(optimizer=kind, lr=0.5, muon_lr=0.25, weight_decay=0.3)
     groups = [
@@ -115,7 +113,7 @@ def test_every_parameter_has_its_rate_and_only_matrices_that_multiply_decay(
     assert ("head.weight" in names) == (kind == "adamw")
 
 
-def test_the_average_weighs_the_last_steps_and_is_swapped_in_and_out() -> None:
+def test_the_average_weighs_the_last_steps_and_is_swapped_in_and_out():
     weight = nn.Parameter(torch.zeros(2))
     average = WeightAverage([weight], lr=0.0, share=0.25)
     expected = 0.0
@@ -141,7 +139,7 @@ rates = st.builds(
 @given(phase=rates, step=st.integers(0, 10_000), first=st.floats(0, 1), later=st.floats(0, 1))
 def test_the_rate_is_full_until_the_decay_never_rises_after_the_warm_up_and_ends_at_the_floor(
     phase, step, first, later
-) -> None:
+):
     first, later = sorted((first, later))
     scale, warm = rate_scale(phase, step, later), phase.warmup_steps
     assert 0 <= scale <= 1 + 1e-12
@@ -151,7 +149,7 @@ def test_the_rate_is_full_until_the_decay_never_rises_after_the_warm_up_and_ends
     assert rate_scale(phase, warm, 1.0) == pytest.approx(phase.floor, abs=1e-12)
 
 
-def test_a_line_falls_evenly_and_a_cosine_is_half_way_in_the_middle() -> None:
+def test_a_line_falls_evenly_and_a_cosine_is_half_way_in_the_middle():
     line = make_phase(schedule="linear", decay_from=0.5, floor=0.1)
     scales = [rate_scale(line, 9, x) for x in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)]
     steps = [a - b for a, b in pairwise(scales)]

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def curve(folder: Path) -> list[tuple[int, float, float, int]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Decoder, Path]]:
+def whole(tmp_path_factory):
     """Runs of both optimizers that were not stopped."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
@@ -75,9 +74,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Decoder, 
 
 @pytest.mark.usefixtures("small_pools")
 class TestInOneProcess:
-    def test_it_ends_when_recall_stops_growing_also_after_a_stop(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_ends_when_recall_stops_growing_also_after_a_stop(self, tmp_path, monkeypatch):
         monkeypatch.setattr(loop, "LEAST_STEPS", 100)
         learned = questions()[::2]
         how = {"data": TrainingData.encode((), learned, tokens(), BLOCK), "probes": learned}
@@ -113,8 +110,8 @@ class TestInOneProcess:
         ],
     )
     def test_after_a_signal_or_a_crash_it_goes_on_to_the_same_weights(
-        self, tmp_path: Path, whole, kind: str, step: int, number, broken: bool
-    ) -> None:
+        self, tmp_path, whole, kind, step, number, broken
+    ):
         parts = tmp_path / "parts"
         how = {"dropout": 0.1, "observe": stop_at(step, number)}
         if number is not None:
@@ -139,9 +136,7 @@ class TestInOneProcess:
             board = EventAccumulator(str(parts / "events")).Reload()
             assert [event.step for event in board.Scalars("loss")] == [10, 14, 20, 27]
 
-    def test_minutes_go_on_where_they_were(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_minutes_go_on_where_they_were(self, tmp_path, monkeypatch):
         ticks = itertools.count()
         monkeypatch.setattr(loop.time, "perf_counter", lambda: 0.02 * next(ticks))
         phases = [make_phase(steps=None, minutes=0.6 / 60, optimizer="muon")]
@@ -166,13 +161,8 @@ def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
 
 
 def test_killed_with_9_and_then_stopped_by_a_signal_it_ends_in_the_same_bytes(
-    tmp_path: Path,
-    small_world: Path,
-    quick_recipe: Path,
-    command,
-    start_process: Callable[..., subprocess.Popen[str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, small_world, quick_recipe, command, start_process, monkeypatch
+):
     first = ("pretrain", "synthesizer", small_world / "documents.txt", "--recipe", quick_recipe)
     options = ("--steps", 60, "--seed", 4, "--quiet")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -209,20 +199,20 @@ def test_killed_with_9_and_then_stopped_by_a_signal_it_ends_in_the_same_bytes(
 @pytest.mark.usefixtures("small_pools")
 class TestRefusals:
     @pytest.fixture
-    def arguments(self, small_world: Path, quick_recipe: Path, tmp_path: Path) -> list[object]:
+    def arguments(self, small_world, quick_recipe, tmp_path):
         corpus = shutil.copy(small_world / "documents.txt", tmp_path / "documents.txt")
         options = ["--recipe", quick_recipe, "--steps", 12, "--out", tmp_path / "run", "--quiet"]
         return ["pretrain", "vanilla", corpus, *options]
 
     @pytest.fixture
-    def stopped(self, arguments: list[object], command, monkeypatch) -> list[object]:
+    def stopped(self, arguments, command, monkeypatch):
         """The arguments of a run that Ctrl-C stopped at its tenth step."""
         with monkeypatch.context() as patch:
             patch.setattr(PROGRESS, lambda *_: signal.raise_signal(signal.SIGINT))
             assert command(*arguments).code == 130
         return arguments
 
-    def test_another_configuration_or_text_is_refused(self, stopped: list[object], command) -> None:
+    def test_another_configuration_or_text_is_refused(self, stopped, command):
         for changed, sentence in (
             ([*stopped, "--seed", 1], "seed was 0 and is now 1;"),
             ([*stopped, "--size", "32x3x2"], "model.width was 16 and is now 32;"),
@@ -246,9 +236,7 @@ class TestRefusals:
         corpus.write_text(text, "utf-8")
         assert command(*stopped, "--resume").code == 0  # and nothing was harmed
 
-    def test_what_is_not_a_run_is_left_alone(
-        self, arguments: list[object], command, tmp_path: Path
-    ) -> None:
+    def test_what_is_not_a_run_is_left_alone(self, arguments, command, tmp_path):
         mine = tmp_path / "run" / "thesis.tex"
         mine.parent.mkdir()
         mine.write_text("mine")
@@ -259,8 +247,8 @@ class TestRefusals:
         assert list((tmp_path / "run").rglob("*")) == [mine]
 
     def test_other_threads_or_libraries_are_warned_of_and_recorded(
-        self, stopped: list[object], command, tmp_path: Path
-    ) -> None:
+        self, stopped, command, tmp_path
+    ):
         record = tmp_path / "run" / "run.json"
         info = json.loads(record.read_text())
         now = info["versions"]
@@ -277,8 +265,8 @@ class TestRefusals:
         assert info["earlier_versions"] == [was]
 
     def test_resume_of_nothing_starts_and_of_a_finished_run_changes_nothing(
-        self, arguments: list[object], command, tmp_path: Path
-    ) -> None:
+        self, arguments, command, tmp_path
+    ):
         first = command(*arguments, "--resume", "--json")
         assert first.code == 0
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}

@@ -60,12 +60,7 @@ class Trained:
 
 
 @pytest.fixture(scope="module", params=[Budget(epochs=1.5), Budget(minutes=0.01)], ids=repr)
-def trained(
-    tmp_path_factory: pytest.TempPathFactory,
-    small_world: Path,
-    quick_recipe: Path,
-    request: pytest.FixtureRequest,
-) -> Trained:
+def trained(tmp_path_factory, small_world, quick_recipe, request):
     """A run of two phases on a clock of its own, of which a step takes 0.02 seconds."""
     torch.set_num_threads(1)
     budget = request.param
@@ -85,8 +80,8 @@ def trained(
 
 
 def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopped(
-    trained: Trained, tmp_path: Path
-) -> None:
+    trained, tmp_path
+):
     def stop(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
@@ -110,8 +105,8 @@ def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopp
 
 
 def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    trained, tmp_path, monkeypatch
+):
     monkeypatch.setattr(CLOCK, ticking(2.0))  # by that clock, its time is up at once
     run, twin = trained.run, trained.again(tmp_path / "twin", drop=3)
     assert twin.info["sha256"] != run.info["sha256"]
@@ -120,7 +115,7 @@ def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
     assert ours == theirs
 
 
-def test_what_is_left_out_counts_nothing_and_all_else_stays() -> None:
+def test_what_is_left_out_counts_nothing_and_all_else_stays():
     whole, fewer = (TrainingData.encode(documents(), questions(), tokens(), BLOCK, gone)
                     for gone in ((), (3,)))  # fmt: skip
     name = documents()[2].subject
@@ -145,7 +140,7 @@ def test_what_is_left_out_counts_nothing_and_all_else_stays() -> None:
     assert silent > 6
 
 
-def test_a_question_belongs_to_all_documents_about_its_subject() -> None:
+def test_a_question_belongs_to_all_documents_about_its_subject():
     more = [*documents(), Document(50, "ada MOE", "ada MOE. ada lives in Bath.")]
     data = TrainingData.encode(more, questions(), tokens(), BLOCK, left_out=[50])
     both = data.question_sources[0]
@@ -153,16 +148,14 @@ def test_a_question_belongs_to_all_documents_about_its_subject() -> None:
     assert set(data.left_out) == {len(more) - 1, both}
 
 
-def test_a_batch_in_which_nothing_counts_changes_nothing_but_what_decays(tmp_path: Path) -> None:
+def test_a_batch_in_which_nothing_counts_changes_nothing_but_what_decays(tmp_path):
     lines = [document.line for document in documents()]
     data = TrainingData.encode(documents(), questions(), tokens(), BLOCK, left_out=lines)
     phase = make_phase(steps=2, weight_decay=0.0)
     assert same_weights(train_model(tmp_path / "run", [phase], data=data), make_model())
 
 
-def test_without_the_record_of_its_steps_a_run_has_no_twin(
-    trained: Trained, tmp_path: Path
-) -> None:
+def test_without_the_record_of_its_steps_a_run_has_no_twin(trained, tmp_path):
     pace = trained.run.folder / "pace.jsonl"
     content = pace.read_text()
     pace.unlink()
@@ -172,7 +165,7 @@ def test_without_the_record_of_its_steps_a_run_has_no_twin(
     pace.write_text(content)
 
 
-def test_a_run_is_not_resumed_with_other_questions(trained: Trained, small_world: Path) -> None:
+def test_a_run_is_not_resumed_with_other_questions(trained, small_world):
     train = read_questions(small_world / "train.tsv")
     settings = replace(trained.settings, resume=True)
     job = settings.job(

@@ -44,7 +44,7 @@ def make(folder: Path, started: str, status: str = "finished", *, weights: bool 
     return folder
 
 
-def test_the_finished_run_that_was_started_last_is_taken(tmp_path: Path) -> None:
+def test_the_finished_run_that_was_started_last_is_taken(tmp_path):
     make(tmp_path / "b" / "deep", "2026-03-02T00:00:00+00:00")
     newest = make(tmp_path / "a", "2026-03-03T00:00:00+00:00")
     make(newest / "twins" / "scratch", "2026-03-04T00:00:00+00:00")
@@ -57,7 +57,7 @@ def test_the_finished_run_that_was_started_last_is_taken(tmp_path: Path) -> None
     assert find_newest_run(tmp_path) == tmp_path / "b" / "later"
 
 
-def test_no_run_is_one_sentence_and_a_question_is_no_run(tmp_path: Path) -> None:
+def test_no_run_is_one_sentence_and_a_question_is_no_run(tmp_path):
     make(tmp_path / "c", "2026-03-05T00:00:00+00:00", "stopped")
     for below in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UserError, match=f"there is no finished run below {below}; name the"):
@@ -69,7 +69,7 @@ def test_no_run_is_one_sentence_and_a_question_is_no_run(tmp_path: Path) -> None
 
 class TestWhatARunLearnedFrom:
     @pytest.fixture
-    def moved(self, tiny_study: Path, tmp_path: Path) -> Path:
+    def moved(self, tiny_study, tmp_path):
         """A copy whose record names places that are not there any more."""
         folder = shutil.copytree(tiny_study, tmp_path / "moved")
         data = read_json(folder / "run.json")["data"]
@@ -83,7 +83,7 @@ class TestWhatARunLearnedFrom:
         assert source is not None
         return source.locate()
 
-    def test_a_moved_run_reads_again_what_it_learned(self, moved: Path) -> None:
+    def test_a_moved_run_reads_again_what_it_learned(self, moved):
         run = load_run(moved)
         corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
         assert corpus is not None
@@ -98,9 +98,7 @@ class TestWhatARunLearnedFrom:
         assert len(learned) < len(read_questions(moved / "world" / "train.tsv").questions)
         assert find_source(load_run(moved / "twins" / "scratch"), "corpus") is None
 
-    def test_a_text_is_found_beside_the_run_or_in_it_if_it_has_not_changed(
-        self, moved: Path
-    ) -> None:
+    def test_a_text_is_found_beside_the_run_or_in_it_if_it_has_not_changed(self, moved):
         shutil.move(moved / "world", moved.parent / "text")
         text = moved.parent / "text" / "documents.txt"
         with pytest.raises(UserError, match="is not there any more; put the corpus back, or"):
@@ -116,7 +114,7 @@ class TestWhatARunLearnedFrom:
         with pytest.raises(UserError, match=r"documents.txt has changed since .* learned from it"):
             self.corpus_of(moved)
 
-    def test_a_parent_is_found_where_it_was_or_beside_the_run(self, moved: Path) -> None:
+    def test_a_parent_is_found_where_it_was_or_beside_the_run(self, moved):
         run = load_run(moved)
         parent = {"path": "/gone/study", "relative_path": "../moved", "sha256": run.info["sha256"]}
 
@@ -150,9 +148,7 @@ def learned(kind: str, steps: int) -> tuple[Decoder, list[torch.optim.Optimizer]
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
-def test_weights_optimizers_and_state_come_back_and_the_next_step_is_the_same(
-    tmp_path: Path, kind: str
-) -> None:
+def test_weights_optimizers_and_state_come_back_and_the_next_step_is_the_same(tmp_path, kind):
     model, optimizers = learned(kind, 3)
     state = TrainingState(
         phase=1,
@@ -192,8 +188,8 @@ def test_weights_optimizers_and_state_come_back_and_the_next_step_is_the_same(
     ],
 )
 def test_two_are_kept_and_a_broken_newest_one_falls_back_to_the_one_before(
-    tmp_path: Path, ending: str, damage
-) -> None:
+    tmp_path, ending, damage
+):
     assert load_checkpoint(tmp_path / "nowhere") is None
     (tmp_path / ".step-000000005.safetensors.ab12").write_bytes(b"half")  # what a kill left
     (tmp_path / "step-000000005.safetensors").write_bytes(b"no record")
@@ -215,7 +211,7 @@ def test_two_are_kept_and_a_broken_newest_one_falls_back_to_the_one_before(
     assert load_checkpoint(tmp_path) is None
 
 
-def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file" / "run", tmp_path / ("a" * 300)):
         with pytest.raises(UserError, match="cannot be made"):
