@@ -26,12 +26,7 @@ from wherefrom.model.mixers import VARIANTS
 from wherefrom.recall.decode import answer_all
 from wherefrom.training import loop
 from wherefrom.training.distributed import Processes
-from wherefrom.training.loop import (
-    StepMetrics,
-    accumulate_gradients,
-    expected_steps,
-    stopped_growing,
-)
+from wherefrom.training.loop import StepMetrics, accumulate_gradients, stopped_growing
 from wherefrom.training.recipes import Mixture, Phase
 from wherefrom.training.sources import TrainingData, stream_for
 
@@ -115,12 +110,6 @@ def test_the_gradient_is_clipped_to_the_length_that_the_phase_says(tmp_path, mon
 def test_recall_stops_growing_by_its_last_fifth(recalls, stopped):
     asked = [(10 * at, recall) for at, recall in enumerate(recalls, start=1)]
     assert stopped_growing(asked, 100) == stopped
-
-
-def test_an_end_is_expected_a_quarter_behind_the_last_growth_and_not_before_the_usual():
-    assert expected_steps([], 100) == 100
-    assert expected_steps([(20, 0.2), (40, 0.5), (60, 0.504)], 100) == 100
-    assert expected_steps([(80, 0.2), (160, 0.5), (240, 0.504)], 100) == 200
 
 
 def test_metrics_and_tensorboard_say_every_few_steps_and_at_the_end_how_it_goes(tmp_path):

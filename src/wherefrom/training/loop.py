@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import ctypes
 import json
 import signal
@@ -24,6 +23,7 @@ from torch.optim import Optimizer
 
 from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
+from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all, score
 from wherefrom.storage import write_json, write_whole
@@ -49,7 +49,7 @@ from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for
 
 LOG_EVERY = 10  # steps
-TIMED_STEPS = 5  # of a copy of the model, to say how long a phase will take
+TIMED_STEPS = 5  # before it is said how long a phase will take
 LEAST_STEPS = 300  # little is learned in the first hundreds of steps, however small the text
 # a small text may be read up to 4 times as often as most_epochs, in at most 4,000 steps
 SMALL_TEXT, SMALL_STEPS = 4, 4_000
@@ -171,9 +171,8 @@ def train(
                 checkpoint = None
             stream = stream_for(phase, data, [seed, index])
             length = plan_length(phase, stream, bool(job.probes) and not processes.sharded)
-            if length.ask_every:
-                say(describe_length(length, model, phase, job, stream))
             seconds = 60 * phase.minutes if phase.minutes and not job.segments else None
+            times: list[float] = []
             saved_at = time.monotonic()
             started = time.perf_counter()
             for batch, place in stream.from_position(state.place):
@@ -189,7 +188,8 @@ def train(
                         f"the loss is no longer a number at step {state.step + 1} of the phase "
                         f'"{phase.name}"; lower the learning rates of the recipe and start again.'
                     )
-                state.add_step(processes.broadcast(time.perf_counter() - started))
+                times.append(processes.broadcast(time.perf_counter() - started))
+                state.add_step(times[-1])
                 state.tokens += batch.tokens
                 state.pending_losses.append(loss)
                 state.place = place
@@ -197,6 +197,8 @@ def train(
                     used = min(1.0, state.seconds / seconds)
                     if used == 1 or used - progress >= STAIR:
                         state.segments.append(Segment(index, state.step, used, 0.0))
+                if length.ask_every and len(times) == TIMED_STEPS:
+                    say(describe_length(length, median(times), model.config, job))
                 progress = progress_at(state.step, index, length.steps, state.segments)
                 if length.ask_every and (state.step % length.ask_every == 0 or progress >= 1):
                     with averaged(optimizers):
@@ -358,25 +360,16 @@ def expected_steps(recalls: Sequence[tuple[int, float]], usual: int) -> float:
 
 
 def describe_length(
-    length: PhaseLength, model: Decoder, phase: Phase, job: TrainingJob, stream: BatchStream
+    length: PhaseLength, step_seconds: float, config: ModelConfig, job: TrainingJob
 ) -> str:
-    """How long a phase that ends by recall will take, by timing some steps of a copy."""
-    rehearsal, times = copy.deepcopy(model), []
-    optimizers = build_optimizers(rehearsal, phase)
-    with torch.random.fork_rng():
-        for batch in stream.pool(0)[:TIMED_STEPS]:
-            began = time.perf_counter()
-            take_step(rehearsal, optimizers, batch, phase, 1.0, Processes())
-            times.append(time.perf_counter() - began)
+    """How long a phase takes that ends when recall stops growing, from the time of one step."""
 
-    def duration(steps: int) -> str:
-        seconds = steps * median(times)
+    def duration(steps: int | None) -> str:
+        seconds = (steps or 0) * step_seconds
         if seconds < 90:
             return f"{seconds:.0f} seconds"
         return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
-    assert length.steps is not None
-    config = model.config
     return (
         f"width {config.width}, {config.layers} layers, a vocabulary of {config.vocabulary:,}: "
         f"about {duration(length.usual)} for {len(job.documents):,} documents, at most "
