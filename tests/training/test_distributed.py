@@ -88,27 +88,6 @@ def test_two_processes_have_the_loss_curve_and_the_weights_of_one_and_resume_to_
     assert [line["loss"] for line in read_metrics(again)] == [line["loss"] for line in ours]
 
 
-def test_with_fsdp_no_process_holds_all_of_a_tensor(together):
-    held = [json.loads((together / f"pieces-{rank}.json").read_text()) for rank in (0, 1)]
-    ((mine, whole),), ((others, _),) = held
-    assert mine + others == whole
-    assert 0 < mine < whole
-
-
-def test_what_rank_0_refuses_all_refuse(together):
-    said = {(together / f"refusal-{rank}").read_text() for rank in (0, 1)}
-    assert len(said) == 1
-    assert "already holds a run; add --resume" in said.pop()
-
-
-def test_others_wait_for_rank_0_beyond_the_limit_of_gloo_and_learn_of_any_failure(together):
-    first, second = (json.loads((together / f"failed-{r}.json").read_text()) for r in (0, 1))
-    assert first["type"] == "ZeroDivisionError"
-    assert second["type"] == "RuntimeError"
-    assert second["says"] == first["says"]
-    assert second["seconds"] < 2
-
-
 def test_the_command_under_torchrun_writes_and_prints_once(together):
     out, result = together / "study", json.loads((together / "printed.json").read_text())
     assert json.loads((out / "run.json").read_text())["results"] == result["results"]

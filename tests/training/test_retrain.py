@@ -28,6 +28,7 @@ from wherefrom.corpus import batches
 from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
+from wherefrom.training import loop
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, Mixture, load_recipe
 from wherefrom.training.run_folder import Run
@@ -35,7 +36,6 @@ from wherefrom.training.settings import Runtime, Settings, TrainingJob, twin_job
 from wherefrom.training.sources import TrainingData, stream_for
 
 pytestmark = pytest.mark.usefixtures("small_pools")
-CLOCK = "wherefrom.training.loop.time.perf_counter"
 
 
 def ticking(seconds: float) -> Callable[[], float]:
@@ -50,13 +50,11 @@ class Trained:
     job: TrainingJob
     settings: Settings
 
-    def again(
-        self, out: Path, *, drop: int = 0, settings: Runtime | None = None, **options: Any
-    ) -> Run:
+    def again(self, out: Path, *, drop: int = 0, resume: bool = False, **options: Any) -> Run:
         """Trained again without the first `drop` documents."""
         lines = [document.line for document in self.job.documents[:drop]]
         job = twin_job(self.run, self.job.documents, self.job.questions, out, lines)
-        return run_training(job, settings or Runtime(), **options)
+        return run_training(job, Runtime(resume=resume), **options)
 
 
 @pytest.fixture(scope="module", params=[Budget(epochs=1.5), Budget(minutes=0.01)], ids=repr)
@@ -75,7 +73,7 @@ def trained(tmp_path_factory, small_world, quick_recipe, request):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
-        patch.setattr(CLOCK, ticking(0.02))
+        patch.setattr(loop.time, "perf_counter", ticking(0.02))
         return Trained(run_training(job, settings), job, settings)
 
 
@@ -85,20 +83,20 @@ def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopp
     def stop(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    run, out, resume = trained.run, tmp_path / "twin", Runtime(resume=True)
+    run, out = trained.run, tmp_path / "twin"
     with pytest.raises(Stopped):
         trained.again(out, observe=stop)
     assert json.loads((out / "run.json").read_text())["status"] == "stopped"
     with pytest.raises(UserError, match="add --resume"):
         trained.again(out)
     with pytest.raises(UserError, match="cannot be resumed: without"):
-        trained.again(out, drop=1, settings=resume)
-    twin = trained.again(out, settings=resume)
+        trained.again(out, drop=1, resume=True)
+    twin = trained.again(out, resume=True)
     assert twin.info["sha256"] == run.info["sha256"]
     assert twin.info["steps"] == run.info["steps"] > 15
     assert twin.tokens.to_json() == run.tokens.to_json()
     written = (out / "metrics.jsonl").stat().st_mtime_ns
-    assert trained.again(out, settings=resume).info["sha256"] == run.info["sha256"]
+    assert trained.again(out, resume=True).info["sha256"] == run.info["sha256"]
     assert (out / "metrics.jsonl").stat().st_mtime_ns == written
     of_twin = replace(trained, run=twin).again(tmp_path / "twin of twin")
     assert of_twin.info["sha256"] == run.info["sha256"]
@@ -107,7 +105,7 @@ def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopp
 def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
     trained, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(CLOCK, ticking(2.0))  # by that clock, its time is up at once
+    monkeypatch.setattr(loop.time, "perf_counter", ticking(2.0))  # its time would be up at once
     run, twin = trained.run, trained.again(tmp_path / "twin", drop=3)
     assert twin.info["sha256"] != run.info["sha256"]
     assert twin.info["steps"] == run.info["steps"]
