@@ -154,6 +154,7 @@ def train(
     """Train `model` in place through all phases of the job; returns the state at the end."""
     processes = processes or Processes()
     checkpoints, seed = job.out / "checkpoints", job.record["seed"]
+    dropout = model.config.dropout > 0
     state = TrainingState(segments=list(job.segments))
     checkpoint = load_checkpoint(checkpoints) if settings.resume else None
     if checkpoint is not None:
@@ -180,8 +181,9 @@ def train(
                 if progress >= 1 or stopped_growing(state.recalls, length.least):
                     break
                 scale = rate_scale(phase, state.step, progress)
-                with torch.random.fork_rng():  # dropout is a function of seed, phase, step and rank
-                    torch.manual_seed(mix(seed, index, state.step, processes.rank))
+                with torch.random.fork_rng(enabled=dropout):
+                    if dropout:
+                        torch.manual_seed(mix_seed(seed, index, state.step, processes.rank))
                     loss = take_step(runner, optimizers, batch, phase, scale, processes)
                 if not isfinite(loss):
                     raise UserError(
@@ -193,7 +195,7 @@ def train(
                 state.tokens += batch.tokens
                 state.pending_losses.append(loss)
                 state.place = place
-                if seconds:
+                if seconds:  # progress follows the clock, and is recorded for twins
                     used = min(1.0, state.seconds / seconds)
                     if used == 1 or used - progress >= STAIR:
                         state.segments.append(Segment(index, state.step, used, 0.0))
@@ -273,7 +275,7 @@ def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[Seg
     return 0.0
 
 
-def mix(*numbers: int) -> int:
+def mix_seed(*numbers: int) -> int:
     """One seed from several numbers."""
     seed = 0
     for number in numbers:
