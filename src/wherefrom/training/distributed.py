@@ -111,10 +111,8 @@ class Processes:
                 act()
             except BaseException as raised:
                 failure = raised
-        message = None if failure is None else (isinstance(failure, UserError), str(failure))
-        shared = [message]
-        cpu = torch.device("cpu")
-        dist.broadcast_object_list(shared, src=0, group=_patient_group(), device=cpu)
+        shared = [None if failure is None else (isinstance(failure, UserError), str(failure))]
+        dist.broadcast_object_list(shared, src=0, group=_patient_group())
         if failure is not None:
             raise failure
         if shared[0] is not None:
