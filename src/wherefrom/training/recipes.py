@@ -68,8 +68,8 @@ class Phase(_Strict):
     decay_from: float = Field(default=0.0, ge=0, lt=1)
     average: float = Field(default=0.0, ge=0, lt=1)  # keep the mean over this share of the steps
     closing_mask: bool = True
-    # of salient windows: is the fact one that questions ask for, words around it, what these count
-    # in the loss, and do words of another document come before the name
+    # salient windows: the chance that the fact is one that questions ask for, the words around it,
+    # the loss weight of these words, and the chance of words of another document before the name
     asked_fact_prob: float = Field(default=0.0, ge=0, le=1)
     left_words: int = Field(default=8, ge=0)
     right_words: int = Field(default=6, ge=0)

@@ -64,7 +64,7 @@ class Run(Printable):
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """How its questions are worded, if it was taught any."""
+        """The wordings of its questions, if it learned any."""
         return tuple(self.info.get("templates", ()))
 
     def measure(self, question: str) -> tuple[int, int]:
@@ -301,11 +301,9 @@ class SourceFile:
         moved = Path(os.path.normpath(folder / self.record.get("relative_path", old)))
         changed = None
         for path in (old, moved, folder / "world" / old.name, folder / old.name):
-            if is_run(path) if what == "run" else path.is_file():
-                digest = (
-                    read_json(path / "run.json")["sha256"] if what == "run" else sha256_of(path)
-                )
-                if digest == self.record.get("sha256"):
+            file = path / "model.safetensors" if what == "run" else path
+            if file.is_file():
+                if sha256_of(file) == self.record.get("sha256"):
                     return path
                 changed = changed or path
         problem = f"the {what} {old} that {folder} learned from is not there any more"
