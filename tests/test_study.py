@@ -36,7 +36,6 @@ from wherefrom.training.settings import Settings
 pytestmark = pytest.mark.usefixtures("small_training")
 FILES = ("documents.txt", "train.tsv", "dev.tsv")
 AFTER = ("subjects.jsonl", "evidence.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
-PROGRESS = "wherefrom.cli.train.Progress.__call__"
 
 
 def lines_of(path):
@@ -212,26 +211,6 @@ def test_a_changed_file_is_refused_while_only_the_twin_has_started(
         with pytest.raises(UserError, match=sentence):
             run_study(files, Settings(**settings, resume=True), tmp_path / "run")
         path.write_text(content, "utf-8")
-
-
-def test_pretrained_stopped_resumed_finetuned_and_evaluated(
-    tmp_path, quick_recipe, small_world, command, monkeypatch
-):
-    base, tuned, out = (tmp_path / name for name in ("base", "tuned", "predictions.txt"))
-    options = ("--recipe", quick_recipe, "--quiet")
-    pretrain = ("pretrain", "perceiver", small_world / "documents.txt", "--out", base, *options)
-    with monkeypatch.context() as patch:
-        patch.setattr(PROGRESS, interrupt)
-        assert command(*pretrain, "--steps", 14, "--tokens", "bpe").code == 130
-    ended = command(*pretrain, "--steps", 14, "--tokens", "bpe", "--resume", "--json")
-    assert json.loads(ended.out)["steps"] == 14
-    finetune = ("finetune", base, small_world / "train.tsv", "--out", tuned, "--steps", 8)
-    assert command(*finetune, *options).code == 0
-    ended = command("evaluate", tuned, small_world / "dev.tsv", "--out", out)
-    assert ended.code == 0
-    assert ended.out.startswith("Correct: ")
-    assert len(lines_of(out)) == len(lines_of(small_world / "dev.tsv"))
-    assert load_run(tuned).model.config.variant == "perceiver"
 
 
 def go_on(out, recipe, files=None, **changes):

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from training_samples import make_model, read_metrics
 from two_processes import LOG_EVERY, descend, train_one
 
-from wherefrom.corpus import batches
 from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 from wherefrom.training import loop
@@ -45,18 +44,17 @@ def together(tmp_path_factory, start_process, small_world, quick_recipe):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory, small_world, quick_recipe):
+def alone(tmp_path_factory, small_world, quick_recipe, make_small):
     """The same jobs, done by one process."""
     out = tmp_path_factory.mktemp("alone") / "run"
-    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
+        make_small(patch)
         patch.setattr(loop, "LOG_EVERY", LOG_EVERY)
         train_one(small_world, quick_recipe, out)
     return out
 
 
-@pytest.mark.usefixtures("small_pools")
+@pytest.mark.usefixtures("small_training")
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
 def test_the_gradient_of_two_is_that_of_one_in_length_too(together, engine):
     # AdamW and Muon look at the direction alone: their curves would not show a factor of two

@@ -30,7 +30,7 @@ from wherefrom.training.loop import StepMetrics, accumulate_gradients, stopped_g
 from wherefrom.training.recipes import Mixture, Phase
 from wherefrom.training.sources import TrainingData, stream_for
 
-pytestmark = pytest.mark.usefixtures("small_pools")
+pytestmark = pytest.mark.usefixtures("small_training")
 
 # float32 sums of some hundred terms in another order differ in the last of their 24 bits or so
 SUMS = {"rtol": 1e-4, "atol": 1e-6}

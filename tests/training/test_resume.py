@@ -24,7 +24,6 @@ from training_samples import (
     train_model,
 )
 
-from wherefrom.corpus import batches
 from wherefrom.errors import Stopped
 from wherefrom.model.decoder import Decoder
 from wherefrom.training import loop
@@ -61,18 +60,18 @@ def curve(folder: Path) -> list[tuple[int, float, float, int]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, make_small):
     """Runs of both optimizers that were not stopped."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
+        make_small(patch)
         return {
             kind: (train_model(folder / kind, PHASES[kind], dropout=0.1), folder / kind)
             for kind in PHASES
         }
 
 
-@pytest.mark.usefixtures("small_pools")
+@pytest.mark.usefixtures("small_training")
 class TestInOneProcess:
     def test_it_ends_when_recall_stops_growing_also_after_a_stop(self, tmp_path, monkeypatch):
         monkeypatch.setattr(loop, "LEAST_STEPS", 100)
@@ -196,7 +195,7 @@ def test_killed_with_9_and_then_stopped_by_a_signal_it_ends_in_the_same_bytes(
     assert curve(parts) == curve(whole)
 
 
-@pytest.mark.usefixtures("small_pools")
+@pytest.mark.usefixtures("small_training")
 class TestRefusals:
     @pytest.fixture
     def arguments(self, small_world, quick_recipe, tmp_path):

@@ -24,7 +24,6 @@ from training_samples import (
     train_model,
 )
 
-from wherefrom.corpus import batches
 from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
@@ -35,7 +34,7 @@ from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Runtime, Settings, TrainingJob, twin_job
 from wherefrom.training.sources import TrainingData, stream_for
 
-pytestmark = pytest.mark.usefixtures("small_pools")
+pytestmark = pytest.mark.usefixtures("small_training")
 
 
 def ticking(seconds: float) -> Callable[[], float]:
@@ -58,9 +57,8 @@ class Trained:
 
 
 @pytest.fixture(scope="module", params=[Budget(epochs=1.5), Budget(minutes=0.01)], ids=repr)
-def trained(tmp_path_factory, small_world, quick_recipe, request):
+def trained(tmp_path_factory, small_world, quick_recipe, request, make_small):
     """A run of two phases on a clock of its own, of which a step takes 0.02 seconds."""
-    torch.set_num_threads(1)
     budget = request.param
     settings = Settings(recipe=load_recipe(str(quick_recipe)), budget=budget, seed=4)
     job = settings.job(
@@ -72,7 +70,7 @@ def trained(tmp_path_factory, small_world, quick_recipe, request):
         letters_from=["Where was Zoë Ñandú born?"],  # letters that only a question has
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
+        make_small(patch)
         patch.setattr(loop.time, "perf_counter", ticking(0.02))
         return Trained(run_training(job, settings), job, settings)
 
