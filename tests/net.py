@@ -1,21 +1,20 @@
-"""A net under the code: what users get from it, pinned, so that code can move without a change.
+"""Records what users get, so that a change of the code that changes it is noticed.
 
     python tests/net.py --check [--part plain]   lists what differs from net.json, exits with 1
     python tests/net.py --write [--part plain]   records what is found now
 
-net.json holds what is asked and what came of it: in four parts, commands of `wherefrom` and
-addresses of its page, each with its record, in the order in which they run in one folder. A new one
-is added as `"command": null` and recorded by --write. The parts: `worlds` (the embedded world),
-`weights` (each variant and shipped recipe), `plain` (what needs no trained run), `study` (one small
-study, what can be asked of it, and the page over it). Nothing is imported but the entry point.
+net.json holds commands of `wherefrom` and addresses of its page, each with its result, in the order
+in which they run in one folder. A new one is added as `"command": null` and recorded by --write.
+There are four parts: `worlds` (the embedded world), `weights` (each variant and shipped recipe),
+`plain` (commands that need no trained run), `study` (one small study, questions to it, its page).
 
-A difference that is intended is accepted by --write, together with a line in CHANGELOG.md; any
-other is a bug. A conflict in net.json is resolved by --check and --write after the rebase.
+An intended difference is accepted with --write and a line in CHANGELOG.md; any other is a bug. A
+conflict in net.json is resolved by --check and --write after the rebase.
 
 What depends on the clock or the machine is masked. Numbers are compared with a relative tolerance
-of 1e-4 (or 1e-6 absolute), all else exactly; of a long list its length and ends are kept. On
-another machine than the recorded one losses are compared with a wider tolerance, hashes of weights
-not at all, and of what a trained model says only the exit code (or status) and the outermost keys.
+of 1e-4 (or 1e-6 absolute), all else exactly; of a long list the length and the ends are kept. On
+another machine losses have a wider tolerance, hashes of weights are not compared, and of what a
+trained model says only the exit code (or status) and the outermost keys are.
 """
 
 from __future__ import annotations
@@ -264,16 +263,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--part", choices=PARTS, action="append", help="only this one")
     what = parser.add_mutually_exclusive_group(required=True)
-    for name in ("check", "write", "print"):
+    for name in ("check", "write"):
         what.add_argument(f"--{name}", action="store_true")
     given = parser.parse_args()
     was = json.loads(GOLDEN.read_text("utf-8"))
     found = find_all(was, tuple(given.part or PARTS))
-    if given.print or given.write:
-        if given.write and given.part and was["machine"] != found["machine"]:
+    if given.write:
+        if given.part and was["machine"] != found["machine"]:
             parser.error("the record is of another machine: write all of it.")
         text = json.dumps(was | found, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
-        print(text) if given.print else GOLDEN.write_text(text, "utf-8")
+        GOLDEN.write_text(text, "utf-8")
         return 0
     lines = differences(was, found)
     how = "weights to the last bit" if was["machine"] == found["machine"] else "weights by losses"

@@ -39,9 +39,7 @@ CHANGES = {
     "a weight's last bit": (path_to("weights", "pretrain", "made", "sha256"), "0" * 64, False),
     "a loss": (path_to("weights", "pretrain", "made", "losses", "pretrain 20"), 1.1, True),
     "an option less": (path_to("plain", "study --help", "--resume"), None, True),
-    "a verdict": (path_to("plain", "check average", "json", "verdict"), "refuted", True),
     "an exit code": (path_to("study", "ask", "exit"), 1, True),
-    "a key less": (path_to("study", "study", "json", "results"), None, True),
     "a number": (path_to("study", "twins runs/study --without", "json", "score"), 1.001, False),
     "a page": (path_to("study", "/workbench.json", "json", "next_length"), 1.001, True),
 }

@@ -6,7 +6,7 @@ import hashlib
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
@@ -76,9 +76,9 @@ JSON = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.t
 
 
 @given(record=JSON)
-@settings(max_examples=30)
-def test_any_record_comes_back_and_what_is_no_json_is_not_written(tmp_path_factory, record):
-    path = tmp_path_factory.mktemp("json") / "record.json"
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_record_comes_back_and_what_is_no_json_is_not_written(tmp_path, record):
+    path = tmp_path / "record.json"
     write_json(path, record)
     assert path.read_bytes().endswith(b"\n")
     for number in (float("nan"), float("inf")):

@@ -16,7 +16,6 @@ from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
-from wherefrom.model.mixers import VARIANTS
 from wherefrom.provenance import after_training
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence import Evidence
@@ -37,7 +36,6 @@ from wherefrom.training.settings import Settings
 pytestmark = pytest.mark.usefixtures("small_training")
 FILES = ("documents.txt", "train.tsv", "dev.tsv")
 AFTER = ("subjects.jsonl", "evidence.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
-PROGRESS = "wherefrom.cli.train.Progress.__call__"
 
 
 def lines_of(path):
@@ -122,29 +120,40 @@ def test_a_finished_study_is_resumed_as_it_is_and_another_one_is_refused(
     assert (out / "metrics.jsonl").stat().st_mtime_ns == metrics
 
 
-def test_files_are_studied_and_few_functions_lie_between_the_shell_and_the_optimizers_step(
+def test_files_are_studied_until_recall_stops_growing_by_few_functions_and_resumed_as_they_were(
     tmp_path, quick_recipe, small_world, command, monkeypatch
 ):
-    source = Path(wherefrom.__file__).parent
-    stacks = set()
+    source, stacks, take_step = Path(wherefrom.__file__).parent, set(), Muon.step
 
-    def step(*_):
-        frames = [each for each in inspect.stack(0) if Path(each.filename).is_relative_to(source)]
-        stacks.add(tuple(each.function for each in reversed(frames)))
+    def step(self):
+        frames = [frame for frame in inspect.stack(0) if source in Path(frame.filename).parents]
+        stacks.add(tuple(frame.function for frame in reversed(frames)))
+        take_step(self)
 
     monkeypatch.setattr(Muon, "step", step)
-    out = tmp_path / "run"
-    options = ("--recipe", quick_recipe, "--steps", 4, "--tokens", "bpe", "--out", out, "--quiet")
-    ended = command("study", *(small_world / name for name in FILES), *options)
+    recipe, out = tmp_path / "own.toml", tmp_path / "run"
+    more = "most_epochs = 3\nfloor = 1.0\naverage = 0.2\nbatch_examples = 10\n"
+    recipe.write_text(quick_recipe.read_text("utf-8").replace("batch_examples = 5\n", more))
+    options = ("--recipe", recipe, "--set-aside", 0, "--tokens", "bpe", "--out", out)
+    arguments = ("study", *(small_world / name for name in FILES), *options)
+    ended = command(*arguments)
+    assert ended.code == 0
+    assert "documents, at most" in ended.err
     (stack,) = stacks
     assert stack[0] == "main"
-    assert stack[-3:] == ("run_study", "run_training", "train")
-    assert len(stack) <= 6
+    assert stack[-4:] == ("run_study", "run_training", "train", "take_step")
+    assert len(stack) <= 7
+    # so few subjects that none is held out: what was read off the text is asked
+    recalls = [json.loads(line)["recall"] for line in lines_of(out / "metrics.jsonl")]
+    assert recalls[0] is None
+    assert recalls[-1] is not None
+    ended = command(*arguments, "--resume", "--quiet")
     assert (ended.code, ended.err) == (0, "")
     for name in ("majority", "by name", "no pretraining", "pretrained"):
         assert name in ended.out
-    assert "in no document: guesses" not in ended.out  # that is known of the embedded world alone
+    assert "in no document: guesses" not in ended.out  # only the embedded world has such people
     assert ended.out.rstrip().endswith(f"run folder: {out}")
+    assert command(*arguments, "--resume", "--steps", 9).code == 2
 
 
 def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(tmp_path, quick_recipe):
@@ -181,70 +190,27 @@ def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_jud
     assert hold_out_probes(whole, seed=3)[1] == probes != hold_out_probes(whole, seed=4)[1]
 
 
-def test_a_study_that_may_end_by_itself_asks_as_it_trains_and_is_resumed_as_it_was(
-    tmp_path, quick_recipe, small_world, command
-):
-    recipe, out = tmp_path / "own.toml", tmp_path / "run"
-    more = "most_epochs = 3\nfloor = 1.0\naverage = 0.2\nbatch_examples = 10\n"
-    text = quick_recipe.read_text("utf-8").replace("batch_examples = 5\n", more)
-    recipe.write_text(text, "utf-8")
-    given = ("--recipe", recipe, "--set-aside", 0, "--tokens", "bpe", "--out", out)
-    arguments = ("study", *(small_world / name for name in FILES), *given)
-    ended = command(*arguments)
-    assert ended.code == 0
-    # so few subjects that none is held out: what was read off the text is asked
-    assert "documents, at most" in ended.err
-    recalls = [json.loads(line)["recall"] for line in lines_of(out / "metrics.jsonl")]
-    assert recalls[0] is None
-    assert recalls[-1] is not None
-    assert command(*arguments, "--resume").code == 0
-    assert command(*arguments, "--resume", "--steps", 9).code == 2
-
-
 def test_a_prediction_is_one_line_whatever_was_said(tmp_path):
     write_predictions(tmp_path / "deep" / "out.txt", ["a\nb", "c\u2028d", "", "e"])
     assert lines_of(tmp_path / "deep" / "out.txt") == ["a b", "c d", "", "e"]
 
 
-@pytest.mark.parametrize(
-    ("changed", "more", "sentence"),
-    [
-        ("documents.txt", "Al Bo. Al Bo sang.\n", "the text of its vocabulary changed"),
-        ("train.tsv", "Where was Al Bo born?\tRome\n", "questions"),
-    ],
-)
 def test_a_changed_file_is_refused_while_only_the_twin_has_started(
-    tmp_path, quick_recipe, small_world, changed, more, sentence
+    tmp_path, quick_recipe, small_world
 ):
     files = StudyFiles(*(Path(shutil.copy(small_world / name, tmp_path)) for name in FILES))
     settings = {"recipe": load_recipe(str(quick_recipe)), "budget": Budget(steps=12)}
     with pytest.raises(KeyboardInterrupt):
         run_study(files, Settings(**settings), tmp_path / "run", observe=interrupt)
-    with (tmp_path / changed).open("a", encoding="utf-8") as file:
-        file.write(more)
-    with pytest.raises(UserError, match=sentence):
-        run_study(files, Settings(**settings, resume=True), tmp_path / "run")
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_trains_resumes_decodes_and_is_judged_on_the_embedded_world(
-    tmp_path, quick_recipe, small_world, command, variant, monkeypatch
-):
-    base, tuned, out = (tmp_path / name for name in ("base", "tuned", "predictions.txt"))
-    options = ("--recipe", quick_recipe, "--quiet")
-    pretrain = ("pretrain", variant, small_world / "documents.txt", "--out", base, *options)
-    with monkeypatch.context() as patch:
-        patch.setattr(PROGRESS, interrupt)
-        assert command(*pretrain, "--steps", 14, "--tokens", "bpe").code == 130
-    ended = command(*pretrain, "--steps", 14, "--tokens", "bpe", "--resume", "--json")
-    assert json.loads(ended.out)["steps"] == 14
-    finetune = ("finetune", base, small_world / "train.tsv", "--out", tuned, "--steps", 8)
-    assert command(*finetune, *options).code == 0
-    ended = command("evaluate", tuned, small_world / "dev.tsv", "--out", out)
-    assert ended.code == 0
-    assert ended.out.startswith("Correct: ")
-    assert len(lines_of(out)) == len(lines_of(small_world / "dev.tsv"))
-    assert load_run(tuned).model.config.variant == variant
+    for path, more, sentence in (
+        (files.train, "Where was Al Bo born?\tRome\n", "questions"),
+        (files.corpus, "Al Bo. Al Bo sang.\n", "the text of its vocabulary changed"),
+    ):
+        content = path.read_text("utf-8")
+        path.write_text(content + more, "utf-8")
+        with pytest.raises(UserError, match=sentence):
+            run_study(files, Settings(**settings, resume=True), tmp_path / "run")
+        path.write_text(content, "utf-8")
 
 
 def go_on(out, recipe, files=None, **changes):
@@ -304,13 +270,13 @@ class TestAfterTraining:
     def test_broken_and_missing_files_are_made_anew_and_else_nothing(
         self, run, quick_recipe, tiny_study, monkeypatch
     ):
-        for name in AFTER:
+        for name in AFTER[:3]:
             content = (run / name).read_bytes()
-            if name in AFTER[:3]:
-                (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
-            else:
-                (run / name).unlink()
-            self.go_on_to_the_same(run, quick_recipe, tiny_study)
+            (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
+        self.go_on_to_the_same(run, quick_recipe, tiny_study)
+        for name in AFTER[3:]:
+            (run / name).unlink()
+        self.go_on_to_the_same(run, quick_recipe, tiny_study)
         for stage in ("write_subjects", "fit_confidence", "judge_run"):
             monkeypatch.setattr(after_training, stage, interrupt)
         self.go_on_to_the_same(run, quick_recipe, tiny_study)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from array import array
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -36,13 +35,8 @@ from wherefrom.training.loop import Observer, Say, run_training, trim_memory
 from wherefrom.training.run_folder import Run, check_folder, describe_file, lock_run, update_run
 from wherefrom.training.settings import Settings
 
-PROBES = 200  # questions that are asked while training
-FEWEST_PROBES = 10  # subjects held out for that
-ABOUT = {  # answers beside the model's own -> what they are
-    "by name": "naive Bayes on the letters",
-    "reader": "with the text at hand; no model",
-    "no pretraining": "same model, questions only",
-}
+PROBES = 200  # at most so many questions are asked while training
+FEWEST_PROBES = 10  # fewer subjects than this are not held out
 Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
 
@@ -58,7 +52,7 @@ class StudyFiles:
 
 @dataclass(frozen=True, repr=False)
 class StudyResult(Printable):
-    """All that a study found, and the run that holds it; no judgement where nobody is judged."""
+    """What a study found, and its run; the judgement is None where no subject is judged."""
 
     run: Run
     rows: Sequence[Row]
@@ -66,8 +60,12 @@ class StudyResult(Printable):
     judgement: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        rest = {"notes": list(self.notes), "judgement": self.judgement}
-        return {"run": str(self.run.folder), "results": list(self.rows), **rest}
+        return {
+            "run": str(self.run.folder),
+            "results": list(self.rows),
+            "notes": list(self.notes),
+            "judgement": self.judgement,
+        }
 
     def summary(self) -> list[tuple[str, str]]:
         rows = [(row["name"], f"{_recall(row)} ({row['about']})") for row in self.rows]
@@ -83,8 +81,16 @@ class StudyInput:
     dev: QuestionSet
     unseen: QuestionSet | None
     notes: tuple[str, ...]
-    converted: bool = False  # the corpus was not in form: it has to be kept with the run
-    inflected: bool = False  # so were the questions
+    converted: bool = False  # the corpus had another format: its table is kept with the run
+    inflected: bool = False  # names in the questions were inflected: they are kept with the run
+
+    def write_converted(self) -> None:
+        """Write the files that are kept with the run."""
+        if self.converted:
+            write_whole(self.corpus.path, as_table(self.corpus.documents))
+        if self.inflected:
+            write_whole(self.train.path, self.train.to_tsv())
+            write_whole(self.dev.path, self.dev.to_tsv())
 
 
 def read_input(
@@ -95,28 +101,21 @@ def read_input(
     subject_field: str | None = None,
     text_field: str | None = None,
 ) -> StudyInput:
-    """Read and check the files of a study, the text in any form; nothing is written."""
-    learned = read_lines(files.train, "questions")
-    check_form(learned)
-    asked: set[str] = set()
-    wordings = tuple(templates)
-    with suppress(UserError):  # whom the questions are about may be for the documents to show
-        for path in filter(None, (files.train, files.dev, files.unseen)):
-            read = read_questions(path, wordings)
-            asked |= {question.subject for question in read.questions}
-            wordings = wordings or tuple(each for each in read.templates if SLOT in each)
-    in_form = convert(
+    """Read and check the files of a study, the text in any format; writes nothing."""
+    lines = read_lines(files.train, "questions")
+    check_form(lines)
+    converted = convert(
         files.corpus,
         subject_field=subject_field,
         text_field=text_field,
-        questions=[line.split("\t")[0] for _, line in learned.lines],
-        asked=asked,
+        questions=[line.split("\t")[0] for _, line in lines.lines],
+        asked=_asked_subjects(files, templates),
     )
     notes = []
-    if in_form is None:
+    if converted is None:
         corpus = read_documents(files.corpus)
     else:
-        documents, note = in_form
+        documents, note = converted
         notes.append(note)
         corpus = Corpus(out / "documents.tsv", hash_table(documents), documents)
     subjects = names_of(corpus.documents)
@@ -125,16 +124,28 @@ def read_input(
         if template not in train.templates:
             raise UserError(f'--template "{template}" fits no question of {files.train}.')
     known = tuple(dict.fromkeys((*templates, *(t for t in train.templates if SLOT in t))))
-    about: dict[str, Any] = {"subjects": subjects, "endings": train.endings}
-    dev = read_questions(files.dev, known, **about)
-    for each in (train, dev):
-        each.require_answers()
-    unseen = read_questions(files.unseen, known, **about) if files.unseen else None
+    like_train: dict[str, Any] = {"subjects": subjects, "endings": train.endings}
+    dev = read_questions(files.dev, known, **like_train)
+    train.require_answers()
+    dev.require_answers()
+    unseen = read_questions(files.unseen, known, **like_train) if files.unseen else None
     notes += check_files(corpus, train, dev)
     inflected = bool(train.endings or dev.endings)
     if inflected:
         train, dev = train.kept_in(out / "train.tsv"), dev.kept_in(out / "dev.tsv")
-    return StudyInput(corpus, train, dev, unseen, tuple(notes), in_form is not None, inflected)
+    return StudyInput(corpus, train, dev, unseen, tuple(notes), converted is not None, inflected)
+
+
+def _asked_subjects(files: StudyFiles, templates: Sequence[str]) -> set[str]:
+    """The subjects of all questions, as far as the questions show them without the documents."""
+    subjects: set[str] = set()
+    wordings = tuple(templates)
+    with suppress(UserError):
+        for path in filter(None, (files.train, files.dev, files.unseen)):
+            file = read_questions(path, wordings)
+            subjects |= _subjects(file)
+            wordings = wordings or tuple(t for t in file.templates if SLOT in t)
+    return subjects
 
 
 def run_study(
@@ -148,10 +159,10 @@ def run_study(
     say: Say = lambda _: None,
     **reading: Any,
 ) -> StudyResult:
-    """Split the subjects, train the twin and the model, count what they recall, give verdicts.
+    """Split the subjects, train the twin and the model, measure their recall, judge the answers.
 
-    `reading` goes to `read_input`, the shares to `split_subjects`. A study that was stopped
-    anywhere goes on when it is repeated with `settings.resume`.
+    `reading` goes to `read_input`, the shares to `split_subjects`. With `settings.resume`, a study
+    that was stopped at any point goes on from there.
     """
     out, seed = Path(out), settings.seed
     check_folder(out, resume=settings.resume)
@@ -161,26 +172,23 @@ def run_study(
         given.corpus, given.train, dev, unseen, set_aside=set_aside, leave_out=leave_out, seed=seed
     )
     phases = settings.budget.divide(settings.recipe.phases)
-    watched = any(phase.most_epochs for phase in phases)
-    split, probes = hold_out_probes(split, seed=seed) if watched else (split, [])
+    ends_by_recall = any(phase.most_epochs for phase in phases)
+    split, probes = hold_out_probes(split, seed=seed) if ends_by_recall else (split, [])
     readings = read_relations(split.corpus.documents, split.train.questions)
     trim_memory()
-    if watched and not probes:
+    if ends_by_recall and not probes:
         probes = read_probes(split, readings, seed=seed)
     notes = [*given.notes, *describe_readings(readings, files.train), *split.notes]
     for note in notes:
         say(note)
-    letters = [question.text for each in (dev, unseen) if each for question in each.questions]
+    letters = [q.text for file in (dev, unseen) if file for q in file.questions]
     letters += [subject.question for subject in split.subjects] + [q.text for q in probes]
     processes = join_processes(sharded=settings.shard)
     with ExitStack() as stack:
 
         def claim() -> None:
             stack.enter_context(lock_run(make_folder(out)))
-            if given.converted:
-                write_whole(given.corpus.path, as_table(given.corpus.documents))
-            for file in (given.train, dev) if given.inflected else ():
-                write_whole(file.path, file.to_tsv())
+            given.write_converted()
 
         processes.on_rank0(claim)
         say("training the twin without pretraining")
@@ -195,7 +203,12 @@ def run_study(
         twin = run_training(job, settings, observe=observe, say=say)
         trim_memory()
         say("training the model")
-        kept_from = _subjects(given.train) - _subjects(split.train)
+        details: dict[str, Any] = {
+            "left_out": list(split.left_out),
+            "not_learned": sorted(_subjects(given.train) - _subjects(split.train)),
+        }
+        if given.train.endings:
+            details["endings"] = given.train.endings
         job = settings.job(
             out,
             kind="study",
@@ -204,34 +217,20 @@ def run_study(
             questions=split.train,
             letters_from=letters,
             probes=probes,
-            details={
-                "left_out": list(split.left_out),
-                "not_learned": sorted(kept_from),
-                **({"endings": given.train.endings} if given.train.endings else {}),
-            },
+            details=details,
         )
         run = run_training(job, settings, observe=observe, say=say)
         trim_memory()
-        said = _baselines(split.train, dev, readings)
-        said |= {"no pretraining": _answers(twin, dev), "pretrained": _answers(run, dev)}
-        rows = _rows(run, twin, dev, said, split)
+        answers = _baselines(split.train, dev, readings)
+        answers |= {"no pretraining": _answers(twin, dev), "pretrained": _answers(run, dev)}
+        rows = _rows(run, twin, dev, answers, split)
         if unseen is not None:
-            about, seconds = "in no document: guesses", run.info["seconds"]
-            answers = _answers(run, unseen)
-            rows.append(_row("unseen people", about, unseen.questions, answers, seconds))
+            pairs = list(zip(unseen.questions, _answers(run, unseen), strict=True))
+            rows.append(_row("unseen people", "in no document: guesses", pairs, run))
         notes = [*_compare(rows), *notes]
 
         def finish() -> None:
-            write_predictions(out / "predictions" / "dev.txt", said["pretrained"])
-            lines = [  # question by question, for paired tests
-                {
-                    **{key: getattr(q, key) for key in ("line", "text", "subject", "answer")},
-                    "said": {name: answers[at] for name, answers in said.items()},
-                }
-                for at, q in enumerate(dev.questions)
-            ]
-            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-            write_whole(out / "predictions" / "dev.jsonl", text)
+            _write_answers(out / "predictions", dev, answers)
             record = describe_file(dev.path, dev.sha256, out, questions=len(dev.questions))
             update_run(out, results=rows, dev=record, notes=notes)
             calibrate_and_judge(run, split, seed=seed, say=say)
@@ -244,39 +243,36 @@ def run_study(
 def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
     """The split without a twentieth of the subjects that it learns from, and their questions.
 
-    They tell when training may end, and neither calibrate nor judge. None where that is few.
+    They decide when training ends, and neither calibrate nor judge. With few subjects, none.
     """
     questions = split.train.questions
     names = sorted(_subjects(split.train))
-    wanted = min(len(names) // 20, PROBES * len(names) // max(1, len(questions)))
-    if wanted < FEWEST_PROBES:
+    count = min(len(names) // 20, PROBES * len(names) // max(1, len(questions)))
+    if count < FEWEST_PROBES:
         return split, []
     order = np.random.default_rng([seed, 31]).permutation(len(names))
-    drawn = {names[at] for at in order[:wanted]}
-    learned = tuple(q for q in questions if q.subject not in drawn)
+    held_out = {names[i] for i in order[:count]}
+    learned = tuple(q for q in questions if q.subject not in held_out)
     train = replace(split.train, questions=learned)
-    return replace(split, train=train), [q for q in questions if q.subject in drawn]
+    return replace(split, train=train), [q for q in questions if q.subject in held_out]
 
 
 def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int) -> list[Question]:
-    """For texts with few questions: what was read off the text of subjects that do not judge."""
-    judged = {fold_words(subject.subject) for subject in split.with_role(JUDGED)}
+    """For texts with few questions: facts read off the text, about subjects that do not judge."""
     names = names_of(split.corpus.documents)
-    spared = {names.number(name) for name in judged}
-    asked = [reading for reading in readings if SLOT in reading.template]
-    free = [  # for each relation the subjects with an answer
-        array("q", (n for n, _ in number_answers(each.answers, names) if n not in spared))
-        for each in asked
-    ]
-    ends = np.cumsum([len(each) for each in free]).tolist()
+    judged = {names.number(fold_words(s.subject)) for s in split.with_role(JUDGED)}
+    readings = [reading for reading in readings if SLOT in reading.template]
+    subjects, relations = array("q"), array("q")  # of each fact, as numbers
+    for i, reading in enumerate(readings):
+        for number, _ in number_answers(reading.answers, names):
+            if number not in judged:
+                subjects.append(number)
+                relations.append(i)
     probes = []
-    order = np.random.default_rng([seed, 31]).permutation(ends[-1] if ends else 0)
-    for at in order[:PROBES].tolist():
-        which = bisect_right(ends, at)
-        name = names.spelling(free[which][at - ends[which] + len(free[which])])
-        stated = asked[which].answers[fold_words(name)][0]
-        text = asked[which].template.replace(SLOT, name)
-        probes.append(Question(0, text, name, stated.text))
+    for i in np.random.default_rng([seed, 31]).permutation(len(subjects))[:PROBES].tolist():
+        name, reading = names.spelling(subjects[i]), readings[relations[i]]
+        answer = reading.answers[fold_words(name)][0].text
+        probes.append(Question(0, reading.template.replace(SLOT, name), name, answer))
     return probes
 
 
@@ -315,76 +311,87 @@ def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
     return StudyFiles(*(folder / name for name in names))
 
 
-def write_predictions(path: Path, said: Sequence[str]) -> None:
-    """One prediction a line, in the order of the questions."""
+def write_predictions(path: Path, answers: Sequence[str]) -> None:
+    """One answer a line, in the order of the questions."""
     make_folder(path.parent)
-    write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in said))
+    write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in answers))
+
+
+def _write_answers(folder: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]]) -> None:
+    """The model's answers, and question by question all answers, for paired tests."""
+    write_predictions(folder / "dev.txt", answers["pretrained"])
+    lines = []
+    for i, question in enumerate(dev.questions):
+        record = {key: getattr(question, key) for key in ("line", "text", "subject", "answer")}
+        record["said"] = {name: column[i] for name, column in answers.items()}
+        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+    write_whole(folder / "dev.jsonl", "".join(lines))
 
 
 def _baselines(
     train: QuestionSet, dev: QuestionSet, readings: Sequence[RelationReading]
 ) -> dict[str, list[str]]:
-    """What needs no model: the majority answer, a guess by the name, and the reader of the text."""
-    read = {reading.template: reading.answers for reading in readings}
-    said: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}, "reader": {}}
+    """Answers without a model: the commonest one, a guess by the name, and the text's reader."""
+    by_template = {reading.template: reading.answers for reading in readings}
+    answers: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}, "reader": {}}
     for template in dev.templates:
-        asked = [q for q in dev.questions if q.template == template]
+        questions = [q for q in dev.questions if q.template == template]
         learned = [q for q in train.questions if q.template == template] or train.questions
-        said["majority"] |= dict.fromkeys(asked, majority_answer(learned))
-        said["by name"] |= dict(zip(asked, guess_by_name(learned, asked), strict=True))
-        for q in asked:
-            answers = read.get(template, {}).get(fold_words(q.subject), ())
-            said["reader"][q] = answers[0].text if answers else ""
-    return {name: [answers[q] for q in dev.questions] for name, answers in said.items()}
+        answers["majority"] |= dict.fromkeys(questions, majority_answer(learned))
+        answers["by name"] |= zip(questions, guess_by_name(learned, questions), strict=True)
+        for question in questions:
+            stated = by_template.get(template, {}).get(fold_words(question.subject))
+            answers["reader"][question] = stated[0].text if stated else ""
+    return {name: [column[q] for q in dev.questions] for name, column in answers.items()}
 
 
 def _rows(
-    run: Run, twin: Run, dev: QuestionSet, said: Mapping[str, Sequence[str]], split: Split
+    run: Run, twin: Run, dev: QuestionSet, answers: Mapping[str, Sequence[str]], split: Split
 ) -> list[Row]:
     """The table on dev; subjects that were left out have a row of their own."""
-    config, asked = run.model.config, dev.questions
-    common = set(said["majority"])
+    pairs = {name: list(zip(dev.questions, answers[name], strict=True)) for name in answers}
+    common = set(answers["majority"])
     always = common.pop() if len(common) == 1 else "the commonest answer of its kind"
-    seconds = {"no pretraining": twin.info["seconds"]}
-    rows = [
-        _row(name, about, asked, said[name], seconds.get(name))
-        for name, about in {"majority": f"always {always}", **ABOUT}.items()
-    ]
-    shape = f"{config.variant}, {config.layers} layers, width {config.width}"
+    config = run.model.config
+    about = f"{config.variant}, {config.layers} layers, width {config.width}"
     gone = {s.subject for s in split.subjects if s.role == JUDGED and s.source == LEFT_OUT}
-    named = [("pretrained", f"{shape}; dev subjects in its documents" if gone else shape, False)]
+    known = [(q, answer) for q, answer in pairs["pretrained"] if q.subject not in gone]
+    unknown = [(q, answer) for q, answer in pairs["pretrained"] if q.subject in gone]
     if gone:
-        named.append(("left-out subjects", "dev subjects left out: guesses", True))
-    for name, about, is_gone in named:
-        pairs = zip(asked, said["pretrained"], strict=True)
-        kept = [(q, answer) for q, answer in pairs if (q.subject in gone) == is_gone]
-        questions, answers = [q for q, _ in kept], [answer for _, answer in kept]
-        rows.append(_row(name, about, questions, answers, run.info["seconds"]))
+        about += "; dev subjects in its documents"
+    rows = [
+        _row("majority", f"always {always}", pairs["majority"]),
+        _row("by name", "naive Bayes on the letters", pairs["by name"]),
+        _row("reader", "with the text at hand; no model", pairs["reader"]),
+        _row("no pretraining", "same model, questions only", pairs["no pretraining"], twin),
+        _row("pretrained", about, known, run),
+    ]
+    if gone:
+        rows.append(_row("left-out subjects", "dev subjects left out: guesses", unknown, run))
     return rows
 
 
 def _row(
-    name: str,
-    about: str,
-    questions: Sequence[Question],
-    said: Sequence[str],
-    seconds: float | None = None,
+    name: str, about: str, pairs: Sequence[tuple[Question, str]], run: Run | None = None
 ) -> Row:
-    """A line of the table; `relations` has the same by relation, where there are several."""
+    """A line of the table, from questions with their answers; `relations` has each relation."""
 
-    def recall(template: str | None = None) -> dict[str, float | int]:
-        pairs = zip(said, questions, strict=True)
-        kept = [(a, q.answer or "") for a, q in pairs if template in (None, q.template)]
-        return score([a for a, _ in kept], [right for _, right in kept]).to_dict()
+    def recall(pairs: Sequence[tuple[Question, str]]) -> Row:
+        labels = [question.answer or "" for question, _ in pairs]
+        return {**score([answer for _, answer in pairs], labels).to_dict()}
 
-    templates = list(dict.fromkeys(question.template for question in questions))
-    relations = {each: recall(each) for each in templates if len(templates) > 1}
-    head = {"name": name, "about": about}
-    return {**head, **recall(), "seconds": seconds, "relations": relations}
+    templates = list(dict.fromkeys(question.template for question, _ in pairs))
+    relations = {}
+    if len(templates) > 1:
+        for template in templates:
+            relations[template] = recall([pair for pair in pairs if pair[0].template == template])
+    seconds = run.info["seconds"] if run else None
+    row = {"name": name, "about": about, **recall(pairs)}
+    return {**row, "seconds": seconds, "relations": relations}
 
 
 def _compare(rows: Sequence[Row]) -> list[str]:
-    """A first sentence where the model does not beat the majority answer, and the likely reason."""
+    """A note where the model recalls less than the majority answer or the reader, and why."""
     by_name = {row["name"]: row for row in rows}
     model, common, reader = (by_name[name] for name in ("pretrained", "majority", "reader"))
     if model["correct"] > common["correct"]:
@@ -408,8 +415,8 @@ def _recall(row: Row) -> Recall:
     return Recall(row["correct"], row["total"])
 
 
-def _answers(run: Run, asked: QuestionSet) -> list[str]:
-    texts = [question.text for question in asked.questions]
+def _answers(run: Run, file: QuestionSet) -> list[str]:
+    texts = [question.text for question in file.questions]
     return [answer.text for answer in answer_all(run.model, run.tokens, texts)]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from safetensors.torch import load_file
 from training_samples import make_model, read_metrics
 from two_processes import LOG_EVERY, descend, train_one
 
-from wherefrom.corpus import batches
 from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 from wherefrom.training import loop
@@ -29,12 +26,7 @@ ANOTHER_ORDER = 1e-4
 
 
 @pytest.fixture(scope="module")
-def together(
-    tmp_path_factory: pytest.TempPathFactory,
-    start_process: Callable[..., subprocess.Popen[str]],
-    small_world: Path,
-    quick_recipe: Path,
-) -> Path:
+def together(tmp_path_factory, start_process, small_world, quick_recipe):
     """The folder in which two processes have done all that two_processes.py says."""
     out = tmp_path_factory.mktemp("together")
     with socket.socket() as free:
@@ -52,20 +44,19 @@ def together(
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, small_world: Path, quick_recipe: Path) -> Path:
+def alone(tmp_path_factory, small_world, quick_recipe, make_small):
     """The same jobs, done by one process."""
     out = tmp_path_factory.mktemp("alone") / "run"
-    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
+        make_small(patch)
         patch.setattr(loop, "LOG_EVERY", LOG_EVERY)
         train_one(small_world, quick_recipe, out)
     return out
 
 
-@pytest.mark.usefixtures("small_pools")
+@pytest.mark.usefixtures("small_training")
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_the_gradient_of_two_is_that_of_one_in_length_too(together: Path, engine: str) -> None:
+def test_the_gradient_of_two_is_that_of_one_in_length_too(together, engine):
     # AdamW and Muon look at the direction alone: their curves would not show a factor of two
     ours = load_file(together / f"step-{engine}.safetensors")
     start, theirs = make_model().state_dict(), descend(Processes())
@@ -78,8 +69,8 @@ def test_the_gradient_of_two_is_that_of_one_in_length_too(together: Path, engine
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
 def test_two_processes_have_the_loss_curve_and_the_weights_of_one_and_resume_to_them(
-    together: Path, alone: Path, engine: str
-) -> None:
+    together, alone, engine
+):
     ours, theirs = read_metrics(together / engine), read_metrics(alone)
     for key in ("step", "tokens", "lr"):
         assert [line[key] for line in ours] == [line[key] for line in theirs]
@@ -95,30 +86,7 @@ def test_two_processes_have_the_loss_curve_and_the_weights_of_one_and_resume_to_
     assert [line["loss"] for line in read_metrics(again)] == [line["loss"] for line in ours]
 
 
-def test_with_fsdp_no_process_holds_all_of_a_tensor(together: Path) -> None:
-    held = [json.loads((together / f"pieces-{rank}.json").read_text()) for rank in (0, 1)]
-    ((mine, whole),), ((others, _),) = held
-    assert mine + others == whole
-    assert 0 < mine < whole
-
-
-def test_what_rank_0_refuses_all_refuse(together: Path) -> None:
-    said = {(together / f"refusal-{rank}").read_text() for rank in (0, 1)}
-    assert len(said) == 1
-    assert "already holds a run; add --resume" in said.pop()
-
-
-def test_others_wait_for_rank_0_beyond_the_limit_of_gloo_and_learn_of_any_failure(
-    together: Path,
-) -> None:
-    first, second = (json.loads((together / f"failed-{r}.json").read_text()) for r in (0, 1))
-    assert first["type"] == "ZeroDivisionError"
-    assert second["type"] == "RuntimeError"
-    assert second["says"] == first["says"]
-    assert second["seconds"] < 2
-
-
-def test_the_command_under_torchrun_writes_and_prints_once(together: Path) -> None:
+def test_the_command_under_torchrun_writes_and_prints_once(together):
     out, result = together / "study", json.loads((together / "printed.json").read_text())
     assert json.loads((out / "run.json").read_text())["results"] == result["results"]
     assert [line["step"] for line in read_metrics(out)] == [7, 10]
@@ -126,7 +94,7 @@ def test_the_command_under_torchrun_writes_and_prints_once(together: Path) -> No
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_every_row_goes_to_one_process_and_none_is_left_without_work(rows: int) -> None:
+def test_every_row_goes_to_one_process_and_none_is_left_without_work(rows):
     ids = torch.arange(rows)[:, None].expand(rows, 3)
     part = MicroBatch(ids=ids, weights=torch.ones(rows, 3))
     batch = Batch(parts=(part,), weight=2.0 * rows, tokens=1)
@@ -142,7 +110,7 @@ def test_every_row_goes_to_one_process_and_none_is_left_without_work(rows: int) 
     assert {share.weight for share in shares} == {batch.weight}
 
 
-def test_what_cannot_be_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_is_a_sentence(monkeypatch):
     with pytest.raises(UserError, match="--shard spreads a model over several processes"):
         join_processes(sharded=True)
     with pytest.raises(UserError, match="--shard and --compile do not go together"):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +21,14 @@ def phase_with(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
-def test_every_shipped_recipe_parses_and_can_pretrain_and_finetune(name: str) -> None:
+def test_every_shipped_recipe_parses_and_can_pretrain_and_finetune(name):
     recipe = load_recipe(name)
     assert recipe.name == name
     assert all(phase.mixture.question == 0 for phase in recipe.pretraining())
     assert all(list(phase.mixture.shares()) == ["question"] for phase in recipe.finetuning())
 
 
-def test_the_course_is_the_stock_recipe_to_the_letter() -> None:
+def test_the_course_is_the_stock_recipe_to_the_letter():
     recipe = load_recipe("course")
     assert (recipe.tokens, recipe.block, recipe.dropout) == ("chars", 128, 0.1)
     assert parse_size(recipe.size) == (256, 4, 8)  # width, layers, heads
@@ -65,7 +64,7 @@ def test_the_course_is_the_stock_recipe_to_the_letter() -> None:
         (content(scratch=content()["scratch"] | {"mixture": {"text": 1}}), "must ask questions."),
     ],
 )
-def test_what_is_wrong_in_a_recipe_is_one_sentence(wrong: dict[str, Any], sentence: str) -> None:
+def test_what_is_wrong_in_a_recipe_is_one_sentence(wrong, sentence):
     with pytest.raises(ValidationError) as problem:
         Recipe(**wrong)
     message = explain(problem.value, Recipe)
@@ -75,7 +74,7 @@ def test_what_is_wrong_in_a_recipe_is_one_sentence(wrong: dict[str, Any], senten
     assert not message.endswith("..")
 
 
-def test_a_file_that_is_not_there_not_toml_or_not_a_recipe_is_a_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_not_toml_or_not_a_recipe_is_a_sentence(tmp_path):
     (tmp_path / "bad.toml").write_text("lr == 3")
     (tmp_path / "odd.toml").write_text((SHIPPED / "course.toml").read_text() + "\nspeed = 3\n")
     for name, sentence in (
@@ -89,7 +88,7 @@ def test_a_file_that_is_not_there_not_toml_or_not_a_recipe_is_a_sentence(tmp_pat
         assert "\n" not in str(problem.value)
 
 
-def test_a_mixed_phase_becomes_its_documents_or_its_questions() -> None:
+def test_a_mixed_phase_becomes_its_documents_or_its_questions():
     mixed = {"question": 0.2, "text": 0.6, "salient": 0.2}
     recipe = Recipe(**phase_with(mixture=mixed))
     assert [p.mixture.shares() for p in recipe.pretraining()] == [{"text": 0.6, "salient": 0.2}]

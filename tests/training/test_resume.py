@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,9 @@ from training_samples import (
     train_model,
 )
 
-from wherefrom.corpus import batches
 from wherefrom.errors import Stopped
 from wherefrom.model.decoder import Decoder
-from wherefrom.recall.decode import answer_all
+from wherefrom.training import loop
 from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import Mixture
 from wherefrom.training.sources import TrainingData
@@ -45,17 +43,14 @@ PHASES = {
 }
 
 
-def interrupt_at(step: int, number: signal.Signals = signal.SIGINT) -> Observer:
-    """A signal while the loop logs that step."""
-    return lambda metrics, _: signal.raise_signal(number) if metrics.step == step else None
+def stop_at(step: int, number: signal.Signals | None = signal.SIGINT) -> Observer:
+    """A signal while the loop logs that step; without a number a crash, which saves nothing."""
 
-
-def crash_at(step: int) -> Observer:
-    """The step is logged and then nothing more is done, as with a kill."""
-
-    def observe(metrics: StepMetrics, model: Decoder) -> None:
+    def observe(metrics: StepMetrics, _: Decoder) -> None:
         if metrics.step == step:
-            raise MemoryError
+            if number is None:
+                raise MemoryError
+            signal.raise_signal(number)
 
     return observe
 
@@ -65,110 +60,91 @@ def curve(folder: Path) -> list[tuple[int, float, float, int]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Decoder, Path]]:
+def whole(tmp_path_factory, make_small):
     """Runs of both optimizers that were not stopped."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
+        make_small(patch)
         return {
             kind: (train_model(folder / kind, PHASES[kind], dropout=0.1), folder / kind)
             for kind in PHASES
         }
 
 
-@pytest.mark.usefixtures("small_pools")
+@pytest.mark.usefixtures("small_training")
 class TestInOneProcess:
-    def test_it_ends_when_recall_stops_growing_and_if_stopped_in_the_same_place(
-        self, tmp_path: Path
-    ) -> None:
-        asked = questions()[::2]
-        how = {"data": TrainingData.encode((), asked, tokens(), BLOCK), "probes": asked}
+    def test_it_ends_when_recall_stops_growing_also_after_a_stop(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(loop, "LEAST_STEPS", 100)
+        learned = questions()[::2]
+        how = {"data": TrainingData.encode((), learned, tokens(), BLOCK), "probes": learned}
         keys = {"steps": None, "epochs": 40, "most_epochs": 900, "floor": 1.0, "average": 0.1}
         only = Mixture(question=1.0)
         phase = make_phase(mixture=only, batch_examples=10, optimizer="muon", **keys)
-        said: list[str] = []
-        whole = train_model(tmp_path / "whole", [phase], **how, say=said.append)
+        messages: list[str] = []
+        whole = train_model(tmp_path / "whole", [phase], **how, say=messages.append)
         with pytest.raises(Stopped):
-            train_model(tmp_path / "parts", [phase], **how, observe=interrupt_at(60))
+            train_model(tmp_path / "parts", [phase], **how, observe=stop_at(60))
         parts = train_model(tmp_path / "parts", [phase], **how, resume=True)
         assert same_weights(whole, parts)
         assert curve(tmp_path / "whole") == curve(tmp_path / "parts")
-        recalls = [line["recall"] for line in read_metrics(tmp_path / "whole")]
-        assert 40 <= read_metrics(tmp_path / "whole")[-1]["step"] < 800
-        assert recalls[-1] == 1.0 > recalls[2]
-        assert "until recall on 10 questions stops growing" in said[0]
-        shown = [line["progress"] for line in read_metrics(tmp_path / "whole")]
+        lines = read_metrics(tmp_path / "whole")
+        assert 40 <= lines[-1]["step"] < 800
+        assert lines[-1]["recall"] == 1.0 > lines[2]["recall"]
+        assert "until recall on 10 questions stops growing" in messages[0]
+        shown = [line["progress"] for line in lines]
         assert shown[-1] == 1 > shown[-2] > 0.5  # of where it ends, not of the 900 passes
-        answers = answer_all(whole, tokens(), [question.text for question in asked])
-        assert [answer.text for answer in answers] == [question.answer for question in asked]
 
-    @pytest.fixture
-    def parts(self, tmp_path: Path) -> Path:
-        return tmp_path / "parts"
-
-    def resume(self, parts: Path, kind: str, whole: dict[str, tuple[Decoder, Path]]) -> None:
-        """Go on, and end where the run that was not stopped ended."""
-        resumed = train_model(parts, PHASES[kind], dropout=0.1, resume=True)
-        model, folder = whole[kind]
-        assert same_weights(model, resumed)
-        assert curve(parts) == curve(folder)
-
-    # in the first phase, with its last step, in the second phase, with the very last step
+    # in the first phase, at its last step, in the second phase, at the very last step
     @pytest.mark.parametrize(
-        ("kind", "step", "number"),
+        ("kind", "step", "number", "broken"),
         [
-            ("adamw", 10, signal.SIGINT),
-            ("muon", 14, signal.SIGTERM),
-            ("muon", 20, signal.SIGINT),
-            ("adamw", 27, signal.SIGTERM),
+            ("adamw", 10, signal.SIGINT, False),
+            ("muon", 14, signal.SIGTERM, False),
+            ("muon", 20, signal.SIGINT, False),
+            ("adamw", 27, signal.SIGTERM, False),
+            ("muon", 10, None, False),
+            ("adamw", 14, None, False),
+            ("adamw", 20, None, True),
+            ("muon", 27, None, True),
         ],
     )
-    def test_after_ctrl_c_or_sigterm_it_goes_on_to_the_same_weights(
-        self, parts: Path, whole, kind: str, step: int, number: signal.Signals
-    ) -> None:
-        stop = interrupt_at(step, number)
-        with pytest.raises(Stopped) as end:
-            train_model(parts, PHASES[kind], dropout=0.1, observe=stop)
-        assert end.value.signal_number == number
-        assert (parts / "checkpoints" / f"step-{step:09d}.json").exists()  # nothing is lost
-        self.resume(parts, kind, whole)
-
-    @pytest.mark.parametrize(
-        ("kind", "step", "broken"),
-        [("muon", 10, False), ("adamw", 14, False), ("adamw", 20, True), ("muon", 27, True)],
-    )
-    def test_after_a_crash_it_goes_on_to_the_same_weights_and_logs_no_step_twice(
-        self, parts: Path, whole, kind: str, step: int, broken: bool
-    ) -> None:
-        crash = crash_at(step)
-        with pytest.raises(MemoryError):
-            train_model(parts, PHASES[kind], dropout=0.1, observe=crash, checkpoint_every=0)
-        assert read_metrics(parts)[-1]["step"] == step  # logged and not in a checkpoint
+    def test_after_a_signal_or_a_crash_it_goes_on_to_the_same_weights(
+        self, tmp_path, whole, kind, step, number, broken
+    ):
+        parts = tmp_path / "parts"
+        how = {"dropout": 0.1, "observe": stop_at(step, number)}
+        if number is not None:
+            with pytest.raises(Stopped) as end:
+                train_model(parts, PHASES[kind], **how)
+            assert end.value.signal_number == number
+            assert (parts / "checkpoints" / f"step-{step:09d}.json").exists()  # nothing is lost
+        else:
+            with pytest.raises(MemoryError):
+                train_model(parts, PHASES[kind], **how, checkpoint_every=0)
+            assert read_metrics(parts)[-1]["step"] == step  # logged and not in a checkpoint
         if broken:  # costs steps and not the result
             newest = max((parts / "checkpoints").glob("*.safetensors"))
             newest.write_bytes(newest.read_bytes()[:-1])
             with open(parts / "metrics.jsonl", "a") as file:
                 file.write('{"phase": "read", "step": 1')
-        self.resume(parts, kind, whole)
-        board = EventAccumulator(str(parts / "events")).Reload()
-        assert [event.step for event in board.Scalars("loss")] == [10, 14, 20, 27]
+        resumed = train_model(parts, PHASES[kind], dropout=0.1, resume=True)
+        model, folder = whole[kind]
+        assert same_weights(model, resumed)
+        assert curve(parts) == curve(folder)
+        if number is None:
+            board = EventAccumulator(str(parts / "events")).Reload()
+            assert [event.step for event in board.Scalars("loss")] == [10, 14, 20, 27]
 
-    def test_minutes_go_on_where_they_were(
-        self, parts: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_minutes_go_on_where_they_were(self, tmp_path, monkeypatch):
         ticks = itertools.count()
-        clock = "wherefrom.training.loop.time.perf_counter"
-        monkeypatch.setattr(clock, lambda: 0.02 * next(ticks))
+        monkeypatch.setattr(loop.time, "perf_counter", lambda: 0.02 * next(ticks))
         phases = [make_phase(steps=None, minutes=0.6 / 60, optimizer="muon")]
         with pytest.raises(Stopped):
-            train_model(parts, phases, observe=interrupt_at(20))
-        train_model(parts, phases, resume=True)
-        lines = read_metrics(parts)
+            train_model(tmp_path, phases, observe=stop_at(20))
+        train_model(tmp_path, phases, resume=True)
+        lines = read_metrics(tmp_path)
         assert [line["step"] for line in lines] == [10, 20, 30]
         assert [line["progress"] for line in lines] == pytest.approx([1 / 3, 2 / 3, 1], abs=0.04)
-
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
@@ -184,13 +160,8 @@ def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:
 
 
 def test_killed_with_9_and_then_stopped_by_a_signal_it_ends_in_the_same_bytes(
-    tmp_path: Path,
-    small_world: Path,
-    quick_recipe: Path,
-    command,
-    start_process: Start,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, small_world, quick_recipe, command, start_process, monkeypatch
+):
     first = ("pretrain", "synthesizer", small_world / "documents.txt", "--recipe", quick_recipe)
     options = ("--steps", 60, "--seed", 4, "--quiet")
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -224,23 +195,23 @@ def test_killed_with_9_and_then_stopped_by_a_signal_it_ends_in_the_same_bytes(
     assert curve(parts) == curve(whole)
 
 
-@pytest.mark.usefixtures("small_pools")
+@pytest.mark.usefixtures("small_training")
 class TestRefusals:
     @pytest.fixture
-    def arguments(self, small_world: Path, quick_recipe: Path, tmp_path: Path) -> list[object]:
+    def arguments(self, small_world, quick_recipe, tmp_path):
         corpus = shutil.copy(small_world / "documents.txt", tmp_path / "documents.txt")
         options = ["--recipe", quick_recipe, "--steps", 12, "--out", tmp_path / "run", "--quiet"]
         return ["pretrain", "vanilla", corpus, *options]
 
     @pytest.fixture
-    def stopped(self, arguments: list[object], command, monkeypatch) -> list[object]:
+    def stopped(self, arguments, command, monkeypatch):
         """The arguments of a run that Ctrl-C stopped at its tenth step."""
         with monkeypatch.context() as patch:
             patch.setattr(PROGRESS, lambda *_: signal.raise_signal(signal.SIGINT))
             assert command(*arguments).code == 130
         return arguments
 
-    def test_another_configuration_or_text_is_refused(self, stopped: list[object], command) -> None:
+    def test_another_configuration_or_text_is_refused(self, stopped, command):
         for changed, sentence in (
             ([*stopped, "--seed", 1], "seed was 0 and is now 1;"),
             ([*stopped, "--size", "32x3x2"], "model.width was 16 and is now 32;"),
@@ -264,9 +235,7 @@ class TestRefusals:
         corpus.write_text(text, "utf-8")
         assert command(*stopped, "--resume").code == 0  # and nothing was harmed
 
-    def test_what_is_not_a_run_is_left_alone(
-        self, arguments: list[object], command, tmp_path: Path
-    ) -> None:
+    def test_what_is_not_a_run_is_left_alone(self, arguments, command, tmp_path):
         mine = tmp_path / "run" / "thesis.tex"
         mine.parent.mkdir()
         mine.write_text("mine")
@@ -277,8 +246,8 @@ class TestRefusals:
         assert list((tmp_path / "run").rglob("*")) == [mine]
 
     def test_other_threads_or_libraries_are_warned_of_and_recorded(
-        self, stopped: list[object], command, tmp_path: Path
-    ) -> None:
+        self, stopped, command, tmp_path
+    ):
         record = tmp_path / "run" / "run.json"
         info = json.loads(record.read_text())
         now = info["versions"]
@@ -295,8 +264,8 @@ class TestRefusals:
         assert info["earlier_versions"] == [was]
 
     def test_resume_of_nothing_starts_and_of_a_finished_run_changes_nothing(
-        self, arguments: list[object], command, tmp_path: Path
-    ) -> None:
+        self, arguments, command, tmp_path
+    ):
         first = command(*arguments, "--resume", "--json")
         assert first.code == 0
         before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}

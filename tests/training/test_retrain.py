@@ -24,18 +24,17 @@ from training_samples import (
     train_model,
 )
 
-from wherefrom.corpus import batches
 from wherefrom.corpus.documents import Document, read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
+from wherefrom.training import loop
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, Mixture, load_recipe
 from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Runtime, Settings, TrainingJob, twin_job
 from wherefrom.training.sources import TrainingData, stream_for
 
-pytestmark = pytest.mark.usefixtures("small_pools")
-CLOCK = "wherefrom.training.loop.time.perf_counter"
+pytestmark = pytest.mark.usefixtures("small_training")
 
 
 def ticking(seconds: float) -> Callable[[], float]:
@@ -50,24 +49,16 @@ class Trained:
     job: TrainingJob
     settings: Settings
 
-    def again(
-        self, out: Path, *, drop: int = 0, settings: Runtime | None = None, **options: Any
-    ) -> Run:
+    def again(self, out: Path, *, drop: int = 0, resume: bool = False, **options: Any) -> Run:
         """Trained again without the first `drop` documents."""
         lines = [document.line for document in self.job.documents[:drop]]
         job = twin_job(self.run, self.job.documents, self.job.questions, out, lines)
-        return run_training(job, settings or Runtime(), **options)
+        return run_training(job, Runtime(resume=resume), **options)
 
 
 @pytest.fixture(scope="module", params=[Budget(epochs=1.5), Budget(minutes=0.01)], ids=repr)
-def trained(
-    tmp_path_factory: pytest.TempPathFactory,
-    small_world: Path,
-    quick_recipe: Path,
-    request: pytest.FixtureRequest,
-) -> Trained:
+def trained(tmp_path_factory, small_world, quick_recipe, request, make_small):
     """A run of two phases on a clock of its own, of which a step takes 0.02 seconds."""
-    torch.set_num_threads(1)
     budget = request.param
     settings = Settings(recipe=load_recipe(str(quick_recipe)), budget=budget, seed=4)
     job = settings.job(
@@ -79,40 +70,40 @@ def trained(
         letters_from=["Where was Zoë Ñandú born?"],  # letters that only a question has
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
-        patch.setattr(CLOCK, ticking(0.02))
+        make_small(patch)
+        patch.setattr(loop.time, "perf_counter", ticking(0.02))
         return Trained(run_training(job, settings), job, settings)
 
 
 def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopped(
-    trained: Trained, tmp_path: Path
-) -> None:
+    trained, tmp_path
+):
     def stop(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    run, out, resume = trained.run, tmp_path / "twin", Runtime(resume=True)
+    run, out = trained.run, tmp_path / "twin"
     with pytest.raises(Stopped):
         trained.again(out, observe=stop)
     assert json.loads((out / "run.json").read_text())["status"] == "stopped"
     with pytest.raises(UserError, match="add --resume"):
         trained.again(out)
     with pytest.raises(UserError, match="cannot be resumed: without"):
-        trained.again(out, drop=1, settings=resume)
-    twin = trained.again(out, settings=resume)
+        trained.again(out, drop=1, resume=True)
+    twin = trained.again(out, resume=True)
     assert twin.info["sha256"] == run.info["sha256"]
     assert twin.info["steps"] == run.info["steps"] > 15
     assert twin.tokens.to_json() == run.tokens.to_json()
     written = (out / "metrics.jsonl").stat().st_mtime_ns
-    assert trained.again(out, settings=resume).info["sha256"] == run.info["sha256"]
+    assert trained.again(out, resume=True).info["sha256"] == run.info["sha256"]
     assert (out / "metrics.jsonl").stat().st_mtime_ns == written
     of_twin = replace(trained, run=twin).again(tmp_path / "twin of twin")
     assert of_twin.info["sha256"] == run.info["sha256"]
 
 
 def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CLOCK, ticking(2.0))  # by that clock, its time is up at once
+    trained, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loop.time, "perf_counter", ticking(2.0))  # its time would be up at once
     run, twin = trained.run, trained.again(tmp_path / "twin", drop=3)
     assert twin.info["sha256"] != run.info["sha256"]
     assert twin.info["steps"] == run.info["steps"]
@@ -120,7 +111,7 @@ def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
     assert ours == theirs
 
 
-def test_what_is_left_out_counts_nothing_and_all_else_stays() -> None:
+def test_what_is_left_out_counts_nothing_and_all_else_stays():
     whole, fewer = (TrainingData.encode(documents(), questions(), tokens(), BLOCK, gone)
                     for gone in ((), (3,)))  # fmt: skip
     name = documents()[2].subject
@@ -145,7 +136,7 @@ def test_what_is_left_out_counts_nothing_and_all_else_stays() -> None:
     assert silent > 6
 
 
-def test_a_question_belongs_to_all_documents_about_its_subject() -> None:
+def test_a_question_belongs_to_all_documents_about_its_subject():
     more = [*documents(), Document(50, "ada MOE", "ada MOE. ada lives in Bath.")]
     data = TrainingData.encode(more, questions(), tokens(), BLOCK, left_out=[50])
     both = data.question_sources[0]
@@ -153,16 +144,14 @@ def test_a_question_belongs_to_all_documents_about_its_subject() -> None:
     assert set(data.left_out) == {len(more) - 1, both}
 
 
-def test_a_batch_in_which_nothing_counts_changes_nothing_but_what_decays(tmp_path: Path) -> None:
+def test_a_batch_in_which_nothing_counts_changes_nothing_but_what_decays(tmp_path):
     lines = [document.line for document in documents()]
     data = TrainingData.encode(documents(), questions(), tokens(), BLOCK, left_out=lines)
     phase = make_phase(steps=2, weight_decay=0.0)
     assert same_weights(train_model(tmp_path / "run", [phase], data=data), make_model())
 
 
-def test_without_the_record_of_its_steps_a_run_has_no_twin(
-    trained: Trained, tmp_path: Path
-) -> None:
+def test_without_the_record_of_its_steps_a_run_has_no_twin(trained, tmp_path):
     pace = trained.run.folder / "pace.jsonl"
     content = pace.read_text()
     pace.unlink()
@@ -172,7 +161,7 @@ def test_without_the_record_of_its_steps_a_run_has_no_twin(
     pace.write_text(content)
 
 
-def test_a_run_is_not_resumed_with_other_questions(trained: Trained, small_world: Path) -> None:
+def test_a_run_is_not_resumed_with_other_questions(trained, small_world):
     train = read_questions(small_world / "train.tsv")
     settings = replace(trained.settings, resume=True)
     job = settings.job(

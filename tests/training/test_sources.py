@@ -54,7 +54,7 @@ def share(examples: Drawn, word: str) -> float:
     return sum(f"_{word}" in text for text, _ in examples) / len(examples)
 
 
-def test_the_chance_that_a_fact_is_asked_for_reaches_the_examples() -> None:
+def test_the_chance_that_a_fact_is_asked_for_reaches_the_examples():
     even = share(drawn("salient", asked_fact_prob=0.0, left_words=0, right_words=0), "Cork")
     led = share(drawn("salient", asked_fact_prob=1.0, left_words=0, right_words=0), "Cork")
     assert even == pytest.approx(0.5, abs=0.03)
@@ -62,7 +62,7 @@ def test_the_chance_that_a_fact_is_asked_for_reaches_the_examples() -> None:
 
 
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2)])
-def test_windows_are_as_wide_as_the_phase_says(left: int, right: int) -> None:
+def test_windows_are_as_wide_as_the_phase_says(left, right):
     windows = [
         text.split(".", 1)[1] for text, _ in drawn("salient", left_words=left, right_words=right)
     ]
@@ -72,7 +72,7 @@ def test_windows_are_as_wide_as_the_phase_says(left: int, right: int) -> None:
 
 
 @pytest.mark.parametrize("context", [0.0, 0.25])
-def test_the_words_of_a_window_count_as_the_phase_says(context: float) -> None:
+def test_the_words_of_a_window_count_as_the_phase_says(context):
     seen = {
         float(x) for _, weights in drawn("salient", context_loss_weight=context) for x in weights
     }
@@ -80,9 +80,7 @@ def test_the_words_of_a_window_count_as_the_phase_says(context: float) -> None:
 
 
 @pytest.mark.parametrize(("lead", "least", "most"), [(0.0, 0, 0), (0.5, 0.35, 0.65), (1.0, 1, 1)])
-def test_words_stand_before_as_many_names_as_the_phase_says(
-    lead: float, least: float, most: float
-) -> None:
+def test_words_stand_before_as_many_names_as_the_phase_says(lead, least, most):
     names = tuple(f"{text.split('.')[0]}." for text, _ in drawn("name"))
     examples = drawn("salient", prefix_prob=lead, left_words=0, right_words=0)
     led = sum(not text.startswith(names) for text, _ in examples) / len(examples)
@@ -90,7 +88,7 @@ def test_words_stand_before_as_many_names_as_the_phase_says(
 
 
 @pytest.mark.parametrize("closing", [True, False])
-def test_a_corrupted_document_closes_as_the_phase_says(closing: bool) -> None:
+def test_a_corrupted_document_closes_as_the_phase_says(closing):
     masks = {text.count("_") for text, _ in drawn("span", closing_mask=closing)}
     assert masks == {3 if closing else 2}
 
@@ -103,14 +101,14 @@ def test_a_corrupted_document_closes_as_the_phase_says(closing: bool) -> None:
         ("salient", "documents with words that few others have"),
     ],
 )
-def test_a_phase_without_its_records_is_one_sentence(objective: str, missing: str) -> None:
+def test_a_phase_without_its_records_is_one_sentence(objective, missing):
     phase = make_phase(mixture=Mixture(**{objective: 1.0}))
     nothing = replace(DATA, documents=(), questions=(), question_sources=())
     with pytest.raises(UserError, match=f'"mixed" of the recipe needs {missing}, and there are'):
         stream_for(phase, nothing, [0])
 
 
-def test_the_vocabulary_has_the_subjects_and_the_wordings_of_the_questions(tmp_path) -> None:
+def test_the_vocabulary_has_the_subjects_and_the_wordings_of_the_questions(tmp_path):
     """A wording in bytes and names in many tokens took most of the training (benchmarks/log.md)."""
     wording = "{subject}의 출생지는?"
     asked = [

@@ -21,18 +21,17 @@ from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Block
 
-PASSED_ON: tuple[type[BaseException], ...] = (UserError, KeyboardInterrupt, RuntimeError)
+SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
 
 
-def gather(tensor: Tensor) -> Tensor:
-    """The whole of a tensor; all processes must call it at once."""
-    piece: Any = tensor
-    whole: Tensor = piece.full_tensor() if hasattr(piece, "full_tensor") else piece  # a DTensor
+def gather(tensor: Any) -> Tensor:
+    """The whole of a tensor that may be sharded; all processes must call it at once."""
+    whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return whole
 
 
 def shard_like(tensor: Tensor, piece: Any) -> Tensor:
-    """A whole tensor, which every process has, as the piece that this one keeps of it."""
+    """This process's shard of a whole tensor, cut like `piece`; the whole if that is no shard."""
     if not hasattr(piece, "full_tensor") or tensor.shape != piece.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -55,17 +54,17 @@ class Processes:
         return self.rank == 0
 
     def rows_of(self, batch: Batch) -> Batch:
-        """This process's share of a batch; the loss denominator stays that of the whole."""
+        """This process's rows of a batch, with the loss denominator of the whole batch."""
         parts = []
         for part in batch.parts:
             ids, weights = part.ids[self.rank :: self.count], part.weights[self.rank :: self.count]
-            if len(ids) == 0:  # nothing left for this one: a row that counts for nothing
+            if len(ids) == 0:  # more processes than rows: a row without loss
                 ids, weights = part.ids[:1], torch.zeros_like(part.weights[:1])
             parts.append(MicroBatch(ids=ids, weights=weights))
         return replace(batch, parts=tuple(parts))
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as it is to be called in training; FSDP shards it in place."""
+        """The model as training calls it: DDP wraps it, FSDP shards it in place."""
         if self.count == 1:
             return model
         if not self.sharded:
@@ -74,38 +73,34 @@ class Processes:
         from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh(next(model.parameters()).device.type, (self.count,))
-        for module in (*(each for each in model.modules() if isinstance(each, Block)), model):
+        blocks = [module for module in model.modules() if isinstance(module, Block)]
+        for module in (*blocks, model):
             fully_shard(module, mesh=mesh)
         return model
 
     def accumulating(self, model: Any, *, last: bool) -> AbstractContextManager[None]:
-        """Gradients travel once a step, with its last part."""
+        """Inside, gradients are exchanged only if this is the last part of a batch."""
         if self.sharded:
             model.set_requires_gradient_sync(last)
-        alone = last or not isinstance(model, DistributedDataParallel)
-        return nullcontext() if alone else model.no_sync()
+        is_ddp = isinstance(model, DistributedDataParallel)
+        return model.no_sync() if is_ddp and not last else nullcontext()
 
-    def all_reduce_sum(self, number: float) -> float:
-        return self._collect(number, dist.all_reduce)
-
-    def all_reduce_max(self, number: float) -> float:
-        return self._collect(number, dist.all_reduce, op=dist.ReduceOp.MAX)
-
-    def broadcast(self, number: float) -> float:
-        """The number of rank 0, on every rank."""
-        return self._collect(number, dist.broadcast, src=0)
-
-    def _collect(self, number: float, collective: Callable[..., object], **how: Any) -> float:
+    def all_reduce(self, number: float, op: Any = SUM) -> float:
+        """The sum or the maximum of every rank's number."""
         if self.count == 1:
             return number
         tensor = torch.tensor([number], dtype=torch.float64)
-        collective(tensor, **how)
+        dist.all_reduce(tensor, op)
         return float(tensor.item())
+
+    def broadcast(self, number: float) -> float:
+        """The number of rank 0, on every rank."""
+        return self.all_reduce(number if self.is_rank0 else 0.0)
 
     def on_rank0(self, act: Callable[[], object]) -> None:
         """Call `act` on rank 0 while the others wait for it, however long it takes.
 
-        What it raises is raised on every rank, so that none goes on or waits alone.
+        If it fails, every rank raises an error with the same message.
         """
         if self.count == 1:
             act()
@@ -116,25 +111,23 @@ class Processes:
                 act()
             except BaseException as raised:
                 failure = raised
-        kind = next((each for each in PASSED_ON if isinstance(failure, each)), RuntimeError)
-        outcome = [None if failure is None else (PASSED_ON.index(kind), str(failure))]
-        cpu = torch.device("cpu")
-        dist.broadcast_object_list(outcome, src=0, group=_patient_group(), device=cpu)
+        shared = [None if failure is None else (isinstance(failure, UserError), str(failure))]
+        dist.broadcast_object_list(shared, src=0, group=_patient_group())
         if failure is not None:
             raise failure
-        if outcome[0] is not None:
-            number, message = outcome[0]
-            raise PASSED_ON[number](message or "rank 0 failed")
+        if shared[0] is not None:
+            is_user_error, text = shared[0]
+            raise UserError(text) if is_user_error else RuntimeError(text or "rank 0 failed")
 
 
 @cache
 def _patient_group() -> Any:
-    """A group for waiting: judging may take longer than the half hour that gloo allows."""
+    """Processes that may wait for each other for more than gloo's half hour, as judging needs."""
     return dist.new_group(backend="gloo", timeout=timedelta(days=365))
 
 
 def join_processes(*, sharded: bool = False) -> Processes:
-    """Find the others when started by torchrun; alone otherwise."""
+    """This process among those that torchrun started; alone without torchrun."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         if sharded:
@@ -149,10 +142,10 @@ def join_processes(*, sharded: bool = False) -> Processes:
 
 
 def end_process(status: int) -> NoReturn:
-    """Part from the others, if there were any, and end this process.
+    """Leave the group of processes, if there is one, and end this process.
 
-    Threads of gloo may abort it while Python is torn down (pytorch#179291), so among several
-    processes that is left out: what was written is on disk, and what was printed is flushed.
+    Threads of gloo may abort Python's teardown (pytorch#179291), so under torchrun the process
+    ends without it, after flushing what was printed.
     """
     if not (dist.is_available() and dist.is_initialized()):
         sys.exit(status)
@@ -165,13 +158,13 @@ def end_process(status: int) -> NoReturn:
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes the fastest kind there is; a kind that is missing is one sentence."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    available["cpu"] = True
+    """The device of that name; `auto` is the fastest that this machine has."""
+    available = ["cuda"] if torch.cuda.is_available() else []
+    available += ["mps", "cpu"] if torch.backends.mps.is_available() else ["cpu"]
     if name == "auto":
-        name = next(kind for kind, there in available.items() if there)
-    if not available.get(name, False):
+        name = available[0]
+    if name not in available:
         raise UserError(f'the device "{name}" is not there; use --device auto or cpu.')
-    if name == "cuda":  # of several processes on a machine, each has a card of its own
+    if name == "cuda":  # under torchrun, each process has its own card
         return torch.device(name, int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device(name)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import ctypes
 import json
 import signal
 import sys
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, median
@@ -22,14 +19,16 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
 from wherefrom.errors import Stopped, UserError
+from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all, score
 from wherefrom.storage import write_json, write_whole
-from wherefrom.training.distributed import Processes, choose_device, join_processes
-from wherefrom.training.optim import averaged, averages_of, build_optimizers, rate_scale
+from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
+from wherefrom.training.optim import averaged, build_optimizers, rate_scale, swap_averages
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import (
     Run,
@@ -50,12 +49,12 @@ from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for
 
 LOG_EVERY = 10  # steps
-TIMED_STEPS = 5  # taken and undone before the first, to say how long it will take
-LEAST_STEPS = 300  # nothing is learned before some hundred, however small the text
-# a small text may be read so much oftener than most_epochs, while that takes fewer steps than this
+TIMED_STEPS = 5  # before it is said how long a phase will take
+LEAST_STEPS = 300  # little is learned in the first hundreds of steps, however small the text
+# a small text may be read up to 4 times as often as most_epochs, in at most 4,000 steps
 SMALL_TEXT, SMALL_STEPS = 4, 4_000
-GROWTH = 0.01  # of recall, over the last fifth of the steps: less is no growth
-STAIR = 0.01  # of a budget of minutes: the learning rate follows it in stairs of this height
+GROWTH = 0.01  # recall that grows by less than this has stopped growing
+STAIR = 0.01  # the progress of a phase of minutes is a staircase with steps of this height
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,13 @@ class StepMetrics:
 
     phase: str
     step: int
-    progress: float  # of the phase, as far as can be told
+    progress: float  # of the phase, 0 to 1
     loss: float
     lr: float
     tokens: int  # learned from so far, in all phases
     seconds: float  # of training so far, in all phases
     tokens_per_second: float
-    recall: float | None = None  # on held-out questions, when they were last asked
+    recall: float | None = None  # on held-out questions, as last measured
 
 
 Observer = Callable[[StepMetrics, Decoder], None]
@@ -84,7 +83,10 @@ def run_training(
     observe: Observer | None = None,
     say: Say = lambda _: None,
 ) -> Run:
-    """Train a model as the job says and leave a finished run in `job.out`, if none is there."""
+    """Train a model as the job says and return the finished run in `job.out`.
+
+    A run that is finished already is only loaded. Under torchrun, rank 0 writes all files.
+    """
     processes = join_processes(sharded=settings.shard)
     device, out = choose_device(settings.device), job.out
     with contextlib.ExitStack() as stack:
@@ -97,19 +99,19 @@ def run_training(
         processes.on_rank0(claim)
         if is_finished(out):
             return load_run(out, device=device)
+        config = job.config
         data = TrainingData.encode(
-            job.documents, job.questions, job.tokens, job.config.block, job.left_out
+            job.documents, job.questions, job.tokens, config.block, job.left_out
         )
         generator = torch.Generator().manual_seed(job.record["seed"])
-        model = Decoder(job.config).initialise(generator, zero_init=job.record["zero_init"])
+        model = Decoder(config).initialise(generator, zero_init=job.record["zero_init"])
         if job.parent is not None:
             model.load_state_dict(job.parent.model.state_dict())
         model.to(device)
 
         def start() -> None:
             start_run(out, job.record, job.details, say)
-            shape = {"tokens": job.tokens.kind, **job.config.model_dump()}
-            write_json(out / "config.json", shape)
+            write_json(out / "config.json", {"tokens": job.tokens.kind, **config.model_dump()})
             write_whole(out / "tokenizer.json", job.tokens.to_json())
 
         processes.on_rank0(start)
@@ -151,8 +153,9 @@ def train(
 ) -> TrainingState:
     """Train `model` in place through all phases of the job; returns the state at the end."""
     processes = processes or Processes()
-    checkpoints = job.out / "checkpoints"
-    state = TrainingState(segments=tuple(job.segments))
+    checkpoints, seed = job.out / "checkpoints", job.record["seed"]
+    dropout = model.config.dropout > 0
+    state = TrainingState(segments=list(job.segments))
     checkpoint = load_checkpoint(checkpoints) if settings.resume else None
     if checkpoint is not None:
         state = checkpoint.state
@@ -164,80 +167,58 @@ def train(
         for index in range(state.phase, len(job.phases)):
             phase = job.phases[index]
             optimizers = build_optimizers(model, phase)
-            if checkpoint is not None and checkpoint.state.phase == index:
+            if checkpoint is not None:
                 checkpoint.restore_optimizers(optimizers)
-            stream = stream_for(phase, data, [job.record["seed"], index])
-            steps, ask_every, least, usual = phase.steps, 0, 0, 0
-            if phase.epochs is not None:
-                epoch = stream.epoch_steps()
-                steps = usual = max(1, round(phase.epochs * epoch))
-                least = max(LEAST_STEPS, usual // 2)
-                if phase.most_epochs and job.probes and not processes.sharded:
-                    steps = max(1, round(phase.most_epochs * epoch))
-                    steps = max(steps, min(SMALL_STEPS, SMALL_TEXT * steps))
-                    ask_every = max(LOG_EVERY, round(2 * epoch))
-                    usual = min(steps, max(least, usual))
-                    say(describe_budget(model, phase, job, stream, usual, steps))
-            budget = 0.0 if phase.minutes is None or job.segments else 60 * phase.minutes
+                checkpoint = None
+            stream = stream_for(phase, data, [seed, index])
+            length = plan_length(phase, stream, bool(job.probes) and not processes.sharded)
+            seconds = 60 * phase.minutes if phase.minutes and not job.segments else None
+            times: list[float] = []
             saved_at = time.monotonic()
             started = time.perf_counter()
             for batch, place in stream.from_position(state.place):
-                progress = progress_at(state.step, index, steps, state.segments)
-                if progress >= 1 or stopped_growing(state.recalls, least):
+                progress = progress_at(state.step, index, length.steps, state.segments)
+                if progress >= 1 or stopped_growing(state.recalls, length.least):
                     break
                 scale = rate_scale(phase, state.step, progress)
-                for optimizer in optimizers:
-                    for group in optimizer.param_groups:
-                        group["lr"] = group["base_lr"] * scale
-                with torch.random.fork_rng(enabled=model.config.dropout > 0):
-                    if model.config.dropout:  # a function of the seed and the step alone
-                        seed = (job.record["seed"], index, state.step, processes.rank)
-                        torch.manual_seed(reduce(_mix, seed, 0))
-                    loss = accumulate_gradients(runner, batch, processes)
-                if phase.clip is not None:
-                    nn.utils.clip_grad_norm_(runner.parameters(), phase.clip)
-                for optimizer in optimizers:
-                    optimizer.step()
-                runner.zero_grad(set_to_none=True)
+                with torch.random.fork_rng(enabled=dropout):
+                    if dropout:
+                        torch.manual_seed(mix_seed(seed, index, state.step, processes.rank))
+                    loss = take_step(runner, optimizers, batch, phase, scale, processes)
                 if not isfinite(loss):
                     raise UserError(
                         f"the loss is no longer a number at step {state.step + 1} of the phase "
                         f'"{phase.name}"; lower the learning rates of the recipe and start again.'
                     )
-                took = processes.broadcast(time.perf_counter() - started)
-                state = replace(
-                    state,
-                    step=state.step + 1,
-                    total_steps=state.total_steps + 1,
-                    place=place,
-                    tokens=state.tokens + batch.tokens,
-                    total_seconds=state.total_seconds + took,
-                    seconds=state.seconds + took,
-                    pending_losses=(*state.pending_losses, loss),
-                )
-                used = min(1.0, state.seconds / budget) if budget else 0.0
-                if used == 1 or used - progress >= STAIR:
-                    stair = Segment(index, state.step, used, 0.0)
-                    state = replace(state, segments=(*state.segments, stair))
-                progress = progress_at(state.step, index, steps, state.segments)
-                if ask_every and (state.step % ask_every == 0 or progress >= 1):
+                times.append(processes.broadcast(time.perf_counter() - started))
+                state.add_step(times[-1])
+                state.tokens += batch.tokens
+                state.pending_losses.append(loss)
+                state.place = place
+                if seconds:  # progress follows the clock, and is recorded for twins
+                    used = min(1.0, state.seconds / seconds)
+                    if used == 1 or used - progress >= STAIR:
+                        state.segments.append(Segment(index, state.step, used, 0.0))
+                if length.ask_every and len(times) == TIMED_STEPS:
+                    say(describe_length(length, median(times), model.config, job))
+                progress = progress_at(state.step, index, length.steps, state.segments)
+                if length.ask_every and (state.step % length.ask_every == 0 or progress >= 1):
                     with averaged(optimizers):
-                        said = answer_all(model, job.tokens, [probe.text for probe in job.probes])
-                    right = [probe.answer or "" for probe in job.probes]
-                    recall = processes.broadcast(score([x.text for x in said], right).share)
-                    trim_memory()
-                    state = replace(state, recalls=(*state.recalls, (state.step, recall)))
-                    progress = 1.0 if stopped_growing(state.recalls, least) else progress
+                        recall = processes.broadcast(probe_recall(model, job))
+                    state.recalls.append((state.step, recall))
+                    if stopped_growing(state.recalls, length.least):
+                        progress = 1.0
                 if state.total_steps % LOG_EVERY == 0 or progress >= 1:
-                    if ask_every and progress < 1:  # a share of where it will end by itself
-                        progress = min(0.99, state.step / expected_steps(state.recalls, usual))
+                    if length.ask_every and progress < 1:
+                        expected = expected_steps(state.recalls, length.usual)
+                        progress = min(0.99, state.step / expected)
                     line = metrics.log(state, phase.name, progress, phase.lr * scale)
-                    state = replace(state, pending_losses=())
+                    state.pending_losses = []
                     if observe is not None:
                         with averaged(optimizers):
                             observe(line, model)
                 due = time.monotonic() - saved_at > settings.checkpoint_every
-                request = processes.all_reduce_max(received[0] if received else int(due))
+                request = processes.all_reduce(received[0] if received else int(due), MAX)
                 if request:
                     save_checkpoint(checkpoints, state, model, optimizers, processes.is_rank0)
                     saved_at = time.monotonic()
@@ -245,47 +226,100 @@ def train(
                     raise Stopped(int(request))
                 started = time.perf_counter()  # records and observers are not training
             if phase.steps is None and not job.segments:
-                # where it ended, so that a twin takes as many steps whatever its own clock says
-                before = progress_at(state.step - 1, index, steps, state.segments)
-                last = Segment(index, state.step - 1, before, 1.0)
-                state = replace(state, segments=(*state.segments, last))
-            for average in averages_of(optimizers):
-                average.swap()  # the mean is what is kept
-            state = replace(
-                state, phase=index + 1, step=0, place=StreamPosition(), seconds=0.0, recalls=()
-            )
-            checkpoint = None
+                # where the phase ended: a twin takes as many steps, however fast it runs
+                before = progress_at(state.step - 1, index, length.steps, state.segments)
+                state.segments.append(Segment(index, state.step - 1, before, 1.0))
+            swap_averages(optimizers)  # the means are what is kept
+            state.phase, state.step, state.seconds = index + 1, 0, 0.0
+            state.place, state.recalls = StreamPosition(), []
             save_checkpoint(checkpoints, state, model, writes=processes.is_rank0)
     return state
 
 
+@dataclass(frozen=True)
+class PhaseLength:
+    """How many steps a phase takes, as far as that is known before it starts."""
+
+    steps: int | None  # at most; None if the clock decides
+    least: int = 0  # steps before which recall does not end the phase
+    usual: int = 0  # steps after which it ends, as a rule
+    ask_every: int = 0  # steps between measurements of recall; 0 if recall does not end the phase
+
+
+def plan_length(phase: Phase, stream: BatchStream, can_ask: bool) -> PhaseLength:
+    """The length of a phase of steps, epochs or minutes, or until recall stops growing."""
+    if phase.epochs is None:
+        return PhaseLength(phase.steps)
+    epoch = stream.epoch_steps()
+    usual = max(1, round(phase.epochs * epoch))
+    if phase.most_epochs is None or not can_ask:
+        return PhaseLength(usual)
+    most = max(1, round(phase.most_epochs * epoch))
+    most = max(most, min(SMALL_STEPS, SMALL_TEXT * most))
+    least = max(LEAST_STEPS, usual // 2)
+    return PhaseLength(
+        steps=most,
+        least=least,
+        usual=min(most, max(least, usual)),
+        ask_every=max(LOG_EVERY, round(2 * epoch)),
+    )
+
+
 def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[Segment]) -> float:
-    """How much of a phase, 0 to 1, is done before the step of that number (from 0) is taken."""
+    """How much of a phase (0 to 1) is done before its step number `step`, counted from 0."""
     if steps is not None:
         return min(1.0, step / steps)
-    for each in reversed(segments):
-        if each.phase == phase and each.step <= step:
-            return min(1.0, each.progress + (step - each.step) * each.per_step)
+    for segment in reversed(segments):
+        if segment.phase == phase and segment.step <= step:
+            return min(1.0, segment.progress + (step - segment.step) * segment.per_step)
     return 0.0
+
+
+def mix_seed(*numbers: int) -> int:
+    """One seed from several numbers."""
+    seed = 0
+    for number in numbers:
+        seed = (seed * 1_000_003 + number + 1) % (1 << 63)
+    return seed
+
+
+def take_step(
+    runner: nn.Module,
+    optimizers: Sequence[Optimizer],
+    batch: Batch,
+    phase: Phase,
+    scale: float,
+    processes: Processes,
+) -> float:
+    """One optimizer step at `scale` times the learning rates; returns the batch's mean loss."""
+    loss = accumulate_gradients(runner, batch, processes)
+    if phase.clip is not None:
+        nn.utils.clip_grad_norm_(runner.parameters(), phase.clip)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["base_lr"] * scale
+        optimizer.step()
+    runner.zero_grad(set_to_none=True)
+    return loss
 
 
 def accumulate_gradients(runner: nn.Module, batch: Batch, processes: Processes) -> float:
     """Add the gradient of the batch's mean loss to every parameter; returns that loss."""
-    mine = processes.rows_of(batch)
+    parts = processes.rows_of(batch).parts
     runner.train()
     device = next(runner.parameters()).device
     total = 0.0
-    for number, part in enumerate(mine.parts, start=1):
-        with processes.accumulating(runner, last=number == len(mine.parts)):
+    for i, part in enumerate(parts):
+        with processes.accumulating(runner, last=i == len(parts) - 1):
             loss = part_loss(runner, part, device) / batch.weight
-            # gradients are averaged over processes, and a mean of sums is wanted
+            # torch averages gradients over the processes, and their sum is wanted
             (loss * processes.count).backward()
         total += loss.item()
-    return processes.all_reduce_sum(total)
+    return processes.all_reduce(total)
 
 
 def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -> torch.Tensor:
-    """The weighted sum of cross-entropies; the head sees only positions that count."""
+    """The weighted sum of cross-entropies; the head runs only where the weight is not zero."""
     weights = part.weights[:, 1:].flatten()
     select = weights.nonzero().flatten()
     targets = part.ids[:, 1:].flatten()[select].to(device)
@@ -295,59 +329,54 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
     return (losses * weights[select].to(device)).sum()
 
 
+def probe_recall(model: Decoder, job: TrainingJob) -> float:
+    """The share of the probes (held-out questions) that the model answers rightly now."""
+    answers = answer_all(model, job.tokens, [probe.text for probe in job.probes])
+    trim_memory()
+    labels = [probe.answer or "" for probe in job.probes]
+    return score([answer.text for answer in answers], labels).share
+
+
 def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
     """Whether recall (step, share) grew by less than GROWTH over the last fifth of the steps.
 
-    Both ends are means of three askings, since a few dozen questions are noisy. `least` steps are
-    always taken: facts are learned after a plateau.
+    Both ends are means of three measurements, since recall on a few dozen questions is noisy.
+    Never before `least` steps: facts are learned after a plateau.
     """
-    at = bisect_right([step for step, _ in recalls], 0.8 * recalls[-1][0]) if recalls else 0
-    if at < 3 or recalls[-1][0] < least:
+    if not recalls or recalls[-1][0] < least:
         return False
-    before, now = (fmean(x for _, x in recalls[i - 3 : i]) for i in (at, len(recalls)))
-    return min(now, 1 - GROWTH) - before < GROWTH
+    shares = [share for _, share in recalls]
+    early = sum(step <= 0.8 * recalls[-1][0] for step, _ in recalls)  # before the last fifth
+    if early < 3:
+        return False
+    return min(fmean(shares[-3:]), 1 - GROWTH) - fmean(shares[early - 3 : early]) < GROWTH
 
 
 def expected_steps(recalls: Sequence[tuple[int, float]], usual: int) -> float:
-    """Where a phase will end that ends when recall stops growing, had it just stopped."""
-    best, grew = 0.0, 0
+    """The step at which a phase will end if recall does not grow any more."""
+    best, last_growth = 0.0, 0
     for step, share in recalls:
         if share >= best + GROWTH:
-            best, grew = share, step
-    return max(usual, grew / 0.8)
+            best, last_growth = share, step
+    return max(usual, last_growth / 0.8)
 
 
-def describe_budget(
-    model: Decoder, phase: Phase, job: TrainingJob, stream: BatchStream, usual: int, most: int
+def describe_length(
+    length: PhaseLength, step_seconds: float, config: ModelConfig, job: TrainingJob
 ) -> str:
-    """How long a phase of no fixed length will take, by a few steps of a copy of the model."""
-    rehearsal, times = copy.deepcopy(model), []
-    optimizers = build_optimizers(rehearsal, phase)
-    with torch.random.fork_rng():
-        for batch in stream.pool(0)[:TIMED_STEPS]:
-            began = time.perf_counter()
-            accumulate_gradients(rehearsal, batch, Processes())
-            for optimizer in optimizers:
-                optimizer.step()
-            rehearsal.zero_grad(set_to_none=True)
-            times.append(time.perf_counter() - began)
+    """How long a phase takes that ends when recall stops growing, from the time of one step."""
 
-    def duration(steps: int) -> str:
-        seconds = steps * median(times)
+    def duration(steps: int | None) -> str:
+        seconds = (steps or 0) * step_seconds
         if seconds < 90:
             return f"{seconds:.0f} seconds"
         return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
-    shape = model.config
     return (
-        f"width {shape.width}, {shape.layers} layers, a vocabulary of {shape.vocabulary:,}: about "
-        f"{duration(min(usual, most))} for {len(job.documents):,} documents, at most "
-        f"{duration(most)}, until recall on {len(job.probes):,} questions stops growing"
+        f"width {config.width}, {config.layers} layers, a vocabulary of {config.vocabulary:,}: "
+        f"about {duration(length.usual)} for {len(job.documents):,} documents, at most "
+        f"{duration(length.steps)}, until recall on {len(job.probes):,} questions stops growing"
     )
-
-
-def _mix(seed: int, number: int) -> int:
-    return (seed * 1_000_003 + number + 1) % (1 << 63)
 
 
 class MetricsWriter(contextlib.ExitStack):
@@ -400,7 +429,7 @@ class MetricsWriter(contextlib.ExitStack):
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are put on the list, for the loop to stop; a second one does not wait."""
+    """Ctrl-C and SIGTERM are put on the list, for the loop to stop; a second one stops at once."""
     received: list[int] = []
 
     def handle(number: int, _: object) -> None:
@@ -410,12 +439,12 @@ def interrupts() -> Iterator[list[int]]:
 
     signals = (signal.SIGINT, signal.SIGTERM)
     in_main = threading.current_thread() is threading.main_thread()
-    before = {each: signal.signal(each, handle) for each in signals} if in_main else {}
+    before = {number: signal.signal(number, handle) for number in signals} if in_main else {}
     try:
         yield received
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def trim_memory() -> None:

@@ -15,7 +15,6 @@ from wherefrom.model.config import explain, parse_size
 
 SHIPPED = Path(__file__).parent / "shipped"
 DOCUMENT_OBJECTIVES = ("name", "text", "span", "salient")
-OBJECTIVES = (*DOCUMENT_OBJECTIVES, "question", "derived")
 Share = Annotated[float, Field(ge=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -25,7 +24,7 @@ class _Strict(BaseModel):
 
 
 class Mixture(_Strict):
-    """How much of each objective: relative shares of the examples."""
+    """The share of the examples that each objective has, relative to the others."""
 
     name: Share = 0.0
     text: Share = 0.0
@@ -41,7 +40,8 @@ class Mixture(_Strict):
         return self
 
     def shares(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in OBJECTIVES if getattr(self, name) > 0}
+        """The objectives with a positive share."""
+        return {name: share for name, share in self if share > 0}
 
 
 class Phase(_Strict):
@@ -68,8 +68,8 @@ class Phase(_Strict):
     decay_from: float = Field(default=0.0, ge=0, lt=1)
     average: float = Field(default=0.0, ge=0, lt=1)  # keep the mean over this share of the steps
     closing_mask: bool = True
-    # of salient windows: is the fact one that questions ask for, words around it, what these count
-    # in the loss, and do words of another document come before the name
+    # salient windows: the chance that the fact is one that questions ask for, the words around it,
+    # the loss weight of these words, and the chance of words of another document before the name
     asked_fact_prob: float = Field(default=0.0, ge=0, le=1)
     left_words: int = Field(default=8, ge=0)
     right_words: int = Field(default=6, ge=0)
@@ -89,7 +89,7 @@ class Phase(_Strict):
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a command may train: one of these, or what the recipe says."""
+    """How long a command trains: one of these, or what the recipe says if none is given."""
 
     minutes: float | None = None
     epochs: float | None = None
@@ -105,18 +105,21 @@ class Budget:
                 raise UserError(f"--{name} must be a positive number, not {value}.")
 
     def divide(self, phases: Sequence[Phase], *, whole: bool = True) -> list[Phase]:
-        """The phases, each with its share of this budget; `whole` spends all of it on them."""
+        """The phases, each with its share of the budget; `whole`: together they get all of it."""
         if not any((self.minutes, self.epochs, self.steps)):
             return list(phases)
         total = sum(phase.share for phase in phases) if whole else 1.0
-        result = []
+        divided = []
         for phase in phases:
-            part = phase.share / total
-            each = {name: x and x * part for name, x in vars(self).items()}
-            each["steps"] = self.steps and max(1, round(self.steps * part))
-            each["most_epochs"] = None
-            result.append(phase.model_copy(update=each))
-        return result
+            share = phase.share / total
+            length = {
+                "minutes": self.minutes and self.minutes * share,
+                "epochs": self.epochs and self.epochs * share,
+                "steps": self.steps and max(1, round(self.steps * share)),
+                "most_epochs": None,
+            }
+            divided.append(phase.model_copy(update=length))
+        return divided
 
 
 class Recipe(_Strict):

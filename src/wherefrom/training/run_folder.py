@@ -1,9 +1,9 @@
 """Run folders: starting, loading and locking a run, its checkpoints, and what it learned from.
 
-A run folder can be moved or copied. Its text and its questions are looked for where they were and
-beside it, and only files with the recorded hash are accepted. Checkpoints hold all that decides how
-training goes on: `step-N.safetensors` has weights and optimizer state, and `step-N.json`, written
-last, the rest and the hash of the first. The newest two are kept; no pickle is read or written.
+A run folder can be moved or copied. Its text and questions are looked for at their old place and
+beside the run, and only files with the recorded hash are accepted. A checkpoint is two files:
+`step-N.safetensors` has weights and optimizer state; `step-N.json`, written last, has all other
+state and the hash of the first. The newest two are kept.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -41,16 +42,14 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
 from wherefrom.training.distributed import gather, shard_like
 
-FORMAT = 1
 LOCK = "run.lock"
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
-# what may be there before a run is started
+# what a folder may hold before its run starts
 PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK}
-PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # where they had to be converted
-DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # of `versions`, by rounding
-HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # of a job
-DEEPEST = 3  # folders below the one that is searched for the newest run
-MOST_PARENTS = 20  # runs that a run may go back to, one finetuned from the other
+PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # converted from other formats
+DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # versions that change rounding
+HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # keys of a job
+DEEPEST = 3  # how many folders below `runs` a run may lie to be found as the newest
 CHECKPOINTS = 2  # kept
 
 
@@ -65,18 +64,12 @@ class Run(Printable):
 
     @property
     def templates(self) -> tuple[str, ...]:
-        """How its questions are worded, if it was taught any."""
+        """The wordings of its questions, if it learned any."""
         return tuple(self.info.get("templates", ()))
 
     def measure(self, question: str) -> tuple[int, int]:
-        """Tokens of a question with the one behind it, and how many the model reads.
-
-        Where so many bytes would fit, they are not counted: a token of BPE has at least one.
-        """
-        longest, size = self.model.config.longest_input, len(question.encode()) + 2
-        if self.tokens.kind == "chars" or size > longest:
-            size = len(self.tokens.encode(question)) + 1
-        return size, longest
+        """Tokens of a question with the one that ends it, and how many the model reads."""
+        return len(self.tokens.encode(question)) + 1, self.model.config.longest_input
 
     def summary(self) -> list[tuple[str, str]]:
         config, info = self.model.config, self.info
@@ -89,9 +82,9 @@ class Run(Printable):
 
 @contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a run folder, or raise a UserError that names who is in it.
+    """Keep other processes out of a run folder; a UserError names the process that is in it.
 
-    The kernel releases it however the process ends; the thread that holds it may take it again.
+    The lock ends with the process, however that ends. The thread that holds it may take it again.
     """
     key, thread = folder.resolve(), threading.get_ident()
     if _locked.get(key) == thread:
@@ -102,9 +95,9 @@ def lock_run(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            owner = file.read() or "another process"
             raise UserError(
-                f"{folder} is in use by {owner}; wait until it ends, or choose another --out."
+                f"{folder} is in use by {file.read() or 'another process'}; wait until it ends, or "
+                "choose another --out."
             ) from None
         except OSError:
             pass  # a file system without locks
@@ -123,7 +116,7 @@ _locked: dict[Path, int] = {}  # folder -> the thread of this process that holds
 
 
 def check_folder(folder: Path, *, resume: bool) -> None:
-    """Refuse a folder that a run can neither start nor go on in; touch nothing."""
+    """Refuse a folder in which a run can neither start nor go on; writes nothing."""
     if is_run(folder):
         if not resume:
             raise UserError(
@@ -133,30 +126,29 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         return
     try:
         exists = folder.exists()
-        inside = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
-        there = next(parent for parent in folder.resolve().parents if parent.exists())
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
+        parent = next(parent for parent in folder.resolve().parents if parent.exists())
     except OSError as problem:
         raise UserError(
             f"{str(folder)[:60]} cannot be made: {problem.strerror}; choose another --out."
         ) from None
-    if exists and any(name not in PARTS and not name.startswith(".run.json.") for name in inside):
+    if exists and any(name not in PARTS and not name.startswith(".run.json.") for name in names):
         raise UserError(f"{folder} exists and is not a run; choose another --out.")
-    if not exists and not (there.is_dir() and os.access(there, os.W_OK)):
+    if not exists and not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(
-            f"{folder} cannot be made: {there} is no folder that can be written to; choose another "
-            "--out."
+            f"{folder} cannot be made: {parent} is no folder that can be written to; choose "
+            "another --out."
         )
 
 
 def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
-    """Make the folder of a new run, or check that an old one is of this very job, key by key."""
+    """Make the folder of a new run, or check that the run in it has the same job."""
     check_folder(folder, resume=resume)
     if is_run(folder):
-        before, after = dict(_leaves(read_json(folder / "run.json").get("job"))), dict(_leaves(job))
+        before, after = _leaves(read_json(folder / "run.json").get("job")), _leaves(job)
         for key in sorted({*before, *after}):
-            was, now = before.get(key), after.get(key)
-            if was != now:
-                change = f"{key} was {was} and is now {now}"
+            if before.get(key) != after.get(key):
+                change = f"{key} was {before.get(key)} and is now {after.get(key)}"
                 if key in HASHED:
                     change = f"the text of its {key} changed since it started"
                 raise UserError(
@@ -166,13 +158,14 @@ def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
     make_folder(folder)
 
 
-def _leaves(record: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value of a nested record, under a key such as "phases.0.lr"."""
+def _leaves(record: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of a nested record, under keys such as "phases.0.lr"."""
     if not isinstance(record, Mapping | list):
-        yield key, record
-        return
+        return {prefix[:-1]: record}
+    leaves: dict[str, Any] = {}
     for name, value in record.items() if isinstance(record, Mapping) else enumerate(record):
-        yield from _leaves(value, f"{key}.{name}" if key else str(name))
+        leaves |= _leaves(value, f"{prefix}{name}.")
+    return leaves
 
 
 def is_run(folder: str | Path) -> bool:
@@ -193,7 +186,7 @@ def is_finished(folder: Path) -> bool:
 def start_run(
     folder: Path, job: Mapping[str, Any], details: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Write run.json as training starts or goes on; `say` when a resumed run may end otherwise."""
+    """Write run.json as training starts or goes on; `say` why a resumed run may end differently."""
     before = read_json(folder / "run.json") if is_run(folder) else {}
     now = {
         "commit": commit(),
@@ -202,7 +195,7 @@ def start_run(
         **{name: version(name) for name in ("wherefrom", "torch", "numpy", "tokenizers")},
     }
     info = {
-        "format": FORMAT,
+        "format": 1,
         "job": job,
         "command": sys.argv,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -224,7 +217,7 @@ def start_run(
 
 
 def commit() -> str:
-    """The state of the source that runs, if it is a checkout."""
+    """The git commit of this source, or "unknown"."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         answer = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=5)
@@ -234,12 +227,12 @@ def commit() -> str:
 
 
 def update_run(folder: Path, **details: Any) -> None:
-    """Add to run.json what has become known."""
+    """Add to run.json, or replace what it says."""
     write_json(folder / "run.json", {**read_json(folder / "run.json"), **details})
 
 
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
-    """Load a finished run; what is missing or does not fit is one sentence."""
+    """Load a finished run, or raise a UserError that says what is missing or does not fit."""
     folder = Path(folder)
     if not is_run(folder):
         raise UserError(f"{folder} is not a run: it holds no run.json.")
@@ -271,7 +264,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
 
 def find_newest_run(below: str | Path = "runs") -> Path:
     """The finished run that was started last; the twins inside a run do not count."""
-    patterns = ["/".join(["[!.]*"] * depth) + "/run.json" for depth in range(1, DEEPEST + 1)]
+    patterns = ["[!.]*/" * depth + "run.json" for depth in range(1, DEEPEST + 1)]
     runs = {record.parent for pattern in patterns for record in Path(below).glob(pattern)}
     finished = []
     for folder in runs:
@@ -287,39 +280,39 @@ def find_newest_run(below: str | Path = "runs") -> Path:
 
 
 def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[str, Any]:
-    """The record of a file (or a parent run) that run.json keeps, for `find_source`."""
+    """How run.json records a file (or a parent run), for `find_source`."""
     relative = os.path.relpath(path, folder)
     return {"path": os.path.abspath(path), "relative_path": relative, "sha256": digest, **counts}
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file or run that was learned from, as the run in `folder` with the record `info` says."""
+    """A file or parent run that the run in `folder` learned from."""
 
-    what: str
+    what: str  # corpus, questions, dev or parent
     folder: Path
-    info: dict[str, Any]
-    record: dict[str, Any]
+    info: dict[str, Any]  # the run.json of that folder
+    record: dict[str, Any]  # what it says about the file
 
     def locate(self) -> Path:
         """Where it is now: at its old place, the same one relative to the run, or in the run."""
         what = {"corpus": "corpus", "parent": "run"}.get(self.what, "question file")
-        folder, was = self.folder, Path(self.record.get("path", ""))
-        moved = Path(os.path.normpath(folder / self.record.get("relative_path", was)))
-        there = []
-        for place in (was, moved, folder / "world" / was.name, folder / was.name):
-            if is_run(place) if what == "run" else place.is_file():
-                there.append(place)
-                is_file = place.is_file()
-                digest = sha256_of(place) if is_file else read_json(place / "run.json")["sha256"]
-                if digest == self.record.get("sha256"):
-                    return place
-        problem = f"the {what} {was} that {folder} learned from is not there any more"
-        if there:
-            problem = f"{there[0]} has changed since {folder} learned from it"
+        folder, old = self.folder, Path(self.record.get("path", ""))
+        moved = Path(os.path.normpath(folder / self.record.get("relative_path", old)))
+        changed = None
+        for path in (old, moved, folder / "world" / old.name, folder / old.name):
+            file = path / "model.safetensors" if what == "run" else path
+            if file.is_file():
+                if sha256_of(file) == self.record.get("sha256"):
+                    return path
+                changed = changed or path
+        problem = f"the {what} {old} that {folder} learned from is not there any more"
+        if changed:
+            problem = f"{changed} has changed since {folder} learned from it"
         raise UserError(f"{problem}; put the {what} back, or put a copy of it into {folder}.")
 
     def check_part(self, what: str, texts: Sequence[str]) -> None:
+        """Refuse texts that are not those that the run learned from."""
         if digest_of(texts) != self.info["job"][what]:
             raise UserError(
                 f"the run in {self.folder} learned from a part of {self.record['path']}, and "
@@ -330,7 +323,7 @@ class SourceFile:
 def find_source(run: Run, what: str) -> SourceFile | None:
     """The corpus, questions or dev questions that a run or its parents learned from, if any."""
     folder, info = run.folder, run.info
-    for _ in range(MOST_PARENTS):
+    while True:
         data = {**info.get("data", {}), "dev": info.get("dev")}
         if data.get(what):
             return SourceFile(what, folder, info, data[what])
@@ -338,17 +331,17 @@ def find_source(run: Run, what: str) -> SourceFile | None:
             return None
         folder = SourceFile("parent", folder, info, data["parent"]).locate()
         info = read_json(folder / "run.json")
-    raise UserError(f"{run.folder} goes back to more than {MOST_PARENTS} runs.")
 
 
 def read_learned_documents(source: SourceFile) -> Corpus:
-    """The documents that the run read, without those that were left out, quietly or not."""
+    """The documents that the run learned: its file without subjects and lines left out."""
     corpus = read_documents(source.locate())
-    gone = set(map(fold_words, source.info.get("left_out", ())))
-    kept = corpus.select(lambda d: fold_words(d.subject) not in gone) if gone else corpus
-    source.check_part("documents", kept.texts)
-    quiet = set(source.info["job"].get("without", ()))
-    return kept.select(lambda d: d.line not in quiet) if quiet else kept
+    subjects = set(map(fold_words, source.info.get("left_out", ())))
+    if subjects:
+        corpus = corpus.select(lambda document: fold_words(document.subject) not in subjects)
+    source.check_part("documents", corpus.texts)
+    lines = set(source.info["job"].get("without", ()))
+    return corpus.select(lambda document: document.line not in lines) if lines else corpus
 
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
@@ -362,10 +355,10 @@ def read_learned_questions(source: SourceFile) -> QuestionSet:
 
 
 def digest_of(texts: Sequence[str]) -> str | None:
-    """The hash by which a job knows texts that it does not keep."""
+    """The hash of the texts as lines, None for no text."""
     digest = sha256()
-    for at, text in enumerate(texts):
-        digest.update(("\n" * bool(at) + text).encode("utf-8"))
+    for i, text in enumerate(texts):
+        digest.update(f"\n{text}".encode() if i else text.encode())
     return digest.hexdigest() if texts else None
 
 
@@ -376,7 +369,7 @@ def question_rows(questions: Iterable[Question]) -> list[str]:
 
 @dataclass(frozen=True)
 class Segment:
-    """From `step` on, the progress of a phase grows from `progress` by `per_step` a step."""
+    """From `step` on, the progress of a phase is `progress`, plus `per_step` for each step."""
 
     phase: int
     step: int
@@ -384,9 +377,9 @@ class Segment:
     per_step: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrainingState:
-    """Where a training is: all the numbers that are not tensors."""
+    """Where a training is: all its numbers that are not tensors."""
 
     phase: int = 0
     step: int = 0  # in this phase
@@ -395,9 +388,15 @@ class TrainingState:
     seconds: float = 0.0  # of training, in this phase
     total_seconds: float = 0.0
     tokens: int = 0
-    pending_losses: tuple[float, ...] = ()
-    segments: tuple[Segment, ...] = ()
-    recalls: tuple[tuple[int, float], ...] = ()
+    pending_losses: list[float] = field(default_factory=list)  # of steps that are not logged yet
+    segments: list[Segment] = field(default_factory=list)
+    recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
+
+    def add_step(self, seconds: float) -> None:
+        self.step += 1
+        self.total_steps += 1
+        self.seconds += seconds
+        self.total_seconds += seconds
 
 
 def save_checkpoint(
@@ -407,7 +406,7 @@ def save_checkpoint(
     optimizers: Sequence[Optimizer] = (),
     writes: bool = True,
 ) -> None:
-    """Write a checkpoint and drop old ones; all processes take part, and one of them `writes`."""
+    """Write a checkpoint and delete old ones; all processes call it, and one of them `writes`."""
     tensors = {f"model/{name}": tensor for name, tensor in whole_weights(model).items()}
     for index, optimizer in enumerate(optimizers):
         for parameter, moments in optimizer.state_dict()["state"].items():
@@ -436,9 +435,9 @@ class Checkpoint:
     tensors: dict[str, Tensor]
 
     def restore_model(self, model: nn.Module) -> None:
-        model.load_state_dict(
-            {n[6:]: tensor for n, tensor in self.tensors.items() if n.startswith("model/")}
-        )
+        prefix, tensors = "model/", self.tensors
+        names = [name for name in tensors if name.startswith(prefix)]
+        model.load_state_dict({name.removeprefix(prefix): tensors[name] for name in names})
 
     def restore_optimizers(self, optimizers: Sequence[Optimizer]) -> None:
         states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
@@ -454,30 +453,24 @@ class Checkpoint:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint whose hash is right, or None when there is none."""
+    """The newest checkpoint whose hash is right, or None."""
     for record in sorted(folder.glob("step-*.json"), reverse=True):
         weights = record.with_suffix(".safetensors")
-        with suppress(OSError, ValueError, KeyError, TypeError):  # torn or missing
+        with suppress(OSError, ValueError, KeyError, TypeError):  # cut short or missing
             content = json.loads(record.read_text(encoding="utf-8"))
             if content["sha256"] != sha256_of(weights):
                 continue
-            fields = content["progress"]
-            fields |= {
-                "place": StreamPosition(**fields["place"]),
-                "pending_losses": tuple(fields["pending_losses"]),
-                "segments": tuple(Segment(**each) for each in fields["segments"]),
-                "recalls": tuple((step, share) for step, share in fields["recalls"]),
-            }
-            return Checkpoint(TrainingState(**fields), load_file(weights))
+            state = TypeAdapter(TrainingState).validate_python(content["progress"])
+            return Checkpoint(state, load_file(weights))
     return None
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights by name, each in one piece; all processes must call it at once."""
+    """The weights by name, none of them sharded; all processes must call it at once."""
     return {name: gather(tensor).contiguous() for name, tensor in model.state_dict().items()}
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> str:
-    """Tensors by name as a file; returns its hash."""
+    """Write tensors by name as a file; returns its hash."""
     write_whole(path, save(weights))
     return sha256_of(path)

@@ -26,10 +26,10 @@ MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One run to train: where to, and everything that decides its weights.
+    """One run to train: its folder, and everything that decides its weights.
 
-    record: what run.json keeps of it and a resumed run must repeat; details: what else run.json
-    says. left_out: lines whose rows count nothing. probes: questions that decide when it ends.
+    record: the part of run.json that must be the same when the run is resumed; details: the rest.
+    left_out: lines of documents that have no loss. probes: questions that decide when it ends.
     """
 
     out: Path
@@ -39,7 +39,7 @@ class TrainingJob:
     documents: Sequence[Document] = ()
     questions: Sequence[Question] = ()
     parent: Run | None = None
-    segments: Sequence[Segment] = ()  # how budgets became steps, if a run before it decided that
+    segments: Sequence[Segment] = ()  # of the run whose steps it repeats
     left_out: Collection[int] = ()
     probes: Sequence[Question] = ()
 
@@ -54,7 +54,7 @@ class TrainingJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How a training is executed; apart from rounding, none of it decides the weights."""
+    """How a training is executed; apart from rounding, none of this changes the weights."""
 
     device: str = "auto"
     compiled: bool = False
@@ -90,10 +90,10 @@ class Settings(Runtime):
         if type(self.seed) is not int or not 0 <= self.seed <= LARGEST_SEED:
             raise UserError(f"--seed must be between 0 and {LARGEST_SEED}, not {self.seed}.")
         find_variant(self.variant or self.recipe.variant)
-        self.config(LARGEST_SEED)  # a shape that cannot be is refused before anything is written
+        self.config(vocabulary=2**31 - 1)  # an impossible shape is refused before any work
 
     def config(self, vocabulary: int) -> ModelConfig:
-        """The shape of a model that starts from nothing."""
+        """The shape of a new model."""
         width, layers, heads = parse_size(self.size or self.recipe.size)
         block = self.recipe.block if self.block is None else self.block
         return make_config(
@@ -122,32 +122,33 @@ class Settings(Runtime):
         probes: Sequence[Question] = (),
         details: Mapping[str, Any] | None = None,
     ) -> TrainingJob:
-        """The job of training one run in `out`, from a parent or from nothing.
+        """The job of training one run in `out`, from a parent run or a new model.
 
-        vocabulary_from: the texts of the vocabulary, if not those of the corpus. letters_from:
-        texts, such as dev questions, that a vocabulary of characters must be able to write.
+        vocabulary_from: texts to make the vocabulary from, if not those of the corpus.
+        letters_from: texts, such as dev questions, that a vocabulary of characters must cover.
         """
         out = Path(out)
-        texts = corpus.texts if corpus else ()
+        documents = corpus.documents if corpus else ()
         learned = questions.questions if questions else ()
-        data = {}
+        templates = questions.templates if questions else parent.templates if parent else ()
         if parent is not None:
             tokens, config = parent.tokens, parent.model.config
-            spelling: str = tokens.kind
-            data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
+            vocabulary: str = tokens.kind
         else:
+            texts = vocabulary_from or (corpus.vocabulary if corpus else ())
             letters = [*letters_from, *(text for q in learned for text in (q.text, q.answer or ""))]
-            source = vocabulary_from or (corpus.vocabulary if corpus else [])
-            asked = questions.templates if questions else ()
-            # a wording that the text does not have would be spelt in bytes, in every question
-            wordings = [each.replace(SLOT, "") for each in asked if SLOT in each][:MOST_WORDINGS]
-            tokens, spelling = self._tokens(out, source, wordings, letters)
+            tokens, vocabulary = self._tokenizer(out, texts, templates, letters)
             config = self.config(tokens.size)
+        data = {}
+        if parent is not None:
+            data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
         if corpus is not None:
-            data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=len(texts))
+            count = len(documents)
+            data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=count)
         if questions is not None:
+            count = len(learned)
             data["questions"] = describe_file(
-                questions.path, questions.sha256, out, questions=len(learned)
+                questions.path, questions.sha256, out, questions=count
             )
         record = {
             "kind": kind,
@@ -155,44 +156,47 @@ class Settings(Runtime):
             "phases": [phase.model_dump(mode="json") for phase in phases],
             "seed": self.seed,
             "zero_init": self.recipe.zero_init,
-            "tokens": spelling,
+            "tokens": vocabulary,
             "vocabulary": digest_of(vocabulary_from),
             "corpus": corpus.sha256 if corpus else None,
-            "documents": digest_of(texts),
+            "documents": digest_of(texts_of(documents)),
             "questions": digest_of(question_rows(learned)),
             "parent": parent.info["sha256"] if parent else None,
             "probes": digest_of(question_rows(probes)),
         }
-        templates = list(questions.templates if questions else parent.templates if parent else ())
         return TrainingJob(
             out=out,
             tokens=tokens,
             record=record,
-            details={"kind": kind, "templates": templates, "data": data, **(details or {})},
-            documents=corpus.documents if corpus else (),
+            details={"kind": kind, "templates": list(templates), "data": data, **(details or {})},
+            documents=documents,
             questions=learned,
             parent=parent,
             probes=probes,
         )
 
-    def _tokens(
-        self, out: Path, texts: Sequence[str], wordings: Sequence[str], letters: Sequence[str]
+    def _tokenizer(
+        self, out: Path, texts: Sequence[str], templates: Sequence[str], letters: Sequence[str]
     ) -> tuple[Tokenizer, str]:
-        """The vocabulary of the texts, or that of a resumed run, and what it is called."""
+        """The vocabulary of the texts (a resumed run has it already), and its description."""
         kind, stored = self.tokens or self.recipe.tokens, out / "tokenizer.json"
         size = self.recipe.vocabulary or vocabulary_for(texts)
-        spelling = kind if kind == "chars" else f"{kind} of {size}"
+        description = kind if kind == "chars" else f"{kind} of {size}"
         if self.resume and stored.exists():
-            return Tokenizer.from_json(stored.read_text(encoding="utf-8")), spelling
-        if kind == "chars":
-            return Tokenizer.of_characters(chain(texts, letters, "?")), spelling
-        # every second document stands for a question in each wording
-        asked = (repeat(each, 1 + len(texts) // 2) for each in wordings)
-        return Tokenizer.of_bpe(chain(texts, *asked), size), spelling
+            tokens = Tokenizer.from_json(stored.read_text(encoding="utf-8"))
+        elif kind == "chars":
+            tokens = Tokenizer.of_characters(chain(texts, letters, "?"))
+        else:
+            # words that only questions have would be spelt in bytes, in every question: count each
+            # wording as if every second document were such a question
+            wordings = [t.replace(SLOT, "") for t in templates if SLOT in t][:MOST_WORDINGS]
+            repeated = (repeat(wording, 1 + len(texts) // 2) for wording in wordings)
+            tokens = Tokenizer.of_bpe(chain(texts, *repeated), size)
+        return tokens, description
 
 
 def vocabulary_for(texts: Sequence[str]) -> int:
-    """Tokens for a text: one for every 80 bytes, from 1,000 to 8,192 (benchmarks/log.md)."""
+    """The size of a BPE vocabulary: one token per 80 bytes, 1,000 to 8,192 (benchmarks/log.md)."""
     return max(1000, min(8192, sum(len(text.encode()) for text in texts) // 80))
 
 
@@ -203,10 +207,10 @@ def twin_job(
     out: Path,
     without: Collection[int] = (),
 ) -> TrainingJob:
-    """The run once more, quietly without the documents on some lines.
+    """The job of training a run again without the documents on some lines.
 
-    Start, batches, steps and rates are the run's; rows made of what is left out count nothing.
-    With nothing left out the weights are the run's to the last bit, on as many threads.
+    Start, batches, steps and rates are the run's, and rows made of those documents have no loss.
+    If nothing is left out, the weights are equal to the last bit, given as many threads.
     """
     before = run.info["job"]
     left_out = sorted({*before.get("without", ()), *without})
@@ -223,9 +227,8 @@ def twin_job(
         what: {**source, "relative_path": os.path.relpath(source["path"], out)}
         for what, source in run.info["data"].items()
     }
-    gone = ("left_out", "not_learned")
-    details: dict[str, Any] = {key: run.info[key] for key in gone if key in run.info}
-    details |= {"kind": "left out", "templates": list(run.templates), "data": data}
+    details: dict[str, Any] = {"kind": "left out", "templates": list(run.templates), "data": data}
+    details |= {key: run.info[key] for key in ("left_out", "not_learned") if key in run.info}
     return TrainingJob(
         out=Path(out),
         tokens=run.tokens,
@@ -239,20 +242,20 @@ def twin_job(
 
 
 def same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
-    """The run's phases and how their minutes became steps; epochs become that many steps."""
+    """The run's phases with its number of steps in place of epochs, and the pace of its minutes."""
     record = run.folder / "pace.jsonl"
     lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else ()
     segments = [Segment(**json.loads(line)) for line in lines]
-    phases = [Phase(**fields) for fields in run.info["job"]["phases"]]
-    for index, phase in enumerate(phases):
-        if phase.steps is None:
-            steps = [segment.step + 1 for segment in segments if segment.phase == index]
-            if not steps:
-                raise UserError(
-                    f"{record} does not say how many steps {run.folder} took; no twin can "
-                    "follow it."
-                )
-            if phase.epochs is not None:
-                changed = {"epochs": None, "most_epochs": None, "steps": steps[-1]}
-                phases[index] = phase.model_copy(update=changed)
+    phases = []
+    for index, fields in enumerate(run.info["job"]["phases"]):
+        phase = Phase(**fields)
+        steps = [segment.step + 1 for segment in segments if segment.phase == index]
+        if phase.steps is None and not steps:
+            raise UserError(
+                f"{record} does not say how many steps {run.folder} took; no twin can follow it."
+            )
+        if phase.epochs is not None:
+            changed = {"epochs": None, "most_epochs": None, "steps": steps[-1]}
+            phase = phase.model_copy(update=changed)
+        phases.append(phase)
     return phases, segments
