@@ -21,7 +21,7 @@ from wherefrom.corpus.documents import (
     read_documents,
     read_lines,
 )
-from wherefrom.corpus.facts import RelationReading, number_answers, read_relations
+from wherefrom.corpus.facts import RelationReading, read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import check_files, convert, describe_readings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
@@ -265,7 +265,7 @@ def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int)
     spared = {names.number(name) for name in judged}
     asked = [reading for reading in readings if SLOT in reading.template]
     free = [  # for each relation the subjects with an answer
-        array("q", (n for n, _ in number_answers(each.answers, names) if n not in spared))
+        array("q", (number for number in each.answers.numbers if number not in spared))
         for each in asked
     ]
     ends = np.cumsum([len(each) for each in free]).tolist()
@@ -274,7 +274,7 @@ def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int)
     for at in order[:PROBES].tolist():
         which = bisect_right(ends, at)
         name = names.spelling(free[which][at - ends[which] + len(free[which])])
-        stated = asked[which].answers[fold_words(name)][0]
+        stated = asked[which].answers.get(fold_words(name))[0]
         text = asked[which].template.replace(SLOT, name)
         probes.append(Question(0, text, name, stated.text))
     return probes
@@ -333,7 +333,7 @@ def _baselines(
         said["majority"] |= dict.fromkeys(asked, majority_answer(learned))
         said["by name"] |= dict(zip(asked, guess_by_name(learned, asked), strict=True))
         for q in asked:
-            answers = read.get(template, {}).get(fold_words(q.subject), ())
+            answers = read[template].get(fold_words(q.subject)) if template in read else ()
             said["reader"][q] = answers[0].text if answers else ""
     return {name: [answers[q] for q in dev.questions] for name, answers in said.items()}
 

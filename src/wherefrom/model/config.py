@@ -1,4 +1,4 @@
-"""What a model is: frozen, typed and checked where it enters."""
+"""The shape of a model, validated; and sizes by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES: dict[str, tuple[int, int, int]] = {
 
 
 class ModelConfig(BaseModel):
-    """The shape of a model; `latents` and `reads` matter to the perceiver alone."""
+    """The shape of a model; only the perceiver uses `latents` and `reads`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,7 +53,7 @@ class ModelConfig(BaseModel):
 
 
 def make_config(**fields: Any) -> ModelConfig:
-    """A ModelConfig, or one sentence that says which field is wrong and how."""
+    """A ModelConfig; a wrong field is a UserError that says which and why."""
     try:
         return ModelConfig(**fields)
     except ValidationError as problem:
@@ -75,12 +75,12 @@ def parse_size(size: str) -> tuple[int, int, int]:
 
 
 def explain(problem: ValidationError, model: type[BaseModel]) -> str:
-    """The first thing that pydantic found wrong, as a sentence with a suggestion."""
+    """The first error that pydantic found, as a sentence with a suggestion."""
     error = problem.errors()[0]
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         *path, last = error["loc"]
-        for part in path:  # down to the nested model that the field should be of
+        for part in path:  # to the nested model in which the field was looked for
             if isinstance(part, str):
                 annotation: Any = model.model_fields[part].annotation
                 inner = [annotation, *getattr(annotation, "__args__", ())]
