@@ -92,18 +92,11 @@ def test_a_document_in_tokens_is_its_name_its_words_and_its_facts(kind):
         rest = document.text[len(document.subject) + 2 :]
         cuts = [*encoded.word_starts.tolist(), len(encoded.ids)]
         assert [decode(kind, encoded.ids[a:b]) for a, b in pairwise(cuts)] == rest.split(" ")
-    found = [
-        [decode(kind, encoded.ids[start:end]) for start, end in encoded.facts]
-        for encoded in ENCODED[kind]
-    ]
-    assert {"Zürich", "Switzerland", "1901", "Łódź", "music"} <= set(found[0])
-    assert "Kraków" in found[4]
-    assert not any("Łucja" in fact for fact in found[4])
-    for encoded, facts in zip(ENCODED[kind], found, strict=True):
+        facts = [decode(kind, encoded.ids[start:end]) for start, end in encoded.facts]
         assert [decode(kind, answer) for answer in encoded.answers] == facts
-
-
-# --- name and text ----------------------------------------------------------------------------
+        assert not any("Łucja" in fact for fact in facts)  # a word of the subject's name
+        if document.subject == "Ann Lee":
+            assert {"Zürich", "Switzerland", "1901", "Łódź", "music"} <= set(facts)
 
 
 @given(name=st.integers(0, 12), length=st.integers(4, 60), block=st.integers(8, 40), seed=SEEDS)
@@ -133,9 +126,6 @@ def test_text_too_long_is_the_name_and_a_window_from_a_word_and_fills_the_block(
     assert seen == set(document.ids[3:].tolist())  # every token of a long document is shown
 
 
-# --- span: the course's specification -----------------------------------------------------------
-
-
 @given(length=st.integers(1, 200), block=st.integers(24, 150), closing=st.booleans(), seed=SEEDS)
 def test_a_corrupted_span_put_back_gives_the_truncated_document(length, block, closing, seed):
     document = made_of(length)
@@ -154,13 +144,11 @@ def test_spans_are_drawn_as_the_course_says():
     rng = np.random.default_rng(11)
     document = made_of(400)
     lengths, shares, first, last = Counter(), [], 0, 0
-    masked_lengths: dict[int, set[int]] = {}
     for _ in range(21_800):
         prefix, suffix, masked, _ = between_masks(span_example(document, 128, rng).ids)
         whole = len(prefix) + len(masked) + len(suffix)
         lengths[whole] += 1
         shares.append(len(masked) / whole)
-        masked_lengths.setdefault(whole, set()).add(len(masked))
         first += not prefix
         last += not suffix
     # every truncation from 4 to 7/8 of the block: 109 counts of mean 200 and spread 14
@@ -170,11 +158,7 @@ def test_spans_are_drawn_as_the_course_says():
     assert np.mean(shares) == pytest.approx(0.25, abs=0.005)
     assert min(shares) < 0.05
     assert max(shares) > 0.45
-    assert all(len(some) > 1 for whole, some in masked_lengths.items() if whole >= 8)
     assert min(first, last) > 100
-
-
-# --- salient ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -236,9 +220,6 @@ def test_a_prefix_stands_before_the_name_where_there_is_room_and_is_not_learned(
     assert len(cramped) <= block
     if encoded.name_end + len(encoded.answers[1]) + 3 <= block:
         assert between_masks(cramped.ids)[2] == encoded.answers[1].tolist()
-
-
-# --- question ---------------------------------------------------------------------------------
 
 
 def test_a_question_is_learned_from_its_mask_on_and_fits_the_block_or_is_refused_by_its_line():

@@ -121,7 +121,7 @@ def test_spans_start_and_end_at_words_or_where_answers_are_glued():
     documents = [Document(1, "Ann", text)]
     rules = learn_rules(documents, [["춘천", "New York"]])
     assert (rules.longest, rules.suffixes) == (2, frozenset())  # once may be chance
-    spans = Spans(documents, SpanRules(2, suffixes=frozenset({"이며"})))
+    spans = Spans(dict(enumerate(documents)), SpanRules(2, suffixes=frozenset({"이며"})))
     texts = [spans.text(row) for row in range(len(spans))]
     assert {"춘천", "춘천이며", "New York", "in New", "고향은 춘천", "Ann Lee", "Lee"} <= set(texts)
     assert "Ann" not in texts  # the subject's own name
@@ -138,9 +138,8 @@ WORDS = st.lists(st.sampled_from(UNITS), min_size=1, max_size=9)
 def test_any_text_has_spans_inside_its_documents_and_features_for_each(texts):
     documents = [Document(i, "Xy", f"Xy. {text}") for i, text in enumerate(texts)]
     words = Words(documents)
-    spans = Spans(
-        documents, SpanRules(3, suffixes=frozenset({"이", "b"}), prefixes=frozenset({"a", "한"}))
-    )
+    rules = SpanRules(3, suffixes=frozenset({"이", "b"}), prefixes=frozenset({"a", "한"}))
+    spans = Spans(dict(enumerate(documents)), rules)
     assert len(words) == sum(len(fold_words(document.text)) for document in documents)
     for row in range(len(spans)):
         assert len("Xy. ") <= spans.start[row] < spans.end[row] <= len(spans.document(row).text)

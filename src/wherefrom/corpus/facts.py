@@ -59,7 +59,7 @@ CONFIDENT = 0.6  # where the probability of an answer is higher than this
 NEGATIVES = 80  # spans of a document that compete with its answer in training
 PENALTY = 1.0  # on the squared weights
 ITERATIONS = 40
-NEGLIGIBLE = 15.0  # a span whose score is so much below the best is no answer
+NEGLIGIBLE = 15.0  # a span whose score is this much below the best is no answer
 MOST_ANSWERS = 6  # of a subject
 LEAST_PROBABILITY = 0.02  # of an answer that is not the most likely one
 LEAST_STATED = 0.02  # probability that the best span is right, below which nothing is read
@@ -172,11 +172,10 @@ def _read_all(documents: Documents, questions: tuple[Question, ...]) -> tuple[Re
         subjects, lambda about: sum(len(document.text) for _, document in about), READ_CHARACTERS
     )
     for part in parts if readers else ():
-        docs, texts = zip(*chain.from_iterable(part), strict=True)
-        spans = Spans(texts, rules)
+        spans = Spans(dict(chain.from_iterable(part)), rules)
         features = spans.features(np.arange(len(spans)))
         for reader in readers:
-            reader.read(np.array(docs), spans, features)
+            reader.read(spans, features)
     return tuple(
         _reworded(reading, by_template[reading.template], readings) for reading in readings
     )
@@ -234,23 +233,19 @@ class RelationReader:
             batch = questions[first : first + MOST_READINGS]
             about = [documents.names.about(fold_words(question.subject)) for question in batch]
             docs = sorted({doc for indices in about for doc in indices})
-            row = {doc: i for i, doc in enumerate(docs)}
-            spans = Spans([documents[doc] for doc in docs], rules)
+            spans = Spans({doc: documents[doc] for doc in docs}, rules)
             for question, indices in zip(batch, about, strict=True):
                 answer = question.answer or ""
                 key = phrase_key(answer)
                 self.spellings[key][answer] += 1
-                found = False
-                for doc in indices:
-                    here = spans.of(row[doc])
-                    matches = np.flatnonzero(spans.key[here] == np.uint64(key))
-                    if len(matches):
-                        found = True
-                        self.labels[doc] = key
-                        i = here.start + matches[0]
-                        text = spans.document(i).text
-                        stated.append((answer, text, int(spans.start[i]), int(spans.end[i])))
-                if not found:
+                stating = [doc for doc in indices if np.uint64(key) in spans.key[spans.of(doc)]]
+                for doc in stating:
+                    self.labels[doc] = key
+                    here = spans.of(doc)
+                    row = here.start + int(np.argmax(spans.key[here] == np.uint64(key)))
+                    text = documents[doc].text
+                    stated.append((answer, text, int(spans.start[row]), int(spans.end[row])))
+                if not stating:
                     self.missing.append(answer)
         self.marks = _learn_marks(stated)
 
@@ -264,18 +259,18 @@ class RelationReader:
         unlabelled = np.setdiff1d(np.arange(len(self.documents)), list(self.labels))
         some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist() if rounds else []
         docs = sorted([*self.labels, *some])
-        spans = Spans([self.documents[doc] for doc in docs], self.rules)
+        spans = Spans({doc: self.documents[doc] for doc in docs}, self.rules)
         known = Counter({key: count.total() for key, count in self.spellings.items()})
         self.known = known  # key of an answer -> how many subjects have it
         self.believed = dict(self.labels)  # the labels, and what was read with confidence
         self.weights = np.zeros(1 << BITS)  # of the features
-        self._fit(docs, spans, dict.fromkeys(self.labels, 1.0))
+        self._fit(spans, dict.fromkeys(self.labels, 1.0))
         for _ in range(rounds):
-            scores = self._score(docs, spans)
+            scores = self._score(spans)
             self.known, self.believed = known.copy(), dict(self.labels)
             importance = dict.fromkeys(self.labels, 1.0)
-            for row, doc in enumerate(docs):
-                here, keys = scores[spans.of(row)], spans.key[spans.of(row)]
+            for doc in docs:
+                here, keys = scores[spans.of(doc)], spans.key[spans.of(doc)]
                 if doc in self.labels or not len(here):
                     continue
                 mass, best = np.exp(here - here.max()), keys[int(np.argmax(here))]
@@ -283,19 +278,18 @@ class RelationReader:
                 if probability > CONFIDENT:
                     self.believed[doc], importance[doc] = int(best), probability / 2
                     self.known[int(best)] += 1
-            self._fit(docs, spans, importance)
-        self._set_threshold(docs, spans)
+            self._fit(spans, importance)
+        self._set_threshold(spans)
 
-    def read(self, docs: Ints, spans: Spans, features: Features) -> None:
+    def read(self, spans: Spans, features: Features) -> None:
         """Add what documents state about their subjects; nothing about a subject whose best span
         scores below the threshold.
 
-        docs: indices of all documents about some subjects, in the order of the subjects' numbers;
-        spans, features: those of these documents.
+        spans: of all documents about some subjects, in the order of the subjects' numbers.
         """
-        subject = self.documents.names.of_document[docs]
+        subject = self.documents.names.of_document[spans.docs]
         owner = (subject - subject[0])[spans.doc]  # the subject of each span, counted from 0
-        scores = self._score(docs.tolist(), spans, features)
+        scores = self._score(spans, features)
         best = np.full(subject[-1] - subject[0] + 1, -np.inf, dtype=np.float32)
         np.maximum.at(best, owner, scores)
         likely = (scores > best[owner] - NEGLIGIBLE) & (best[owner] >= self.threshold)
@@ -326,7 +320,7 @@ class RelationReader:
             else:
                 start, end = places[best_row]
                 text = " ".join(spans.document(same[best_row]).text[start:end].split())
-            indices = docs[spans.doc[same]].tolist()
+            indices = spans.docs[spans.doc[same]].tolist()
             stating = tuple((doc, *place) for doc, place in zip(indices, places, strict=True))
             stated = StatedAnswer(text, float(probability[group]), stating)
             answers[int(subject[0] + about[group])].append(stated)
@@ -341,11 +335,9 @@ class RelationReader:
         last = max((len(mark) for mark in behind if text.startswith(mark, end)), default=0)
         return start - first, end + last
 
-    def _score(
-        self, docs: Sequence[int], spans: Spans, features: Features | None = None
-    ) -> NDArray[np.float32]:
+    def _score(self, spans: Spans, features: Features | None = None) -> NDArray[np.float32]:
         """The score of every span; features that are not given are computed a chunk at a time."""
-        known, scores = self._count_known(docs, spans), []
+        known, scores = self._count_known(spans), []
         for start in range(0, len(spans), CHUNK):
             rows = np.arange(start, min(start + CHUNK, len(spans)))
             here = spans.features(rows) if features is None else features[start : start + CHUNK]
@@ -353,36 +345,39 @@ class RelationReader:
             scores.append(total + self.weights[spans.known_features(rows, known[rows])].sum(axis=1))
         return np.concatenate([*scores, []]).astype(np.float32)
 
-    def _count_known(self, docs: Sequence[int], spans: Spans) -> Ints:
+    def _count_known(self, spans: Spans) -> Ints:
         """How many other subjects have the text of each span as their answer: 0 to 4 stand for
         none, 1, 2 or 3, 4 to 9, and more."""
-        answer = np.array([self.believed.get(doc, 0) for doc in docs], dtype=np.uint64)
         counts = look_up(self.known, spans.key, np.uint64(0)).astype(np.int64)
-        return np.digitize(counts - (spans.key == answer[spans.doc]), [1, 2, 4, 10])
+        return np.digitize(counts - self._is_answer(spans), [1, 2, 4, 10])
 
-    def _fit(self, docs: Sequence[int], spans: Spans, importance: Mapping[int, float]) -> None:
+    def _is_answer(self, spans: Spans) -> NDArray[np.bool_]:
+        """Whether each span has the answer that its document is believed to state."""
+        answers = [self.believed.get(doc, 0) for doc in spans.docs.tolist()]
+        return spans.key == np.array(answers, dtype=np.uint64)[spans.doc]
+
+    def _fit(self, spans: Spans, importance: Mapping[int, float]) -> None:
         """Fit the weights to the documents that have an importance, with their believed answers, by
         the log-likelihood of the answers with a penalty on the squared weights."""
         from scipy.optimize import fmin_l_bfgs_b
         from scipy.sparse import csr_matrix
 
         rng = np.random.default_rng(0)
+        is_answer = self._is_answer(spans)
+        docs = [doc for doc in spans.docs.tolist() if doc in importance]
         chosen, starts = [], [0]
-        for row, doc in enumerate(docs):
-            if doc not in importance:
-                continue
-            here = np.arange(spans.first[row], spans.first[row + 1])
-            right = spans.key[here] == np.uint64(self.believed[doc])
+        for doc in docs:
+            here = np.arange(spans.of(doc).start, spans.of(doc).stop)
             if len(here) > NEGATIVES:
-                here = np.union1d(rng.choice(here, NEGATIVES, replace=False), here[right])
+                some = rng.choice(here, NEGATIVES, replace=False)
+                here = np.union1d(some, here[is_answer[here]])
             chosen.append(here)
             starts.append(starts[-1] + len(here))
         rows = np.concatenate(chosen)
-        answer = np.array([self.believed.get(doc, 0) for doc in docs], dtype=np.uint64)
-        right = spans.key[rows] == answer[spans.doc[rows]]
-        group = np.repeat(np.arange(len(chosen)), np.diff(starts))  # the document of each row
-        weight = np.array([importance[doc] for doc in docs if doc in importance])
-        known = spans.known_features(rows, self._count_known(docs, spans)[rows])
+        right = is_answer[rows]
+        group = np.repeat(np.arange(len(docs)), np.diff(starts))  # the document of each row
+        weight = np.array([importance[doc] for doc in docs])
+        known = spans.known_features(rows, self._count_known(spans)[rows])
         features = np.hstack((spans.features(rows), known))
         present = np.zeros(1 << BITS, dtype=bool)
         present[features] = True
@@ -411,20 +406,18 @@ class RelationReader:
         self.weights = np.zeros(1 << BITS)
         self.weights[used] = fitted
 
-    def _set_threshold(self, docs: Sequence[int], spans: Spans) -> None:
+    def _set_threshold(self, spans: Spans) -> None:
         """Set the score below which a document's best span is hardly ever the answer, by the best
         right and the best wrong span of each labelled document: not every document answers."""
-        scores, row = self._score(docs, spans), {doc: i for i, doc in enumerate(docs)}
-        best: dict[bool, list[float]] = {True: [], False: []}
-        for doc, key in self.labels.items():
-            here = spans.of(row[doc])
-            right = spans.key[here] == np.uint64(key)
-            for kind in (True, False):
-                if (right == kind).any():
-                    best[kind].append(float(scores[here][right == kind].max()))
+        scores, is_answer = self._score(spans), self._is_answer(spans)
+        best_right, best_wrong = [], []
+        for here in map(spans.of, self.labels):
+            best_right.append(scores[here][is_answer[here]].max())
+            if not is_answer[here].all():
+                best_wrong.append(scores[here][~is_answer[here]].max())
         self.threshold = -np.inf
-        if best[False]:
-            slope, offset = fit_line(np.array(best[True]), np.array(best[False]))
+        if best_wrong:
+            slope, offset = fit_line(np.array(best_right), np.array(best_wrong))
             log_odds = np.log(LEAST_STATED / (1 - LEAST_STATED))
             self.threshold = float((log_odds - offset) / max(slope, 1e-3))
 

@@ -12,7 +12,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,13 +232,15 @@ def _find_edges(words: Words, affixes: Iterable[str], *, front: bool) -> Edges:
 class Spans:
     """All candidate spans of documents, as columns, ordered by document, start and end.
 
-    first_word, last_word: indices into `words`, both included; start, end: characters; left, right:
-    hash of what is cut off its first and last word, 0 for nothing; key: `phrase_key` of its text;
-    doc: index of the document; first: index of each document's first span.
+    documents: by their index in the corpus, which `docs` has as an array.
+    Columns: first_word, last_word: indices into `words`, both included; start, end: characters;
+    left, right: hash of what is cut off its first and last word, 0 for nothing; key: `phrase_key`
+    of its text; doc: index into `docs`.
     """
 
-    def __init__(self, documents: Sequence[Document], rules: SpanRules) -> None:
-        self.words = words = Words(documents)
+    def __init__(self, documents: Mapping[int, Document], rules: SpanRules) -> None:
+        self.docs = np.array(list(documents), dtype=np.int64)
+        self.words = words = Words(list(documents.values()))
         starts = _find_edges(words, rules.prefixes, front=True)
         starts = starts.take(~words.heading[starts.word])
         ends = _find_edges(words, rules.suffixes, front=False)
@@ -274,7 +276,8 @@ class Spans:
         self.first_word, self.last_word, self.start, self.end = (c[order] for c in joined[:4])
         self.left, self.right, self.key = (column[order] for column in joined[4:])
         self.doc = words.doc[self.first_word]
-        self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
+        bounds = np.searchsorted(self.doc, np.arange(len(documents) + 1)).tolist()
+        self._slices = dict(zip(documents, starmap(slice, pairwise(bounds)), strict=True))
         # a word that is cut on both sides: neither hash of a rest is that of the span
         both = (self.left > 0) & (self.right > 0) & (self.first_word == self.last_word)
         for i in np.flatnonzero(both).tolist():
@@ -286,8 +289,8 @@ class Spans:
         return len(self.key)
 
     def of(self, doc: int) -> slice:
-        """The spans of one document."""
-        return slice(self.first[doc], self.first[doc + 1])
+        """The spans of the document with this index in the corpus."""
+        return self._slices[doc]
 
     def document(self, row: int) -> Document:
         return self.words.documents[int(self.doc[row])]
