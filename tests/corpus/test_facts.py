@@ -119,7 +119,7 @@ def test_what_is_not_stated_is_missing_or_silent_and_few_answers_teach_nothing()
 def test_spans_start_and_end_at_words_or_where_answers_are_glued():
     text = "Ann. 고향은 춘천이며 in New York, Ann Lee."
     documents = [Document(1, "Ann", text)]
-    rules = learn_rules(documents, [["춘천", "New York"]])
+    rules = learn_rules([(documents[0], ["춘천", "New York"])])
     assert (rules.longest, rules.suffixes) == (2, frozenset())  # once may be chance
     spans = Spans(dict(enumerate(documents)), SpanRules(2, suffixes=frozenset({"이며"})))
     texts = [spans.text(row) for row in range(len(spans))]

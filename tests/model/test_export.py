@@ -110,7 +110,7 @@ def test_logits_and_greedy_answers_are_equal(transformers, exported):
 
     questions = [question for question, _ in ASKED]
     answers = answer_all(model, tokens, questions, longest=20)
-    assert sum(answer.closed for answer in answers) >= 40
+    assert sum(answer.ids[-1] == MASK for answer in answers) >= 40
     assert len({answer.text for answer in answers}) >= 3
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     # questions of all lengths in one batch: padding goes to the left, as the folder says

@@ -182,4 +182,3 @@ def test_a_tiny_model_of_every_variant_learns_questions_by_heart(
     answers = answer_all(model, tokens(), [question.text for question in asked])
     assert len(asked) == 10
     assert [answer.text for answer in answers] == [question.answer for question in asked]
-    assert all(answer.closed for answer in answers)

@@ -210,33 +210,33 @@ def question_examples(
 ) -> list[Example]:
     """Each question as an example; one that does not fit into `block` tokens is refused."""
     encoded = _encode(tokens, {text for q in questions for text in (q.text, q.answer or "")})
-    result = [_answered(encoded[q.text], encoded[q.answer or ""]) for q in questions]
-    for question, example in zip(questions, result, strict=True):
+    examples = [_answered(encoded[q.text], encoded[q.answer or ""]) for q in questions]
+    for question, example in zip(questions, examples, strict=True):
         if len(example) > block:
             raise UserError(
                 f"line {question.line} of the questions has {len(example)} tokens with its answer "
                 f"and the model reads {block}; shorten it or use a larger --block."
             )
-    return result
+    return examples
 
 
 def _encode(tokens: Tokenizer, texts: Collection[str]) -> dict[str, Ids]:
-    ids = (np.array(each, dtype=np.int32) for each in tokens.encode_all(list(texts)))
-    return dict(zip(texts, ids, strict=True))
+    encoded = (np.array(ids, dtype=np.int32) for ids in tokens.encode_all(list(texts)))
+    return dict(zip(texts, encoded, strict=True))
 
 
 def derived_example(question: DerivedQuestion, rng: Generator) -> Example:
-    """The question with one of its answers, drawn as likely as it was read."""
+    """The question with one of its answers, drawn by their probabilities."""
     return _answered(question.prompt, question.answers[_draw(question.probabilities, rng)])
 
 
-def _draw(probabilities: NDArray[np.float64], rng: Generator) -> int:
-    at = int(np.searchsorted(np.cumsum(probabilities), rng.random()))
-    return min(at, len(probabilities) - 1)
+def _draw(probabilities: Floats, rng: Generator) -> int:
+    i = int(np.searchsorted(np.cumsum(probabilities), rng.random()))
+    return min(i, len(probabilities) - 1)
 
 
 def _answered(prompt: Ids, answer: Ids) -> Example:
-    """prompt MASK answer MASK, with the loss behind the prompt."""
+    """prompt MASK answer MASK, with no loss on the prompt."""
     example = _learn_all(np.concatenate((prompt, _MASK, answer, _MASK)))
     example.weights[: len(prompt)] = 0
     return example
@@ -247,12 +247,12 @@ def _learn_all(ids: Ids) -> Example:
 
 
 def name_example(document: EncodedDocument, block: int) -> Example:
-    """The name alone, or two tokens, so that one can be predicted."""
+    """The name alone, and at least two tokens, so that one can be predicted."""
     return _learn_all(document.ids[: max(2, document.name_end)][:block].copy())
 
 
 def text_example(document: EncodedDocument, block: int, rng: Generator) -> Example:
-    """The whole document and a closing MASK; of one too long, the name and a random window."""
+    """The document and a closing MASK; if it is too long, its name and a random window of it."""
     ids = document.ids
     if len(ids) + 1 > block:
         head = ids[: document.name_end]
@@ -269,9 +269,9 @@ def text_example(document: EncodedDocument, block: int, rng: Generator) -> Examp
 def span_example(
     document: EncodedDocument, block: int, rng: Generator, *, closing: bool = True
 ) -> Example:
-    """The course's span corruption: the document is cut to a length of 4 to 7/8 of the block,
-    and one span of it, a quarter on average, moves to the end: prefix MASK suffix MASK masked,
-    followed by a third MASK when `closing`."""
+    """The course's span corruption: the document is cut to a length of 4 to 7/8 of the block, and
+    one span of it, a quarter on average, moves to the end: prefix MASK suffix MASK masked, with a
+    third MASK if `closing`."""
     ids = document.ids[: int(rng.integers(4, int(block * 7 / 8) + 1))]
     longest = max(1, len(ids) // 2 - 1)  # uniform on 1 .. n/2 - 1 has mean n/4
     masked = int(rng.integers(1, longest + 1))
@@ -282,7 +282,7 @@ def span_example(
 
 def salient_example(
     document: EncodedDocument,
-    which: int,
+    fact: int,
     block: int,
     rng: Generator,
     *,
@@ -291,22 +291,24 @@ def salient_example(
     context_loss_weight: float = 1.0,
     prefix: Ids | None = None,
 ) -> Example:
-    """Fact `which` masked in a window of up to `left` words before it and `right` words after it,
-    which count `context_loss_weight`; a `prefix` stands before the name if there is room. Neither
-    name nor prefix has a loss."""
-    start, end = document.facts[which]
+    """One fact masked, in a window of up to `left` words before it and `right` words behind it.
+
+    The loss of the window has the weight `context_loss_weight`. The `prefix` comes before the name,
+    if there is room; neither of them has a loss.
+    """
+    start, end = document.facts[fact]
     words = document.word_starts
-    at = int(np.searchsorted(words, start, side="right")) - 1
-    first = max(0, at - int(rng.integers(0, left + 1)))
-    until = int(np.searchsorted(words, end, side="left")) + int(rng.integers(0, right + 1))
-    window_start = int(words[first]) if len(words) and first < at else start
-    window_end = int(words[until]) if until < len(words) else len(document.ids)
+    word = int(np.searchsorted(words, start, side="right")) - 1  # in which the fact starts
+    first = max(0, word - int(rng.integers(0, left + 1)))
+    behind = int(np.searchsorted(words, end, side="left")) + int(rng.integers(0, right + 1))
+    window_start = int(words[first]) if first < word else start
+    window_end = int(words[behind]) if behind < len(words) else len(document.ids)
     head = document.ids[: document.name_end]
-    masked = document.answers[which]
+    masked = document.answers[fact]
     if prefix is not None and len(prefix) + len(head) + len(masked) + 3 <= block:
         head = np.concatenate((prefix, head))
     room = max(0, block - len(head) - len(masked) - 3)
-    before = document.ids[min(window_start, start) : start]
+    before = document.ids[window_start:start]
     before = before[max(0, len(before) - room) :]
     after = document.ids[end:window_end][: max(0, room - len(before))]
     ids = np.concatenate((head, before, _MASK, after, _MASK, masked, _MASK))[:block]
@@ -317,15 +319,15 @@ def salient_example(
 
 
 def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> int:
-    """One of the document's facts: with `asked_prob` one that questions ask for, or any."""
+    """The index of a fact: with probability `asked_prob` one that answers a question, else any."""
     if len(document.weights) and rng.random() < asked_prob:
         return _draw(document.weights[int(rng.integers(len(document.weights)))], rng)
     return int(rng.integers(len(document.facts)))
 
 
 def pick_prefix(document: EncodedDocument, rng: Generator) -> Ids:
-    """One to three words from anywhere in a document, to stand before another one's name, since in
-    a question the name does not come first."""
+    """One to three words from anywhere in a document, to put before the name of another: in a
+    question the name does not come first either."""
     words = document.word_starts
     if len(words) == 0:
         return document.ids[:0]

@@ -46,7 +46,6 @@ from wherefrom.corpus.spans import (
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
-Span = tuple[int, int, int]  # document, start, end
 FEWEST = 5  # training answers found in documents, below which no reader is trained
 # a template of so few questions may be another wording of a relation,
 FEWEST_REWORDED, MOST_REWORDED = 3, 50
@@ -72,11 +71,12 @@ ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong
 
 @dataclass(frozen=True)
 class StatedAnswer:
-    """An answer that documents state: its text, its probability, and the spans that state it."""
+    """An answer that documents state: its text, its probability, and the spans that state it, each
+    with its document, start and end."""
 
     text: str
     probability: float
-    spans: tuple[Span, ...]
+    spans: Sequence[Sequence[int]]
 
 
 class StatedAnswers:
@@ -87,7 +87,9 @@ class StatedAnswers:
 
     def __init__(self, names: SubjectNames) -> None:
         self._names, self.numbers = names, array("i")
-        self._answers = RecordFile(_decode_answers)
+        self._answers = RecordFile(
+            lambda content: tuple(StatedAnswer(*row) for row in json.loads(content))
+        )
 
     def add(self, number: int, answers: Sequence[StatedAnswer]) -> None:
         """Add the answers about a subject, whose number is higher than all before."""
@@ -111,13 +113,6 @@ class StatedAnswers:
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-
-def _decode_answers(content: bytes) -> tuple[StatedAnswer, ...]:
-    return tuple(
-        StatedAnswer(text, probability, tuple((doc, start, end) for doc, start, end in spans))
-        for text, probability, spans in json.loads(content)
-    )
 
 
 @dataclass(frozen=True)
@@ -156,7 +151,7 @@ def _read_all(documents: Documents, questions: tuple[Question, ...]) -> tuple[Re
             by_template[question.template].append(question)
             for doc in names.about(fold_words(question.subject)):
                 expected[doc].add(question.answer)
-    rules = learn_rules([documents[doc] for doc in expected], list(expected.values()))
+    rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()])
     readings, readers = [], []
     for template, asked in by_template.items():
         reader = RelationReader(documents, rules, asked)
@@ -321,7 +316,7 @@ class RelationReader:
                 start, end = places[best_row]
                 text = " ".join(spans.document(same[best_row]).text[start:end].split())
             indices = spans.docs[spans.doc[same]].tolist()
-            stating = tuple((doc, *place) for doc, place in zip(indices, places, strict=True))
+            stating = [(doc, *place) for doc, place in zip(indices, places, strict=True)]
             stated = StatedAnswer(text, float(probability[group]), stating)
             answers[int(subject[0] + about[group])].append(stated)
         for number, stated_answers in answers.items():

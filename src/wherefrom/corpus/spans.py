@@ -141,14 +141,14 @@ class SpanRules:
     forms: Mapping[int, int] = field(default_factory=dict)
 
 
-def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> SpanRules:
-    """The rules that fit the answers which each document is expected to state."""
+def learn_rules(expected: Sequence[tuple[Document, Iterable[str]]]) -> SpanRules:
+    """The rules that fit documents and the answers that each of them is expected to state."""
     prefixes, suffixes = Counter[str](), Counter[str]()
     gaps, lengths, own = {" ", ""}, [1], 0
-    for document, expected in zip(documents, answers, strict=True):
+    for document, answers in expected:
         text, subject = document.text, set(fold_words(document.subject))
         words = split_words(text)
-        for answer in expected:
+        for answer in answers:
             lengths.append(len(fold_words(answer)))
             own += subject.issuperset(fold_words(answer))
             start = text.find(answer)
@@ -166,7 +166,7 @@ def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]])
         suffixes=_repeated(suffixes),
         gaps=frozenset(gaps),
         own_name=own >= max(2, OWN_NAME * len(lengths)),
-        forms=_find_forms(documents, answers),
+        forms=_find_forms([(d.text, answer) for d, answers in expected for answer in answers]),
     )
 
 
@@ -176,13 +176,9 @@ def _repeated(affixes: Counter[str]) -> frozenset[str]:
     return frozenset(x for x, count in counts if count > 1 and 0 < len(x) <= LONGEST_AFFIX)
 
 
-def _find_forms(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> dict[int, int]:
-    """`SpanRules.forms`: empty unless many answers are not in their documents as they are spelt."""
-    pairs = [
-        (document.text, answer)
-        for document, expected in zip(documents, answers, strict=True)
-        for answer in expected
-    ]
+def _find_forms(pairs: Sequence[tuple[str, str]]) -> dict[int, int]:
+    """`SpanRules.forms` by pairs of a text and an answer that it should state; empty unless many
+    texts do not have the answer as it is spelt."""
     missing = [(text, answer) for text, answer in pairs if fold(answer) not in fold(text)]
     if len(missing) < INFLECTED * len(pairs):
         return {}

@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from wherefrom.errors import UserError, did_you_mean
 
-Reads = Literal["strided", "first"]
-
 # name -> (width, layers, heads); "WIDTHxLAYERSxHEADS" spells any other
 SIZES: dict[str, tuple[int, int, int]] = {
     "tiny": (32, 3, 2),
@@ -31,7 +29,7 @@ class ModelConfig(BaseModel):
     heads: int = Field(default=8, ge=1)
     width: int = Field(default=256, ge=4)
     latents: int = Field(default=64, ge=1)
-    reads: Reads = "strided"
+    reads: Literal["strided", "first"] = "strided"
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")

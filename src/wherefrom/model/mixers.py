@@ -138,7 +138,9 @@ class Heads(nn.Module):
             query, key, value = _heads(self.qkv(x), 3, self.heads)
         else:
             past = 0 if cache is None else cache.length
-            query, key, value = rotation.rotate(self.qkv(x), self.heads, past)
+            positions = slice(past, past + x.shape[1])
+            cos, sin = rotation.cos[positions], rotation.sin[positions]
+            query, key, value = apply_rotary(self.qkv(x), cos, sin, self.heads)
         if cache is not None:
             key, value = cache.extend(key=key, value=value)
         return query, key, value
@@ -177,7 +179,8 @@ class Synthesizer(Heads):
 
 
 class Rotation(nn.Module):
-    """Rotary positions (Su et al. 2021): rotates pair (i, i + D/2) by position * base^(-2i/D)."""
+    """Tables of rotary positions (Su et al. 2021): (positions, D/2) cosines and sines of the angles
+    position * base^(-2i/D), by which `apply_rotary` rotates pair (i, i + D/2)."""
 
     cos: Tensor
     sin: Tensor
@@ -190,12 +193,6 @@ class Rotation(nn.Module):
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)
         self.base = base
-
-    def rotate(self, joint: Tensor, heads: int, start: int) -> tuple[Tensor, ...]:
-        """Rotated queries and keys, and values, of a joint projection (B, T, 3 C) whose positions
-        begin at `start`."""
-        positions = slice(start, start + joint.shape[1])
-        return apply_rotary(joint, self.cos[positions], self.sin[positions], heads)
 
 
 @dataclass(frozen=True)

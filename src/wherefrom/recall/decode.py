@@ -25,23 +25,15 @@ SMOOTHING = 0.1  # added to the count of every n-gram
 
 @dataclass(frozen=True)
 class Answer:
-    """The model's answer: its text, its tokens with the closing MASK, their log-probabilities.
+    """The model's answer: its text, its tokens with the closing MASK, and its log-probability.
 
     margin: the smallest difference between the logit of a token and that of the next best one.
     """
 
     text: str
     ids: tuple[int, ...]
-    log_probabilities: tuple[float, ...]
+    log_probability: float
     margin: float
-
-    @property
-    def closed(self) -> bool:
-        return self.ids[-1:] == (MASK,)
-
-    @property
-    def log_probability(self) -> float:
-        return sum(self.log_probabilities)
 
 
 def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) -> list[list[int]]:
@@ -90,8 +82,8 @@ def answer_all(
     answers: dict[str, Answer] = {}
     for indices in group_by_length(prompts, ROWS):
         decoded = _decode_group(model, start, [prompts[i] for i in indices], longest)
-        for i, (ids, scores, margin) in zip(indices, decoded, strict=True):
-            answers[distinct[i]] = Answer(tokens.decode(ids), tuple(ids), tuple(scores), margin)
+        for i, (ids, log_probability, margin) in zip(indices, decoded, strict=True):
+            answers[distinct[i]] = Answer(tokens.decode(ids), tuple(ids), log_probability, margin)
         if report is not None:
             report(sum(counts[distinct[i]] for i in indices))
     model.train(was_training)
@@ -109,9 +101,9 @@ def _shared_prefix(prompts: Sequence[list[int]]) -> list[int]:
 
 def _decode_group(
     model: Decoder, start: Cache, prompts: list[list[int]], longest: int
-) -> Iterator[tuple[list[int], list[float], float]]:
+) -> Iterator[tuple[list[int], float, float]]:
     """The answer to each of the prompts, which have equal length: token ids with the closing MASK,
-    their log-probabilities, and the margin.
+    log-probability and margin.
 
     start: the cache of a prefix that all prompts have.
     """
@@ -143,7 +135,7 @@ def _decode_group(
     columns = (column.tolist() for column in (answers, scores, margins))
     for row, row_scores, margin in zip(*columns, strict=True):
         length = row.index(MASK) + 1 if MASK in row else room
-        yield row[:length], row_scores[:length], margin
+        yield row[:length], sum(row_scores[:length]), margin
 
 
 @dataclass(frozen=True)
