@@ -10,7 +10,7 @@ import torch
 from model_samples import BLOCK, HEAD, HEADS, LENGTH, ROWS, shaken, shape
 from torch.nn import functional as F
 
-from wherefrom.model.fused import apply_rotary, rms_norm, swiglu
+from wherefrom.model.fused import apply_rotary, rms_norm
 from wherefrom.model.mixers import Heads, Rotation, Synthesizer
 
 WIDTH = HEADS * HEAD
@@ -93,16 +93,10 @@ def plain_rotation(joint: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return *(torch.cat((z.real, z.imag), dim=-1) for z in turned), value
 
 
-def plain_swiglu(joint: torch.Tensor) -> torch.Tensor:
-    gate, value = joint.chunk(2, dim=-1)
-    return F.silu(gate) * value
-
-
 @pytest.mark.parametrize(
     ("fused", "plain", "inputs"),
     [
         (fused_rotation, plain_rotation, (noise(3, 5, 84),)),
-        (swiglu, plain_swiglu, (noise(3, 5, 22),)),
         (
             lambda x, weight: rms_norm(x, weight, 1e-2),
             lambda x, weight: F.rms_norm(x, (11,), weight, 1e-2),

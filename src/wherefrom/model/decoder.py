@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig
-from wherefrom.model.fused import rms_norm, swiglu
+from wherefrom.model.fused import rms_norm
 from wherefrom.model.mixers import (
     AttentionRecord,
     Cache,
@@ -41,7 +41,10 @@ class Feed(nn.Module):
         self.down = nn.Linear(hidden, width, bias=variant.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(swiglu(self.up(x)) if self.gated else F.gelu(self.up(x)))
+        if not self.gated:
+            return self.down(F.gelu(self.up(x)))
+        gate, value = self.up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * value)
 
 
 class RmsNorm(nn.RMSNorm):

@@ -24,14 +24,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return _apply(_RmsNorm, x, weight, eps)
 
 
-def swiglu(joint: Tensor) -> Tensor:
-    """silu(gate) * value of the two halves of the last dimension."""
-    gate, value = joint.chunk(2, dim=-1)
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
-        return F.silu(gate) * value
-    return _apply(_Swiglu, joint)
-
-
 def apply_rotary(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, ...]:
     """Queries, keys and values (B, H, T, D) of the joint projection (B, T, 3 C).
 
@@ -70,26 +62,6 @@ class _RmsNorm(Function):
         for_weight = product.flatten(0, -2).sum(0)
         for_x = torch.mul(grad, weight, out=product).addcmul_(normed, along).mul_(scale)
         return for_x, for_weight, None
-
-
-class _Swiglu(Function):
-    @staticmethod
-    def forward(ctx: Any, joint: Tensor) -> Tensor:
-        gate, value = joint.chunk(2, dim=-1)
-        opened = F.silu(gate)
-        ctx.save_for_backward(joint, opened)
-        return opened * value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Grads:
-        (grad,) = grads
-        joint, opened = ctx.saved_tensors
-        gate, value = joint.chunk(2, dim=-1)
-        result = torch.empty_like(joint)
-        for_gate, for_value = result.chunk(2, dim=-1)
-        torch.mul(grad, opened, out=for_value)
-        torch.ops.aten.silu_backward.grad_input(grad * value, gate, grad_input=for_gate)
-        return (result,)
 
 
 class _ApplyRotary(Function):
