@@ -20,7 +20,7 @@ from wherefrom.corpus.documents import (
     read_documents,
     read_lines,
 )
-from wherefrom.corpus.facts import RelationReading, number_answers, read_relations
+from wherefrom.corpus.facts import RelationReading, read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import check_files, convert, describe_readings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
@@ -264,14 +264,14 @@ def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int)
     readings = [reading for reading in readings if SLOT in reading.template]
     subjects, relations = array("q"), array("q")  # of each fact, as numbers
     for i, reading in enumerate(readings):
-        for number, _ in number_answers(reading.answers, names):
+        for number in reading.answers.numbers:
             if number not in judged:
                 subjects.append(number)
                 relations.append(i)
     probes = []
     for i in np.random.default_rng([seed, 31]).permutation(len(subjects))[:PROBES].tolist():
         name, reading = names.spelling(subjects[i]), readings[relations[i]]
-        answer = reading.answers[fold_words(name)][0].text
+        answer = reading.answers.get(fold_words(name))[0].text
         probes.append(Question(0, reading.template.replace(SLOT, name), name, answer))
     return probes
 
@@ -340,7 +340,8 @@ def _baselines(
         answers["majority"] |= dict.fromkeys(questions, majority_answer(learned))
         answers["by name"] |= zip(questions, guess_by_name(learned, questions), strict=True)
         for question in questions:
-            stated = by_template.get(template, {}).get(fold_words(question.subject))
+            reader = by_template.get(template)
+            stated = reader.get(fold_words(question.subject)) if reader else ()
             answers["reader"][question] = stated[0].text if stated else ""
     return {name: [column[q] for q in dev.questions] for name, column in answers.items()}
 

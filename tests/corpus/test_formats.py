@@ -259,7 +259,7 @@ def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
     unclear = {("ann",): tuple(StatedAnswer(a, 0.2, ()) for a in ("Oslo", "Rome", "Bern", "Ulm"))}
     readings = [
         RelationReading("Who is {subject}?", 20, 8, ("x", "y", "z", "w", "x", "x"), unclear),
-        RelationReading("Is {subject}?", 4, 4),
+        RelationReading("Is {subject}?", 4, 4, (), {}),
     ]
     few, note = describe_readings(readings, "train.tsv")
     assert 'fewer than 5 training questions are worded like "Is {subject}?"' in few
@@ -270,4 +270,4 @@ def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
     ):
         assert part in note
     with pytest.raises(UserError, match=r"none of the 2 training answers .*yes, no"):
-        describe_readings([RelationReading("Is {subject}?", 2, 0, ("yes", "no"))], "train.tsv")
+        describe_readings([RelationReading("Is {subject}?", 2, 0, ("yes", "no"), {})], "train.tsv")

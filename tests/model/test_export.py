@@ -1,11 +1,9 @@
-"""What is exported is loaded by transformers alone, and says the same."""
+"""An exported model is loaded by transformers alone and gives the same answers."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import os
-from types import ModuleType
 
 import pytest
 import torch
@@ -26,6 +24,12 @@ ASKED = [
     for i, name in enumerate(NAMES)
 ][:50]
 BLOCK = 61
+INFO = {
+    "templates": ["Where was {subject} born?", "What did {subject} do?"],
+    "data": {"corpus": {"path": "/home/me/people.txt", "sha256": "abc", "documents": 1234}},
+    "results": [{"name": "pretrained", "correct": 41, "total": 50}],
+    "command": ["/usr/bin/wherefrom", "study", "my people.txt"],
+}
 
 
 def tokens_of(kind: str) -> Tokenizer:
@@ -63,72 +67,67 @@ def run_training(model: Decoder, tokens: Tokenizer) -> None:
         optimizer.step()
 
 
-@pytest.fixture(scope="module")
-def transformers() -> ModuleType:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    return pytest.importorskip("transformers", reason="transformers is not installed")
-
-
-BOTH_SHAPES = pytest.mark.parametrize("variant", ["vanilla", "llama"])
-BOTH_KINDS = pytest.mark.parametrize("kind", ["chars", "bpe"])
-
-
-@BOTH_SHAPES
-def test_the_logits_are_equal(transformers, tmp_path, variant):
-    tokens = tokens_of("chars")
+@pytest.fixture(scope="module", params=[("vanilla", "chars"), ("llama", "bpe")])
+def exported(request, tmp_path_factory):
+    """A trained model, its tokens, and the folder it was exported to."""
+    variant, kind = request.param
+    tokens = tokens_of(kind)
     model = model_of(variant, tokens)
     if model.rotation is not None:  # another base than everybody's default has to come along
         model.rotation = Rotation(model.config.head_width, BLOCK, base=700.0)
-    export_model(model, tokens, tmp_path)
+    run_training(model, tokens)
+    folder = tmp_path_factory.mktemp("exported") / "new" / "folder"
+    export_model(model, tokens, folder, INFO)
+    return model, tokens, folder
+
+
+@pytest.fixture
+def transformers(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return pytest.importorskip("transformers", reason="transformers is not installed")
+
+
+def random_ids(tokens: Tokenizer, length: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, tokens.size, (3, length), generator=generator)
+
+
+def test_logits_and_greedy_answers_are_equal(transformers, exported):
+    model, tokens, folder = exported
     loaded, found = transformers.AutoModelForCausalLM.from_pretrained(
-        tmp_path, output_loading_info=True
+        folder, output_loading_info=True
     )
     assert not any(found.values()), found  # nothing missing, nothing left over
-    loaded.eval()
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(0, tokens.size, (3, BLOCK - 1), generator=generator)
+    ids = random_ids(tokens, BLOCK - 1)
     with torch.inference_mode():
         ours = model(ids)
-        theirs = loaded(ids, attention_mask=torch.ones_like(ids)).logits
+        theirs = loaded.eval()(ids, attention_mask=torch.ones_like(ids)).logits
     assert ours.std() > 0.5  # so that the tolerance means something
     torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-4)
-    assert sum(p.numel() for p in loaded.parameters()) == sum(
-        p.numel() for p in model.parameters()
-    ) - (model.config.width if variant == "vanilla" else 0)  # the position that nothing reads
+    unread = model.config.width if model.positions is not None else 0  # the last position
+    sizes = [sum(p.numel() for p in each.parameters()) for each in (model, loaded)]
+    assert sizes[1] == sizes[0] - unread
 
-
-@pytest.mark.parametrize(("variant", "kind"), [("vanilla", "chars"), ("llama", "bpe")])
-def test_fifty_questions_get_the_same_greedy_answers(transformers, tmp_path, variant, kind):
-    tokens = tokens_of(kind)
-    model = model_of(variant, tokens)
-    run_training(model, tokens)
-    export_model(model, tokens, tmp_path)
     questions = [question for question, _ in ASKED]
-    ours = answer_all(model, tokens, questions, longest=20)
-    assert sum(said.closed for said in ours) >= 40
-    assert len({said.text for said in ours}) >= 3
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    answers = answer_all(model, tokens, questions, longest=20)
+    assert sum(answer.ids[-1] == MASK for answer in answers) >= 40
+    assert len({answer.text for answer in answers}) >= 3
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     # questions of all lengths in one batch: padding goes to the left, as the folder says
     asked = tokenizer(
         [q + tokenizer.eos_token for q in questions], padding=True, return_tensors="pt"
     )
-    said = loaded.generate(
-        input_ids=asked["input_ids"], attention_mask=asked["attention_mask"], max_new_tokens=20
-    )
-    texts = tokenizer.batch_decode(said[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
-    assert [text.strip() for text in texts] == [answer.text for answer in ours]
+    given = {name: asked[name] for name in ("input_ids", "attention_mask")}
+    said = loaded.generate(**given, max_new_tokens=20)[:, asked["input_ids"].shape[1] :]
+    texts = tokenizer.batch_decode(said, skip_special_tokens=True)
+    assert [text.strip() for text in texts] == [answer.text for answer in answers]
 
 
-@BOTH_KINDS
-def test_the_tokenizer_cuts_text_as_ours_does(transformers, tmp_path, kind):
-    tokens = tokens_of(kind)
-    export_model(model_of("llama", tokens), tokens, tmp_path)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert len(tokenizer) == tokens.size
+def test_the_tokenizer_cuts_text_as_ours_does(transformers, exported):
+    _, tokens, folder = exported
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert (len(tokenizer), tokenizer.model_max_length) == (tokens.size, BLOCK - 1)
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (PAD, MASK)
-    assert tokenizer.model_max_length == BLOCK - 1
     for question, place in ASKED:
         expected = [*tokens.encode(question), MASK, *tokens.encode(place), MASK]
         ids = tokenizer(question + tokenizer.eos_token + place + tokenizer.eos_token)["input_ids"]
@@ -136,66 +135,41 @@ def test_the_tokenizer_cuts_text_as_ours_does(transformers, tmp_path, kind):
         assert tokenizer.decode(tokens.encode(place)).strip() == place
 
 
-@BOTH_SHAPES
-def test_the_folder_holds_these_files_and_no_pickle_and_no_code(tmp_path, variant):
-    tokens = tokens_of("chars")
-    folder = tmp_path / "new" / "folder"
-    export_model(model_of(variant, tokens), tokens, folder)
-    assert {path.suffix for path in folder.iterdir()} == {".md", ".json", ".safetensors"}
-    config = json.loads((folder / "config.json").read_text())
-    assert "auto_map" not in config
-    assert config["tie_word_embeddings"] is False
-    generation = json.loads((folder / "generation_config.json").read_text())
-    assert (generation["eos_token_id"], generation["pad_token_id"]) == (MASK, PAD)
-    assert generation["max_new_tokens"] == LONGEST_ANSWER  # what our decoding may say
-
-
-def test_the_card_says_data_recall_and_command_and_its_code_asks_a_question(
-    transformers, tmp_path, monkeypatch, capsys
+def test_the_folder_holds_data_alone_and_its_card_says_how_to_ask(
+    transformers, exported, monkeypatch, capsys
 ):
-    tokens = tokens_of("chars")
-    model = model_of("vanilla", tokens)
-    run_training(model, tokens)
-    about = {"path": "/home/me/people.txt", "sha256": "abc", "documents": 1234}
-    info = {
-        "templates": ["Where was {subject} born?", "What did {subject} do?"],
-        "data": {"corpus": about},
-        "results": [{"name": "pretrained", "correct": 41, "total": 50}],
-        "command": ["/usr/bin/wherefrom", "study", "my people.txt"],
-    }
-    export_model(model, tokens, tmp_path / "it", info)
-    card = (tmp_path / "it" / "README.md").read_text()
+    model, tokens, folder = exported
+    assert {path.suffix for path in folder.iterdir()} == {".md", ".json", ".safetensors"}
+    assert "auto_map" not in json.loads((folder / "config.json").read_text())
+    generation = json.loads((folder / "generation_config.json").read_text())
+    assert generation["max_new_tokens"] == LONGEST_ANSWER  # as in our decoding
+    card = (folder / "README.md").read_text()
     assert "| corpus | people.txt, 1,234 documents, SHA-256 `abc` |" in card
     assert "| pretrained | 41 of 50 questions right |" in card
     assert "| command | `wherefrom study 'my people.txt'` |" in card
     code = card.split("```")[1].removeprefix("python\n")
-    assert code.count("\n") == 4
     question = ASKED[3][0]
-    monkeypatch.chdir(tmp_path / "it")
+    monkeypatch.chdir(folder)
     capsys.readouterr()
     exec(code.replace("Where was Ada Lovelace born?", question))
-    [ours] = answer_all(model, tokens, [question])
-    assert capsys.readouterr().out.strip() == ours.text
+    (answer,) = answer_all(model, tokens, [question])
+    assert capsys.readouterr().out.strip() == answer.text
 
 
-@BOTH_SHAPES
 @pytest.mark.parametrize("library", ["transformer_lens", "nnsight"])
-def test_the_tools_of_the_field_load_it_with_equal_logits(transformers, tmp_path, variant, library):
+def test_the_tools_of_the_field_load_it_with_equal_logits(transformers, exported, library):
     tools = pytest.importorskip(library, reason=f"{library} is not installed")
-    tokens = tokens_of("chars")
-    model = model_of(variant, tokens)
-    export_model(model, tokens, tmp_path / "it")
-    ids = torch.randint(0, tokens.size, (3, 23), generator=torch.Generator().manual_seed(1))
+    model, tokens, folder = exported
+    ids = random_ids(tokens, 23)
     with torch.no_grad():
-        ours = model(ids)
         if library == "nnsight":
-            loaded = tools.TransformersModel(str(tmp_path / "it"), task="text-generation")
+            loaded = tools.TransformersModel(str(folder), task="text-generation")
             with loaded.trace(ids):
                 theirs = loaded.lm_head.output.save()
         else:
             bridge = importlib.import_module("transformer_lens.model_bridge").TransformerBridge
-            theirs = bridge.boot_transformers(str(tmp_path / "it"), device="cpu")(ids)
-    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-4)
+            theirs = bridge.boot_transformers(str(folder), device="cpu")(ids)
+        torch.testing.assert_close(theirs, model(ids), rtol=0, atol=1e-4)
 
 
 def test_another_shape_or_a_folder_that_is_taken_is_refused_and_left_as_it_is(tmp_path):

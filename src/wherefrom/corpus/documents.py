@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.packed import ByteFile, Computed
+from wherefrom.corpus.packed import Computed, RecordFile
 from wherefrom.errors import UserError
 
 # A full stop after one of these belongs to the name: "A. G. E. Blake. Anthony Blake was ..."
@@ -65,7 +65,7 @@ class Documents(Sequence[Document]):
     """
 
     def __init__(self, documents: Iterable[Document] = ()) -> None:
-        self._texts, self._lines, self._heads = ByteFile(), array("q"), array("i")
+        self._texts, self._lines, self._heads = RecordFile(bytes), array("q"), array("i")
         self._some: NDArray[np.int64] | None = None
         for document in documents:
             self.add(document.line, len(document.subject), document.text)

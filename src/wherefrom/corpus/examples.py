@@ -1,12 +1,12 @@
-"""Here a window of text becomes a training example: token ids and a loss weight for each.
+"""Documents and questions become training examples: token ids, and a loss weight for each.
 
 Six objectives, each a pure function of an encoded record and a random generator:
 
     name      the name that the document starts with
-    text      the document as it stands
+    text      the document as it is
     span      the course's span corruption: prefix MASK suffix MASK masked [MASK]
     salient   Name. left MASK right MASK fact MASK, in a short window around one fact
-    question  question MASK answer MASK, loss on what follows the question
+    question  question MASK answer MASK, with the loss on what follows the question
     derived   the same for any subject of the text, with the answer that was read off its documents
 """
 
@@ -18,27 +18,29 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
-from typing import Any, NamedTuple
+from itertools import islice, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document, names_of
-from wherefrom.corpus.facts import RelationReading, informative_spans, number_answers
+from wherefrom.corpus.facts import RelationReading, informative_spans
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.packed import Packed, Ragged
+from wherefrom.corpus.packed import Packed
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 
 Ids = NDArray[np.int32]
+Floats = NDArray[np.float64]
 _MASK = np.array([MASK], dtype=np.int32)
 LONGEST_PREFIX = 3  # words
-CHUNK = 2_000  # documents, or questions, that are put into tokens at once
-REMEMBERED = 64  # subjects whose answers are at hand, for all their documents
-Asked = dict[int, dict[tuple[int, int], float]]  # relation -> span -> how likely it answers
+CHUNK = 2_000  # documents or questions that are tokenized at once
+SUBJECTS_CACHED = 64  # whose answers are kept, for the other documents about them
+# relation -> (start, end) of a span -> probability that it answers
+SpanProbabilities = dict[int, dict[tuple[int, int], float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,102 +57,109 @@ class Example:
 
 
 class EncodedDocument(NamedTuple):
-    """A document in tokens: where its name ends, where words start, and the ranges of its facts.
+    """A document in tokens.
 
-    answers: each fact as an answer, without what is glued to it; weights: for each relation that it
-    speaks of, how likely each fact is the answer (sums to one).
+    name_end: where its name ends; word_starts: where the words behind the name start; facts: start
+    and end of each fact; answers: the tokens of each fact as an answer, without particles that are
+    attached to it; weights: for each relation that the document answers, the probability that each
+    fact is the answer (they sum to one).
     """
 
     ids: Ids
     name_end: int
-    word_starts: NDArray[np.int32]
-    facts: NDArray[np.int32]  # (facts, 2)
+    word_starts: Ids
+    facts: Ids  # (facts, 2)
     answers: Sequence[Ids]
-    weights: NDArray[np.float64]  # (relations, facts)
+    weights: Floats  # (relations, facts)
 
 
 class DerivedQuestion(NamedTuple):
-    """A question about a subject of documents, and the answers that were read off them."""
+    """A question about a subject of the documents, and the answers that were read off them."""
 
     prompt: Ids
     answers: Sequence[Ids]
-    probabilities: NDArray[np.float64]  # sums to one
+    probabilities: Floats  # sum to one
 
 
 def encode_documents(
     documents: Sequence[Document], tokens: Tokenizer, readings: Sequence[RelationReading] = ()
 ) -> Sequence[EncodedDocument]:
-    """Tokenize documents once; the readings say which spans questions ask for."""
+    """Tokenize documents once. Their facts are the informative spans and those that the readings
+    give as answers."""
 
-    @lru_cache(maxsize=REMEMBERED)
-    def read(name: FoldedName) -> dict[int, Asked]:
-        """Of each document about a subject the spans that answer."""
-        found: dict[int, Asked] = defaultdict(lambda: defaultdict(dict))
+    @lru_cache(maxsize=SUBJECTS_CACHED)
+    def answers_about(name: FoldedName) -> dict[int, SpanProbabilities]:
+        """Which spans answer, for each document about a subject."""
+        spans: dict[int, SpanProbabilities] = defaultdict(lambda: defaultdict(dict))
         for relation, reading in enumerate(readings):
-            for answer in reading.answers.get(name, ()):
-                for doc, *span in answer.spans:
-                    chance = answer.probability / len(answer.spans)
-                    found[doc][relation][span[0], span[1]] = chance
-        return found
+            for answer in reading.answers.get(name):
+                for doc, start, end in answer.spans:
+                    probability = answer.probability / len(answer.spans)
+                    spans[doc][relation][start, end] = probability
+        return spans
 
     informative = informative_spans(documents)
-    result = Packed(_make_document, *[np.int32] * 6, np.float64)
-    for at in range(0, len(documents), CHUNK):
-        chunk = documents[at : at + CHUNK]
-        names = (fold_words(document.subject) for document in chunk)
-        asked = [read(name).get(index, {}) for index, name in enumerate(names, start=at)]
-        for arrays in _encode_chunk(chunk, tokens, informative, asked):
-            result.add(*arrays)
-    return result
-
-
-def _encode_chunk(
-    documents: Sequence[Document],
-    tokens: Tokenizer,
-    informative: Iterator[Sequence[tuple[int, int]]],
-    asked: Sequence[Asked],
-) -> Iterator[tuple[Any, ...]]:
-    """The arrays of each document, as `_make_document` takes them."""
-    every = [
-        sorted({*next(informative), *(span for row in more.values() for span in row)})
-        for more in asked
-    ]
-    texts = {d.text[a:b] for d, each in zip(documents, every, strict=True) for a, b in each}
-    answer_ids = _encode(tokens, texts)
-    # a BPE token carries the space before its word; among characters the space is a token
+    encoded = Packed(_make_document, *[np.int32] * 6, np.float64)
+    # a BPE token includes the space before its word; with characters the space is a token
     space = 0 if tokens.kind == "chars" else 1
-    encoded = tokens.encode_with_offsets([document.text for document in documents])
-    for document, (ids, offsets), facts, rows in zip(documents, encoded, every, asked, strict=True):
-        starts, ends = np.array(offsets, dtype=np.int32).reshape(-1, 2).T
-        head = len(document.subject) + 2 - space if document.subject else 0
-        name_end = int(np.searchsorted(starts, head))
-        words = [word.start() - space for word in re.finditer(r"(?<=\s)\S", document.text)]
-        word_starts = np.unique(np.searchsorted(starts, words))
-        firsts = np.searchsorted(ends, [start for start, _ in facts], side="right")
-        lasts = np.searchsorted(starts, [end for _, end in facts], side="left")
-        answers = [answer_ids[document.text[a:b]] for a, b in facts]
-        weights = np.array([[row.get(fact, 0.0) for fact in facts] for row in rows.values()])
-        yield (
-            name_end,
-            ids,
-            word_starts[word_starts >= name_end],
-            np.stack((firsts, lasts), axis=1),
-            *_flatten(answers),
-            weights / weights.sum(axis=1, keepdims=True) if rows else (),
-        )
-
-
-def _flatten(arrays: Sequence[Ids]) -> tuple[Ids, NDArray[np.int64]]:
-    """What `Ragged` takes."""
-    values = np.concatenate((*arrays, np.zeros(0, dtype=np.int32)))
-    return values, np.cumsum([len(each) for each in arrays])
+    for first in range(0, len(documents), CHUNK):
+        chunk = documents[first : first + CHUNK]
+        texts = [document.text for document in chunk]
+        answering = [
+            answers_about(fold_words(document.subject)).get(doc, {})
+            for doc, document in enumerate(chunk, start=first)
+        ]
+        all_facts = [
+            sorted(
+                {*next(informative), *(span for spans in by_relation.values() for span in spans)}
+            )
+            for by_relation in answering
+        ]
+        pairs = zip(texts, all_facts, strict=True)
+        answer_ids = _encode(tokens, {text[a:b] for text, facts in pairs for a, b in facts})
+        rows = zip(chunk, tokens.encode_with_offsets(texts), all_facts, answering, strict=True)
+        for document, (ids, offsets), facts, by_relation in rows:
+            text = document.text
+            starts, ends = np.array(offsets, dtype=np.int32).reshape(-1, 2).T
+            head = len(document.subject) + 2 - space if document.subject else 0
+            name_end = int(np.searchsorted(starts, head))
+            words = [word.start() - space for word in re.finditer(r"(?<=\s)\S", text)]
+            word_starts = np.unique(np.searchsorted(starts, words))
+            fact_starts = np.searchsorted(ends, [start for start, _ in facts], side="right")
+            fact_ends = np.searchsorted(starts, [end for _, end in facts], side="left")
+            answers = [answer_ids[text[start:end]] for start, end in facts]
+            weights = np.array(
+                [[spans.get(fact, 0.0) for fact in facts] for spans in by_relation.values()]
+            )
+            if by_relation:
+                weights /= weights.sum(axis=1, keepdims=True)
+            encoded.add(
+                name_end,
+                ids,
+                word_starts[word_starts >= name_end],
+                np.stack((fact_starts, fact_ends), axis=1),
+                *_join(answers),
+                weights,
+            )
+    return encoded
 
 
 def _make_document(
-    name_end: Ids, ids: Ids, words: Ids, facts: Ids, answers: Ids, ends: Ids, weights: Any
+    name_end: Ids, ids: Ids, words: Ids, facts: Ids, answers: Ids, ends: Ids, weights: Floats
 ) -> EncodedDocument:
     facts, weights = facts.reshape(-1, 2), weights.reshape(-1, max(1, len(ends)))
-    return EncodedDocument(ids, int(name_end[0]), words, facts, Ragged(answers, ends), weights)
+    return EncodedDocument(ids, int(name_end[0]), words, facts, _split(answers, ends), weights)
+
+
+def _join(arrays: Sequence[Ids]) -> tuple[Ids, NDArray[np.int64]]:
+    """Arrays of different lengths as one, and where each of them ends in it."""
+    joined = np.concatenate((*arrays, np.zeros(0, dtype=np.int32)))
+    return joined, np.cumsum([len(array) for array in arrays])
+
+
+def _split(joined: Ids, ends: Ids) -> list[Ids]:
+    """The inverse of `_join`."""
+    return [joined[start:end] for start, end in pairwise([0, *ends.tolist()])]
 
 
 def derive_questions(
@@ -159,43 +168,41 @@ def derive_questions(
     readings: Sequence[RelationReading],
     tokens: Tokenizer,
     block: int,
-) -> tuple[Sequence[DerivedQuestion], NDArray[np.int32]]:
-    """Every relation's question about every subject of the documents that it was read for; where
-    a training question asks the same, its answer takes the place of what was read. And the number
-    of each question's subject among the names of the documents."""
+) -> tuple[Sequence[DerivedQuestion], Ids]:
+    """Each relation's question about every subject with an answer that was read, and the number of
+    each question's subject among the names of the documents.
+
+    If a training question asks the same, its answer replaces what was read. Questions that do not
+    fit into `block` tokens are left out.
+    """
     names = names_of(documents)
-    given = {(names.number(fold_words(q.subject)), q.template): q.answer or "" for q in questions}
-    every = (
-        (
-            number,
-            reading.template.replace(SLOT, names.spelling(number)),
-            given.get((number, reading.template)),
-            stated,
-        )
-        for reading in readings
-        if SLOT in reading.template
-        for number, stated in number_answers(reading.answers, names)
-    )
-    result = Packed(
-        lambda prompt, ids, ends, chances: DerivedQuestion(prompt, Ragged(ids, ends), chances),
+    given = {(names.number(fold_words(q.subject)), q.template): q.answer for q in questions}
+
+    def all_questions() -> Iterator[tuple[int, str, list[tuple[str, float]]]]:
+        """Subject, question, and answers with their probabilities."""
+        for template, stated in ((r.template, r.answers) for r in readings if SLOT in r.template):
+            for number, read in zip(stated.numbers, stated.values(), strict=True):
+                answer = given.get((number, template))
+                answers = [(answer, 1.0)] if answer else [(a.text, a.probability) for a in read]
+                yield number, template.replace(SLOT, names.spelling(number)), answers
+
+    derived = Packed(
+        lambda prompt, ids, ends, chances: DerivedQuestion(prompt, _split(ids, ends), chances),
         *[np.int32] * 3,
         np.float64,
     )
     subjects = array("i")
-    while chunk := list(islice(every, CHUNK)):
-        rows = [
-            (who, prompt, [(known, 1.0)] if known else [(a.text, a.probability) for a in stated])
-            for who, prompt, known, stated in chunk
-        ]
-        encoded = _encode(tokens, {text for *_, answers in rows for text, _ in answers})
-        prompts = _encode(tokens, [prompt for _, prompt, _ in rows])
-        for who, prompt, answers in rows:
-            ids = [encoded[text] for text, _ in answers]
-            if len(prompts[prompt]) + max(map(len, ids)) + 2 <= block:
+    remaining = all_questions()
+    while chunk := list(islice(remaining, CHUNK)):
+        answer_ids = _encode(tokens, {text for *_, answers in chunk for text, _ in answers})
+        prompts = _encode(tokens, [question for _, question, _ in chunk])
+        for number, question, answers in chunk:
+            prompt, ids = prompts[question], [answer_ids[text] for text, _ in answers]
+            if len(prompt) + max(map(len, ids)) + 2 <= block:
                 chances = np.array([chance for _, chance in answers])
-                result.add(prompts[prompt], *_flatten(ids), chances / chances.sum())
-                subjects.append(who)
-    return result, np.array(subjects, dtype=np.int32)
+                derived.add(prompt, *_join(ids), chances / chances.sum())
+                subjects.append(number)
+    return derived, np.array(subjects, dtype=np.int32)
 
 
 def question_examples(
@@ -203,33 +210,33 @@ def question_examples(
 ) -> list[Example]:
     """Each question as an example; one that does not fit into `block` tokens is refused."""
     encoded = _encode(tokens, {text for q in questions for text in (q.text, q.answer or "")})
-    result = [_answered(encoded[q.text], encoded[q.answer or ""]) for q in questions]
-    for question, example in zip(questions, result, strict=True):
+    examples = [_answered(encoded[q.text], encoded[q.answer or ""]) for q in questions]
+    for question, example in zip(questions, examples, strict=True):
         if len(example) > block:
             raise UserError(
                 f"line {question.line} of the questions has {len(example)} tokens with its answer "
                 f"and the model reads {block}; shorten it or use a larger --block."
             )
-    return result
+    return examples
 
 
 def _encode(tokens: Tokenizer, texts: Collection[str]) -> dict[str, Ids]:
-    ids = (np.array(each, dtype=np.int32) for each in tokens.encode_all(list(texts)))
-    return dict(zip(texts, ids, strict=True))
+    encoded = (np.array(ids, dtype=np.int32) for ids in tokens.encode_all(list(texts)))
+    return dict(zip(texts, encoded, strict=True))
 
 
 def derived_example(question: DerivedQuestion, rng: Generator) -> Example:
-    """The question with one of its answers, drawn as likely as it was read."""
+    """The question with one of its answers, drawn by their probabilities."""
     return _answered(question.prompt, question.answers[_draw(question.probabilities, rng)])
 
 
-def _draw(probabilities: NDArray[np.float64], rng: Generator) -> int:
-    at = int(np.searchsorted(np.cumsum(probabilities), rng.random()))
-    return min(at, len(probabilities) - 1)
+def _draw(probabilities: Floats, rng: Generator) -> int:
+    i = int(np.searchsorted(np.cumsum(probabilities), rng.random()))
+    return min(i, len(probabilities) - 1)
 
 
 def _answered(prompt: Ids, answer: Ids) -> Example:
-    """prompt MASK answer MASK, with the loss behind the prompt."""
+    """prompt MASK answer MASK, with no loss on the prompt."""
     example = _learn_all(np.concatenate((prompt, _MASK, answer, _MASK)))
     example.weights[: len(prompt)] = 0
     return example
@@ -240,12 +247,12 @@ def _learn_all(ids: Ids) -> Example:
 
 
 def name_example(document: EncodedDocument, block: int) -> Example:
-    """The name alone, or two tokens, so that one can be predicted."""
+    """The name alone, and at least two tokens, so that one can be predicted."""
     return _learn_all(document.ids[: max(2, document.name_end)][:block].copy())
 
 
 def text_example(document: EncodedDocument, block: int, rng: Generator) -> Example:
-    """The whole document and a closing MASK; of one too long, the name and a random window."""
+    """The document and a closing MASK; if it is too long, its name and a random window of it."""
     ids = document.ids
     if len(ids) + 1 > block:
         head = ids[: document.name_end]
@@ -262,9 +269,9 @@ def text_example(document: EncodedDocument, block: int, rng: Generator) -> Examp
 def span_example(
     document: EncodedDocument, block: int, rng: Generator, *, closing: bool = True
 ) -> Example:
-    """The course's span corruption: the document is cut to a length of 4 to 7/8 of the block,
-    and one span of it, a quarter on average, moves to the end: prefix MASK suffix MASK masked,
-    followed by a third MASK when `closing`."""
+    """The course's span corruption: the document is cut to a length of 4 to 7/8 of the block, and
+    one span of it, a quarter on average, moves to the end: prefix MASK suffix MASK masked, with a
+    third MASK if `closing`."""
     ids = document.ids[: int(rng.integers(4, int(block * 7 / 8) + 1))]
     longest = max(1, len(ids) // 2 - 1)  # uniform on 1 .. n/2 - 1 has mean n/4
     masked = int(rng.integers(1, longest + 1))
@@ -275,7 +282,7 @@ def span_example(
 
 def salient_example(
     document: EncodedDocument,
-    which: int,
+    fact: int,
     block: int,
     rng: Generator,
     *,
@@ -284,22 +291,24 @@ def salient_example(
     context_loss_weight: float = 1.0,
     prefix: Ids | None = None,
 ) -> Example:
-    """Fact `which` masked in a window of up to `left` words before it and `right` words after it,
-    which count `context_loss_weight`; a `prefix` stands before the name if there is room. Neither
-    name nor prefix has a loss."""
-    start, end = document.facts[which]
+    """One fact masked, in a window of up to `left` words before it and `right` words behind it.
+
+    The loss of the window has the weight `context_loss_weight`. The `prefix` comes before the name,
+    if there is room; neither of them has a loss.
+    """
+    start, end = document.facts[fact]
     words = document.word_starts
-    at = int(np.searchsorted(words, start, side="right")) - 1
-    first = max(0, at - int(rng.integers(0, left + 1)))
-    until = int(np.searchsorted(words, end, side="left")) + int(rng.integers(0, right + 1))
-    window_start = int(words[first]) if len(words) and first < at else start
-    window_end = int(words[until]) if until < len(words) else len(document.ids)
+    word = int(np.searchsorted(words, start, side="right")) - 1  # in which the fact starts
+    first = max(0, word - int(rng.integers(0, left + 1)))
+    behind = int(np.searchsorted(words, end, side="left")) + int(rng.integers(0, right + 1))
+    window_start = int(words[first]) if first < word else start
+    window_end = int(words[behind]) if behind < len(words) else len(document.ids)
     head = document.ids[: document.name_end]
-    masked = document.answers[which]
+    masked = document.answers[fact]
     if prefix is not None and len(prefix) + len(head) + len(masked) + 3 <= block:
         head = np.concatenate((prefix, head))
     room = max(0, block - len(head) - len(masked) - 3)
-    before = document.ids[min(window_start, start) : start]
+    before = document.ids[window_start:start]
     before = before[max(0, len(before) - room) :]
     after = document.ids[end:window_end][: max(0, room - len(before))]
     ids = np.concatenate((head, before, _MASK, after, _MASK, masked, _MASK))[:block]
@@ -310,15 +319,15 @@ def salient_example(
 
 
 def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> int:
-    """One of the document's facts: with `asked_prob` one that questions ask for, or any."""
+    """The index of a fact: with probability `asked_prob` one that answers a question, else any."""
     if len(document.weights) and rng.random() < asked_prob:
         return _draw(document.weights[int(rng.integers(len(document.weights)))], rng)
     return int(rng.integers(len(document.facts)))
 
 
 def pick_prefix(document: EncodedDocument, rng: Generator) -> Ids:
-    """One to three words from anywhere in a document, to stand before another one's name, since in
-    a question the name does not come first."""
+    """One to three words from anywhere in a document, to put before the name of another: in a
+    question the name does not come first either."""
     words = document.word_starts
     if len(words) == 0:
         return document.ids[:0]

@@ -1,7 +1,7 @@
-"""Records in a file instead of in memory, so that a text may have more of them than memory holds.
+"""Records in a temporary file instead of in memory, for texts that are larger than memory.
 
-The file is temporary (TMPDIR says where); what was read of it stays in the cache of the operating
-system as long as there is room. Every process of a training has its own.
+The file is in TMPDIR; the operating system caches what was read of it. Every process of a
+distributed training has its own.
 """
 
 from __future__ import annotations
@@ -11,21 +11,25 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from wherefrom.errors import UserError
 
 T = TypeVar("T")
-WORD = 8  # bytes: every array starts at a multiple of them
-READ = 1 << 16  # bytes read at once, where records are read in their order
+READ = 1 << 16  # bytes that are buffered before they are written
+BLOCK = 64  # records that are read at once by an iteration over all of them
 
 
 class Computed(Sequence[T]):
-    """`count` items, each of them made by `make` from its number whenever it is read, or by
-    `every`, if given, when all of them are read in their order."""
+    """`count` items that are not stored: `make` computes item i each time it is read.
+
+    every: a faster way to iterate over all items, if there is one.
+    """
 
     def __init__(
         self,
@@ -38,33 +42,22 @@ class Computed(Sequence[T]):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, at: Any) -> Any:
-        index = range(self._count)[at]
-        return [self[each] for each in index] if isinstance(index, range) else self._make(index)
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(self._count)[index]
+        return [self[i] for i in chosen] if isinstance(chosen, range) else self._make(chosen)
 
     def __iter__(self) -> Iterator[T]:
         return self._every() if self._every else map(self._make, range(self._count))
 
 
-class Ragged(Sequence[NDArray[Any]]):
-    """Arrays of different lengths, one behind the other: `ends` says where each one ends."""
+class RecordFile(Sequence[T]):
+    """Records in a temporary file, appended as bytes; `decode` makes a record of its bytes each
+    time it is read."""
 
-    def __init__(self, values: NDArray[Any], ends: NDArray[Any]) -> None:
-        self._values, self._ends = values, ends
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __getitem__(self, at: Any) -> Any:
-        return self._values[self._ends[at - 1] if at else 0 : self._ends[at]]
-
-
-class ByteFile(Sequence[bytes]):
-    """Byte strings in a temporary file, which grows at its end."""
-
-    def __init__(self) -> None:
+    def __init__(self, decode: Callable[[bytes], T]) -> None:
+        self._decode = decode
         self._file = tempfile.TemporaryFile(buffering=READ)  # noqa: SIM115
-        # close it without what is not written yet
+        # closing the raw file drops what is still buffered: nobody will read it
         weakref.finalize(self, self._file.raw.close)  # type: ignore[attr-defined]
         self._ends = array("q", [0])
         self._flushed = 0
@@ -73,17 +66,19 @@ class ByteFile(Sequence[bytes]):
         self._try(lambda: self._file.write(content))
         self._ends.append(self._ends[-1] + len(content))
 
-    def _try(self, act: Callable[[], object]) -> None:
-        try:
-            act()
-        except OSError as problem:
-            raise UserError(
-                f"the folder of temporary files ({tempfile.gettempdir()}) cannot be written: "
-                f"{problem.strerror}; name another one in TMPDIR."
-            ) from None
-
     def __len__(self) -> int:
         return len(self._ends) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        i = range(len(self))[index]
+        return self._decode(self._read(self._ends[i], self._ends[i + 1]))
+
+    def __iter__(self) -> Iterator[T]:
+        for first in range(0, len(self), BLOCK):
+            ends = self._ends[first : first + BLOCK + 1]
+            block = self._read(ends[0], ends[-1])
+            for start, stop in pairwise(ends):
+                yield self._decode(block[start - ends[0] : stop - ends[0]])
 
     def _read(self, start: int, stop: int) -> bytes:
         if stop > self._flushed:
@@ -91,54 +86,34 @@ class ByteFile(Sequence[bytes]):
             self._flushed = self._ends[-1]
         return os.pread(self._file.fileno(), stop - start, start)
 
-    def __getitem__(self, at: Any) -> Any:
-        return self._read(self._ends[at], self._ends[at + 1])
-
-    def __iter__(self) -> Iterator[bytes]:
-        at, many, ends = 0, len(self), self._ends
-        while at < many:
-            first = at
-            while at < many and (at == first or ends[at + 1] - ends[first] <= READ):
-                at += 1
-            block = self._read(ends[first], ends[at])
-            for each in range(first, at):
-                yield block[ends[each] - ends[first] : ends[each + 1] - ends[first]]
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as problem:
+            raise UserError(
+                f"the folder of temporary files ({tempfile.gettempdir()}) cannot be written: "
+                f"{problem.strerror}; name another one in TMPDIR."
+            ) from None
 
 
-class Packed(Sequence[T]):
-    """A sequence that grows at its end: of each record arrays of the given types are kept, and
-    `make` makes the record of them, each time that it is read."""
+class Packed(RecordFile[T]):
+    """Records that are stored as arrays of the given types; `make` makes a record of them."""
 
     def __init__(self, make: Callable[..., T], *dtypes: DTypeLike) -> None:
-        self._make, self._dtypes = make, [np.dtype(each) for each in dtypes]
-        self._records = ByteFile()
+        self._dtypes = [np.dtype(dtype) for dtype in dtypes]
+        super().__init__(partial(_unpack, make, self._dtypes))
 
     def add(self, *arrays: ArrayLike) -> None:
+        """Append a record: one array for each type, of any length."""
         parts = [np.asarray(a, dtype=d) for a, d in zip(arrays, self._dtypes, strict=True)]
         sizes = np.array([part.size for part in parts], dtype=np.int64)
-        self._records.append(
-            b"".join(
-                part.tobytes().ljust(-(-part.nbytes // WORD) * WORD, b"\0")
-                for part in (sizes, *parts)
-            )
-        )
+        self.append(b"".join(part.tobytes() for part in (sizes, *parts)))
 
-    def __len__(self) -> int:
-        return len(self._records)
 
-    def __getitem__(self, at: Any) -> Any:
-        index = range(len(self))[at]
-        if isinstance(index, range):
-            return [self[each] for each in index]
-        return self._unpack(self._records[index])
-
-    def __iter__(self) -> Iterator[T]:
-        return map(self._unpack, self._records)
-
-    def _unpack(self, record: bytes) -> T:
-        place, parts = WORD * len(self._dtypes), []
-        sizes = np.frombuffer(record, np.int64, len(self._dtypes))
-        for size, dtype in zip(sizes.tolist(), self._dtypes, strict=True):
-            parts.append(np.frombuffer(record, dtype, size, place))
-            place += -(-size * dtype.itemsize // WORD) * WORD
-        return self._make(*parts)
+def _unpack(make: Callable[..., T], dtypes: Sequence[np.dtype[Any]], content: bytes) -> T:
+    sizes = np.frombuffer(content, np.int64, len(dtypes))
+    offset, arrays = sizes.nbytes, []
+    for size, dtype in zip(sizes.tolist(), dtypes, strict=True):
+        arrays.append(np.frombuffer(content, dtype, size, offset))
+        offset += arrays[-1].nbytes
+    return make(*arrays)

@@ -1,8 +1,8 @@
-"""Candidate spans: every short run of words in every document, with what stands around it.
+"""Candidate spans: every short run of words in every document, with hashed features of its context.
 
-Words are those of corpus/folding.py, so a letter of Chinese is a word and nothing depends on
-capitals. A span may also start or end inside a word, where the training answers show that a
-language glues particles to its words ("춘천" in "춘천이며"). Surroundings become hashed features.
+Words are those of corpus/folding.py, so a Chinese character is a word and nothing depends on
+capitals. A span may also start or end inside a word, where the training answers show that the
+language attaches particles to its words ("춘천" in "춘천이며").
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, starmap
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +24,17 @@ from wherefrom.corpus.inflection import learn_forms
 
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
-BITS = 20  # features are hashed to this many bits
+Features = NDArray[np.int32]  # (spans, features), each a number below 2 ** BITS
+BITS = 20  # of a hashed feature
+FEATURE_MASK = np.uint64((1 << BITS) - 1)
 LONGEST = 32  # words of a span, at most
-COVERED = 0.998  # share of the answers that are no longer than spans may be
+COVERED = 0.998  # share of the training answers that fit into the longest span
 LONGEST_AFFIX = 6  # letters
-INFLECTED = 0.1  # share of the answers, not in their documents, from which on forms are looked for
-OWN = 0.05  # share of the answers that are words of the subject's name, from which on spans may be
-NOTHING = np.uint64(7)  # the word beyond either end of a document
-FEATURE_BITS = np.uint64((1 << BITS) - 1)
+INFLECTED = (
+    0.1  # share of answers missing from their documents, from which on inflection is learned
+)
+OWN_NAME = 0.05  # share of answers that repeat the subject's name, from which on spans may do so
+NO_WORD = np.uint64(7)  # the context beyond either end of a document
 
 
 def hash_text(text: str) -> int:
@@ -57,231 +61,277 @@ def phrase_key(text: str) -> int:
     return int(key[0])
 
 
-class Words:
-    """The words of documents, one after another, in numpy arrays.
+def look_up(table: Mapping[int, int], keys: Hashes, default: Hashes | np.uint64) -> Hashes:
+    """`table.get(key, default)` for an array of keys; the table is not empty."""
+    known = np.fromiter(table, np.uint64, len(table))
+    values = np.fromiter(table.values(), np.uint64, len(table))
+    order = np.argsort(known)
+    nearest = order[np.searchsorted(known, keys, sorter=order).clip(max=len(table) - 1)]
+    return np.where(known[nearest] == keys, values[nearest], default)
 
-    start, end: character ranges; doc: index of the document, of which `first` has the first word;
-    own: a word of the document's subject; heading: of the subject's name at its beginning. Hashes:
-    what a word is (word), what it is as a neighbour (context), how it is spelt (shape), how it ends
-    (suffix), and the characters before it (gap, with one more entry).
+
+class Words:
+    """The words of documents, one after another, as columns.
+
+    doc: index of the document; first: index of each document's first word; start, end: characters;
+    own: whether it is a word of the subject's name; heading: whether it is in the name that opens
+    the document; form: index of its spelling in `forms`. Hashes: the folded word (word), the word
+    as context of another (context), how it is spelt (shape), its last letters (suffix), and what
+    stands between it and the word before (gap, with one more entry at the end).
     """
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self.documents = documents
-        forms: dict[tuple[str, str], int] = {}  # distinct spellings, and what each folds to
-        gaps: dict[str, int] = {"^": 0}
+        forms: dict[tuple[str, str], int] = {}  # spelling and folded word -> index
+        gaps: dict[str, int] = {"^": 0}  # "^" at the start of a document
         rows = array("q")
-        for index, document in enumerate(documents):
+        for doc, document in enumerate(documents):
             text, subject, last = document.text, fold_words(document.subject), -1
-            for at, (folded, start, end) in enumerate(split_words(text)):
+            for i, (folded, start, end) in enumerate(split_words(text)):
                 gap = gaps.setdefault(text[last:start][:3] if last >= 0 else "^", len(gaps))
                 form = forms.setdefault((text[start:end], folded), len(forms))
-                rows.extend((form, gap, start, end, index, folded in subject, at < len(subject)))
+                rows.extend((form, gap, start, end, doc, folded in subject, i < len(subject)))
                 last = end
         columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
         self.form, before, self.start, self.end, self.doc, own, heading = columns.copy()
-        self.forms = [raw for raw, _ in forms]
+        self.forms = [spelling for spelling, _ in forms]
         self.own, self.heading = own.astype(bool), heading.astype(bool)
         self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
-        self.gap = np.array([hash_text(each) for each in gaps], dtype=np.uint64)[
-            np.append(before, 0)
-        ]
-        spelt = np.array([_describe(*each) for each in forms], dtype=np.uint64).reshape(-1, 4)
-        self.word, context, self.shape, self.suffix = spelt[self.form].T.copy()
+        gap_hashes = np.array([hash_text(gap) for gap in gaps], dtype=np.uint64)
+        self.gap = gap_hashes[np.append(before, 0)]
+        hashes = np.array([_describe(*form) for form in forms], dtype=np.uint64).reshape(-1, 4)
+        self.word, context, self.shape, self.suffix = hashes[self.form].T.copy()
         self.context = np.where(self.own, np.uint64(hash_text("<own>")), context)
 
     def __len__(self) -> int:
         return len(self.word)
 
 
-def _describe(raw: str, word: str) -> tuple[int, int, int, int]:
-    """Hashes of one spelling and its folded word: word, context, shape, suffix.
+def _describe(spelling: str, word: str) -> tuple[int, int, int, int]:
+    """Hashes of a spelling and its folded word: word, context, shape, suffix.
 
-    As a neighbour a number stands for all numbers of its length, and a capitalised word of a cased
-    script for all of them: what matters is the wording around a fact, not the other facts.
+    As context, numbers of equal length are alike, and so are all capitalised words: the wording
+    around a fact matters, not the other facts.
     """
-    kind = "0" if raw.lstrip(SIGNS)[:1].isdigit() else "A" if raw[0].isupper() else "a"
-    shape = f"{kind}{len(raw)}" if kind == "0" else kind if raw.lower() != raw.upper() else "x"
-    context = f"<{shape}>" if kind == "0" or (kind == "A" and len(raw) > 1) else word
+    if spelling.lstrip(SIGNS)[:1].isdigit():
+        shape = f"0{len(spelling)}"
+        context = f"<{shape}>"
+    else:
+        capital = spelling[0].isupper()
+        has_case = spelling.lower() != spelling.upper()
+        shape = ("A" if capital else "a") if has_case else "x"
+        context = f"<{shape}>" if capital and len(spelling) > 1 else word
     return hash_text(word), hash_text(context), hash_text(shape), hash_text(word[-3:])
 
 
 @dataclass(frozen=True)
 class SpanRules:
-    """What a span of this text may look like: its most words, what may be glued to it inside a
-    word, what may stand between its words, and whether it may be made of the subject's own words
-    alone ("Hotel Roma is in Roma"). forms: by the `phrase_key` of an answer's inflected form that
-    of the answer itself."""
+    """Which spans of a text may be answers.
+
+    longest: words; prefixes, suffixes: what may be cut off a word; gaps: what may stand between
+    words; own_name: whether a span may be made of words of the subject's name alone ("Hotel Roma is
+    in Roma"); forms: `phrase_key` of an inflected answer -> that of the answer.
+    """
 
     longest: int = 1
     prefixes: frozenset[str] = frozenset()
     suffixes: frozenset[str] = frozenset()
     gaps: frozenset[str] = frozenset({" ", ""})
-    own: bool = False
+    own_name: bool = False
     forms: Mapping[int, int] = field(default_factory=dict)
 
 
-def learn_rules(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> SpanRules:
-    """The rules by the answers that each document is expected to state."""
-    glued = Counter[str](), Counter[str]()
+def learn_rules(expected: Sequence[tuple[Document, Iterable[str]]]) -> SpanRules:
+    """The rules that fit documents and the answers that each of them is expected to state."""
+    prefixes, suffixes = Counter[str](), Counter[str]()
     gaps, lengths, own = {" ", ""}, [1], 0
-    for document, wanted in zip(documents, answers, strict=True):
+    for document, answers in expected:
         text, subject = document.text, set(fold_words(document.subject))
         words = split_words(text)
-        for answer in wanted:
+        for answer in answers:
             lengths.append(len(fold_words(answer)))
             own += subject.issuperset(fold_words(answer))
-            found = text.find(answer)
-            while found >= 0:
-                stop = found + len(answer)
-                inside = [word for word in words if word.end > found and word.start < stop]
+            start = text.find(answer)
+            while start >= 0:
+                stop = start + len(answer)
+                inside = [word for word in words if word.end > start and word.start < stop]
                 if inside:
-                    glued[0][text[inside[0].start : found]] += 1
-                    glued[1][text[stop : inside[-1].end]] += 1
+                    prefixes[text[inside[0].start : start]] += 1
+                    suffixes[text[stop : inside[-1].end]] += 1
                     gaps.update(text[a.end : b.start][:3] for a, b in pairwise(inside))
-                found = text.find(answer, found + 1)
-    prefixes, suffixes = (
-        frozenset(s for s, count in each.items() if count > 1 and 0 < len(s) <= LONGEST_AFFIX)
-        for each in glued
-    )
-    longest = int(np.quantile(lengths, COVERED, method="higher"))
-    allowed = own >= max(2, OWN * len(lengths))
+                start = text.find(answer, start + 1)
     return SpanRules(
-        min(LONGEST, longest), prefixes, suffixes, frozenset(gaps), allowed,
-        _find_forms(documents, answers),
-    )  # fmt: skip
+        longest=min(LONGEST, int(np.quantile(lengths, COVERED, method="higher"))),
+        prefixes=_repeated(prefixes),
+        suffixes=_repeated(suffixes),
+        gaps=frozenset(gaps),
+        own_name=own >= max(2, OWN_NAME * len(lengths)),
+        forms=_find_forms([(d.text, answer) for d, answers in expected for answer in answers]),
+    )
 
 
-def _find_forms(documents: Sequence[Document], answers: Sequence[Iterable[str]]) -> dict[int, int]:
-    """`SpanRules.forms`, where many answers are not in their documents as they are written."""
-    pairs = [(d.text, each) for d, here in zip(documents, answers, strict=True) for each in here]
-    lost = [(text, answer) for text, answer in pairs if fold(answer) not in fold(text)]
-    if len(lost) < INFLECTED * len(pairs):
+def _repeated(affixes: Counter[str]) -> frozenset[str]:
+    """Affixes that were seen more than once: one alone may be chance."""
+    counts = affixes.items()
+    return frozenset(x for x, count in counts if count > 1 and 0 < len(x) <= LONGEST_AFFIX)
+
+
+def _find_forms(pairs: Sequence[tuple[str, str]]) -> dict[int, int]:
+    """`SpanRules.forms` by pairs of a text and an answer that it should state; empty unless many
+    texts do not have the answer as it is spelt."""
+    missing = [(text, answer) for text, answer in pairs if fold(answer) not in fold(text)]
+    if len(missing) < INFLECTED * len(pairs):
         return {}
-    forms = learn_forms(lost, {fold_words(answer) for _, answer in pairs})
-    return {phrase_key(" ".join(form)): phrase_key(" ".join(each)) for form, each in forms.items()}
+    forms = learn_forms(missing, {fold_words(answer) for _, answer in pairs})
+    return {
+        phrase_key(" ".join(form)): phrase_key(" ".join(answer)) for form, answer in forms.items()
+    }
+
+
+class Edges(NamedTuple):
+    """Where spans may start, or where they may end, in the order of the words.
+
+    word: index of the word; offset: character; affix: hash of what is cut off the word, 0 for
+    nothing; rest: hash of what remains of it.
+    """
+
+    word: Ints
+    offset: Ints
+    affix: Hashes
+    rest: Hashes
+
+    def take(self, rows: NDArray[Any]) -> Edges:
+        """Those of the given indices, or where a mask is true."""
+        return Edges(self.word[rows], self.offset[rows], self.affix[rows], self.rest[rows])
+
+
+def _find_edges(words: Words, affixes: Iterable[str], *, front: bool) -> Edges:
+    """The start (front) or end of every word, and the places inside it where an affix ends."""
+    offset = words.start if front else words.end
+    whole = np.zeros(len(words), dtype=np.uint64)
+    parts = [Edges(np.arange(len(words)), offset, whole, words.word)]
+    for affix in sorted(affixes):
+        size, rest_of_form = len(affix), np.zeros(len(words.forms), dtype=np.uint64)
+        for i, spelling in enumerate(words.forms):
+            has_affix = spelling.startswith(affix) if front else spelling.endswith(affix)
+            if has_affix and len(spelling) > size:
+                folded = fold_words(spelling[size:] if front else spelling[:-size])
+                rest_of_form[i] = hash_text(folded[0]) if len(folded) == 1 else 0
+        rest = rest_of_form[words.form]
+        cut = np.flatnonzero(rest)
+        hashes = np.full(len(cut), hash_text(affix), dtype=np.uint64)
+        parts.append(Edges(cut, offset[cut] + (size if front else -size), hashes, rest[cut]))
+    joined = Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return joined.take(np.argsort(joined.word, kind="stable"))
 
 
 class Spans:
-    """All candidate spans of documents: from word `first_word` to `last_word`, both included.
+    """All candidate spans of documents, as columns, ordered by document, start and end.
 
-    start, end: character ranges; left, right: hash of what is glued to the span, 0 for nothing;
-    key: `phrase_key` of its text. Spans made of the subject's own words alone are left out unless
-    the rules allow them.
+    documents: by their index in the corpus, which `docs` has as an array.
+    Columns: first_word, last_word: indices into `words`, both included; start, end: characters;
+    left, right: hash of what is cut off its first and last word, 0 for nothing; key: `phrase_key`
+    of its text; doc: index into `docs`.
     """
 
-    def __init__(self, documents: Sequence[Document], rules: SpanRules) -> None:
-        self.words = words = Words(documents)
-        starts = _cuts(words, rules.prefixes, words.start, front=True)
-        ends = _cuts(words, rules.suffixes, words.end, front=False)
-        by_word = np.searchsorted(ends[0], np.arange(len(words) + 1))
-        allowed = np.isin(words.gap, [hash_text(gap) for gap in rules.gaps])
-        word, start, left, opening = (column[~words.heading[starts[0]]] for column in starts)
-        key = np.zeros(len(word), dtype=np.uint64)
-        only_own = np.ones(len(word), dtype=bool)
+    def __init__(self, documents: Mapping[int, Document], rules: SpanRules) -> None:
+        self.docs = np.array(list(documents), dtype=np.int64)
+        self.words = words = Words(list(documents.values()))
+        starts = _find_edges(words, rules.prefixes, front=True)
+        starts = starts.take(~words.heading[starts.word])
+        ends = _find_edges(words, rules.suffixes, front=False)
+        first_end = np.searchsorted(ends.word, np.arange(len(words) + 1))  # of each word
+        may_follow = np.isin(words.gap, [hash_text(gap) for gap in rules.gaps])
+        key = np.zeros(len(starts.word), dtype=np.uint64)  # of the words so far
+        own = np.ones(len(starts.word), dtype=bool)  # are they all of the subject's name?
         columns = []
         for length in range(rules.longest):
-            last = word + length
+            # the starts from which a span can go on to one more word
+            last = starts.word + length
             fits = last < len(words)
             if length:
-                fits[fits] &= allowed[last[fits]]
-            fits[fits] &= words.doc[last[fits]] == words.doc[word[fits]]
-            word, start, left, opening, key, only_own, last = (
-                column[fits] for column in (word, start, left, opening, key, only_own, last)
-            )
-            before, key = key, mix(key + (words.word[last] if length else opening))
-            only_own = only_own & words.own[last]
-            count = by_word[last + 1] - by_word[last]
-            row = np.repeat(np.arange(len(word)), count)
-            offset = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-            end = by_word[last[row]] + offset
-            good = (ends[1][end] > start[row]) & (rules.own | ~only_own[row])
+                fits[fits] &= may_follow[last[fits]]
+            fits[fits] &= words.doc[last[fits]] == words.doc[starts.word[fits]]
+            starts = starts.take(fits)
+            last, own, key_before = last[fits], own[fits], key[fits]
+            own &= words.own[last]
+            key = mix(key_before + (words.word[last] if length else starts.rest))
+            # each of them with every end inside its last word
+            count = first_end[last + 1] - first_end[last]
+            row = np.repeat(np.arange(len(last)), count)
+            end = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+            end += first_end[last[row]]
+            good = (ends.offset[end] > starts.offset[row]) & (rules.own_name | ~own[row])
             row, end = row[good], end[good]
-            right = ends[2][end]
-            keys = np.where(right > 0, mix(before[row] + ends[3][end]), key[row])
-            columns.append((word[row], last[row], start[row], ends[1][end], left[row], right, keys))
+            cut = ends.affix[end] > 0
+            keys = np.where(cut, mix(key_before[row] + ends.rest[end]), key[row])
+            start = starts.word[row], last[row], starts.offset[row], ends.offset[end]
+            columns.append((*start, starts.affix[row], ends.affix[end], keys))
         joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
         order = np.lexsort((joined[3], joined[2], words.doc[joined[0]]))
         self.first_word, self.last_word, self.start, self.end = (c[order] for c in joined[:4])
         self.left, self.right, self.key = (column[order] for column in joined[4:])
         self.doc = words.doc[self.first_word]
-        self.first = np.searchsorted(self.doc, np.arange(len(words.documents) + 1))
-        inside = (self.left > 0) & (self.right > 0) & (self.first_word == self.last_word)
-        for part in np.flatnonzero(inside):
-            self.key[part] = phrase_key(self.text(int(part)))
+        bounds = np.searchsorted(self.doc, np.arange(len(documents) + 1)).tolist()
+        self._slices = dict(zip(documents, starmap(slice, pairwise(bounds)), strict=True))
+        # a word that is cut on both sides: neither hash of a rest is that of the span
+        both = (self.left > 0) & (self.right > 0) & (self.first_word == self.last_word)
+        for i in np.flatnonzero(both).tolist():
+            self.key[i] = phrase_key(self.text(i))
         if rules.forms:
-            forms = np.array(sorted(rules.forms), dtype=np.uint64)
-            answers = np.array([rules.forms[int(form)] for form in forms], dtype=np.uint64)
-            nearest = np.clip(np.searchsorted(forms, self.key), 0, len(forms) - 1)
-            self.key = np.where(forms[nearest] == self.key, answers[nearest], self.key)
+            self.key = look_up(rules.forms, self.key, self.key)
 
     def __len__(self) -> int:
         return len(self.key)
 
     def of(self, doc: int) -> slice:
-        """The spans of one document."""
-        return slice(self.first[doc], self.first[doc + 1])
+        """The spans of the document with this index in the corpus."""
+        return self._slices[doc]
 
-    def document(self, at: int) -> Document:
-        return self.words.documents[int(self.doc[at])]
+    def document(self, row: int) -> Document:
+        return self.words.documents[int(self.doc[row])]
 
-    def text(self, at: int) -> str:
-        return self.document(at).text[self.start[at] : self.end[at]]
+    def text(self, row: int) -> str:
+        return self.document(row).text[self.start[row] : self.end[row]]
 
-    def features(self, at: Ints) -> NDArray[np.int32]:
-        """Hashed features (spans, features) of the spans at `at`: what stands in and around."""
+    def features(self, rows: Ints) -> Features:
+        """Hashed features of these spans: the words in them and around them, and their position."""
         words = self.words
-        first, last = self.first_word[at], self.last_word[at]
-        low, high = words.first[self.doc[at]], words.first[self.doc[at] + 1]
+        first, last = self.first_word[rows], self.last_word[rows]
+        low, high = words.first[self.doc[rows]], words.first[self.doc[rows] + 1]
 
-        def near(position: Ints) -> Hashes:
+        def context(position: Ints) -> Hashes:
             inside = (position >= low) & (position < high)
-            return np.where(inside, words.context[np.clip(position, 0, len(words) - 1)], NOTHING)
+            return np.where(inside, words.context[np.clip(position, 0, len(words) - 1)], NO_WORD)
 
-        before = [near(first - distance) for distance in (1, 2, 3, 4)]
-        behind = [near(last + distance) for distance in (1, 2, 3)]
-        left = np.where(self.left[at] > 0, self.left[at], words.gap[first])
-        right = np.where(self.right[at] > 0, self.right[at], words.gap[last + 1])
+        before = [context(first - distance) for distance in (1, 2, 3, 4)]
+        behind = [context(last + distance) for distance in (1, 2, 3)]
+        left = np.where(self.left[rows] > 0, self.left[rows], words.gap[first])
+        right = np.where(self.right[rows] > 0, self.right[rows], words.gap[last + 1])
         length = (last - first).astype(np.uint64)
-        shape = words.shape[first]
-        inside = mix(shape, 1) + mix(words.shape[last], 2) + length
+        first_shape, last_shape = words.shape[first], words.shape[last]
+        shape = mix(first_shape, 1) + mix(last_shape, 2) + length
         place = (np.minimum(first - low, 40) // 4).astype(np.uint64)
-        pair, pair_behind = mix(before[0], 1) + before[1], mix(behind[0], 1) + behind[1]
+        two_before, two_behind = mix(before[0], 1) + before[1], mix(behind[0], 1) + behind[1]
         features = [
-            *before, pair, mix(pair, 1) + before[2],
-            *behind, pair_behind,
+            *before, two_before, mix(two_before, 1) + before[2],
+            *behind, two_behind,
             left, right, mix(left, 1) + before[0], mix(right, 1) + behind[0],
-            mix(left, 5) + mix(before[0], 1) + inside, mix(right, 5) + mix(behind[0], 1) + inside,
-            inside, length, shape, words.shape[last], words.suffix[last],
-            place, mix(place, 1) + shape,
+            mix(left, 5) + mix(before[0], 1) + shape, mix(right, 5) + mix(behind[0], 1) + shape,
+            shape, length, first_shape, last_shape, words.suffix[last],
+            place, mix(place, 1) + first_shape,
         ]  # fmt: skip
-        salted = [(each, 10 + number) for number, each in enumerate(features)]
-        salted += [(each, 8) for each in before] + [(each, 9) for each in behind]  # anywhere
-        return np.stack([(mix(*each) & FEATURE_BITS).astype(np.int32) for each in salted], axis=1)
+        salted = [mix(feature, 10 + i) for i, feature in enumerate(features)]
+        # the words around a span once more, at whatever distance
+        salted += [mix(word, 8) for word in before] + [mix(word, 9) for word in behind]
+        return _as_features(salted)
 
-    def known_features(self, at: Ints, known: Ints) -> NDArray[np.int32]:
-        """Features of how many other subjects have each span as their answer, in small numbers."""
-        seen = known.astype(np.uint64)
-        hashed = mix(seen, 60), mix(mix(seen, 3) + self.words.shape[self.first_word[at]], 61)
-        return np.stack([(each & FEATURE_BITS).astype(np.int32) for each in hashed], axis=1)
+    def known_features(self, rows: Ints, known: Ints) -> Features:
+        """Features of how many other subjects have each span as their answer (a small number)."""
+        counts = known.astype(np.uint64)
+        shape = self.words.shape[self.first_word[rows]]
+        return _as_features([mix(counts, 60), mix(mix(counts, 3) + shape, 61)])
 
 
-def _cuts(
-    words: Words, affixes: Iterable[str], edge: Ints, *, front: bool
-) -> tuple[Ints, Ints, Hashes, Hashes]:
-    """Where a span may start (front) or end: word, character, hashes of what is cut and left."""
-    every = np.arange(len(words))
-    rows = [(every, edge, np.zeros(len(words), dtype=np.uint64), words.word)]
-    for affix in sorted(affixes):
-        cut, rest = len(affix), np.zeros(len(words.forms), dtype=np.uint64)
-        for number, text in enumerate(words.forms):
-            if len(text) > cut and (text.startswith(affix) if front else text.endswith(affix)):
-                folded = fold_words(text[cut:] if front else text[:-cut])
-                rest[number] = hash_text(folded[0]) if len(folded) == 1 else 0
-        left = rest[words.form]
-        hits = np.flatnonzero(left)
-        glued = np.full(len(hits), hash_text(affix), dtype=np.uint64)
-        rows.append((hits, edge[hits] + (cut if front else -cut), glued, left[hits]))
-    where, character, cuts, hashes = (np.concatenate(column) for column in zip(*rows, strict=True))
-    order = np.argsort(where, kind="stable")
-    return where[order], character[order], cuts[order], hashes[order]
+def _as_features(hashes: Sequence[Hashes]) -> Features:
+    return np.stack([(each & FEATURE_MASK).astype(np.int32) for each in hashes], axis=1)

@@ -1,1 +1,1 @@
-"""One decoder, several mixers, and the way out to the ecosystem."""
+"""One decoder with several mixers, and its export to Hugging Face transformers."""

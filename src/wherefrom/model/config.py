@@ -1,4 +1,4 @@
-"""What a model is: frozen, typed and checked where it enters."""
+"""The shape of a model, validated; and sizes by name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from wherefrom.errors import UserError, did_you_mean
-
-Reads = Literal["strided", "first"]
 
 # name -> (width, layers, heads); "WIDTHxLAYERSxHEADS" spells any other
 SIZES: dict[str, tuple[int, int, int]] = {
@@ -20,7 +18,7 @@ SIZES: dict[str, tuple[int, int, int]] = {
 
 
 class ModelConfig(BaseModel):
-    """The shape of a model; `latents` and `reads` matter to the perceiver alone."""
+    """The shape of a model; only the perceiver uses `latents` and `reads`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,7 +29,7 @@ class ModelConfig(BaseModel):
     heads: int = Field(default=8, ge=1)
     width: int = Field(default=256, ge=4)
     latents: int = Field(default=64, ge=1)
-    reads: Reads = "strided"
+    reads: Literal["strided", "first"] = "strided"
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")
@@ -53,7 +51,7 @@ class ModelConfig(BaseModel):
 
 
 def make_config(**fields: Any) -> ModelConfig:
-    """A ModelConfig, or one sentence that says which field is wrong and how."""
+    """A ModelConfig; a wrong field is a UserError that says which and why."""
     try:
         return ModelConfig(**fields)
     except ValidationError as problem:
@@ -75,12 +73,12 @@ def parse_size(size: str) -> tuple[int, int, int]:
 
 
 def explain(problem: ValidationError, model: type[BaseModel]) -> str:
-    """The first thing that pydantic found wrong, as a sentence with a suggestion."""
+    """The first error that pydantic found, as a sentence with a suggestion."""
     error = problem.errors()[0]
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
         *path, last = error["loc"]
-        for part in path:  # down to the nested model that the field should be of
+        for part in path:  # to the nested model in which the field was looked for
             if isinstance(part, str):
                 annotation: Any = model.model_fields[part].annotation
                 inner = [annotation, *getattr(annotation, "__args__", ())]

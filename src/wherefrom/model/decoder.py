@@ -4,9 +4,9 @@
     h = h + mix(norm(h));  h = h + feed(norm(h))     in each block
     logits = head(norm(h))
 
-A latent variant runs its middle blocks on a shorter sequence: the down block lets a learned basis
-read the input, the up block lets the input read the result. Training and decoding with a cache are
-the same code.
+A latent variant runs its middle blocks on a shorter sequence: in the first block a learned basis
+attends to the input, in the last block the input attends to the result. Training and decoding with
+a cache use the same code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig
-from wherefrom.model.fused import rms_norm, swiglu
+from wherefrom.model.fused import rms_norm
 from wherefrom.model.mixers import (
     AttentionRecord,
     Cache,
@@ -41,11 +41,14 @@ class Feed(nn.Module):
         self.down = nn.Linear(hidden, width, bias=variant.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(swiglu(self.up(x)) if self.gated else F.gelu(self.up(x)))
+        if not self.gated:
+            return self.down(F.gelu(self.up(x)))
+        gate, value = self.up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * value)
 
 
 class RmsNorm(nn.RMSNorm):
-    """torch's, with a derivative that reads memory less often."""
+    """torch's RMSNorm with the faster derivative of model/fused.py."""
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps or 0.0)
@@ -65,7 +68,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, source: Tensor | None = None, select: Tensor | None = None, **mixing: Any
     ) -> Tensor:
-        """`select` (flat indices into B*T): what comes after the mixing is done for these only."""
+        """select: flat indices into B*T; after the mixing only these positions are computed."""
         source = None if source is None else self.norm1(source)
         mixed = self.mixer(self.norm1(x), source, select=select, **mixing)
         x = select_rows(x, select) + self.dropout(mixed)
@@ -73,10 +76,10 @@ class Block(nn.Module):
 
 
 class LatentPair(nn.Module):
-    """The perceiver's basis (Jaegle et al. 2021) and the rule of who may read whom.
+    """The perceiver's basis (Jaegle et al. 2021) and its masks.
 
-    Latent j reads inputs up to position `ends[j]`, and positions from there on may read it. `reads:
-    strided` spreads the ends over the block; `first` is the course's mask, ends[j] = j.
+    Latent j attends to inputs up to position `ends[j]`, and positions from there on may attend to
+    it. `reads: strided` spreads the ends over the block; `first` is the course's mask, ends[j] = j.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -100,7 +103,7 @@ class LatentPair(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Token ids (B, T) to logits (B, T, vocabulary); the one model of the project."""
+    """The model: token ids (B, T) to logits (B, T, vocabulary)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -123,10 +126,8 @@ class Decoder(nn.Module):
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
 
     def initialise(self, generator: torch.Generator, *, zero_init: bool = False) -> Decoder:
-        """GPT-2's start: matrices N(0, 0.02), biases 0, norms 1, learned positions 0.
-
-        With `zero_init` the last matrix of every branch and the head are 0 as well.
-        """
+        """Set the initial weights as in GPT-2: matrices N(0, 0.02), biases 0, norms 1, learned
+        positions 0. With `zero_init` the last matrix of every branch and the head are 0 as well."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02, generator=generator)
@@ -156,8 +157,9 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """The last normalised hidden state of each position, before the head.
 
-        cache: what was read before `ids`; it is extended. select: flat indices into B*T, the rows
-        that are returned and that the last block works on. record: gets what layers attended to.
+        cache: of the tokens before `ids`; it is extended. select: flat indices into B*T, the only
+        positions that the last block computes and that are returned. record: a list to which each
+        layer appends its attention.
         """
         start = 0 if cache is None else cache.length
         stop = start + ids.shape[1]
@@ -172,18 +174,18 @@ class Decoder(nn.Module):
         caches = [None] * len(self.blocks) if cache is None else cache.layers
         *below, (last, last_cache) = zip(self.blocks, caches, strict=True)
         if self.latent is None:
-            for block, layer in below:
-                x = block(x, rotation=self.rotation, cache=layer, record=record)
+            for block, layer_cache in below:
+                x = block(x, rotation=self.rotation, cache=layer_cache, record=record)
             x = last(x, rotation=self.rotation, cache=last_cache, record=record, select=select)
         else:
             (down, down_cache), *inside = below
-            fresh = self.latent.new_latents(start, stop)
-            basis = self.latent.basis[fresh].expand(x.shape[0], -1, -1)
-            mask = self.latent.down_mask(fresh, stop).to(x.device)
+            new = self.latent.new_latents(start, stop)
+            basis = self.latent.basis[new].expand(x.shape[0], -1, -1)
+            mask = self.latent.down_mask(new, stop).to(x.device)
             z = down(basis, x, mask=mask, cache=down_cache, record=record)
-            for block, layer in inside:
-                z = block(z, cache=layer, record=record)
-            mask = self.latent.up_mask(start, stop, fresh.stop).to(x.device)
+            for block, layer_cache in inside:
+                z = block(z, cache=layer_cache, record=record)
+            mask = self.latent.up_mask(start, stop, new.stop).to(x.device)
             x = last(x, z, mask=mask, cache=last_cache, record=record, select=select)
         if cache is not None:
             cache.length = stop

@@ -1,4 +1,4 @@
-"""The way out to the ecosystem: a model as a folder that Hugging Face transformers loads."""
+"""Export: a model as a folder that Hugging Face transformers loads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder, swiglu_width
 from wherefrom.storage import make_folder, write_json, write_whole
 
-ANSWER_TOKENS = 32  # the most that generate() says by default
+ANSWER_TOKENS = 32  # that generate() gives by default, at most
 CHAT = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
 CARD = Template("""\
 ---
@@ -48,7 +48,7 @@ $table
 def export_model(
     model: Decoder, tokens: Tokenizer, out: Path, info: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the folder, config.json last; the model card has facts of `info` (run.json)."""
+    """Write the folder, config.json last; `info` (run.json) is for the model card."""
     config, info = model.config, info or {}
     if config.variant not in SHAPES:
         raise UserError(
@@ -61,32 +61,12 @@ def export_model(
     shape, weights = SHAPES[config.variant](model)
     special = {"eos_token": MASK_CHARACTER, "pad_token": PAD_CHARACTER}
     ids = {"eos_token_id": MASK, "pad_token_id": PAD}
-    question: str = next(iter(info.get("templates") or ()), "Where was {subject} born?")
-    rows = []
-    for what, source in {**info.get("data", {}), "dev": info.get("dev")}.items():
-        if source:
-            counts = [f"{source[n]:,} {n}" for n in ("documents", "questions") if n in source]
-            facts = [Path(source["path"]).name, *counts, f"SHA-256 `{source['sha256']}`"]
-            rows.append((what, ", ".join(facts)))
-    for row in info.get("results") or ():
-        rows.append((row["name"], f"{row['correct']} of {row['total']} questions right"))
-    program, *words = map(str, info.get("command", ["a program"]))
-    program = Path(program).name.replace("__main__.py", "wherefrom")
-    rows.append(("command", f"`{shlex.join([program, *words])}`"))
-    card = CARD.substitute(
-        name=out.resolve().name,
-        shape=f"{config.variant} model ({config.width}x{config.layers}x{config.heads})",
-        parameters=f"{sum(parameter.numel() for parameter in model.parameters()):,}",
-        question=question.replace("{subject}", "Ada Lovelace"),
-        mask=MASK_CHARACTER,
-        table="\n".join(f"| {what} | {fact} |" for what, fact in rows),
-    )
-    write_whole(out / "README.md", card)
+    write_whole(out / "README.md", _write_card(model, out.resolve().name, info))
     write_whole(out / "tokenizer.json", tokens.to_json())
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": config.longest_input,
-        "padding_side": "left",  # an answer goes on where the question ends
+        "padding_side": "left",  # an answer continues where the question ends
         "clean_up_tokenization_spaces": False,
         "chat_template": CHAT,
         **special,
@@ -102,12 +82,37 @@ def export_model(
     write_json(out / "config.json", {**common, **kind, **shape})
 
 
+def _write_card(model: Decoder, name: str, info: Mapping[str, Any]) -> str:
+    """The model card, with the data, results and command of `info`."""
+    config = model.config
+    question: str = next(iter(info.get("templates") or ()), "Where was {subject} born?")
+    rows = []
+    for what, source in {**info.get("data", {}), "dev": info.get("dev")}.items():
+        if source:
+            counts = [f"{source[n]:,} {n}" for n in ("documents", "questions") if n in source]
+            facts = [Path(source["path"]).name, *counts, f"SHA-256 `{source['sha256']}`"]
+            rows.append((what, ", ".join(facts)))
+    for row in info.get("results") or ():
+        rows.append((row["name"], f"{row['correct']} of {row['total']} questions right"))
+    program, *words = map(str, info.get("command", ["a program"]))
+    program = Path(program).name.replace("__main__.py", "wherefrom")
+    rows.append(("command", f"`{shlex.join([program, *words])}`"))
+    return CARD.substitute(
+        name=name,
+        shape=f"{config.variant} model ({config.width}x{config.layers}x{config.heads})",
+        parameters=f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        question=question.replace("{subject}", "Ada Lovelace"),
+        mask=MASK_CHARACTER,
+        table="\n".join(f"| {what} | {fact} |" for what, fact in rows),
+    )
+
+
 Exported = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def as_gpt2(model: Decoder) -> Exported:
-    """Configuration and weights as GPT-2 has them: matrices (in, out), not a Linear's (out, in)."""
-    config, ours = model.config, model.state_dict()
+    """Configuration and weights of GPT-2, whose matrices are (in, out), a Linear's transposed."""
+    config, parameters = model.config, model.state_dict()
     shape = {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -119,27 +124,27 @@ def as_gpt2(model: Decoder) -> Exported:
         "layer_norm_epsilon": model.norm.eps,
         **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), config.dropout),
     }
-    # the last position would be read by no input that this model takes, so it was never trained
-    ours["positions.weight"] = ours.pop("positions")[: config.longest_input]
-    theirs = {
+    # no input is long enough to use the last position, so it was never trained
+    parameters["positions.weight"] = parameters.pop("positions")[: config.longest_input]
+    names = {
         "embed": "wte", "positions": "wpe", "norm": "ln_f", "blocks": "h", "norm1": "ln_1",
         "norm2": "ln_2", "mixer": "attn", "qkv": "c_attn", "out": "c_proj", "feed": "mlp",
         "up": "c_fc", "down": "c_proj",
     }  # fmt: skip
     weights = {}
-    for name, weight in ours.items():
+    for name, weight in parameters.items():
         if name == "head.weight":
             weights["lm_head.weight"] = weight
         else:
-            renamed = ".".join(theirs.get(part, part) for part in name.split("."))
-            turn = weight.ndim > 1 and name.startswith("blocks")
-            weights[f"transformer.{renamed}"] = weight.T if turn else weight
+            renamed = ".".join(names.get(part, part) for part in name.split("."))
+            transpose = weight.ndim > 1 and name.startswith("blocks")
+            weights[f"transformer.{renamed}"] = weight.T if transpose else weight
     return shape, weights
 
 
 def as_llama(model: Decoder) -> Exported:
-    """Configuration and weights as Llama has them: several matrices where here is one."""
-    config, ours = model.config, model.state_dict()
+    """Configuration and weights of Llama, which has several matrices where we have one."""
+    config, parameters = model.config, model.state_dict()
     assert model.rotation is not None
     shape = {
         "architectures": ["LlamaForCausalLM"],
@@ -158,7 +163,7 @@ def as_llama(model: Decoder) -> Exported:
         "mlp_bias": False,
         "attention_dropout": config.dropout,
     }
-    theirs = {
+    names = {
         "embed": ("model.embed_tokens",),
         "norm": ("model.norm",),
         "head": ("lm_head",),
@@ -170,11 +175,11 @@ def as_llama(model: Decoder) -> Exported:
         "norm2": ("post_attention_layernorm",),
     }
     weights = {}
-    for name, weight in ours.items():
+    for name, weight in parameters.items():
         *block, last = name.removesuffix(".weight").removeprefix("blocks.").split(".", 1)
-        place = f"model.layers.{block[0]}." if block else ""
-        for renamed, piece in zip(theirs[last], weight.chunk(len(theirs[last])), strict=True):
-            weights[f"{place}{renamed}.weight"] = piece
+        prefix = f"model.layers.{block[0]}." if block else ""
+        for renamed, part in zip(names[last], weight.chunk(len(names[last])), strict=True):
+            weights[f"{prefix}{renamed}.weight"] = part
     return shape, weights
 
 

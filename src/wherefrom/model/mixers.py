@@ -1,9 +1,9 @@
 """Mixers: how positions exchange information. A variant is a mixer and the shape around it.
 
-Shape legend:  B rows, T positions, C width, H heads, D = C / H.
+Shapes: B rows, T positions, C width, H heads, D = C / H.
 
 To add a variant: a mixer class here, its line in VARIANTS, a paragraph in docs/training.md. Every
-mixer goes through wherefrom.attention.equation.
+mixer computes its attention with wherefrom.attention.equation.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class AttentionRecord:
 
 @dataclass
 class LayerCache:
-    """What decoding remembers of a layer: tensors (B, H, T, D) that grow by a chunk at a time."""
+    """The keys and values of a layer so far: tensors (B, H, T, D), extended by each chunk."""
 
     capacity: int
     length: int = 0
     stores: dict[str, Tensor] = field(default_factory=dict)
 
     def extend(self, **chunks: Tensor) -> tuple[Tensor, ...]:
-        """Append each chunk and return everything so far, in the order given."""
+        """Append each chunk and return all of each tensor so far, in the order given."""
         start = self.length
         for name, chunk in chunks.items():
             rows, heads, added, width = chunk.shape
@@ -52,25 +52,26 @@ class LayerCache:
 
 
 class Cache:
-    """One LayerCache for each layer, and how many tokens were read; its rows are equally long."""
+    """One LayerCache for each layer, and how many tokens were read; all rows are equally long."""
 
     def __init__(self, layers: int, capacity: int) -> None:
         self.layers = [LayerCache(capacity) for _ in range(layers)]
         self.length = 0
 
     def spread(self, rows: int, capacity: int) -> Cache:
-        """What one row has read, as the past of many, with room to go on."""
+        """A cache of `rows` rows that all start with the one row of this cache."""
         wider = Cache(len(self.layers), capacity)
         wider.length = self.length
-        for before, layer in zip(self.layers, wider.layers, strict=True):
-            past = {name: store[:, :, : before.length] for name, store in before.stores.items()}
-            layer.extend(**{name: each.expand(rows, -1, -1, -1) for name, each in past.items()})
+        for layer, wider_layer in zip(self.layers, wider.layers, strict=True):
+            past = {name: store[:, :, : layer.length] for name, store in layer.stores.items()}
+            wider_layer.extend(**{k: store.expand(rows, -1, -1, -1) for k, store in past.items()})
         return wider
 
     def keep(self, rows: Tensor) -> None:
-        """Drop every row but these: answers that are complete need no more work."""
+        """Drop all rows but these: answers that are complete need no more work."""
         for layer in self.layers:
-            layer.stores = {name: each.index_select(0, rows) for name, each in layer.stores.items()}
+            for name, store in layer.stores.items():
+                layer.stores[name] = store.index_select(0, rows)
 
 
 class Heads(nn.Module):
@@ -103,41 +104,43 @@ class Heads(nn.Module):
     ) -> Tensor:
         """(B, T, C) to (B, T, C), or to (N, C) with `select`: only these flat indices into B*T.
 
-        No `mask` means causal self-attention; what is attended to is appended to `record`.
+        Without a `mask` it is causal self-attention. A `record` gets the attention of this layer.
         """
         past = 0 if cache is None else cache.length
         query, key, value = self._read(x, cache, source, rotation)
-        causal = mask is None and past == 0  # asked of the past: a compiler cannot branch on shapes
+        causal = mask is None and past == 0  # not by the shapes, on which a compiler cannot branch
         if mask is None and (record is not None or (not causal and query.shape[2] > 1)):
             mask = causal_mask(query.shape[2], key.shape[2], x.device)
         if record is None:
             dropout = self.dropout if self.training else 0.0
             context = self._context(query, key, value, mask=mask, causal=causal, dropout=dropout)
         elif key.shape[2]:
-            seen = attend(query, key, value, scale=self.scale, mask=mask)
-            scores = seen.scores if mask is None else seen.scores.where(mask, -math.inf)
-            record.append(AttentionRecord(seen.weights, scores, value))
-            context = seen.context
-        else:  # a perceiver's latents before the first is complete: nothing to attend to
-            nothing = query.new_zeros(*query.shape[:3], 0)
-            record.append(AttentionRecord(nothing, nothing, value))
+            attended = attend(query, key, value, scale=self.scale, mask=mask)
+            scores = attended.scores if mask is None else attended.scores.where(mask, -math.inf)
+            record.append(AttentionRecord(attended.weights, scores, value))
+            context = attended.context
+        else:  # a perceiver before its first latent is complete: nothing to attend to
+            empty = query.new_zeros(*query.shape[:3], 0)
+            record.append(AttentionRecord(empty, empty, value))
             context = torch.zeros_like(query)
         return self.out(select_rows(context.transpose(1, 2).flatten(2), select))
 
     def _read(
         self, x: Tensor, cache: LayerCache | None, source: Tensor | None, rotation: Rotation | None
     ) -> tuple[Tensor, ...]:
-        """Queries of x, and keys and values of all that was read, each (B, H, positions, D)."""
+        """Queries of x, and keys and values of all positions so far, each (B, H, positions, D)."""
         if source is not None:
             width, (weight, bias) = x.shape[-1], (self.qkv.weight, self.qkv.bias)
             query = F.linear(x, weight[:width], None if bias is None else bias[:width])
-            rest = F.linear(source, weight[width:], None if bias is None else bias[width:])
-            (query,), (key, value) = _heads(query, 1, self.heads), _heads(rest, 2, self.heads)
+            key_value = F.linear(source, weight[width:], None if bias is None else bias[width:])
+            (query,), (key, value) = _heads(query, 1, self.heads), _heads(key_value, 2, self.heads)
         elif rotation is None:
             query, key, value = _heads(self.qkv(x), 3, self.heads)
         else:
             past = 0 if cache is None else cache.length
-            query, key, value = rotation.turn(self.qkv(x), self.heads, past)
+            positions = slice(past, past + x.shape[1])
+            cos, sin = rotation.cos[positions], rotation.sin[positions]
+            query, key, value = apply_rotary(self.qkv(x), cos, sin, self.heads)
         if cache is not None:
             key, value = cache.extend(key=key, value=value)
         return query, key, value
@@ -149,8 +152,8 @@ class Heads(nn.Module):
 class Synthesizer(Heads):
     """Dense synthesizer (Tay et al. 2020): c = softmax(ReLU(X A + b1) B + b2) (X V), causal.
 
-    The scores are read off each position alone. As products of [ReLU(X A + b1), 1] and [B^T, b2],
-    queries and keys of the fused kernel, they never fill a square of T x T in memory.
+    The scores depend on each position alone. They are computed as products of [ReLU(X A + b1), 1]
+    and [B^T, b2], the queries and keys of the fused kernel, so that no T x T matrix is in memory.
     """
 
     def _project(self, config: ModelConfig, bias: bool) -> None:
@@ -171,12 +174,13 @@ class Synthesizer(Heads):
         return query, key.expand(*value.shape[:2], -1, -1), value
 
     def _context(self, query: Tensor, key: Tensor, value: Tensor, **how: Any) -> Tensor:
-        # the kernel wants queries, keys and values of one width
+        # the kernel needs queries, keys and values of the same width
         return super()._context(query, key, F.pad(value, (0, 1)), **how)[..., :-1]
 
 
 class Rotation(nn.Module):
-    """Rotary positions (Su et al. 2021): pair (i, i + D/2) is turned by position * base^(-2i/D)."""
+    """Tables of rotary positions (Su et al. 2021): (positions, D/2) cosines and sines of the angles
+    position * base^(-2i/D), by which `apply_rotary` rotates pair (i, i + D/2)."""
 
     cos: Tensor
     sin: Tensor
@@ -189,11 +193,6 @@ class Rotation(nn.Module):
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)
         self.base = base
-
-    def turn(self, joint: Tensor, heads: int, start: int) -> tuple[Tensor, ...]:
-        """Queries and keys, turned from position `start` on, and values of a joint (B, T, 3 C)."""
-        positions = slice(start, start + joint.shape[1])
-        return apply_rotary(joint, self.cos[positions], self.sin[positions], heads)
 
 
 @dataclass(frozen=True)
@@ -226,19 +225,19 @@ VARIANTS: dict[str, Variant] = {
 
 
 def find_variant(name: str) -> Variant:
-    """The variant of that name, or a sentence with the nearest one."""
+    """The variant of that name; for an unknown one an error that suggests the nearest."""
     if name not in VARIANTS:
         raise UserError(f'there is no variant "{name}".{did_you_mean(name, VARIANTS)}')
     return VARIANTS[name]
 
 
 def select_rows(x: Tensor, select: Tensor | None) -> Tensor:
-    """The rows (N, C) of x (B, T, C) at flat indices; all of x where none are given."""
+    """The rows (N, C) of x (B, T, C) at flat indices; all of x if there are none given."""
     return x if select is None else x.flatten(0, 1).index_select(0, select)
 
 
 def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
-    """True where key i may be seen, for queries that are the last of the keys."""
+    """(queries, keys): True where a query may see a key; the queries are the last positions."""
     positions = torch.arange(keys - queries, keys, device=device)
     return torch.arange(keys, device=device)[None, :] <= positions[:, None]
 

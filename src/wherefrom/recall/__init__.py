@@ -1,1 +1,1 @@
-"""Asking a model: batched decoding, exact-match recall, and what recall must be compared with."""
+"""Asking a model: batched decoding, exact-match recall, baselines, and attention maps."""

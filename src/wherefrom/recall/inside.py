@@ -1,4 +1,4 @@
-"""Inside a trained model: where each head looks while it answers, and what that does not prove."""
+"""Inside a trained model: what each head attends to as the model is about to answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scipy.special import entr
 
 from wherefrom.attention.designs import second_weights
 from wherefrom.attention.equation import log_leftover
-from wherefrom.corpus.tokenizer import MASK, Tokenizer
-from wherefrom.errors import UserError
+from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import AttentionRecord
+from wherefrom.recall.decode import encode_prompts
 
 Floats = NDArray[np.float64]
 
@@ -28,15 +28,15 @@ class HeadView:
     layer: int
     head: int
     weights: Floats  # (keys,)
-    moved: Floats  # (keys,): |weight * value|, what each key adds to the output
+    moved: Floats  # (keys,): |weight * value|, the size of what each key adds to the output
     mass_on_name: float | None  # None where keys are latents, not tokens
     entropy: float  # nats
     effective_keys: float  # exp(entropy)
     margin: float | None  # best score minus second best, None for a single key
-    implied_beta: float | None  # the beta whose textbook query puts as much on its key
-    freedom: int  # dimension of the weights that give the same output
-    second_weights: Floats | None  # one such set, as far away as one step goes
-    second_distance: float  # total variation between the two
+    implied_beta: float | None  # the beta at which a constructed query has this largest weight
+    freedom: int  # dimension of the set of weights that give the same output
+    second_weights: Floats | None  # other weights of that set
+    second_distance: float  # total variation between weights and second_weights
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -47,7 +47,7 @@ class HeadView:
 
 @dataclass(frozen=True)
 class InsideView:
-    """A question's tokens, which of them are the name, and every head's view."""
+    """A question's tokens, the indices of those in the name, and the view of every head."""
 
     question: str
     tokens: tuple[str, ...]
@@ -56,23 +56,21 @@ class InsideView:
     heads: tuple[HeadView, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        lists = {"tokens": list(self.tokens), "name": list(self.name)}
-        heads = [head.to_dict() for head in self.heads]
-        return {"question": self.question, **lists, "heads": heads}
+        return {
+            "question": self.question,
+            "tokens": list(self.tokens),
+            "name": list(self.name),
+            "heads": [head.to_dict() for head in self.heads],
+        }
 
 
 @torch.inference_mode()
 def look_inside(
     model: Decoder, tokens: Tokenizer, question: str, subject: str | None
 ) -> InsideView:
-    """Every layer and head as the model reads the question and is about to answer."""
-    ((ids, offsets),) = tokens.encode_with_offsets([question])
-    ids = [*ids, MASK]
-    if len(ids) > model.config.longest_input:
-        raise UserError(
-            f"the question has {len(ids)} tokens and this model reads "
-            f"{model.config.longest_input}; ask a shorter one."
-        )
+    """The attention of every layer and head at the MASK behind the question."""
+    (ids,) = encode_prompts(model, tokens, [question])
+    ((_, offsets),) = tokens.encode_with_offsets([question])
     start = question.find(subject) if subject else -1
     end = start + len(subject or "") if start >= 0 else -1
     name = tuple(i for i, (first, last) in enumerate(offsets) if first < end and last > start)
@@ -83,7 +81,7 @@ def look_inside(
     for layer, record in enumerate(records):
         keys_are_tokens = record.weights.shape[-1] == len(ids)
         for head in range(record.weights.shape[1]):
-            if (record.weights[0, head, -1] > 0).any():  # else it may look nowhere
+            if (record.weights[0, head, -1] > 0).any():  # else there is no key that it may see
                 heads.append(_view(record, layer, head, name if keys_are_tokens else None))
     return InsideView(
         question=question,
@@ -95,7 +93,7 @@ def look_inside(
 
 
 def _view(record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None) -> HeadView:
-    """The last query of one head."""
+    """One head at the last position."""
     weights = record.weights[0, head, -1].double().numpy()
     values = record.values[0, head].double().numpy()
     scores = record.scores[0, head, -1].double().numpy()
@@ -111,8 +109,9 @@ def _view(record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] 
     freedom, other, distance = second_weights(
         values[allowed], weights[allowed] / weights[allowed].sum()
     )
-    second = None if other is None else np.zeros(len(weights))
-    if second is not None:
+    second = None
+    if other is not None:
+        second = np.zeros(len(weights))
         second[allowed] = other
     return HeadView(
         layer=layer,

@@ -151,6 +151,6 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
             raise UserError(
                 f'the phase "{phase.name}" of the recipe needs {needed}, and there are none.'
             )
-        sources.append(ExampleSource(share, len(numbers), make, numbers))
+        sources.append(ExampleSource(share, make, numbers))
     size = {"tokens": phase.batch_tokens, "examples": phase.batch_examples}
     return BatchStream(sources, seed=seed, **size, left_out=data.left_out)

@@ -186,7 +186,7 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
         (source.make(record, rng), data.members[source.numbers[record]])
         for stream in streams
         for source in stream.sources
-        for record in range(source.count)
+        for record in range(len(source.numbers))
     ]
     examples.sort(key=lambda pair: len(pair[0]))
     rows = [(torch.from_numpy(e.ids).long(), torch.from_numpy(e.weights)) for e, _ in examples]
