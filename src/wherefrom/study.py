@@ -96,8 +96,8 @@ def read_input(
     text_field: str | None = None,
 ) -> StudyInput:
     """Read and check the files of a study, the text in any form; nothing is written."""
-    learned = read_lines(files.train, "questions")
-    check_form(learned)
+    learned = list(read_lines(files.train, "questions"))
+    check_form(files.train, learned)
     asked: set[str] = set()
     wordings = tuple(templates)
     with suppress(UserError):  # whom the questions are about may be for the documents to show
@@ -109,7 +109,7 @@ def read_input(
         files.corpus,
         subject_field=subject_field,
         text_field=text_field,
-        questions=[line.split("\t")[0] for _, line in learned.lines],
+        questions=[line.split("\t")[0] for _, line in learned],
         asked=asked,
     )
     notes = []

@@ -9,6 +9,7 @@ import pytest
 
 from wherefrom.corpus.documents import (
     LONGEST_DOCUMENT,
+    Corpus,
     Document,
     Documents,
     find_subject,
@@ -106,13 +107,12 @@ def test_documents_are_read_from_their_file_in_any_order_and_while_it_grows():
 
 def test_a_part_of_the_documents_is_equal_to_another_one_of_the_same_documents():
     every = [Document(at, "Ann", f"Ann. {at}") for at in range(20)]
-    documents = Documents(every)
-    part = documents.select(lambda document: document.line > 3)
-    part = part.select(lambda document: document.line % 2 == 0)
+    corpus = Corpus(Path("x"), "", every)
+    part = corpus.select(lambda document: document.line > 3)
+    part = part.select(lambda document: document.line % 2 == 0).documents
     assert list(part) == every[4::2]
     assert (part, hash(part)) == (Documents(every[4::2]), hash(Documents(every[4::2])))
-    assert part not in (documents, Documents(every[5::2]))
-    assert documents.select(lambda _: True) is documents
+    assert part not in (Documents(every), Documents(every[5::2]))
 
 
 def test_subjects_are_numbered_as_they_come_and_found_in_any_spelling():

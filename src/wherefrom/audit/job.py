@@ -29,7 +29,7 @@ from wherefrom.audit.asking import ASKED, PROMPT, AskState, accepted, is_match
 from wherefrom.audit.models import LanguageModel, check_files, open_model
 from wherefrom.corpus import questions as wordings
 from wherefrom.corpus import subjects as roles
-from wherefrom.corpus.documents import Corpus, Document, read_documents, read_lines
+from wherefrom.corpus.documents import Corpus, Document, hash_file, read_documents, read_lines
 from wherefrom.corpus.facts import informative_spans, read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
@@ -132,7 +132,7 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
         if "share no wording" not in str(problem) and "is not worded like" not in str(problem):
             raise
         lines = read_lines(path, "questions")
-        cells = [(number, [*line.split("\t"), ""]) for number, line in lines.lines]
+        cells = [(number, [*line.split("\t"), ""]) for number, line in lines]
         rows = [(number, row[0].strip(), row[1].strip() or None) for number, row in cells]
         shared = templates or wordings.infer_templates([row[1] for row in rows], path, FEWEST)
         named = [wordings.match_any(shared, row[1]) for row in rows]
@@ -140,7 +140,7 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
             Question(number, asked, subject or asked, answer, template or SLOT)
             for (number, asked, answer), (subject, template) in zip(rows, named, strict=True)
         )
-        file = QuestionSet(lines.path, lines.sha256, (*shared, SLOT), questions)
+        file = QuestionSet(Path(path), hash_file(path), (*shared, SLOT), questions)
     file.require_answers()
     return file
 
