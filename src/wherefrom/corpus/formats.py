@@ -43,7 +43,7 @@ PASSAGE = 1_000  # characters above which a document is cut into passages
 TEXT_LENGTH = 30  # characters, on average, of a field that can be the text
 SOME_LINES = 5_000  # that are looked at for names at their heads
 SOME_QUESTIONS = 400  # that are looked at for the names of subjects
-LEAST_NAME = 2  # letters of such a name
+LEAST_NAME, LONGEST_SUBJECT = 2, 250  # characters of a name in a field
 MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
 FOUND = 0.8  # share of the training answers in the text below which some are shown that are not
@@ -248,8 +248,7 @@ def _read_fields(
     others = [name for name in names if name != text_field]
     subject_field = (
         fields[0]
-        or _field_of_subjects(read, others, asked)
-        or _field_in_questions(read, others, questions)
+        or _find_subject_field(read, others, asked, questions)
         or _usual(names, SUBJECT_FIELDS)
     )
 
@@ -286,31 +285,26 @@ def _longest_field(path: Path, read: Callable[[], Records], names: Sequence[str]
     return ranked[0][0]
 
 
-def _field_of_subjects(
-    read: Callable[[], Records], fields: Iterable[str], asked: Collection[str]
+def _find_subject_field(
+    read: Callable[[], Records],
+    fields: Iterable[str],
+    asked: Collection[str],
+    questions: Sequence[str],
 ) -> str | None:
-    """The field that holds most of the subjects asked about, if it holds enough."""
-    wanted = {fold_words(name) for name in asked} - {()}
-    held: dict[str, set[FoldedName]] = {field: set() for field in fields}
-    for _, record in read() if wanted else ():
-        for field, subjects in held.items():
-            subjects |= wanted & {fold_words(_cell(record, field))}
-    best = max(held, key=lambda field: len(held[field]), default=None)
-    enough = best and held[best] and len(held[best]) >= MATCHED * len(wanted)
-    return best if enough else None
-
-
-def _field_in_questions(
-    read: Callable[[], Records], fields: Iterable[str], questions: Sequence[str]
-) -> str | None:
-    """The field whose values most questions name, inflected or with something glued to them."""
+    """The field that holds most of the subjects asked about; or else the one whose values most
+    questions name, inflected or with something glued to them."""
     values: dict[str, dict[FoldedName, str]] = {field: {} for field in fields}
     for _, record in read():
         for field, known in values.items():
             value = _cell(record, field).strip()
-            if len(value) >= LEAST_NAME:
+            if len(value) <= LONGEST_SUBJECT:
                 known[fold_words(value)] = value
-    shares = {field: _share_named(questions, known) for field, known in values.items()}
+    wanted = {fold_words(name) for name in asked} - {()}
+    shares = {field: len(wanted & values[field].keys()) / max(1, len(wanted)) for field in values}
+    if max(shares.values(), default=0) < MATCHED:
+        for field, known in values.items():
+            names = {name: value for name, value in known.items() if len(value) >= LEAST_NAME}
+            shares[field] = _share_named(questions, names)
     best = max(shares, key=lambda field: shares[field], default=None)
     return best if best and shares[best] >= MATCHED else None
 
