@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 from wherefrom.corpus.documents import QUESTION_MARKS, hash_file, read_lines
@@ -307,19 +308,14 @@ def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None
     words = split_words(text)
     folded = tuple(word.folded for word in words)
     for length in range(min(len(words), LONGEST_NAME), 0, -1):
-        for start in range(len(words) - length + 1):
-            if folded[start : start + length] in known:
-                return text[words[start].start : words[start + length - 1].end]
-    glued = [part for part in parts_of(text) if known.get(fold_words(part)) == part]
+        for i in range(len(words) - length + 1):
+            if folded[i : i + length] in known:
+                return text[words[i].start : words[i + length - 1].end]
+    first_letters = (range(word.start, word.end)[: LONGEST_PREFIX + 1] for word in words)
+    starts = set(chain.from_iterable(first_letters))
+    parts = {text[start : start + size] for start in starts for size in range(1, LONGEST_GLUED + 1)}
+    glued = [part for part in parts if known.get(fold_words(part)) == part]
     return max(glued, key=lambda part: (len(part), part), default=None)
-
-
-def parts_of(text: str) -> set[str]:
-    """What can be a name in a text: it starts at one of the first letters of a word."""
-    starts = {
-        i for word in split_words(text) for i in range(word.start, word.end)[: LONGEST_PREFIX + 1]
-    }
-    return {text[i : i + size] for i in starts for size in range(1, LONGEST_GLUED + 1)}
 
 
 def _with_slots(text: str, subject: str) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -106,9 +106,12 @@ def split_subjects(
     index = SubjectIndex(corpus, files)
     notes: list[str] = []
 
+    def generator(stream: int) -> Generator:
+        return np.random.default_rng([seed, stream])
+
     to_leave = {file: round(leave_out * len(index.questions[file])) for file in ("train", "dev")}
     gone_train, gone_dev = (
-        _draw(index.separable(file), to_leave[file], np.random.default_rng([seed, stream]))
+        _draw(index.separable(file), to_leave[file], generator(stream))
         for file, stream in (("train", _LEAVE_TRAIN), ("dev", _LEAVE_DEV))
     )
     gone = {*gone_train, *gone_dev}
@@ -127,7 +130,7 @@ def split_subjects(
     total = len(index.questions["train"])
     fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
     wanted = max(fewest, round(set_aside * total)) if set_aside else 0
-    aside = index.draw_typical(free, wanted, np.random.default_rng([seed, _ASIDE]))
+    aside = index.draw_typical(free, wanted, generator(_ASIDE))
     if len(gone_train) + len(aside) == total:
         raise UserError(
             f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
@@ -151,12 +154,12 @@ def split_subjects(
     judged += make("dev", (n for n in index.questions["dev"] if n in gone), JUDGED, LEFT_OUT)
     if unseen is not None:
         names = index.usable("unseen")
-        half = set(_draw(names, round(len(names) / 2), np.random.default_rng([seed, _HALVES])))
+        half = set(_draw(names, round(len(names) / 2), generator(_HALVES)))
         calibrating += make("unseen", (n for n in names if n in half), CALIBRATION, UNSEEN_FILE)
         judged += make("unseen", (n for n in names if n not in half), JUDGED, UNSEEN_FILE)
     spare: list[Subject] = []
     if aside:
-        calibrating, spare = _mix(calibrating, judged, index, learned, seed, notes)
+        calibrating, spare = _mix(calibrating, judged, index, learned, generator, notes)
     else:
         why = "--set-aside is 0" if set_aside == 0 else "no training subject can be spared"
         notes.append(f"no subject is set aside ({why}), so no confidence can be fitted.")
@@ -285,7 +288,7 @@ def _mix(
     judged: list[Subject],
     index: SubjectIndex,
     learned: QuestionSet,
-    seed: int,
+    generator: Callable[[int], Generator],
     notes: list[str],
 ) -> tuple[list[Subject], list[Subject]]:
     """Calibration subjects with the judged subjects' share of unseen ones, and those to spare.
@@ -298,17 +301,17 @@ def _mix(
     share = expected / len(judged) if expected else ASSUMED_UNSEEN
     if not seen or share == 1:
         return unseen, []
-    rng = np.random.default_rng([seed, _MIX])
+    rng = generator(_MIX)
     wanted = max(1, round(len(seen) * share / (1 - share)))
     unseen = _draw(unseen, wanted, rng)
     if len(unseen) < min(wanted, ENOUGH):
         few = "too few subjects are" if unseen else "no subject is"
         lacking = min(wanted, len(seen)) - len(unseen)
-        invented = _invent_subjects(lacking, index, learned, np.random.default_rng([seed, _NAMES]))
-        more = _invent_subjects(SPARE_NAMES, index, learned, np.random.default_rng([seed, _SPARE]))
-        known = {fold_words(subject.subject) for subject in invented}
+        invented = _invent_subjects(lacking, index, learned, generator(_NAMES))
+        more = _invent_subjects(SPARE_NAMES, index, learned, generator(_SPARE))
+        used = {fold_words(subject.subject) for subject in invented}
         unseen += invented
-        calibrating = [*calibrating, *(s for s in more if fold_words(s.subject) not in known)]
+        calibrating = [*calibrating, *(s for s in more if fold_words(s.subject) not in used)]
         if invented:
             notes.append(
                 f"{few} left out: {len(invented)} invented names stand in for unseen subjects, "
