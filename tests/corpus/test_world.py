@@ -85,13 +85,10 @@ def test_the_documented_shares(seed: int) -> None:
     dev = [truth for truth, person in zip(stated, known, strict=True) if person.split == "dev"]
     asked = {name: relation["dev"] for name, relation in summary["relations"].items()}
     birthplace = summary["relations"]["birthplace"]
-    rows = [birthplace[split] for split in SPLITS]
     places = Counter(person.birthplace for person in world.people)
-    assert [summary[split] for split in SPLITS] == [2040, 510, 450]
     assert (birthplace["commonest"], birthplace["answers"]) == ("London", len(places))
     assert sum(person.namesake for person in world.people) == 30
-    assert (asked["birthplace"], rows) == (510, [2010, 510, 450])
-    assert {each["unseen"] for each in summary["relations"].values()} == {450}
+    assert [birthplace[split] for split in SPLITS] == [2010, 510, 450]
     assert birthplace["stated"] == pytest.approx(mean(stated), abs=1e-4)
     for low, value, high in (
         (300, len(places), 500),

@@ -41,7 +41,6 @@ LONGEST_NAME = 80  # characters, and
 MOST_WORDS = 10  # words of what can be the name at the head of a document
 PASSAGE = 1_000  # characters above which a document is cut into passages
 TEXT_LENGTH = 30  # characters, on average, of a field that can be the text
-SOME_LINES = 5_000  # that are looked at for names at their heads
 SOME_QUESTIONS = 400  # that are looked at for the names of subjects
 LEAST_NAME, LONGEST_SUBJECT = 2, 250  # characters of a name in a field
 MATCHED = 0.05  # share of the questions whose subject must head a document
@@ -138,15 +137,12 @@ def _has_header(path: Path) -> bool:
 
 def _open_with_names(path: Path, questions: Sequence[str]) -> bool:
     """Whether half of the lines open with what can be a name, and questions name some of them."""
-    heads, fits = Documents(), list[bool]()
-    for line in _lines(path):
-        name = find_subject(line.lstrip()) or ""
-        heads.add(0, len(name), name)
-        if len(fits) < SOME_LINES:
-            fits.append(0 < len(name) <= LONGEST_NAME and len(name.split()) <= MOST_WORDS)
-    if 2 * sum(fits) < len(fits):
+    names = [find_subject(line.lstrip()) or "" for line in _lines(path)]
+    fitting = [0 < len(n) <= LONGEST_NAME and len(n.split()) <= MOST_WORDS for n in names]
+    if 2 * sum(fitting) < len(names):
         return False
-    return not questions or _share_named(questions, heads.names) >= MATCHED
+    known = {fold_words(name): name for name in names if name}
+    return not questions or _share_named(questions, known) >= MATCHED
 
 
 def _read_blocks(path: Path) -> tuple[Rows, str]:
