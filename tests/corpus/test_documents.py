@@ -108,8 +108,8 @@ def test_documents_are_read_from_their_file_in_any_order_and_while_it_grows():
     assert list(part) == every[31:]
     assert (part, hash(part)) == (Documents(every[31:]), hash(Documents(every[31:])))
     assert part not in (documents, Documents(every[32:]))
-    documents.add(99, 2, "né. more")
-    assert documents[99] == Document(99, "né", "né. more")
+    documents.add(99, 2, "né. more \ud800")  # as JSON may have it, and no file
+    assert documents[99] == Document(99, "né", "né. more ?")
 
 
 def test_subjects_are_numbered_as_they_come_and_found_in_any_spelling():

@@ -60,8 +60,11 @@ class Documents(Sequence[Document]):
             self.add(document.line, len(document.subject), document.text)
 
     def add(self, line: int, subject_length: int, text: str) -> None:
-        """Add a document whose subject is the first `subject_length` characters of its text."""
-        self._texts.append(text.encode("utf-8", "surrogatepass"))
+        """Add a document whose subject is the first `subject_length` characters of its text.
+
+        Half a surrogate pair, which only JSON can hold, becomes a question mark.
+        """
+        self._texts.append(text.encode("utf-8", "replace"))
         self._lines.append(line)
         self._subject_lengths.append(subject_length)
 
@@ -97,7 +100,7 @@ class Documents(Sequence[Document]):
 
 
 def _unpack(raw: bytes, line: int, subject_length: int) -> Document:
-    text = raw.decode("utf-8", "surrogatepass")
+    text = raw.decode("utf-8")
     return Document(line, text[:subject_length], text)
 
 
