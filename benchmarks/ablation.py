@@ -38,7 +38,7 @@ from rows import (
     table,
 )
 
-from wherefrom.corpus.documents import read_lines
+from wherefrom.corpus.documents import hash_file
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.training.recipes import Mixture, Phase, Recipe, load_recipe
@@ -295,7 +295,7 @@ def main() -> None:
         parser.error("a corpus and training questions are needed")
     if options.minutes is None and options.steps is None:
         options.minutes = 7.0
-    data = {name: read_lines(getattr(options, name), name).sha256 for name in ("corpus", "train")}
+    data = {name: hash_file(getattr(options, name)) for name in ("corpus", "train")}
     names = options.rows.split(",")
     recipes = {name: changed_recipe(name, options.recipe) for name in names}
     plan = [

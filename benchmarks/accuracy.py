@@ -40,7 +40,7 @@ from rows import (
     table,
 )
 
-from wherefrom.corpus.documents import read_lines
+from wherefrom.corpus.documents import hash_file
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.config import parse_size
 from wherefrom.storage import read_json
@@ -71,7 +71,7 @@ def plan_row(told: Told, seed: int, files: dict[str, Path]) -> Record:
     if "people" in told:
         data: Record = {"people": told["people"]}
     else:
-        data = {name: read_lines(path, name).sha256 for name, path in files.items()}
+        data = {name: hash_file(path) for name, path in files.items()}
     return {
         "recipe": recipe.name,
         "phases": phases_digest(budget.divide(recipe.phases)),

@@ -102,13 +102,13 @@ def read_input(
     text_field: str | None = None,
 ) -> StudyInput:
     """Read and check the files of a study, the text in any format; writes nothing."""
-    lines = read_lines(files.train, "questions")
-    check_form(lines)
+    lines = list(read_lines(files.train, "questions"))
+    check_form(files.train, lines)
     converted = convert(
         files.corpus,
         subject_field=subject_field,
         text_field=text_field,
-        questions=[line.split("\t")[0] for _, line in lines.lines],
+        questions=[line.split("\t")[0] for _, line in lines],
         asked=_asked_subjects(files, templates),
     )
     notes = []

@@ -41,11 +41,6 @@ def texts_of(world: World, person: Person) -> list[str]:
     return [world.documents[line - 1].text for line in person.lines]
 
 
-def digest(folder: Path) -> str:
-    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in FILES)).hexdigest()
-
-
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(-(10**9), 10**18), people=st.integers(20, 160))
 @example(seed=0, people=10_000)  # short lists of names run out
@@ -90,13 +85,10 @@ def test_the_documented_shares(seed: int) -> None:
     dev = [truth for truth, person in zip(stated, known, strict=True) if person.split == "dev"]
     asked = {name: relation["dev"] for name, relation in summary["relations"].items()}
     birthplace = summary["relations"]["birthplace"]
-    rows = [birthplace[split] for split in SPLITS]
     places = Counter(person.birthplace for person in world.people)
-    assert [summary[split] for split in SPLITS] == [2040, 510, 450]
     assert (birthplace["commonest"], birthplace["answers"]) == ("London", len(places))
     assert sum(person.namesake for person in world.people) == 30
-    assert (asked["birthplace"], rows) == (510, [2010, 510, 450])
-    assert {each["unseen"] for each in summary["relations"].values()} == {450}
+    assert [birthplace[split] for split in SPLITS] == [2010, 510, 450]
     assert birthplace["stated"] == pytest.approx(mean(stated), abs=1e-4)
     for low, value, high in (
         (300, len(places), 500),
@@ -135,9 +127,11 @@ def test_the_same_arguments_give_the_same_bytes_everywhere(tmp_path: Path) -> No
     code = "import sys; from wherefrom.corpus.world import *; write_world(make_world(60, 0), "
     make = code + "sys.argv[1])"
     for seed in "12":
-        environment = os.environ | {"PYTHONHASHSEED": seed}
-        subprocess.run([sys.executable, "-c", make, tmp_path / seed], env=environment, check=True)
-        assert digest(tmp_path / seed) == (
+        environment, folder = os.environ | {"PYTHONHASHSEED": seed}, tmp_path / seed
+        subprocess.run([sys.executable, "-c", make, folder], env=environment, check=True)
+        assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+        content = b"".join((folder / name).read_bytes() for name in FILES)
+        assert hashlib.sha256(content).hexdigest() == (
             "8df457c2036b10b9ff1572c538024410263e0b7f3d4f98f96f0cce1c5dab3efe"
         )
 
@@ -149,8 +143,6 @@ def test_the_command_writes_a_world_and_shows_its_summary(tmp_path: Path, comman
     assert json.loads(done.out) == summarize_world(make_world(100, 3)) | {"out": str(out)}
     table = command("world", "--people", 100, "--seed", 3, "--out", out)
     assert "68 / 17 / 15" in table.out
-    study = json.loads(done.out)["relations"]["study"]
-    assert f"{study['train']} / {study['dev']} / 15" in table.out
     assert "written to" in table.err
 
 
@@ -163,12 +155,9 @@ def test_the_command_writes_a_world_and_shows_its_summary(tmp_path: Path, comman
         (20, "file/deeper", "cannot be made"),
     ],
 )
-def test_a_mistake_is_one_sentence(
-    tmp_path: Path, command, people: int, out: str, sentence: str
-) -> None:
+def test_a_mistake_is_one_sentence(tmp_path: Path, command, people, out, sentence) -> None:
     (tmp_path / "file").write_text("mine")
     done = command("world", "--people", people, "--out", tmp_path / out)
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert sentence in done.err
-    assert done.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

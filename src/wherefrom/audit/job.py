@@ -29,7 +29,7 @@ from wherefrom.audit.asking import ASKED, PROMPT, AskState, accepted, is_match
 from wherefrom.audit.models import LanguageModel, check_files, open_model
 from wherefrom.corpus import questions as wordings
 from wherefrom.corpus import subjects as roles
-from wherefrom.corpus.documents import Corpus, Document, read_documents, read_lines
+from wherefrom.corpus.documents import Corpus, Document, hash_file, read_documents, read_lines
 from wherefrom.corpus.facts import informative_spans, read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
@@ -133,14 +133,15 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
         if "share no wording" not in str(problem) and "is not worded like" not in str(problem):
             raise
         lines = read_lines(path, "questions")
-        rows = [[cell.strip() for cell in f"{line}\t".split("\t")] for _, line in lines.lines]
-        shared = templates or wordings.infer_templates([row[0] for row in rows], path, FEWEST)
+        numbered = [(number, [*line.split("\t"), ""]) for number, line in lines]
+        rows = [(number, row[0].strip(), row[1].strip()) for number, row in numbered]
+        shared = templates or wordings.infer_templates([text for _, text, _ in rows], path, FEWEST)
         questions = []
-        for (number, _), (text, answer, *_) in zip(lines.lines, rows, strict=True):
+        for number, text, answer in rows:
             subject, template = wordings.match_any(shared, text)
             about = (subject or text, answer or None, template or SLOT)
             questions.append(Question(number, text, *about))
-        file = QuestionSet(lines.path, lines.sha256, (*shared, SLOT), tuple(questions))
+        file = QuestionSet(Path(path), hash_file(path), (*shared, SLOT), tuple(questions))
     file.require_answers()
     return file
 

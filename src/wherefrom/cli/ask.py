@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ def ask(
         rows += read_rows(_stdin_lines(), "stdin")
     for path in (file, answers):
         if path is not None:
-            lines = read_lines(path, "questions" if path is file else "answers").lines
+            lines = list(read_lines(path, "questions" if path is file else "answers"))
             rows += read_rows(lines, str(path), answers=path is answers)
     with open_asker(folder, say=echo_err) as asker, Progress() as progress:
         options["report"] = progress.count("asking", len(rows))
@@ -147,13 +148,13 @@ def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:
 
 def _stdin_lines() -> Sequence[tuple[int, str]]:
     """The non-blank lines of stdin with their numbers."""
-    from wherefrom.corpus.documents import cut_lines
+    from wherefrom.corpus.documents import number_lines
 
     raw = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
         raise UserError(f"stdin has more than {MOST_BYTES:,} bytes; split the questions.")
     try:
-        lines = cut_lines(Path("stdin"), raw).lines
+        lines = [line for line in number_lines(io.BytesIO(raw)) if line[1].strip()]
     except UnicodeDecodeError as problem:
         line = raw[: problem.start].count(b"\n") + 1
         raise UserError(f"stdin, line {line}: this is not UTF-8; send it as UTF-8.") from None

@@ -47,7 +47,7 @@ def twins(
     opened = load_run(run)
     groups = [[without]] if without is not None else []
     if without_file is not None:
-        lines = read_lines(without_file, "file of names").lines
+        lines = read_lines(without_file, "file of names")
         groups += [[name.strip() for name in line.split(";")] for _, line in lines]
     # nothing is trained if one name is refused
     planned = [[plan_twin(opened, name) for name in names] for names in groups]
@@ -181,7 +181,7 @@ def forget(
     from wherefrom.provenance.attribution.forget import forget_people
     from wherefrom.training.run_folder import load_run
 
-    wanted = [line.strip() for _, line in read_lines(names, "file of names").lines]
+    wanted = [line.strip() for _, line in read_lines(names, "file of names")]
     method = "exact" if exact else method
     with Progress() as progress:
         record = forget_people(

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.packed import Computed, RecordFile
@@ -30,17 +29,8 @@ ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
 LONGEST_DOCUMENT = 1_000_000
 QUESTION_MARKS = ("?", "？", "؟")
 STOPS = "。।።။។۔։"  # full stops that no space need follow
-LONGEST_REST = 60  # characters of a name behind an initial
+LONGEST_TAIL = 60  # characters of a name after an initial
 LONGEST_PARTICLE = 3
-
-
-@dataclass(frozen=True)
-class TextFile:
-    """A file's non-blank lines as (line number, text), and the hash of its bytes."""
-
-    path: Path
-    sha256: str
-    lines: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,53 +48,38 @@ class Document:
 
 
 class Documents(Sequence[Document]):
-    """Documents whose text is in a temporary file: none of them is in memory but while it is read.
+    """Documents whose text is in a temporary file; each is read from there when it is needed.
 
-    Two of the same documents are equal, and have one hash. `some` are the places of those that are
-    meant, if not all of the file.
+    Two objects with the same documents are equal and have the same hash, so that results can be
+    cached by them.
     """
 
     def __init__(self, documents: Iterable[Document] = ()) -> None:
-        self._texts, self._lines, self._heads = RecordFile(bytes), array("q"), array("i")
-        self._some: NDArray[np.int64] | None = None
+        self._texts = RecordFile(bytes)
+        self._lines, self._subject_lengths = array("q"), array("i")
         for document in documents:
             self.add(document.line, len(document.subject), document.text)
 
-    def add(self, line: int, head: int, text: str) -> None:
-        """Add a document whose subject is the first `head` characters of its text."""
-        self._texts.append(text.encode("utf-8", "surrogatepass"))
-        self._lines.append(line)
-        self._heads.append(head)
+    def add(self, line: int, subject_length: int, text: str) -> None:
+        """Add a document whose subject is the first `subject_length` characters of its text.
 
-    def select(self, keep: Callable[[Document], bool]) -> Documents:
-        """Those that are to be kept, in the same file; all of them are these very documents."""
-        some = array("q", (at for at, document in enumerate(self) if keep(document)))
-        if len(some) == len(self):
-            return self
-        places = np.array(some, dtype=np.int64)
-        chosen = Documents.__new__(Documents)
-        chosen._texts, chosen._lines, chosen._heads = self._texts, self._lines, self._heads
-        chosen._some = places if self._some is None else self._some[places]
-        return chosen
+        Half a surrogate pair, which only JSON can hold, becomes a question mark.
+        """
+        self._texts.append(text.encode("utf-8", "replace"))
+        self._lines.append(line)
+        self._subject_lengths.append(subject_length)
 
     def __len__(self) -> int:
-        return len(self._lines) if self._some is None else len(self._some)
+        return len(self._lines)
 
-    def __getitem__(self, at: Any) -> Any:
-        index = range(len(self))[at]
-        if isinstance(index, range):
-            return [self[each] for each in index]
-        place = index if self._some is None else int(self._some[index])
-        return self._make(self._texts[place], self._lines[place], self._heads[place])
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        i = range(len(self))[index]
+        return _unpack(self._texts[i], self._lines[i], self._subject_lengths[i])
 
     def __iter__(self) -> Iterator[Document]:
-        if self._some is None:
-            return map(self._make, self._texts, self._lines, self._heads)
-        return (self[at] for at in range(len(self)))
-
-    def _make(self, raw: bytes, line: int, head: int) -> Document:
-        text = raw.decode("utf-8", "surrogatepass")
-        return Document(line, text[:head], text)
+        return map(_unpack, self._texts, self._lines, self._subject_lengths)
 
     @cached_property
     def names(self) -> SubjectNames:
@@ -122,58 +97,55 @@ class Documents(Sequence[Document]):
         return hash(self._digest)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Documents):
-            return self is other or self._digest == other._digest
-        return NotImplemented
+        return self is other or (isinstance(other, Documents) and self._digest == other._digest)
 
 
-def hash_name(name: FoldedName) -> int:
-    """64 bits that stand for a folded name."""
-    digest = hashlib.blake2b("\0".join(name).encode("utf-8", "surrogatepass"), digest_size=8)
-    return int.from_bytes(digest.digest(), "little")
+def _unpack(raw: bytes, line: int, subject_length: int) -> Document:
+    text = raw.decode("utf-8")
+    return Document(line, text[:subject_length], text)
 
 
 class SubjectNames(Mapping[FoldedName, str]):
     """The subjects of documents by their folded names, numbered in the order of appearance.
 
-    As a mapping: how the last document about a subject spells its name. of_document: the number of
-    each document's subject, -1 for none. Of a name 64 bits are kept, and 28 bytes for a document.
+    As a mapping it gives the spelling in the last document about a subject. of_document: the number
+    of each document's subject, -1 for none. To save memory, only a 64-bit hash of each name is
+    kept.
     """
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self._documents = documents
-        folded = (fold_words(document.subject) for document in documents)
-        hashes = np.fromiter((hash_name(each) if each else 0 for each in folded), np.uint64)
+        names = (fold_words(document.subject) for document in documents)
+        hashes = np.fromiter(map(_hash_name, names), np.uint64)
         about = np.flatnonzero(hashes)
         keys, first, inverse = np.unique(hashes[about], return_index=True, return_inverse=True)
-        number = np.argsort(np.argsort(first))
-        self._keys, self._numbers = array("Q", keys.tobytes()), number.astype(np.int32)
+        self._keys = array("Q", keys.tobytes())
+        self._numbers = np.argsort(np.argsort(first)).astype(np.int32)
         self.of_document = np.full(len(documents), -1, dtype=np.int32)
         self.of_document[about] = self._numbers[inverse]
-        # the documents about the first subject, the second, ...
+        # indices of the documents about the first subject, then the second, ...
         order = np.argsort(self.of_document[about], kind="stable")
         self._places = about[order].astype(np.int32)
         self._starts = np.searchsorted(self.of_document[self._places], np.arange(len(keys) + 1))
 
     def number(self, name: FoldedName) -> int:
         """The number of a subject, -1 if no document is about it."""
-        key = hash_name(name)
-        at = bisect_left(self._keys, key)
-        return int(self._numbers[at]) if at < len(self._keys) and self._keys[at] == key else -1
+        key = _hash_name(name)
+        i = bisect_left(self._keys, key)
+        return int(self._numbers[i]) if i < len(self._keys) and self._keys[i] == key else -1
 
     def places(self, number: int) -> list[int]:
-        """Where the documents about a subject are."""
+        """The indices of the documents about a subject, by its number."""
         return self._places[self._starts[number] : self._starts[number + 1]].tolist()
 
     def about(self, name: FoldedName) -> list[int]:
-        """The same for a name: none if no document is about it."""
-        number = self.number(name) if name else -1
+        """The indices of the documents about a subject, by its name."""
+        number = self.number(name)
         return self.places(number) if number >= 0 else []
 
     def spelling(self, number: int) -> str:
         """A subject as the last document about it spells it."""
-        last = self._places[self._starts[number + 1] - 1]
-        return self._documents[int(last)].subject
+        return self._documents[self.places(number)[-1]].subject
 
     def __getitem__(self, name: FoldedName) -> str:
         if (number := self.number(name)) < 0:
@@ -190,15 +162,21 @@ class SubjectNames(Mapping[FoldedName, str]):
         return len(self._keys)
 
 
+def _hash_name(name: FoldedName) -> int:
+    """64 bits that stand for a folded name; 0 for no name."""
+    digest = hashlib.blake2b("\0".join(name).encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little") if name else 0
+
+
 def names_of(documents: Sequence[Document]) -> SubjectNames:
     """The subjects of any documents."""
     return documents.names if isinstance(documents, Documents) else SubjectNames(documents)
 
 
 def texts_of(documents: Sequence[Document]) -> Sequence[str]:
-    """The texts of documents, which stay where they are."""
+    """The texts of the documents, each read when it is needed."""
     return Computed(
-        lambda at: documents[at].text, len(documents), lambda: (d.text for d in documents)
+        lambda i: documents[i].text, len(documents), lambda: (d.text for d in documents)
     )
 
 
@@ -216,20 +194,17 @@ class Corpus:
 
     @property
     def vocabulary(self) -> Sequence[str]:
-        """What tokens are learned from: the texts, and the subjects as well."""
-        documents, many = self.documents, len(self.documents)
+        """What tokens are learned from: the texts, then the subjects."""
+        documents, count = self.documents, len(self.documents)
         return Computed(
-            lambda at: documents[at].text if at < many else documents[at - many].subject,
-            2 * many,
+            lambda i: documents[i].text if i < count else documents[i - count].subject,
+            2 * count,
             lambda: chain((d.text for d in documents), (d.subject for d in documents)),
         )
 
     def select(self, keep: Callable[[Document], bool]) -> Corpus:
-        """The same corpus with the documents that are to be kept."""
-        documents = self.documents
-        if not isinstance(documents, Documents):
-            documents = Documents(documents)
-        return replace(self, documents=documents.select(keep))
+        """The same corpus with the documents for which `keep` is true."""
+        return replace(self, documents=Documents(filter(keep, self.documents)))
 
     def without(self, subjects: Collection[str]) -> Corpus:
         """The same corpus without all documents about these subjects."""
@@ -237,97 +212,65 @@ class Corpus:
         return self.select(lambda document: document.subject not in gone) if gone else self
 
 
-class Lines:
-    """The non-blank lines of a file as (line number, text), read anew each time; `what` names its
-    role in errors ("corpus", "questions"). sha256: the hash of its bytes, once all were read."""
+def read_lines(path: str | Path, role: str) -> Iterator[tuple[int, str]]:
+    """The non-blank lines of a file with their numbers.
 
-    def __init__(self, path: str | Path, what: str) -> None:
-        self.path, self._what, self.sha256 = Path(path), what, ""
-
-    def __iter__(self) -> Iterator[tuple[int, str]]:
-        number, found, file = 0, False, f"the {self._what} {self.path}"
-        try:
-            with open(self.path, "rb", buffering=0) as raw:
-                hashed = _Hashed(raw)
-                for number, line in number_lines(hashed):
-                    if "\0" in line:
-                        raise UserError(
-                            f"{file}, line {number}: a NUL byte was found where text was expected; "
-                            "save the file as UTF-8."
-                        )
-                    if line.strip():
-                        found = True
-                        yield number, line
-                self.sha256 = hashed.digest.hexdigest()
-        except FileNotFoundError:
-            raise UserError(f"{file} does not exist; check the path.") from None
-        except IsADirectoryError:
-            raise UserError(f"{file} is a folder; a text file was expected.") from None
-        except OSError as problem:
-            raise UserError(f"{file} cannot be read: {problem.strerror}.") from None
-        except UnicodeDecodeError as problem:
-            line_number = number + problem.object[: problem.start].count(b"\n") + 1
-            raise UserError(
-                f"{file} is not UTF-8: line {line_number} holds the byte "
-                f"0x{problem.object[problem.start]:02x}; save the file as UTF-8."
-            ) from None
-        if not found:
-            raise UserError(f"{file} is empty; it needs at least one line of text.")
+    role: what the file is called in errors ("corpus", "questions").
+    """
+    number, is_empty, file = 0, True, f"the {role} {path}"
+    try:
+        with open(path, "rb", buffering=0) as raw:
+            for number, line in number_lines(raw):
+                if "\0" in line:
+                    raise UserError(
+                        f"{file}, line {number}: a NUL byte was found where text was expected; "
+                        "save the file as UTF-8."
+                    )
+                if line.strip():
+                    is_empty = False
+                    yield number, line
+    except FileNotFoundError:
+        raise UserError(f"{file} does not exist; check the path.") from None
+    except IsADirectoryError:
+        raise UserError(f"{file} is a folder; a text file was expected.") from None
+    except OSError as problem:
+        raise UserError(f"{file} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError as problem:
+        line_number = number + problem.object[: problem.start].count(b"\n") + 1
+        raise UserError(
+            f"{file} is not UTF-8: line {line_number} holds the byte "
+            f"0x{problem.object[problem.start]:02x}; save the file as UTF-8."
+        ) from None
+    if is_empty:
+        raise UserError(f"{file} is empty; it needs at least one line of text.")
 
 
-class _Hashed(io.RawIOBase):
-    """A file with the hash of what was read of it."""
-
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw, self.digest = raw, hashlib.sha256()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        size = self._raw.readinto(buffer) or 0
-        self.digest.update(buffer[:size])
-        return size
+def hash_file(path: str | Path) -> str:
+    """The SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def number_lines(raw: Any) -> Iterator[tuple[int, str]]:
-    """All lines of a text, by their numbers: UTF-8, or UTF-16 with its byte order mark, with any
-    line ends."""
+    """All lines of an unbuffered binary file with their numbers.
+
+    It is UTF-8, or UTF-16 with a byte order mark, and has any line ends.
+    """
     file = io.BufferedReader(raw)
-    wide = file.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE)
-    with io.TextIOWrapper(file, "utf-16" if wide else "utf-8-sig") as text:
+    is_utf16 = file.peek(2)[:2] in (BOM_UTF16_LE, BOM_UTF16_BE)
+    with io.TextIOWrapper(file, "utf-16" if is_utf16 else "utf-8-sig") as text:
         for number, line in enumerate(text, start=1):
             yield number, line.removesuffix("\n")
 
 
-def read_lines(path: str | Path, what: str) -> TextFile:
-    """All lines of a file that fits into memory."""
-    lines = Lines(path, what)
-    found = tuple(lines)
-    return TextFile(lines.path, lines.sha256, found)
-
-
-def cut_lines(path: Path, raw: bytes) -> TextFile:
-    """The non-blank lines of a text, which is or will be the content of `path`."""
-    lines = tuple(line for line in number_lines(io.BytesIO(raw)) if line[1].strip())
-    return TextFile(path, hashlib.sha256(raw).hexdigest(), lines)
-
-
 def read_documents(path: str | Path) -> Corpus:
-    """Read a corpus; a line that does not start with its subject is refused by its number."""
-    lines = Lines(path, "corpus")
-    documents = parse_documents(lines.path, lines)
-    return Corpus(lines.path, lines.sha256, documents)
-
-
-def parse_documents(path: Path, lines: Iterable[tuple[int, str]]) -> Documents:
-    """The documents of a file's lines, which are gone through more than once."""
-    tabs = all("\t" in line for _, line in lines)
+    """Read a corpus; a line that does not start with its subject is an error with its number."""
+    is_table = all("\t" in line for _, line in read_lines(path, "corpus"))
     documents = Documents()
-    for number, line in lines:
-        if tabs:
-            subject, _, rest = line.partition("\t")
-            subject, text = subject.strip(), " ".join(rest.split())
+    for number, line in read_lines(path, "corpus"):
+        if is_table:
+            subject, _, body = line.partition("\t")
+            subject, text = subject.strip(), " ".join(body.split())
             text = f"{subject}. {text}" if subject else text
         else:
             text = line.lstrip()
@@ -341,22 +284,22 @@ def parse_documents(path: Path, lines: Iterable[tuple[int, str]]) -> Documents:
                 text = f"{subject}. {text[len(subject) + 1 :].lstrip()}"
         check_length(text, f"{path}, line {number}")
         documents.add(number, len(subject), text)
-    asking = sum(document.subject.endswith(QUESTION_MARKS) for document in documents if tabs)
-    if asking > len(documents) / 2:
+    asking = sum(document.subject.endswith(QUESTION_MARKS) for document in documents)
+    if is_table and asking > len(documents) / 2:
         raise UserError(
             f"{path}, line {documents[0].line}: these are questions; a corpus has a subject and a "
             "text on each line."
         )
-    return documents
+    return Corpus(Path(path), hash_file(path), documents)
 
 
 def as_table(documents: Iterable[Document]) -> Iterator[bytes]:
     """Documents as the lines of a file, `subject TAB text`."""
-    return (f"{each.subject}\t{each.body}\n".encode() for each in documents)
+    return (f"{document.subject}\t{document.body}\n".encode() for document in documents)
 
 
 def hash_table(documents: Iterable[Document]) -> str:
-    """The hash of that file."""
+    """The SHA-256 of that file."""
     digest = hashlib.sha256()
     for line in as_table(documents):
         digest.update(line)
@@ -364,7 +307,7 @@ def hash_table(documents: Iterable[Document]) -> str:
 
 
 def check_length(text: str, where: str) -> None:
-    """Refuse a document that is longer than any can be."""
+    """Refuse a document that is longer than any may be."""
     if len(text) > LONGEST_DOCUMENT:
         raise UserError(
             f"{where}: a document may have {LONGEST_DOCUMENT:,} characters and this one has "
@@ -385,12 +328,12 @@ def find_subject(line: str) -> str | None:
         if not longer.strip():
             return None
         if name is not None:  # a name goes on with capitals and short particles ("van den Broek")
-            rest = longer[len(name) + 1 :]
-            words = (w for w in re.findall(r"\w+", rest) if len(w) > LONGEST_PARTICLE)
-            if len(rest) > LONGEST_REST or any(word[0].islower() for word in words):
+            added = longer[len(name) + 1 :]
+            words = (w for w in re.findall(r"\w+", added) if len(w) > LONGEST_PARTICLE)
+            if len(added) > LONGEST_TAIL or any(word[0].islower() for word in words):
                 return name
         name = longer
-        tail = re.split(r"[ .]", name)[-1]
-        if len(tail) != 1 and tail not in ABBREVIATIONS:
+        last_word = re.split(r"[ .]", name)[-1]
+        if len(last_word) != 1 and last_word not in ABBREVIATIONS:
             return name
     return name

@@ -99,10 +99,10 @@ def fold_words(text: str) -> FoldedName:
 
 
 def find_phrase(words: Sequence[str], phrase: Sequence[str]) -> list[int]:
-    """Where the phrase starts among the words; an empty phrase is nowhere."""
+    """The indices of the words at which the phrase starts; none for an empty phrase."""
     length, wanted = len(phrase), tuple(phrase)
-    starts = (at for at, word in enumerate(words) if phrase and word == phrase[0])
-    return [at for at in starts if tuple(words[at : at + length]) == wanted]
+    starts = (i for i, word in enumerate(words) if phrase and word == phrase[0])
+    return [i for i in starts if tuple(words[i : i + length]) == wanted]
 
 
 def is_unspaced(word: str) -> bool:

@@ -1,7 +1,7 @@
 """Before any training: texts as people have them in one form, and what is wrong with the files.
 
-Whatever comes in (JSONL, CSV, a folder of files, paragraphs, lines without a subject), what is read
-is one document per line, `subject TAB text` or `Name. text`. A sentence says how it was understood.
+JSONL, CSV, a folder of files, paragraphs and lines without a subject all become one document per
+line, `subject TAB text` or `Name. text`. A sentence says how the text was understood.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from wherefrom.corpus.documents import (
     LONGEST_DOCUMENT,
@@ -23,22 +21,16 @@ from wherefrom.corpus.documents import (
     Corpus,
     Document,
     Documents,
-    Lines,
     check_length,
     find_subject,
     names_of,
     number_lines,
+    read_lines,
 )
 from wherefrom.corpus.facts import FEWEST, RelationReading, read_relations
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.inflection import find_form, find_inflected, learn_endings
-from wherefrom.corpus.packed import Computed
-from wherefrom.corpus.questions import (
-    SLOT,
-    Question,
-    QuestionSet,
-    find_named_subject,
-)
+from wherefrom.corpus.questions import SLOT, Question, QuestionSet, find_named_subject
 from wherefrom.corpus.subjects import find_named
 from wherefrom.errors import UserError, did_you_mean
 
@@ -50,7 +42,7 @@ MOST_WORDS = 10  # words of what can be the name at the head of a document
 PASSAGE = 1_000  # characters above which a document is cut into passages
 TEXT_LENGTH = 30  # characters, on average, of a field that can be the text
 SOME_QUESTIONS = 400  # that are looked at for the names of subjects
-LEAST_NAME = 2  # letters of such a name
+LEAST_NAME, LONGEST_SUBJECT = 2, 250  # characters of a name in a field
 MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
 FOUND = 0.8  # share of the training answers in the text below which some are shown that are not
@@ -74,50 +66,44 @@ def convert(
 ) -> tuple[Documents, str] | None:
     """The documents of a text, and how it was understood; None if it is in form already.
 
-    questions: what will be asked, and asked: their subjects, as far as their wording shows them.
-    Where documents have no subject of their own, each is about the one of these it names first.
+    questions: what will be asked. asked: their subjects, if their wording shows them. Where
+    documents have no subject of their own, each is about the first of these that it names.
     """
     path = Path(path)
-    fields, lines = (subject_field, text_field), Lines(path, "corpus")
-    first = "" if path.is_dir() else next(iter(lines))[1]
-    kind = path.suffix.lower()
-    as_json = kind in (".jsonl", ".ndjson", ".json") or first.lstrip()[:1] == "{"
-    tabs = not path.is_dir() and all("\t" in line for _, line in lines)
+    fields, suffix, unit = (subject_field, text_field), path.suffix.lower(), ""
     if path.is_dir():
         rows, how = _read_folder(path)
-    elif not as_json and (kind == ".csv" or any(fields) or (tabs and _has_header(lines))):
-        rows, how = _read_fields(path, lambda: _read_csv(path, lines), fields, asked, questions)
-        how = "a table" + how
-    elif as_json:
-        rows, how = _read_fields(path, lambda: _read_json(path), fields, asked, questions)
-        how = "JSON" + how
-    elif tabs or _open_with_names(lines, questions):
-        return None
-    else:  # blocks between blank lines if there are any, otherwise lines; neither has a subject
-        several = [False, *("\n" in block for block in _read_paragraphs(path))]
-        blocks, unit = _read_paragraphs(path), "paragraphs"
-        if len(several) < 3 or not any(several):
-            blocks, unit = (line for _, line in lines), "lines"
-        rows = (("", block, f"{path}, {unit[:-1]} {at}") for at, block in enumerate(blocks, 1))
-        how = ""
+    else:
+        first = next(_lines(path))
+        has_tabs = all("\t" in line for line in _lines(path))
+        if suffix in (".jsonl", ".ndjson", ".json") or first.lstrip()[:1] == "{":
+            rows, how = _read_fields(path, lambda: _read_json(path), fields, asked, questions)
+            how = "JSON" + how
+        elif suffix == ".csv" or any(fields) or (has_tabs and _has_header(path)):
+            rows, how = _read_fields(path, lambda: _read_csv(path), fields, asked, questions)
+            how = "a table" + how
+        elif has_tabs or _open_with_names(path, questions):
+            return None
+        else:
+            rows, unit = _read_blocks(path)
     texts = Documents()
     for subject, text, where in rows:
         check_length(text, where)
         texts.add(len(texts), len(subject), f"{subject}. {text}" if subject else text)
-    how = how or f"{len(texts):,} {unit}"
-    subjects: Sequence[str] = Computed(lambda at: texts[at].subject, len(texts))
+    subjects: Iterable[str] = (document.subject for document in texts)
     if not any(document.subject for document in texts):
         subjects, about = _assign_subjects(texts, asked, path)
-        how += about
-    made = Documents()
+        how = (f"{len(texts):,} {unit}" if unit else how) + about
+    documents = Documents()
     for subject, document in zip(subjects, texts, strict=True):
-        head, body = " ".join(subject.split()), document.body
-        for part in cut_passages(body):
-            part = " ".join(part.split())
-            made.add(len(made) + 1, len(head), f"{head}. {part}" if head else part)
-    if len(made) > len(texts):
-        how += f", read in {len(made):,} passages"
-    return made, f"{path} was read as {how}."
+        subject = " ".join(subject.split())
+        for passage in cut_passages(document.body):
+            passage = " ".join(passage.split())
+            text = f"{subject}. {passage}" if subject else passage
+            documents.add(len(documents) + 1, len(subject), text)
+    if len(documents) > len(texts):
+        how += f", read in {len(documents):,} passages"
+    return documents, f"{path} was read as {how}."
 
 
 def cut_passages(text: str) -> list[str]:
@@ -134,40 +120,47 @@ def cut_passages(text: str) -> list[str]:
     return [part for part in (*parts, text) if part]
 
 
-def _has_header(lines: Lines) -> bool:
-    """Whether the first of the lines with tabs names fields: a known one, or all of them are single
-    words where other lines have many."""
-    first = [cell.strip() for cell in next(iter(lines))[1].split("\t")]
-    if {cell.lower() for cell in first} & set(TEXT_FIELDS):
+def _lines(path: Path) -> Iterator[str]:
+    return (line for _, line in read_lines(path, "corpus"))
+
+
+def _has_header(path: Path) -> bool:
+    """Whether the first line names fields: one is a usual name of the text, or each is a single
+    word while other lines have many."""
+    header = [cell.strip() for cell in next(_lines(path)).split("\t")]
+    if {cell.lower() for cell in header} & set(TEXT_FIELDS):
         return True
-    some = list(islice(lines, FEW + 1))
-    short = list(islice((1 for _, line in lines if len(line.split()) <= len(first)), FEW))
-    return all(len(cell.split()) == 1 for cell in first) and len(some) > FEW > len(short)
+    word_counts = [len(line.split()) for line in _lines(path)]
+    short = sum(count <= len(header) for count in word_counts)
+    return all(len(cell.split()) == 1 for cell in header) and len(word_counts) > FEW > short
 
 
-def _open_with_names(lines: Lines, questions: Sequence[str]) -> bool:
+def _open_with_names(path: Path, questions: Sequence[str]) -> bool:
     """Whether half of the lines open with what can be a name, and questions name some of them."""
-    heads, fits = Documents(), list[bool]()
-    for number, line in lines:
-        name = find_subject(line.lstrip()) or ""
-        heads.add(number, len(name), name)
-        if len(fits) < 5_000:
-            fits.append(0 < len(name) <= LONGEST_NAME and len(name.split()) <= MOST_WORDS)
-    return 2 * sum(fits) >= len(fits) and (
-        not questions or _share_named(questions, heads.names) >= MATCHED
-    )
+    names = [find_subject(line.lstrip()) or "" for line in _lines(path)]
+    fitting = [0 < len(n) <= LONGEST_NAME and len(n.split()) <= MOST_WORDS for n in names]
+    if 2 * sum(fitting) < len(names):
+        return False
+    known = {fold_words(name): name for name in names if name}
+    return not questions or _share_named(questions, known) >= MATCHED
+
+
+def _read_blocks(path: Path) -> tuple[Rows, str]:
+    """Blocks between blank lines if some have several lines, otherwise lines; and which it was."""
+    spans_lines = ["\n" in block for block in _read_paragraphs(path)]
+    if len(spans_lines) > 1 and any(spans_lines):
+        blocks, unit = _read_paragraphs(path), "paragraphs"
+    else:
+        blocks, unit = _lines(path), "lines"
+    return (("", text, f"{path}, {unit[:-1]} {i}") for i, text in enumerate(blocks, 1)), unit
 
 
 def _read_paragraphs(path: Path) -> Iterator[str]:
     """The blocks of a text between its blank lines."""
-    block: list[str] = []
     with open(path, "rb", buffering=0) as file:
-        for _, line in chain(number_lines(file), [(0, "")]):
-            if line.strip():
-                block.append(line)
-            elif block:
-                yield "\n".join(block).strip()
-                block = []
+        for is_blank, lines in groupby(number_lines(file), lambda line: not line[1].strip()):
+            if not is_blank:
+                yield "\n".join(line for _, line in lines).strip()
 
 
 def _read_folder(path: Path) -> tuple[Rows, str]:
@@ -176,33 +169,32 @@ def _read_folder(path: Path) -> tuple[Rows, str]:
         raise UserError(
             f"{path} is a folder without .txt or .md files; give a text, or a folder of such files."
         )
+
+    def read_page(file: Path) -> tuple[str, str, str]:
+        lines = [line for _, line in read_lines(file, "document")]
+        title = re.match(r"#\s+(.+)", lines[0])
+        subject = title[1] if title else re.sub(r"[_\s]+", " ", file.stem)
+        return subject.strip(), "\n".join(lines[1:] if title else lines), str(file)
+
     how = f"a folder of {len(files):,} files, each about what its heading or name says"
-    return map(_read_page, files), how
-
-
-def _read_page(file: Path) -> tuple[str, str, str]:
-    lines = [line for _, line in Lines(file, "document")]
-    title = re.match(r"#\s+(.+)", lines[0])
-    subject = title[1] if title else re.sub(r"[_\s]+", " ", file.stem)
-    return subject.strip(), "\n".join(lines[1:] if title else lines), str(file)
+    return map(read_page, files), how
 
 
 def _read_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a JSONL file, one per line, or of one JSON array, each with where it is."""
-    lines: Iterable[tuple[int, str]] = Lines(path, "corpus")
-    whole = path.suffix.lower() == ".json" and next(iter(lines))[1].lstrip().startswith("[")
-    if whole:  # which is in memory at once
-        lines = [(0, "\n".join(line for _, line in lines))]
+    lines: Iterable[tuple[int, str]] = read_lines(path, "corpus")
+    is_array = path.suffix.lower() == ".json" and next(_lines(path)).lstrip().startswith("[")
+    if is_array:  # which is in memory at once
+        lines = [(0, "\n".join(_lines(path)))]
     for number, text in lines:
         where = f"{path}, line {number}" if number else str(path)
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as problem:
             why = getattr(problem, "msg", "nested too deeply")
             raise UserError(f"{where}: this is not JSON ({why}).") from None
-        items = enumerate(found, start=1) if whole else [(0, found)]
-        for at, record in items:
-            here = f"{where}, item {at}" if at else where
+        for i, record in enumerate(content if is_array else [content], start=1):
+            here = f"{where}, item {i}" if is_array else where
             if not isinstance(record, dict):
                 raise UserError(
                     f"{here}: each document of a JSON corpus is an object such as "
@@ -211,17 +203,19 @@ def _read_json(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield here, dict(_flatten("", record))
 
 
-def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flatten(prefix: str, record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The fields of an object, those inside other objects by a path such as "meta.title"."""
-    for key, inner in value.items():
-        path = f"{name}{key}"
-        yield from _flatten(f"{path}.", inner) if isinstance(inner, dict) else [(path, inner)]
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from _flatten(f"{prefix}{key}.", value)
+        else:
+            yield f"{prefix}{key}", value
 
 
-def _read_csv(path: Path, lines: Lines) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_DOCUMENT * 2)
-    delimiter = max(",;\t", key=next(iter(lines))[1].count)
-    rows = csv.DictReader((f"{line}\n" for _, line in lines), delimiter=delimiter)
+    delimiter = max(",;\t", key=next(_lines(path)).count)
+    rows = csv.DictReader((f"{line}\n" for line in _lines(path)), delimiter=delimiter)
     try:
         yield from ((f"{path}, row {number}", record) for number, record in enumerate(rows, 2))
     except csv.Error as problem:
@@ -235,11 +229,7 @@ def _read_fields(
     asked: Collection[str],
     questions: Sequence[str],
 ) -> tuple[Rows, str]:
-    """Subject and text of each record, from the fields that were named, or those that look so.
-
-    The text is in a field of a usual name, or in the one that is by far the longest; the subject
-    in the field that holds most of the subjects asked about, or in one of a usual name.
-    """
+    """Subject and text of each record, from the fields that were named or that look right."""
     _, head = next(iter(read()), ("", None))
     if head is None:
         raise UserError(f"{path} has a header and no rows; a corpus needs at least one document.")
@@ -250,35 +240,13 @@ def _read_fields(
                 f'{path} has no field "{wanted}", which {option} names.'
                 f"{did_you_mean(wanted, names)}"
             )
-    lower = {name.lower().rpartition(".")[2]: name for name in reversed(names)}
-    text_field = fields[1] or next((lower[n] for n in TEXT_FIELDS if n in lower), None)
-    if text_field is None:
-        sizes, many = Counter(dict.fromkeys(names, 0)), 0
-        for _, record in read():
-            many += 1
-            sizes.update({name: len(_cell(record, name)) for name in names})
-        longest = sorted(names, key=lambda name: -sizes[name])
-        least = [TEXT_LENGTH * many, *(2 * sizes[name] for name in longest[1:2])]
-        if not longest or sizes[longest[0]] < max(least):
-            raise UserError(
-                f"{path} has the fields {', '.join(names) or '(none)'}, and none is called "
-                f"{', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with --text-field."
-            )
-        text_field = longest[0]
-    subject_field = fields[0]
-    if subject_field is None:
-        wanted_names = {fold_words(name) for name in asked} - {()}
-        held: dict[str, set[FoldedName]] = {name: set() for name in names if name != text_field}
-        for _, record in read() if wanted_names else ():
-            for name, found in held.items():
-                found |= wanted_names & {fold_words(_cell(record, name))}
-        best = max(held, key=lambda name: len(held[name]), default=None)
-        if best and held[best] and len(held[best]) >= MATCHED * len(wanted_names):
-            subject_field = best
-        elif named := _find_named_field(read, held, questions):
-            subject_field = named
-        else:
-            subject_field = next((lower[n] for n in SUBJECT_FIELDS if n in lower), None)
+    text_field = fields[1] or _usual(names, TEXT_FIELDS) or _longest_field(path, read, names)
+    others = [name for name in names if name != text_field]
+    subject_field = (
+        fields[0]
+        or _find_subject_field(read, others, asked, questions)
+        or _usual(names, SUBJECT_FIELDS)
+    )
 
     def rows() -> Iterator[tuple[str, str, str]]:
         for where, record in read():
@@ -291,29 +259,60 @@ def _read_fields(
     return rows(), f', {about}the text from "{text_field}"'
 
 
-def _find_named_field(
-    read: Callable[[], Records], fields: Iterable[str], questions: Sequence[str]
+def _usual(names: Sequence[str], usual: Iterable[str]) -> str | None:
+    """The field with the first of these usual names, whatever object it is in."""
+    by_end = {name.lower().rpartition(".")[2]: name for name in reversed(names)}
+    return next((by_end[name] for name in usual if name in by_end), None)
+
+
+def _longest_field(path: Path, read: Callable[[], Records], names: Sequence[str]) -> str:
+    """The field that is by far the longest."""
+    sizes, count = Counter(dict.fromkeys(names, 0)), 0
+    for _, record in read():
+        count += 1
+        sizes.update({name: len(_cell(record, name)) for name in names})
+    ranked = sizes.most_common(2)
+    second = ranked[1][1] if len(ranked) > 1 else 0
+    if not ranked or ranked[0][1] < max(TEXT_LENGTH * count, 2 * second):
+        raise UserError(
+            f"{path} has the fields {', '.join(names) or '(none)'}, and none is called "
+            f"{', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with --text-field."
+        )
+    return ranked[0][0]
+
+
+def _find_subject_field(
+    read: Callable[[], Records],
+    fields: Iterable[str],
+    asked: Collection[str],
+    questions: Sequence[str],
 ) -> str | None:
-    """The field whose values most questions name, inflected or with something glued to them."""
+    """The field that holds most of the subjects asked about; or else the one whose values most
+    questions name, inflected or with something glued to them."""
     values: dict[str, dict[FoldedName, str]] = {field: {} for field in fields}
     for _, record in read():
         for field, known in values.items():
             value = _cell(record, field).strip()
-            if len(value) >= LEAST_NAME:
+            if len(value) <= LONGEST_SUBJECT:
                 known[fold_words(value)] = value
-    named = {field: _share_named(questions, known) for field, known in values.items()}
-    best = max(named, key=lambda field: named[field], default=None)
-    return best if best and named[best] >= MATCHED else None
+    wanted = {fold_words(name) for name in asked} - {()}
+    shares = {field: len(wanted & values[field].keys()) / max(1, len(wanted)) for field in values}
+    if max(shares.values(), default=0) < MATCHED:
+        for field, known in values.items():
+            names = {name: value for name, value in known.items() if len(value) >= LEAST_NAME}
+            shares[field] = _share_named(questions, names)
+    best = max(shares, key=lambda field: shares[field], default=None)
+    return best if best and shares[best] >= MATCHED else None
 
 
 def _share_named(questions: Sequence[str], known: Mapping[FoldedName, str]) -> float:
     """The share of some questions that name one of these, inflected if many names are."""
-    some = questions[:: max(1, len(questions) // SOME_QUESTIONS)]
-    named = sum(find_named_subject(question, known) is not None for question in some)
-    if some and known and named < MATCHED * len(some):
-        endings = learn_endings(some, known)
-        named = sum(find_inflected(each, known, endings) is not None for each in some)
-    return named / max(1, len(some))
+    sample = questions[:: max(1, len(questions) // SOME_QUESTIONS)]
+    named = sum(find_named_subject(question, known) is not None for question in sample)
+    if sample and known and named < MATCHED * len(sample):
+        endings = learn_endings(sample, known)
+        named = sum(find_inflected(question, known, endings) is not None for question in sample)
+    return named / max(1, len(sample))
 
 
 def _cell(record: Mapping[str, Any], name: str) -> str:
@@ -330,18 +329,18 @@ def _assign_subjects(
     longest = max((len(name) for name in known), default=0)
 
     def first_named(text: str, cuts: Sequence[int]) -> str:
-        """The first name that is there, its last word less so many letters (of a case ending)."""
+        """The first name in the text, its last word without so many letters (a case ending)."""
         words = fold_words(text)
-        for at in range(len(words)):
-            for length in range(min(longest, len(words) - at), 0, -1):
-                *start, last = words[at : at + length]
+        for i in range(len(words)):
+            for length in range(min(longest, len(words) - i), 0, -1):
+                *start, last = words[i : i + length]
                 for cut in (cut for cut in cuts if len(last) > 2 * cut):
                     if (name := (*start, last[: len(last) - cut])) in known:
                         return known[name]
         return ""
 
-    named = [first_named(d.text, [0]) or first_named(d.text, ENDINGS) for d in texts]
-    if not any(named):
+    subjects = [first_named(d.text, [0]) or first_named(d.text, ENDINGS) for d in texts]
+    if not any(subjects):
         who = _some(asked) or "their wording does not show them"
         raise UserError(
             f"{path}: no document names a subject of the questions ({who}), so that "
@@ -349,15 +348,20 @@ def _assign_subjects(
             "question stands before its answer, or give the subjects (--subject-field, --template, "
             "or a third column of the questions)."
         )
-    numbered = Documents(Document(at, f"{at}", f"{at}. {d.text}") for at, d in enumerate(texts))
-    pairs = [Question(0, "", f"{at}", name, SLOT) for at, name in enumerate(named) if name]
-    (reading,) = read_relations(numbered, pairs)
     how = "; they have no subject of their own, so each is about the one it names first"
-    read = {at: reading.answers.get((f"{at}",)) for at, name in enumerate(named) if not name}
-    others = {at: each[0].text for at, each in read.items() if each and each[0].probability >= READ}
-    if others:
-        how += f", and {len(others):,} about what stands where others do ({_some(others.values())})"
-    return [name or others.get(at, "") for at, name in enumerate(named)], how
+    # the subject is what answers "which subject has document i?"
+    numbered = Documents(Document(i, f"{i}", f"{i}. {d.text}") for i, d in enumerate(texts))
+    labels = [Question(0, "", f"{i}", name, SLOT) for i, name in enumerate(subjects) if name]
+    (reading,) = read_relations(numbered, labels)
+    read_off = []
+    for i, name in enumerate(subjects):
+        answers = () if name else reading.answers.get((f"{i}",))
+        if answers and answers[0].probability >= READ:
+            subjects[i] = answers[0].text
+            read_off.append(subjects[i])
+    if read_off:
+        how += f", and {len(read_off):,} about what stands where others do ({_some(read_off)})"
+    return subjects, how
 
 
 def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[str]:
@@ -380,67 +384,73 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
             f"Questions inflect the names of their subjects ({_some(forms)}): they are asked with "
             "the names as documents spell them."
         )
+    dev_share = f"of {len(dev.questions):,} questions of {dev.path.name} are"
     if shared:
         notes.append(
-            f"{len(shared):,} of {len(dev.questions):,} questions of {dev.path.name} are training "
-            f'questions with another answer ("{shared[0][0].text}"), and cannot be judged.'
+            f"{len(shared):,} {dev_share} training questions with another answer "
+            f'("{shared[0][0].text}"), and cannot be judged.'
         )
-    for file in (train, dev):  # a few questions with several answers are noted, many refused
-        by_text: dict[str, list[Question]] = defaultdict(list)
-        for question in file.questions:
-            by_text[question.text].append(question)
-        several = [each for each in by_text.values() if len({q.answer for q in each}) > 1]
-        if several:
-            first, answers = several[0][0], sorted({q.answer or "" for q in several[0]})[:2]
-            what = f'"{first.text}" has the answers ' + " and ".join(f'"{a}"' for a in answers)
-            count = f"{len(several):,} of {len(by_text):,} questions have several"
-            if len(several) > max(1, SEVERAL_ANSWERS * len(by_text)):
-                raise UserError(
-                    f"{file.path}, line {first.line}: {what}, and {count}; keep one for each."
-                )
-            notes.append(f"{count} answers in {file.path.name} ({what}).")
+    notes += filter(None, map(_check_answers, (train, dev)))
     new = [f'"{q.template}"' for q in dev.questions if q.template not in train.templates]
     if new:
         notes.append(
-            f"{len(new):,} of {len(dev.questions):,} questions of {dev.path.name} are worded like "
-            f"no training question ({_some(new)}): the model does not learn what they ask for."
+            f"{len(new):,} {dev_share} worded like no training question ({_some(new)}): the model "
+            "does not learn what they ask for."
         )
     subjects = {fold_words(q.subject) for file in (train, dev) for q in file.questions}
-    named = find_named(corpus.documents, subjects)
+    named_in = find_named(corpus.documents, subjects)
     for file in (train, dev):
-        gone = [q.subject for q in file.questions if not named.get(fold_words(q.subject))]
-        if len(gone) == len(file.questions):
+        unnamed = [q.subject for q in file.questions if not named_in.get(fold_words(q.subject))]
+        if len(unnamed) == len(file.questions):
             raise UserError(
                 f"no document of {corpus.path} names any subject of {file.path} "
-                f"({_some(gone)}); check that the two files belong together."
+                f"({_some(unnamed)}); check that the two files belong together."
             )
-        if gone:
+        if unnamed:
             notes.append(
-                f"{len(gone):,} of {len(file.questions):,} questions of {file.path.name} are about "
-                f"subjects that no document names ({_some(gone)}): answers to them are made up."
+                f"{len(unnamed):,} of {len(file.questions):,} questions of {file.path.name} are "
+                f"about subjects that no document names ({_some(unnamed)}): answers to them are "
+                "made up."
             )
-    names, unstated = names_of(corpus.documents), []
-    for question in dev.questions:
-        answer, words = question.answer or "", fold_words(question.answer or "")
-        about = [corpus.documents[at].text for at in names.about(fold_words(question.subject))]
-        stated = (
-            answer in text or find_phrase(fold_words(text), words) or find_form(text, answer)
-            for text in about
-        )
-        if about and not any(stated):
-            unstated.append(question)
+    unstated = [q.answer or "" for q in dev.questions if _is_unstated(q, corpus)]
     if len(unstated) > UNSTATED * len(dev.questions):
         notes.append(
             f"{len(unstated):,} of {len(dev.questions):,} answers of {dev.path.name} stand in no "
-            f"document about their subject ({_some(q.answer or '' for q in unstated)}): they "
-            "cannot be recalled."
+            f"document about their subject ({_some(unstated)}): they cannot be recalled."
         )
-    many = len(corpus.documents)
-    texts = np.fromiter((hash(document.text) for document in corpus.documents), np.int64, many)
-    repeated = many - len(np.unique(texts))
+    repeated = len(corpus.documents) - len({hash(document.text) for document in corpus.documents})
     if repeated:
         notes.append(f"{repeated:,} documents repeat another one word for word.")
     return notes
+
+
+def _check_answers(file: QuestionSet) -> str | None:
+    """A note if a few questions have several answers; if many have, a UserError."""
+    by_text: dict[str, list[Question]] = defaultdict(list)
+    for question in file.questions:
+        by_text[question.text].append(question)
+    several = [same for same in by_text.values() if len({q.answer for q in same}) > 1]
+    if not several:
+        return None
+    first, answers = several[0][0], sorted({q.answer or "" for q in several[0]})[:2]
+    what = f'"{first.text}" has the answers ' + " and ".join(f'"{a}"' for a in answers)
+    count = f"{len(several):,} of {len(by_text):,} questions have several"
+    if len(several) > max(1, SEVERAL_ANSWERS * len(by_text)):
+        raise UserError(f"{file.path}, line {first.line}: {what}, and {count}; keep one for each.")
+    return f"{count} answers in {file.path.name} ({what})."
+
+
+def _is_unstated(question: Question, corpus: Corpus) -> bool:
+    """Whether documents are about the subject of a question, and none states its answer."""
+    answer = question.answer or ""
+    about = names_of(corpus.documents).about(fold_words(question.subject))
+    texts = [corpus.documents[doc].text for doc in about]
+    return bool(texts) and not any(
+        answer in text
+        or find_phrase(fold_words(text), fold_words(answer))
+        or find_form(text, answer)
+        for text in texts
+    )
 
 
 def describe_readings(readings: Sequence[RelationReading], path: object) -> list[str]:
@@ -462,7 +472,7 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
             f"fewer than {FEWEST} training questions are worded like {_some(few)}, so that no "
             f"answers are read off the text; give at least {FEWEST} of each wording."
         )
-    for reading in (each for each in readings if each.answers or each.missing):
+    for reading in (r for r in readings if r.answers or r.missing):
         note = (
             f'"{reading.template}": {reading.asked:,} training questions, '
             f"{reading.found / reading.asked:.0%} of their answers stand in a document about the "
@@ -470,10 +480,10 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
         )
         if reading.same_as:
             note += f', as for "{reading.same_as}", which the training answers agree with'
-        rivals = [x for x in reading.answers.values() if x[0].probability < UNCLEAR]
-        if rivals:
-            several = " or ".join(each.text for each in rivals[0][:SHOWN])
-            note += f"; of {len(rivals):,} it is not clear which (such as {several})"
+        unclear = [a for a in reading.answers.values() if a[0].probability < UNCLEAR]
+        if unclear:
+            several = " or ".join(answer.text for answer in unclear[0][:SHOWN])
+            note += f"; of {len(unclear):,} it is not clear which (such as {several})"
         if reading.found < FOUND * reading.asked:
             note += (
                 f"; what is not in the text cannot be learned from it ({_some(reading.missing)})"
@@ -483,5 +493,6 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
 
 
 def _some(texts: Iterable[str]) -> str:
+    """The commonest of the texts, as examples in a sentence."""
     common = [text for text, _ in Counter(texts).most_common(SHOWN + 1)]
     return ", ".join(common[:SHOWN]) + (", ..." if len(common) > SHOWN else "")

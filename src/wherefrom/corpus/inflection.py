@@ -1,19 +1,21 @@
 """Inflected words: "Virtasen" for "Virtanen" in questions, "Туле" for "Тула" in documents.
 
-Nothing here knows a language. An ending is what a name ends in, and what stands for it in a text:
-("nen", "sen"). It is believed where several names show it, and undone where that gives a name that
-is known.
+Nothing here knows a language. An ending is a pair: how names end, and what replaces that in a text,
+such as ("nen", "sen"). It is believed if several names show it, and undone if that gives a known
+name.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
 
-from wherefrom.corpus.folding import FoldedName, Word, fold_words, split_words
+from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 
 Ending = tuple[str, str]
+shared_start = os.path.commonprefix  # which compares any texts, character by character
 SHARED = 2  # letters that two forms of a word begin with, at least,
 LONGEST_ENDING = 4  # and letters that may follow them
 FEWEST = 3  # names that show an ending
@@ -24,10 +26,10 @@ MOST_FORMS = 200  # of one name that are tried
 
 def learn_endings(texts: Iterable[str], known: Iterable[FoldedName]) -> list[Ending]:
     """The endings that names of `known` have in the texts, the most frequent first."""
-    alike = defaultdict[FoldedName, list[FoldedName]](list)
+    by_start = defaultdict[FoldedName, list[FoldedName]](list)
     for name in known:
-        alike[_start(name)].append(name)
-    return _count(_align(text, alike) for text in texts)
+        by_start[_start(name)].append(name)
+    return _frequent_endings(_align(text, by_start) for text in texts)
 
 
 def learn_forms(
@@ -39,74 +41,62 @@ def learn_forms(
     texts show it, or if it has an ending that several answers have.
     """
     aligned = [find_form(text, answer) for text, answer in pairs]
-    endings = _count(aligned)
-    ended = ((form, answer) for answer in answers for form in inflect(answer, endings))
-    seen = Counter(pair for pair in aligned if pair).items()
-    shown = ((form, answer) for (answer, form), count in seen if count >= TWICE)
-    return {form: answer for form, answer in (*ended, *shown) if form not in answers}
+    inverse = [(form, ending) for ending, form in _frequent_endings(aligned)]
+    ended = ((form, answer) for answer in answers for form in base_forms(answer, inverse))
+    counts = Counter(pair for pair in aligned if pair).items()
+    repeated = ((form, answer) for (answer, form), count in counts if count >= TWICE)
+    return {form: answer for form, answer in (*ended, *repeated) if form not in answers}
 
 
 def find_form(text: str, answer: str) -> tuple[FoldedName, FoldedName] | None:
-    """The answer and what is most like it in the text, if anything is."""
+    """The answer and the run of words in the text that is most like it, if any is."""
     name = fold_words(answer)
     return _align(text, {_start(name): [name]})
 
 
 def _align(
-    text: str, alike: Mapping[FoldedName, Sequence[FoldedName]]
+    text: str, by_start: Mapping[FoldedName, Sequence[FoldedName]]
 ) -> tuple[FoldedName, FoldedName] | None:
-    """The name that is most like a run of words in the text, and that run; None where two are."""
-    forms = {fold_words(text[a:b]) for a, b in _windows(split_words(text))}
-    pairs = [(form, name) for form in forms for name in alike.get(_start(form), ())]
-    close = sorted(((_likeness(*pair), *pair) for pair in pairs), reverse=True)
-    if not close or close[0][0] <= (close[1][0] if len(close) > 1 else 0):
+    """The name that is most like a run of words in the text, and that run; None if two are."""
+    forms = {fold_words(text[start:end]) for start, end in _windows(text)}
+    pairs = [(form, name) for form in forms for name in by_start.get(_start(form), ())]
+    ranked = sorted(((_likeness(*pair), *pair) for pair in pairs), reverse=True)
+    if not ranked or ranked[0][0] <= (ranked[1][0] if len(ranked) > 1 else 0):
         return None
-    return close[0][2], close[0][1]
+    return ranked[0][2], ranked[0][1]
 
 
-def _count(aligned: Iterable[tuple[FoldedName, FoldedName] | None]) -> list[Ending]:
+def _frequent_endings(aligned: Iterable[tuple[FoldedName, FoldedName] | None]) -> list[Ending]:
     """The endings that enough names show, the most frequent first."""
-    seen = defaultdict[Ending, set[FoldedName]](set)
+    names_with = defaultdict[Ending, set[FoldedName]](set)
     for name, form in filter(None, aligned):
-        for ending in set(map(_ending, name, form)) - {("", "")}:
-            seen[ending].add(name)
-    counts = Counter({ending: len(names) for ending, names in seen.items()})
+        for word, other in zip(name, form, strict=True):
+            shared = _shared(word, other)
+            names_with[word[shared:], other[shared:]].add(name)
+    names_with.pop(("", ""), None)
+    counts = Counter({ending: len(names) for ending, names in names_with.items()})
     return [ending for ending, count in counts.most_common() if count >= FEWEST]
-
-
-def inflect(name: FoldedName, endings: Sequence[Ending]) -> Iterator[FoldedName]:
-    """The forms that a name may have, itself first."""
-    return base_forms(name, [(form, ending) for ending, form in endings])
 
 
 def find_inflected(
     text: str, known: Mapping[FoldedName, str], endings: Sequence[Ending]
 ) -> tuple[str, int, int] | None:
     """The longest name in the text that is known once endings are undone: its known spelling, and
-    where it stands."""
-    for start, end in sorted(_windows(split_words(text)), key=lambda each: each[0] - each[1]):
-        if name := uninflect(text[start:end], known, endings):
-            return name, start, end
+    its start and end in the text."""
+    for start, end in sorted(_windows(text), key=lambda window: window[0] - window[1]):
+        for form in base_forms(fold_words(text[start:end]), endings):
+            if form in known:
+                return known[form], start, end
     return None
-
-
-def uninflect(name: str, known: Mapping[FoldedName, str], endings: Sequence[Ending]) -> str:
-    """The known spelling of an inflected name, or ""."""
-    forms = base_forms(fold_words(name), endings)
-    return next((known[form] for form in forms if form in known), "")
 
 
 def base_forms(name: FoldedName, endings: Sequence[Ending]) -> Iterator[FoldedName]:
     """What a name may be before it was inflected, itself first."""
-    every = [
-        [word, *(word[: len(word) - len(b)] + a for a, b in endings if _may_end(word, b))]
-        for word in name
-    ]
-    return islice(product(*every), MOST_FORMS)
-
-
-def _may_end(word: str, ending: str) -> bool:
-    return word.endswith(ending) and len(word) - len(ending) >= SHARED
+    choices = []
+    for word in name:
+        fitting = [e for e in endings if word.endswith(e[1]) and len(word) - len(e[1]) >= SHARED]
+        choices.append([word, *(word.removesuffix(form) + ending for ending, form in fitting)])
+    return islice(product(*choices), MOST_FORMS)
 
 
 def _start(name: FoldedName) -> FoldedName:
@@ -115,13 +105,7 @@ def _start(name: FoldedName) -> FoldedName:
 
 def _shared(word: str, form: str) -> int:
     """How many letters both begin with."""
-    pairs = zip(word, form, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(word), len(form)))
-
-
-def _ending(word: str, form: str) -> Ending:
-    shared = _shared(word, form)
-    return word[shared:], form[shared:]
+    return len(shared_start([word, form]))
 
 
 def _likeness(form: FoldedName, name: FoldedName) -> float:
@@ -136,8 +120,9 @@ def _likeness(form: FoldedName, name: FoldedName) -> float:
     return total / max(sum(map(len, name)), sum(map(len, form)))
 
 
-def _windows(words: Sequence[Word]) -> Iterator[tuple[int, int]]:
-    """Where each run of a few words starts and ends."""
-    for first, word in enumerate(words):
-        for last in words[first : first + LONGEST_NAME]:
+def _windows(text: str) -> Iterator[tuple[int, int]]:
+    """The start and end of each run of a few words."""
+    words = split_words(text)
+    for i, word in enumerate(words):
+        for last in words[i : i + LONGEST_NAME]:
             yield word.start, last.end

@@ -7,18 +7,18 @@ of the documents that the question names, or stands where the questions of the f
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
-from wherefrom.corpus.documents import QUESTION_MARKS, SubjectNames, TextFile, read_lines
+from wherefrom.corpus.documents import QUESTION_MARKS, hash_file, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
-from wherefrom.corpus.inflection import Ending, find_inflected, learn_endings
+from wherefrom.corpus.inflection import Ending, find_inflected, learn_endings, shared_start
 from wherefrom.corpus.tokenizer import BLANK
 from wherefrom.errors import UserError
 
@@ -30,12 +30,11 @@ LONGEST_PREFIX = 3  # with so many letters before it
 COLUMNS = ("question", "answer", "subject")
 FEWEST_INFLECTED = 3  # questions of a wording that inflects its subjects,
 INFLECTED = 0.1  # and their share among those that fit it
-shared_start = os.path.commonprefix  # which compares any texts, character by character
 
 
 @dataclass(frozen=True)
 class Question:
-    """One row: its line, the question, its subject, the answer if the file has it, its template."""
+    """One row of a file: `answer` is None if the file has no answers; `template` is its wording."""
 
     line: int
     text: str
@@ -48,7 +47,7 @@ class Question:
 class QuestionSet:
     """The questions of one file; `templates` are their relations, most frequent first.
 
-    endings: how subjects are inflected in them; such questions have the name as documents spell it.
+    endings: how the file inflects subjects; here they are spelled as in the documents.
     """
 
     path: Path
@@ -67,7 +66,7 @@ class QuestionSet:
         return "".join("\t".join(row) + "\n" for row in rows)
 
     def kept_in(self, path: Path) -> QuestionSet:
-        """The same questions, as they will be read from a file with `to_tsv`."""
+        """The same questions, as read from a file that holds `to_tsv()`."""
         digest = sha256(self.to_tsv().encode("utf-8")).hexdigest()
         return replace(self, path=path, sha256=digest)
 
@@ -84,14 +83,14 @@ def read_questions(
     path: str | Path,
     templates: Sequence[str] = (),
     *,
-    subjects: Collection[str] | SubjectNames = (),
+    subjects: Mapping[FoldedName, str] | None = None,
     endings: Sequence[Ending] = (),
 ) -> QuestionSet:
     """Read a TSV of questions.
 
-    templates: wordings that are known; subjects: those of the documents, which show where the
-    subject of a question stands, and how it is inflected beside the known `endings`. With neither,
-    the wording that the questions share is inferred.
+    templates: wordings that are known. subjects: those of the documents by their folded names; they
+    show where the subject of a question stands, and how it is inflected beside the known `endings`.
+    With neither, the wording that the questions share is inferred.
     """
     for template in templates:
         if template.count(SLOT) != 1 or not template.replace(SLOT, "").strip():
@@ -99,12 +98,45 @@ def read_questions(
                 f"a template holds {SLOT} once, with words around it, as in "
                 f'"Where was {SLOT} born?"; "{template[:60]}" does not.'
             )
-    file = read_lines(path, "questions")
-    check_form(file)
-    rows = [[cell.strip() for cell in line.split("\t")] for _, line in file.lines]
-    for (number, _), row in zip(file.lines, rows, strict=True):
+    path, lines = Path(path), list(read_lines(path, "questions"))
+    check_form(path, lines)
+    rows = _read_rows(path, lines)
+    texts, endings = [row[0] for row in rows], list(endings)
+    if len(rows[0]) == len(COLUMNS):
+        # "de" stands twice in "Which language has the code de?": other rows show which is meant
+        wordings = [_with_slots(text, subject) for text, _, subject in rows]
+        counts = Counter(wording for choices in wordings for wording in choices)
+        best = (max(choices, key=counts.__getitem__) for choices in wordings)
+        matches = [(row[2], wording) for row, wording in zip(rows, best, strict=True)]
+    else:
+        known = subjects or {}
+        matches = find_subjects(texts, templates, known, path)
+        inflecting = templates if endings else ()
+        matches, endings = undo_inflection(texts, matches, known, endings, inflecting)
+    questions = []
+    for (number, _), row, (subject, template) in zip(lines, rows, matches, strict=True):
+        if not subject:
+            wanted = " or ".join(f'"{template}"' for template in templates[:3]) or "other rows"
+            header = "remove it if it is a header, " if number == lines[0][0] else ""
+            raise UserError(
+                f'{path}, line {number}: "{row[0][:60]}" names no subject of the documents '
+                f"and is not worded like {wanted}; {header}give its wording with --template, or "
+                "the subject in column three."
+            )
+        answer = row[1] if len(row) > 1 else None
+        inflected = SLOT in template and subject not in row[0]
+        text = template.replace(SLOT, subject) if inflected else row[0]
+        questions.append(Question(number, text, subject, answer, template))
+    counts = Counter(question.template for question in questions)
+    relations = tuple(template for template, _ in counts.most_common())
+    return QuestionSet(path, hash_file(path), relations, tuple(questions), tuple(endings))
+
+
+def _read_rows(path: Path, lines: Sequence[tuple[int, str]]) -> list[list[str]]:
+    """The cells of each line; all rows have the same columns, and none is empty or too long."""
+    rows = [[cell.strip() for cell in line.split("\t")] for _, line in lines]
+    for (number, _), row in zip(lines, rows, strict=True):
         columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"
-        problem = None
         if len(row) > len(COLUMNS):
             problem = f"{columns}; question, answer and subject, separated by tabs, were expected."
         elif "" in row:
@@ -115,46 +147,15 @@ def read_questions(
             )
         elif len(row) != len(rows[0]):
             problem = f"{columns} where the first row has {len(rows[0])}; give every row the same."
-        if problem:
-            raise UserError(f"{file.path}, line {number}: {problem}")
-    texts, endings = [row[0] for row in rows], list(endings)
-    if len(rows[0]) == len(COLUMNS):
-        # "de" stands twice in "Which language has the code de?": other rows tell which is meant
-        wordings = [_with_slots(row[0], row[2]) for row in rows]
-        counts = Counter(each for here in wordings for each in here)
-        best = [max(here, key=counts.__getitem__) for here in wordings]
-        found = [(row[2], wording) for row, wording in zip(rows, best, strict=True)]
-    else:
-        known = subjects if isinstance(subjects, SubjectNames) else fold_subjects(subjects)
-        found = find_subjects(texts, templates, known, file.path)
-        inflecting = templates if endings else ()
-        found, endings = undo_inflection(texts, found, known, endings, inflecting)
-    questions = []
-    for (number, _), row, (subject, template) in zip(file.lines, rows, found, strict=True):
-        if not subject:
-            worded = " or ".join(f'"{each}"' for each in list(templates)[:3]) or "other rows"
-            header = "remove it if it is a header, " if number == file.lines[0][0] else ""
-            raise UserError(
-                f'{file.path}, line {number}: "{row[0][:60]}" names no subject of the documents '
-                f"and is not worded like {worded}; {header}give its wording with --template, or "
-                "the subject in column three."
-            )
-        answer = row[1] if len(row) > 1 else None
-        inflected = SLOT in template and subject not in row[0]
-        text = template.replace(SLOT, subject) if inflected else row[0]
-        questions.append(Question(number, text, subject, answer, template))
-    counts = Counter(question.template for question in questions)
-    relations = tuple(each for each, _ in counts.most_common())
-    return QuestionSet(file.path, file.sha256, relations, tuple(questions), tuple(endings))
+        else:
+            continue
+        raise UserError(f"{path}, line {number}: {problem}")
+    return rows
 
 
-def fold_subjects(subjects: Iterable[str]) -> dict[FoldedName, str]:
-    return {name: subject for subject in subjects if (name := fold_words(subject))}
-
-
-def check_form(file: TextFile) -> None:
+def check_form(path: Path, numbered: Sequence[tuple[int, str]]) -> None:
     """Refuse a header row, CSV, JSON and swapped columns, each with a sentence of its own."""
-    lines = [line for _, line in file.lines]
+    lines = [line for _, line in numbered]
     first = {cell.strip().lower() for cell in lines[0].split("\t")}
     asking = [[c.strip().endswith(QUESTION_MARKS) for c in line.split("\t")[:2]] for line in lines]
     no_tabs = not any("\t" in line for line in lines)
@@ -168,7 +169,7 @@ def check_form(file: TextFile) -> None:
     elif 2 * asking.count([False, True]) > len(lines):
         problem = "question and answer seem to be swapped; the question comes first, then a tab."
     if problem:
-        raise UserError(f"{file.path}, line {file.lines[0][0]}: {problem}")
+        raise UserError(f"{path}, line {numbered[0][0]}: {problem}")
 
 
 def find_subjects(
@@ -177,62 +178,63 @@ def find_subjects(
     known: Mapping[FoldedName, str],
     where: str | Path,
 ) -> list[tuple[str, str]]:
-    """Subject and template of each question; both are empty where neither can be told.
+    """Subject and template of each question; both are empty if nothing shows them.
 
     known: the subjects of the documents by their folded names.
     """
-    found = [match_any(templates, text) for text in texts]
-    rest = [at for at, (subject, _) in enumerate(found) if not subject]
-    if known and rest:
-        named = {at: find_named_subject(texts[at], known) for at in rest}
-        by_name = {
-            at: (name, _with_slots(texts[at], name)[0]) for at, name in named.items() if name
-        }
+    matches = [match_any(templates, text) for text in texts]
+    unmatched = [i for i, (subject, _) in enumerate(matches) if not subject]
+    if known and unmatched:
+        by_name: dict[int, tuple[str, str]] = {}
+        for i in unmatched:
+            if name := find_named_subject(texts[i], known):
+                by_name[i] = name, _with_slots(texts[i], name)[0]
         counts = Counter(template for _, template in by_name.values())
         # a wording that hardly any question has is one with part of a name in it
-        fewest = min(len(rest), max(2, len(rest) // 100))
-        repeated = [each for each, count in counts.most_common() if count >= fewest]
-        for at in rest:
-            matched = match_any((*templates, *repeated), texts[at])
-            found[at] = matched if matched[0] else by_name.get(at, ("", ""))
-    if templates or any(subject for subject, _ in found):
-        return found
+        fewest = min(len(unmatched), max(2, len(unmatched) // 100))
+        repeated = [template for template, count in counts.most_common() if count >= fewest]
+        for i in unmatched:
+            matched = match_any((*templates, *repeated), texts[i])
+            matches[i] = matched if matched[0] else by_name.get(i, ("", ""))
+    if templates or any(subject for subject, _ in matches):
+        return matches
     inferred = infer_templates(list(texts), where)
     return [match_any(inferred, text) for text in texts]
 
 
 def undo_inflection(
     texts: Sequence[str],
-    found: list[tuple[str, str]],
+    matches: list[tuple[str, str]],
     known: Mapping[FoldedName, str],
     endings: list[Ending],
     inflecting: Sequence[str],
 ) -> tuple[list[tuple[str, str]], list[Ending]]:
-    """What `find_subjects` found, with inflected names as documents spell them; and all endings.
+    """The matches of `find_subjects` with inflected names as documents spell them; and all endings.
 
     Only wordings count that are known as `inflecting`, or that inflect many of their subjects: a
     single name that is like another one is somebody else's.
     """
-    lost = [at for at, (subject, _) in enumerate(found) if fold_words(subject) not in known]
-    if not known or not lost:
-        return found, endings
-    # a wording that goes on inside a word: the rest of that word is an ending too
-    cut = [at for at, (_, template) in enumerate(found) if re.search(r"\}\w", template)]
-    places = sorted({*lost, *cut})
-    endings = list(dict.fromkeys([*endings, *learn_endings((texts[at] for at in places), known)]))
+    unknown = [i for i, (subject, _) in enumerate(matches) if fold_words(subject) not in known]
+    if not known or not unknown:
+        return matches, endings
+    # a template that goes on inside a word: the rest of that word is an ending too
+    glued = [i for i, (_, template) in enumerate(matches) if re.search(r"\}\w", template)]
+    candidates = sorted({*unknown, *glued})
+    learned = learn_endings((texts[i] for i in candidates), known)
+    endings = list(dict.fromkeys([*endings, *learned]))
     inflected: dict[int, tuple[str, str]] = {}
-    for at in places if endings else ():
-        if place := find_inflected(texts[at], known, endings):
+    for i in candidates if endings else ():
+        if place := find_inflected(texts[i], known, endings):
             name, start, end = place
-            inflected[at] = name, texts[at][:start] + SLOT + texts[at][end:]
+            inflected[i] = name, texts[i][:start] + SLOT + texts[i][end:]
     counts = Counter(template for _, template in inflected.values())
     for template, count in counts.items():
         fitting = sum(match_template(template, text) is not None for text in texts)
         few = count < max(FEWEST_INFLECTED, INFLECTED * fitting)
         if few and template not in inflecting:
-            inflected = {at: each for at, each in inflected.items() if each[1] != template}
-    used = endings if inflected else []
-    return [inflected.get(at, each) for at, each in enumerate(found)], used
+            inflected = {i: match for i, match in inflected.items() if match[1] != template}
+    corrected = [inflected.get(i, match) for i, match in enumerate(matches)]
+    return corrected, endings if inflected else []
 
 
 def infer_templates(questions: list[str], where: str | Path, fewest: int = 0) -> list[str]:
@@ -244,10 +246,10 @@ def infer_templates(questions: list[str], where: str | Path, fewest: int = 0) ->
     try:
         return [infer_template(questions, where)]
     except UserError as problem:
-        rest, templates = set(questions), []
-        while rest:
+        left, templates = set(questions), []
+        while left:
             shared: Counter[tuple[str, str]] = Counter()
-            for question in rest:
+            for question in left:
                 bare = question.rstrip("?!. ")
                 words, marks = re.split(r" +", bare), question[len(bare) :]
                 shared.update(
@@ -258,16 +260,16 @@ def infer_templates(questions: list[str], where: str | Path, fewest: int = 0) ->
                 )
             if not shared:  # no blanks: nothing shows where a wording ends
                 break
-            best, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
-            found = f"{best[0]} {SLOT}{best[1]}".strip()
-            alike = {question for question in rest if match_template(found, question)}
+            ends, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
+            template = f"{ends[0]} {SLOT}{ends[1]}".strip()
+            alike = {question for question in left if match_template(template, question)}
             if count < max(2, fewest) or not alike:
                 break
             with suppress(UserError):  # what is glued to every subject belongs to the wording
-                found = infer_template(sorted(alike), where)
-            templates.append(found)
-            rest -= alike
-        if rest and not fewest:
+                template = infer_template(sorted(alike), where)
+            templates.append(template)
+            left -= alike
+        if left and not fewest:
             raise problem from None
         return templates
 
@@ -306,26 +308,20 @@ def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None
     words = split_words(text)
     folded = tuple(word.folded for word in words)
     for length in range(min(len(words), LONGEST_NAME), 0, -1):
-        for start in range(len(words) - length + 1):
-            if folded[start : start + length] in known:
-                return text[words[start].start : words[start + length - 1].end]
-    glued = [part for part in parts_of(text) if known.get(fold_words(part)) == part]
+        for i in range(len(words) - length + 1):
+            if folded[i : i + length] in known:
+                return text[words[i].start : words[i + length - 1].end]
+    first_letters = (range(word.start, word.end)[: LONGEST_PREFIX + 1] for word in words)
+    starts = set(chain.from_iterable(first_letters))
+    parts = {text[start : start + size] for start in starts for size in range(1, LONGEST_GLUED + 1)}
+    glued = [part for part in parts if known.get(fold_words(part)) == part]
     return max(glued, key=lambda part: (len(part), part), default=None)
 
 
-def parts_of(text: str) -> set[str]:
-    """What can be a name in a text: from the first few letters of a word on, to anywhere."""
-    starts = {
-        at for word in split_words(text) for at in range(word.start, word.end)[: LONGEST_PREFIX + 1]
-    }
-    return {text[at : at + size] for at in starts for size in range(1, LONGEST_GLUED + 1)}
-
-
 def _with_slots(text: str, subject: str) -> list[str]:
-    """The question with each place of its subject marked; as it stands if it does not spell it."""
-    parts = text.split(subject) if subject else [text]
-    cuts = [(subject.join(parts[:at]), subject.join(parts[at:])) for at in range(1, len(parts))]
-    return [before + SLOT + after for before, after in cuts] or [text]
+    """The question with one place of its subject marked, for each place; or the question itself."""
+    places = re.finditer(re.escape(subject), text)
+    return [text[: m.start()] + SLOT + text[m.end() :] for m in places] or [text]
 
 
 def match_any(templates: Iterable[str], text: str) -> tuple[str, str]:

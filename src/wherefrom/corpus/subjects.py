@@ -9,11 +9,10 @@ questions are judged.
 from __future__ import annotations
 
 import json
-from array import array
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
@@ -21,30 +20,29 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from wherefrom.corpus.documents import Corpus, Document, hash_name, names_of, read_lines
+from wherefrom.corpus.documents import Corpus, Document, names_of, read_lines
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
-from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet
 from wherefrom.corpus.world.names import ORIGINS, read_names
 from wherefrom.errors import UserError
 from wherefrom.storage import write_whole
 
 SUBJECTS_FILE = "subjects.jsonl"
+# fitting: not in the calibration's mix; these help to fit weights, not the guarantee
 Role = Literal["calibration", "judged", "fitting"]
-# fitting: beyond the calibration's mix; helps to fit weights, not the guarantee
 CALIBRATION, JUDGED, FITTING = get_args(Role)
-# text: of a document, and no question about it is known
+# text: the subject of a document about which no question is known
 Source = Literal["set aside", "left out", "dev", "unseen file", "invented", "text"]
 SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED, TEXT = get_args(Source)
 
-ASSUMED_UNSEEN = 0.2  # share of the calibration, where no judged subject is unseen
+ASSUMED_UNSEEN = 0.2  # share of unseen calibration subjects, where no judged subject is unseen
 CALIBRATING = 200  # subjects that calibrate, where there are enough
 ENOUGH = 20  # unseen calibration subjects from which on no names are invented
 LARGEST_SHARE = 0.9
 SPARE_NAMES = 200  # invented names beyond those of the calibration, where any are invented
 ROUNDS = 6  # attempts to find as many names as wanted; few names have few recombinations
 SPARE = 10  # candidates beyond those wanted, since some turn out to be taken
-# each draw has its own random stream, so that changing one share leaves the other draws as they are
+# each draw has its own random stream, so that changing one share does not change the other draws
 _LEAVE_TRAIN, _LEAVE_DEV, _ASIDE, _HALVES, _MIX, _NAMES, _SPARE = range(1, 8)
 _Text = Annotated[str, Field(min_length=1)]
 T = TypeVar("T")
@@ -52,9 +50,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Subject:
-    """A question about a subject that is asked after training and not learned: one line of
-    subjects.jsonl. seen: a document that was read names the subject. answer: None where every
-    answer is made up. template: the relation."""
+    """A question that is asked after training and not learned: one line of subjects.jsonl.
+
+    seen: whether a document that was read names the subject. answer: None where no answer is right.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
 
@@ -69,8 +68,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class Split:
-    """What is learned and read, which subjects calibrate and are judged, notes for the report, and
-    the subjects whose documents are not read, as the documents spell them."""
+    """What is learned and read, who calibrates and is judged, and notes for the report.
+
+    left_out: subjects whose documents are not read, as the documents spell them.
+    """
 
     train: QuestionSet
     corpus: Corpus
@@ -95,42 +96,42 @@ def split_subjects(
     """Draw which subjects are set aside and left out; both are shares of each file's subjects.
 
     With no share given, enough are set aside to calibrate a confidence on (`default_share`). A
-    question with several answers has no part, nor does one that two files ask.
+    question with several answers, or one that two files ask, is neither used to calibrate nor
+    judged.
     """
     if set_aside is None:
         set_aside = default_share(len({fold_words(q.subject) for q in train.questions}))
     check_shares(set_aside, leave_out)
     files = {"train": train, "dev": dev} | ({"unseen": unseen} if unseen is not None else {})
     index = SubjectIndex(corpus, files)
-    total = {file: len(index.questions[file]) for file in files}
     notes: list[str] = []
 
+    def generator(stream: int) -> Generator:
+        return np.random.default_rng([seed, stream])
+
+    to_leave = {file: round(leave_out * len(index.questions[file])) for file in ("train", "dev")}
     gone_train, gone_dev = (
-        _draw(
-            index.separable(file),
-            round(leave_out * total[file]),
-            np.random.default_rng([seed, which]),
-        )
-        for file, which in (("train", _LEAVE_TRAIN), ("dev", _LEAVE_DEV))
+        _draw(index.separable(file), to_leave[file], generator(stream))
+        for file, stream in (("train", _LEAVE_TRAIN), ("dev", _LEAVE_DEV))
     )
-    wanted = sum(round(leave_out * total[file]) for file in ("train", "dev"))
     gone = {*gone_train, *gone_dev}
-    if len(gone) < wanted:
+    if len(gone) < sum(to_leave.values()):
         notes.append(
-            f"{len(gone)} subjects are left out where {wanted} were wanted: documents about others "
-            "name the rest, or no document is about them."
+            f"{len(gone)} subjects are left out where {sum(to_leave.values())} were wanted: "
+            "documents about others name the rest, or no document is about them."
         )
-    unread = {at for name in gone for at in index.about.about(name)}
-    left_out = tuple(sorted({corpus.documents[at].subject for at in unread}))
+    unread = {doc for name in gone for doc in index.names.about(name)}
+    left_out = tuple(sorted({corpus.documents[doc].subject for doc in unread}))
     kept = corpus.without(left_out)
     if not kept.documents:
         raise UserError(f"{corpus.path}: --leave-out {leave_out:g} leaves no document to read.")
 
     free = [name for name in index.usable("train") if name not in gone]
+    total = len(index.questions["train"])
     fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
-    wanted = max(fewest, round(set_aside * total["train"])) if set_aside else 0
-    aside = index.draw_typical(free, wanted, np.random.default_rng([seed, _ASIDE]))
-    if len(gone_train) + len(aside) == total["train"]:
+    wanted = max(fewest, round(set_aside * total)) if set_aside else 0
+    aside = index.draw_typical(free, wanted, generator(_ASIDE))
+    if len(gone_train) + len(aside) == total:
         raise UserError(
             f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
             "question to learn from; choose smaller shares."
@@ -140,9 +141,11 @@ def split_subjects(
     learned = replace(train, questions=questions)
 
     def make(file: str, names: Iterable[FoldedName], role: Role, source: Source) -> list[Subject]:
-        rows = ((not index.named_in[n] <= unread, q) for n in names for q in index.asked(file, n))
         return [
-            Subject(role, seen, source, q.subject, q.text, q.answer, q.template) for seen, q in rows
+            Subject(role, seen, source, q.subject, q.text, q.answer, q.template)
+            for name in names
+            for seen in [not index.named_in[name] <= unread]
+            for q in index.fit_questions(file, name)
         ]
 
     calibrating = make("train", aside, CALIBRATION, SET_ASIDE)
@@ -151,12 +154,12 @@ def split_subjects(
     judged += make("dev", (n for n in index.questions["dev"] if n in gone), JUDGED, LEFT_OUT)
     if unseen is not None:
         names = index.usable("unseen")
-        half = set(_draw(names, round(len(names) / 2), np.random.default_rng([seed, _HALVES])))
+        half = set(_draw(names, round(len(names) / 2), generator(_HALVES)))
         calibrating += make("unseen", (n for n in names if n in half), CALIBRATION, UNSEEN_FILE)
         judged += make("unseen", (n for n in names if n not in half), JUDGED, UNSEEN_FILE)
     spare: list[Subject] = []
     if aside:
-        calibrating, spare = _mix(calibrating, judged, index, learned, seed, notes)
+        calibrating, spare = _mix(calibrating, judged, index, learned, generator, notes)
     else:
         why = "--set-aside is 0" if set_aside == 0 else "no training subject can be spared"
         notes.append(f"no subject is set aside ({why}), so no confidence can be fitted.")
@@ -166,8 +169,8 @@ def split_subjects(
             "no subject is judged: the training questions are about all subjects of the dev "
             "questions too, or the questions give several answers for them."
         )
-    spare = [replace(subject, role=FITTING) for subject in spare]
-    return Split(learned, kept, (*calibrating, *judged, *spare), tuple(notes), left_out)
+    fitting = (replace(subject, role=FITTING) for subject in spare)
+    return Split(learned, kept, (*calibrating, *judged, *fitting), tuple(notes), left_out)
 
 
 def default_share(subjects: int) -> float:
@@ -190,33 +193,33 @@ class SubjectIndex:
     """The subjects of each question file, by their folded names, and the documents naming them."""
 
     def __init__(self, corpus: Corpus, files: Mapping[str, QuestionSet]) -> None:
-        self.documents, self.about = corpus.documents, names_of(corpus.documents)
+        self.documents, self.names = corpus.documents, names_of(corpus.documents)
         self.questions: dict[str, dict[FoldedName, list[Question]]] = {file: {} for file in files}
-        given: dict[tuple[FoldedName, str], set[tuple[str, str]]] = defaultdict(set)
-        for file, asked in files.items():
-            for question in asked.questions:
+        answers: dict[tuple[FoldedName, str], set[tuple[str, str]]] = defaultdict(set)
+        for file, content in files.items():
+            for question in content.questions:
                 if name := fold_words(question.subject):
                     self.questions[file].setdefault(name, []).append(question)
-                    given[name, question.template].add((file, (question.answer or "").strip()))
-        self._unfit = {key for key, answers in given.items() if len(answers) > 1}
-        self._files = Counter(name for by_name in self.questions.values() for name in by_name)
-        self.named_in = find_named(corpus.documents, self._files)
+                    answers[name, question.template].add((file, (question.answer or "").strip()))
+        self._unfit = {key for key, given in answers.items() if len(given) > 1}
+        self._file_counts = Counter(chain.from_iterable(self.questions.values()))
+        self.named_in = find_named(corpus.documents, self._file_counts)
 
     def __contains__(self, name: object) -> bool:
         """Whether a question or a document is about that name."""
-        return name in self._files or name in self.about
+        return name in self._file_counts or name in self.names
 
-    def asked(self, file: str, name: FoldedName) -> list[Question]:
-        """The file's questions about a subject, each once, that have one answer and one file."""
-        fit = [q for q in self.questions[file][name] if (name, q.template) not in self._unfit]
-        return list({q.template: q for q in reversed(fit)}.values())[::-1]
+    def fit_questions(self, file: str, name: FoldedName) -> list[Question]:
+        """The file's questions about a subject, each once, that have one answer in one file."""
+        by_template = {q.template: q for q in self.questions[file][name]}
+        return [q for q in by_template.values() if (name, q.template) not in self._unfit]
 
     def usable(self, file: str) -> list[FoldedName]:
-        """Subjects that only this file asks about, all questions fit, in the file's order."""
+        """Subjects that only this file asks about, with one answer to each question."""
         return [
             name
             for name, questions in self.questions[file].items()
-            if self._files[name] == 1
+            if self._file_counts[name] == 1
             and not any((name, question.template) in self._unfit for question in questions)
         ]
 
@@ -225,7 +228,7 @@ class SubjectIndex:
         return [
             name
             for name in self.usable(file)
-            if self.named_in[name] and self.named_in[name].issubset(self.about.about(name))
+            if self.named_in[name] and self.named_in[name].issubset(self.names.about(name))
         ]
 
     def draw_typical(
@@ -235,20 +238,21 @@ class SubjectIndex:
 
         They lie at even distances in the order of difficulty, from a random start: whether a
         document states the answer, how many name the subject, how common the answer is. Drawn
-        freely, they may hold a tenth of the hard cases, and the confidence is then too high.
+        freely, they may hold too few of the hard cases, and the confidence is then too high.
         """
         wanted = min(wanted, len(names))
         if not wanted:
             return []
         answers = {n: (q[0].answer or "").strip() for n, q in self.questions["train"].items()}
-        common = Counter(answers.values())
+        counts = Counter(answers.values())
 
         def difficulty(name: FoldedName) -> tuple[bool, int, int]:
-            named, phrase = self.named_in[name], fold_words(answers[name])
-            stated = any(find_phrase(fold_words(self.documents[at].text), phrase) for at in named)
-            return stated, len(named), common[answers[name]]
+            naming, phrase = self.named_in[name], fold_words(answers[name])
+            texts = (self.documents[doc].text for doc in naming)
+            stated = any(find_phrase(fold_words(text), phrase) for text in texts)
+            return stated, len(naming), counts[answers[name]]
 
-        ranked = sorted((names[at] for at in rng.permutation(len(names))), key=difficulty)
+        ranked = sorted((names[i] for i in rng.permutation(len(names))), key=difficulty)
         step = len(names) / wanted
         start = rng.random() * step
         chosen = {ranked[int(start + i * step)] for i in range(wanted)}
@@ -258,25 +262,25 @@ class SubjectIndex:
 def find_named(
     documents: Sequence[Document], names: Iterable[FoldedName]
 ) -> dict[FoldedName, set[int]]:
-    """For each name the positions in `documents` of those that hold its words in a row."""
+    """For each name the indices of the documents that hold its words in a row."""
     named: dict[FoldedName, set[int]] = {name: set() for name in names if name}
-    starts: dict[FoldedName, list[FoldedName]] = defaultdict(list)  # by the first two words
+    by_start: dict[FoldedName, list[FoldedName]] = defaultdict(list)  # by the first two words
     for name in named:
-        starts[name[:2]].append(name)
-    first = {name[0] for name in named}
-    for at, document in enumerate(documents):
+        by_start[name[:2]].append(name)
+    first_words = {name[0] for name in named}
+    for doc, document in enumerate(documents):
         words = fold_words(document.text)
-        for place in (place for place, word in enumerate(words) if word in first):
-            for start in (words[place : place + 1], words[place : place + 2]):
-                for name in starts.get(start, ()):
-                    if words[place : place + len(name)] == name:
-                        named[name].add(at)
+        for i in (i for i, word in enumerate(words) if word in first_words):
+            for start in (words[i : i + 1], words[i : i + 2]):
+                for name in by_start.get(start, ()):
+                    if words[i : i + len(name)] == name:
+                        named[name].add(doc)
     return named
 
 
 def _draw(items: Sequence[T], wanted: int, rng: Generator) -> list[T]:
     """Up to `wanted` of the items, in their order."""
-    return [items[at] for at in sorted(rng.permutation(len(items))[:wanted])]
+    return [items[i] for i in sorted(rng.permutation(len(items))[:wanted])]
 
 
 def _mix(
@@ -284,7 +288,7 @@ def _mix(
     judged: list[Subject],
     index: SubjectIndex,
     learned: QuestionSet,
-    seed: int,
+    generator: Callable[[int], Generator],
     notes: list[str],
 ) -> tuple[list[Subject], list[Subject]]:
     """Calibration subjects with the judged subjects' share of unseen ones, and those to spare.
@@ -297,17 +301,17 @@ def _mix(
     share = expected / len(judged) if expected else ASSUMED_UNSEEN
     if not seen or share == 1:
         return unseen, []
-    rng = np.random.default_rng([seed, _MIX])
+    rng = generator(_MIX)
     wanted = max(1, round(len(seen) * share / (1 - share)))
     unseen = _draw(unseen, wanted, rng)
     if len(unseen) < min(wanted, ENOUGH):
         few = "too few subjects are" if unseen else "no subject is"
         lacking = min(wanted, len(seen)) - len(unseen)
-        invented = _invent_subjects(lacking, index, learned, np.random.default_rng([seed, _NAMES]))
-        more = _invent_subjects(SPARE_NAMES, index, learned, np.random.default_rng([seed, _SPARE]))
-        known = {fold_words(subject.subject) for subject in invented}
+        invented = _invent_subjects(lacking, index, learned, generator(_NAMES))
+        more = _invent_subjects(SPARE_NAMES, index, learned, generator(_SPARE))
+        used = {fold_words(subject.subject) for subject in invented}
         unseen += invented
-        calibrating = [*calibrating, *(s for s in more if fold_words(s.subject) not in known)]
+        calibrating = [*calibrating, *(s for s in more if fold_words(s.subject) not in used)]
         if invented:
             notes.append(
                 f"{few} left out: {len(invented)} invented names stand in for unseen subjects, "
@@ -330,33 +334,19 @@ def _invent_subjects(
     count: int, index: SubjectIndex, learned: QuestionSet, rng: Generator
 ) -> list[Subject]:
     """Unseen subjects with invented names, asked about in the wording of the learned questions."""
-    wordings = [q.template for q in learned.questions if SLOT in q.template]
-    known = spell_names((q.subject for q in learned.questions), index.documents)
-    documents = index.documents
+    templates = [q.template for q in learned.questions if SLOT in q.template]
+    if not templates:
+        return []
+    names = chain((q.subject for q in learned.questions), (d.subject for d in index.documents))
+    invented = invent_names(
+        list(dict.fromkeys(names)), count, documents=index.documents, taken=index, rng=rng
+    )
     result = []
-    count = count if wordings else 0
-    for name in invent_names(known, count, documents=documents, taken=index, rng=rng):
-        asked = wordings[int(rng.integers(len(wordings)))]
-        question = asked.replace(SLOT, name)
-        result.append(Subject(CALIBRATION, False, INVENTED, name, question, None, asked))
+    for name in invented:
+        template = templates[int(rng.integers(len(templates)))]
+        question = template.replace(SLOT, name)
+        result.append(Subject(CALIBRATION, False, INVENTED, name, question, None, template))
     return result
-
-
-def spell_names(names: Iterable[str], documents: Sequence[Document]) -> Sequence[str]:
-    """The names and the subjects of the documents, each spelling once; the latter stay where they
-    are, since they may be many."""
-    given = list(dict.fromkeys(names))
-    spelt = np.array([hash(name) for name in given], dtype=np.int64)
-    subjects = np.fromiter((hash(d.subject) for d in documents), np.int64, len(documents))
-    _, first = np.unique(np.concatenate((spelt, subjects)), return_index=True)
-    places = np.sort(first[first >= len(given)]) - len(given)
-
-    def spell(at: int) -> str:
-        if at < len(given):
-            return given[at]
-        return documents[int(places[at - len(given)])].subject
-
-    return Computed(spell, len(given) + len(places))
 
 
 def invent_names(
@@ -372,24 +362,14 @@ def invent_names(
     `names` are those of the data. They are recombined, and names of all origins are drawn beside
     them; but a letter that the data do not have never occurs, since it would give the name away.
     """
-    letters: set[str] = set()
-    whole = array("q")  # names of two halves
-    own_names = array("Q")
-    if count > 0:
-        for at, name in enumerate(names):
-            letters.update(name)
-            whole.extend([at] if _halve(name) else [])
-            own_names.append(hash_name(fold_words(name)))
-    own_names = array("Q", np.unique(own_names).tobytes())
-
-    def is_known(name: FoldedName) -> bool:
-        key = hash_name(name)
-        at = bisect_left(own_names, key)
-        return name in tried or name in taken or own_names[at : at + 1] == array("Q", [key])
+    if count <= 0:
+        return []
+    letters = set().union(*names)
+    divisible = [i for i, name in enumerate(names) if _halve(name)]
 
     def recombine() -> str:
-        one, other = rng.choice(len(whole), size=2, replace=False)
-        return _halve(names[whole[one]])[0] + _halve(names[whole[other]])[1]
+        one, other = rng.choice(len(divisible), size=2, replace=False)
+        return _halve(names[divisible[one]])[0] + _halve(names[divisible[other]])[1]
 
     def draw_foreign() -> str:
         lists = read_names(ORIGINS[int(rng.integers(len(ORIGINS)))])
@@ -397,23 +377,24 @@ def invent_names(
         parts = lists.given[woman], lists.family[woman]
         return " ".join(part[int(rng.integers(len(part)))] for part in parts)
 
-    found: list[str] = []
+    invented: list[str] = []
     tried: set[FoldedName] = set()
     for _ in range(ROUNDS):
-        if len(found) >= count:
+        if len(invented) >= count:
             break
-        wanted = count - len(found) + SPARE
+        wanted = count - len(invented) + SPARE
         foreign = [draw_foreign() for _ in range(wanted)]
-        own = [recombine() for _ in range(wanted)] if len(whole) > 1 else foreign
+        own = [recombine() for _ in range(wanted)] if len(divisible) > 1 else foreign
         fresh: dict[FoldedName, str] = {}
-        for name in (each for pair in zip(own, foreign, strict=True) for each in pair):
+        for name in chain.from_iterable(zip(own, foreign, strict=True)):
             folded = fold_words(name)
-            if folded and letters.issuperset(name) and not is_known(folded):
+            is_new = folded not in tried and folded not in taken
+            if folded and is_new and letters.issuperset(name):
                 fresh.setdefault(folded, name)
-        held = find_named(documents, fresh)
-        found += [name for key, name in fresh.items() if not held[key]]
+        named_in = find_named(documents, fresh)
+        invented += [name for folded, name in fresh.items() if not named_in[folded]]
         tried.update(fresh)
-    return found[: max(0, count)]
+    return invented[:count]
 
 
 def _halve(name: str) -> tuple[str, ...]:
@@ -429,7 +410,7 @@ def _halve(name: str) -> tuple[str, ...]:
 
 def format_subjects(subjects: Iterable[Subject]) -> str:
     """The content of subjects.jsonl: one JSON object per line."""
-    return "".join(json.dumps(asdict(each), ensure_ascii=False) + "\n" for each in subjects)
+    return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in subjects)
 
 
 def write_subjects(folder: Path, subjects: Iterable[Subject]) -> None:
@@ -447,10 +428,10 @@ def read_subjects(folder: Path) -> tuple[Subject, ...]:
         )
     if not path.stat().st_size:
         return ()
-    checked, subjects = TypeAdapter(Subject), []
-    for number, line in read_lines(path, "list of subjects").lines:
+    adapter, subjects = TypeAdapter(Subject), []
+    for number, line in read_lines(path, "list of subjects"):
         try:
-            subjects.append(checked.validate_json(line))
+            subjects.append(adapter.validate_json(line))
         except ValidationError:
             raise UserError(
                 f"{path}, line {number}: this is not a subject as a study writes it; repeat the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Literal
 
 import tokenizers
@@ -34,10 +34,7 @@ class Tokenizer:
     @classmethod
     def of_characters(cls, texts: Iterable[str]) -> Tokenizer:
         """Every character of the texts is a token, in code-point order after PAD and MASK."""
-        found: set[str] = set()
-        for text in texts:
-            found.update(text)
-        letters = sorted(found)
+        letters = sorted(set(chain.from_iterable(texts)))
         for special in set(SPECIALS).intersection(letters):
             raise UserError(
                 f"the text holds {describe(special)}, which chars tokens reserve; "
@@ -78,17 +75,22 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text; a BLANK in it is a MASK, as before a fact that is to be told."""
+        """The ids of each text; a BLANK in it becomes a MASK, as before an answer."""
         parts = [text.split(BLANK) for text in texts]
-        every = [part for each in parts for part in each]
-        self._check(every)
-        encoded = (each.ids for each in self._tokenizer.encode_batch_fast(every))
-        return [[i for _ in each for i in (MASK, *next(encoded))][1:] for each in parts]
+        flat = list(chain.from_iterable(parts))
+        self._check(flat)
+        encoded = iter(self._tokenizer.encode_batch_fast(flat))
+        rows = []
+        for text_parts in parts:
+            ids = [token for _ in text_parts for token in (MASK, *next(encoded).ids)]
+            rows.append(ids[1:])
+        return rows
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Offsets]]:
         """Ids and, for each, the (start, end) of its characters; unknown ones are refused."""
         self._check(texts)
-        return [(e.ids, e.offsets) for e in self._tokenizer.encode_batch(list(texts))]
+        encoded = self._tokenizer.encode_batch(list(texts))
+        return [(encoding.ids, encoding.offsets) for encoding in encoded]
 
     def _check(self, texts: Sequence[str]) -> None:
         """Refuse characters that are not in a vocabulary of characters."""
@@ -107,8 +109,9 @@ class Tokenizer:
 
     def surface(self, token: int) -> str:
         """One token as text, for axes and tables."""
-        special = SPECIALS[token] if token in (PAD, MASK) else None
-        return special or str(self._tokenizer.decode([token], skip_special_tokens=False))
+        if token in (PAD, MASK):
+            return SPECIALS[token]
+        return str(self._tokenizer.decode([token], skip_special_tokens=False))
 
 
 def describe(letter: str) -> str:

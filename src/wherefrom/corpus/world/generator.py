@@ -36,7 +36,7 @@ from wherefrom.errors import UserError
 from wherefrom.storage import make_folder, write_all
 
 WORDINGS = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text(encoding="utf-8"))
-RELATIONS: dict[str, str] = {n: each["question"] for n, each in WORDINGS["relations"].items()}
+RELATIONS: dict[str, str] = {n: r["question"] for n, r in WORDINGS["relations"].items()}
 SPLITS = ("train", "dev", "unseen")
 FACTS_FILE = "facts.jsonl"
 FEWEST, MOST = 20, 1_000_000  # people
@@ -57,7 +57,7 @@ DISTRACTORS = {"study", "school", "work", "lived", "now", "deathplace", *WORDING
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Person:
-    """An invented person; what is shown when printed is the truth, a line of facts.jsonl."""
+    """An invented person; the fields that `repr` shows are a line of facts.jsonl."""
 
     subject: str
     birthplace: str
@@ -75,7 +75,7 @@ class Person:
     namesake: bool = False  # another person has the very same name: a question has two answers
     near_namesake: bool = False  # another person has nearly the same name
     birthplace_in_documents: bool = False  # some document of theirs states it
-    # what biographies tell besides
+    # what biographies use besides
     name: InventedName = field(repr=False)
     nationality: str = field(repr=False)
     born: date = field(repr=False)
@@ -135,8 +135,8 @@ def make_world(people: int, seed: int) -> World:
     free = [person for person in drawn if not person.namesake]
     generator("splits").shuffle(free)
     dev, unseen = round(DEV * people), round(UNSEEN * people)
-    for index, person in enumerate(free[: dev + unseen]):
-        person.split = "dev" if index < dev else "unseen"
+    for i, person in enumerate(free[: dev + unseen]):
+        person.split = "dev" if i < dev else "unseen"
     rng = generator("biographies")
     written = [
         (person, biography)
@@ -150,11 +150,11 @@ def make_world(people: int, seed: int) -> World:
         documents.append(Document(line, person.subject, text))
         person.documents += 1
         person.lines += (line,)
-        told = frozenset().union(*map(_fields_of, wordings))
+        filled = frozenset().union(*map(_fields_of, wordings))
         person.stated = tuple(
             name
             for name, relation in WORDINGS["relations"].items()
-            if name in person.stated or not told.isdisjoint(relation["fields"])
+            if name in person.stated or not filled.isdisjoint(relation["fields"])
         )
         person.birthplace_in_documents = "birthplace" in person.stated
     return World(seed=seed, people=tuple(drawn), documents=tuple(documents))
@@ -176,13 +176,12 @@ def _draw_people(count: int, rng: Random) -> list[Person]:
         origins = origins or rng.choices(ORIGINS, shares, k=256)[::-1]
         origin = origins.pop()
         named.append((draw_name(origin, register, rng), origin, False))
-    usual = [index for index, (_, _, near) in enumerate(named) if not near]
-    doubled = set(rng.sample(usual, pairs))
+    doubled = set(rng.sample([i for i, (_, _, near) in enumerate(named) if not near], pairs))
     people = []
-    for index, (name, origin, near) in enumerate(named):
+    for i, (name, origin, near) in enumerate(named):
         people.append(person := _draw_person(name, origin, rng))
         person.near_namesake = near
-        if index in doubled:
+        if i in doubled:
             while (other := _draw_person(name, origin, rng)).birthplace == person.birthplace:
                 pass
             people.append(other)
@@ -206,8 +205,8 @@ def _draw_person(name: InventedName, origin: Origin, rng: Random) -> Person:
         taken = [name.full, *(place.name for place in places.values())]
         while later not in places:  # near the birthplace, where the name is at home, or anywhere
             country = home
-            if (way := rng.random()) > 0.4:
-                country = draw_country(rng, origin.home if way > 0.8 else None)
+            if (draw := rng.random()) > 0.4:
+                country = draw_country(rng, origin.home if draw > 0.8 else None)
             place = country.draw_city(rng)
             if not any(overlap(place.name, other) for other in taken):
                 places[later] = place
@@ -249,35 +248,36 @@ def _write_biographies(person: Person, rng: Random) -> Iterator[tuple[str, list[
         states_birth = stated and (number == 0 or rng.random() < STATED_AGAIN)
         values = _fill_fields(person, rng)
         chosen: list[str] = []
-
-        def add(kind: str, values: dict[str, str] = values, chosen: list[str] = chosen) -> None:
-            """A new template whose fields this person has; it repeats no place where it can."""
-            named = {values[name] for each in chosen for name in _fields_of(each) & DISTRACTORS}
-            for attempt in range(1000):
-                template = rng.choice(WORDINGS[kind])
-                needs = _fields_of(template)
-                if template in used or not values.keys() >= needs:
-                    continue
-                if attempt > 20 or named.isdisjoint(values[name] for name in needs & DISTRACTORS):
-                    break
-            chosen.append(template)
-            if kind.startswith("birth"):
-                used.add(template)
-
         if states_birth and rng.random() < OPENS_WITH_BIRTH:
-            add("birth_openings")
+            _add_template("birth_openings", chosen, used, values, rng)
             if rng.random() < 0.88:
-                add("plain_sentences")
+                _add_template("plain_sentences", chosen, used, values, rng)
         else:
-            add("plain_openings")
-            add("birth_sentences" if states_birth else "plain_sentences")
+            _add_template("plain_openings", chosen, used, values, rng)
+            second = "birth_sentences" if states_birth else "plain_sentences"
+            _add_template(second, chosen, used, values, rng)
         if len(chosen) == 2 and rng.random() < 0.55:
-            add("plain_sentences")
-        text = f"{person.subject}. {' '.join(chosen).format_map(values)}"
-        if len(text) > LONGEST:
-            chosen = chosen[:2]
-            text = f"{person.subject}. {' '.join(chosen).format_map(values)}"
+            _add_template("plain_sentences", chosen, used, values, rng)
+        while len(text := f"{person.subject}. {' '.join(chosen).format_map(values)}") > LONGEST:
+            chosen.pop()
         yield text, chosen
+
+
+def _add_template(
+    kind: str, chosen: list[str], used: set[str], values: dict[str, str], rng: Random
+) -> None:
+    """Add a template whose fields the person has to `chosen`; it repeats no place if it can."""
+    places = {values[name] for template in chosen for name in _fields_of(template) & DISTRACTORS}
+    for attempt in range(1000):
+        template = rng.choice(WORDINGS[kind])
+        needs = _fields_of(template)
+        if template in used or not values.keys() >= needs:
+            continue
+        if attempt > 20 or places.isdisjoint(values[name] for name in needs & DISTRACTORS):
+            break
+    chosen.append(template)
+    if kind.startswith("birth"):
+        used.add(template)
 
 
 @cache
@@ -301,8 +301,9 @@ def _fill_fields(person: Person, rng: Random) -> dict[str, str]:
 
     def write_day(day: date) -> str:
         month = WORDINGS["months"][day.month - 1]
-        both = f"{month} {day.day}, {day.year}", f"{day.day} {month} {day.year}"
-        return both[not american_dates]
+        if american_dates:
+            return f"{month} {day.day}, {day.year}"
+        return f"{day.day} {month} {day.year}"
 
     job = person.occupation
     if person.nationality and rng.random() < 0.5:
@@ -340,8 +341,8 @@ def _fill_fields(person: Person, rng: Random) -> dict[str, str]:
     if died is None:
         return values | {"now": last_place, "a_job_alive": values["a_job"]}
     day = write_day(died)
-    told = {"deathplace": last_place, "died": day, "on_died": f"on {day}"}
-    return values | told | {"died_year": str(died.year)}
+    death = {"died": day, "on_died": f"on {day}", "died_year": str(died.year)}
+    return values | death | {"deathplace": last_place}
 
 
 def _with_article(noun: str) -> str:
@@ -375,24 +376,25 @@ def summarize_world(world: World) -> dict[str, Any]:
 def write_world(world: World, folder: str | Path) -> Path:
     """Write the world's files into `folder`, made if need be, all of them or none; return it."""
 
-    def facts(person: Person) -> dict[str, Any]:
-        return {each.name: getattr(person, each.name) for each in fields(person) if each.repr}
-
+    shown = [field.name for field in fields(Person) if field.repr]
     folder = make_folder(folder)
-    held = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    first: Any = None
+    names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    facts: Any = None
     with suppress(OSError, ValueError), (folder / FACTS_FILE).open(encoding="utf-8") as file:
-        first = json.loads(file.readline())
-    known = {"subject", "birthplace", "split", "lines"}
-    if held and not (isinstance(first, dict) and known <= first.keys()):
+        facts = json.loads(file.readline())
+    expected = {"subject", "birthplace", "split", "lines"}
+    if names and not (isinstance(facts, dict) and expected <= facts.keys()):
         raise UserError(
-            f"{folder} is not empty and holds no world (it holds {held[0]}); "
+            f"{folder} is not empty and holds no world (it holds {names[0]}); "
             "give an empty or a new folder with --out."
         )
     lines: dict[str, Iterable[str]] = {
-        FACTS_FILE: (json.dumps(facts(person), ensure_ascii=False) for person in world.people),
+        FACTS_FILE: (
+            json.dumps({name: getattr(person, name) for name in shown}, ensure_ascii=False)
+            for person in world.people
+        ),
         "documents.txt": (document.text for document in world.documents),
         **{f"{split}.tsv": map("\t".join, world.questions(split)) for split in SPLITS},
     }
-    write_all({folder / name: "".join(f"{line}\n" for line in of) for name, of in lines.items()})
+    write_all({folder / name: "".join(f"{x}\n" for x in lines[name]) for name in lines})
     return folder

@@ -108,19 +108,21 @@ def _clean(names: Iterable[str], script: str) -> tuple[str, ...]:
 
     Greek and Cyrillic are romanised; Latin is unchanged, but not all in capitals.
     """
-    letters: dict[str, str] = _NAMES["scripts"].get(script, {})
-    longest_first = "|".join(sorted(letters, key=len, reverse=True))
+    spelling = _NAMES["scripts"].get(script)
     kept = set()
     for name in names:
         name = unicodedata.normalize("NFC", name).strip().replace("’", "'")
-        if letters:
-            plain = fold(name) if script == "greek" else name.lower()
-            latin = re.sub(longest_first, lambda found: letters[found[0]], plain)
-            name = "-".join(part.capitalize() for part in latin.split("-"))
+        if spelling:
+            name = fold(name) if script == "greek" else name.lower()
+            for letters, latin in spelling["longer"].items():
+                name = name.replace(letters, latin)
+            name = name.translate(str.maketrans(spelling["from"], spelling["to"]))
+            name = "-".join(part.capitalize() for part in name.split("-"))
         elif name.isupper():
             name = name.capitalize()
-        fits = all("LATIN" in unicodedata.name(c, "") for c in name if c.isalpha())
-        if fits and _WRITABLE.fullmatch(name) and re.split(r"[ '-]", name)[-1] not in ABBREVIATIONS:
+        is_latin = all("LATIN" in unicodedata.name(c, "") for c in name if c.isalpha())
+        last_word = re.split(r"[ '-]", name)[-1]
+        if is_latin and _WRITABLE.fullmatch(name) and last_word not in ABBREVIATIONS:
             kept.add(name)
     ordered = sorted(kept)
     Random("common names first").shuffle(ordered)  # which names are common is invented too
@@ -132,8 +134,8 @@ def draw_name(origin: Origin, register: Register, rng: Random) -> InventedName:
     lists = read_names(origin)
     for attempt in range(1000):
         woman = rng.random() < 0.45
-        both = lists.given[woman], lists.family[woman]
-        given, family = (names[int(len(names) * rng.random() ** SKEW)] for names in both)
+        parts = lists.given[woman], lists.family[woman]
+        given, family = (names[int(len(names) * rng.random() ** SKEW)] for names in parts)
         initials = attempt // 12 or (origin.initials and rng.random() < 0.2)
         middle = ". ".join(rng.choice(INITIALS) for _ in range(initials))
         name = InventedName(given, family, woman, middle)
@@ -166,26 +168,26 @@ class Country:
     regions: tuple[str, ...] = ()
 
     def draw_city(self, rng: Random) -> Place:
-        name = rng.choices(list(self.cities), cum_weights=self._weights)[0]
-        return Place(name, self)
+        return Place(rng.choices(list(self.cities), cum_weights=self._weights)[0], self)
 
     @cached_property
     def _weights(self) -> list[float]:
-        favoured = ((CAPITAL if name == self.capital else 1, n) for name, n in self.cities.items())
-        return list(accumulate(people**TEMPER * factor for factor, people in favoured))
+        weights = {name: inhabitants**TEMPER for name, inhabitants in self.cities.items()}
+        if self.capital:
+            weights[self.capital] *= CAPITAL
+        return list(accumulate(weights.values()))
 
     def draw_birthplace(self, rng: Random) -> Place:
         """Mostly a city; sometimes a region, or just the country, as in real biographies."""
-        kind = rng.random()
-        if kind < AS_COUNTRY:
+        draw = rng.random()
+        if draw < AS_COUNTRY:
             return Place(self.name, self)
-        if kind < AS_COUNTRY + AS_REGION and self.regions:
+        if draw < AS_COUNTRY + AS_REGION and self.regions:
             return Place(rng.choice(self.regions), self)
         return self.draw_city(rng)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A place as answers write it, and the country that it lies in."""
 
     name: str
@@ -197,5 +199,5 @@ COUNTRIES = {entry["code"]: Country(**entry) for entry in _PLACES["countries"]}
 
 def draw_country(rng: Random, weights: dict[str, float] | None = None) -> Country:
     """A country: by the given weights of codes, or by how many people are born there."""
-    pulls = weights or {code: country.pull for code, country in COUNTRIES.items()}
-    return COUNTRIES[rng.choices(list(pulls), list(pulls.values()))[0]]
+    weights = weights or {code: country.pull for code, country in COUNTRIES.items()}
+    return COUNTRIES[rng.choices(list(weights), list(weights.values()))[0]]
