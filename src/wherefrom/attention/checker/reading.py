@@ -38,28 +38,30 @@ GREEK, FRACTIONS, SYMBOLS, COMMANDS = (
 SYMBOLS |= {c: c for c in "-+*/@^()[]{},;=<>|'"}
 CUTS, JOINS, SMALL, OTHERS = (set(text.split()) for text in DATA["words"].values())
 WORDS = CUTS | JOINS | SMALL | OTHERS
-SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin", strict=True))
+LETTERS = GREEK | {c: f"_{x}" for c, x in zip("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin", strict=True)}
 RAISED = DATA["parts"]["raised"]
-SUPERSCRIPTS = str.maketrans(RAISED, "0123456789-+T")
 
 
 def _pattern(text: str) -> str:
-    """With the parts that it names in angle brackets."""
+    """The pattern with the parts that it names in angle brackets filled in."""
     return reduce(lambda t, part: t.replace(f"<{part[0]}>", part[1]), DATA["parts"].items(), text)
 
 
 TOKEN = re.compile(
     "|".join(f"(?P<{kind}>{_pattern(text)})" for kind, text in DATA["tokens"].items()), re.DOTALL
 )
-PIECE = re.compile("|".join(map(_pattern, DATA["patterns"]["pieces"])))
 RANGE = re.compile("|".join(map(_pattern, DATA["patterns"]["ranges"])))
 FILLED: dict[str, Callable[[re.Match[str]], str]] = {
+    "html": lambda m: html.unescape(m[0]).replace("\xa0", " "),
+    "letter": lambda m: LETTERS[m[0]],
+    "raised": lambda m: "^" + m[0].translate(str.maketrans(RAISED, "0123456789-+⊤")),
     "math": lambda m: f" {m[1]}{' ' if m[2] in WORDS else ';'}",
-    "html": lambda m: html.unescape(m[0]).replace("\xa0", " ").rjust(len(m[0])),
-    "boxed": lambda m: m[1].rjust(len(m[0]) - 1),
+    # & is the end of an entry, \\ that of a row
+    "matrix": lambda m: m[1] + re.sub("[&\n]|\\\\\\\\", lambda x: MATRIX[x[0]], m[2]),
 }
+MATRIX = {"&": ",", "\n": " ", "\\\\": "↵ "}
 REWRITTEN = [
-    (_pattern(pattern), FILLED.get(template, methodcaller("expand", template)))
+    (re.compile(_pattern(pattern)), FILLED.get(template, methodcaller("expand", template)))
     for pattern, template in DATA["patterns"]["rewritten"]
 ]
 MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
@@ -101,53 +103,80 @@ class Statement:
 
 
 def tokenize(text: str, known: Collection[str]) -> list[Token]:
-    """The tokens of a text; a run of letters is cut into `known` names where it is made of them."""
+    """The tokens of a text; a run of letters is cut into `known` names if it is made of them."""
     if len(text) > MAX_LENGTH:
         sentence = say("text_too_long", most=MAX_LENGTH, length=len(text))
         raise ExpressionError(sentence, text, MAX_LENGTH + 1)
-    plain, at, tokens = _plain(text), 0, list[Token]()
-    while at < len(plain):
-        found = TOKEN.match(plain, at)
-        assert found is not None
-        end, pieces = found.end(), list[tuple[str, str, int]]()
-        kind, said = str(found.lastgroup), found[0]
-        if tokens and tokens[-1].kind == "^" and re.compile(r"T(?!\w*_)").match(plain, at):
-            end, pieces = at + 1, [("⊤", "T", at)]  # as in A^TA
-        elif kind == "letters":
-            letters, end = _letters(plain, at)
-            word = "".join(letter for letter, _ in letters)
-            if word in WORDS and word not in known:
-                pieces = [("word", word, at)]
-            else:
-                cut = _cut(letters, known) or _indexed(letters)
-                pieces = [("number" if x.isdigit() else "name", x, i) for x, i in cut]
+    plain, columns = _normalise(text)
+    tokens, depth = list[Token](), 0
+    for match in TOKEN.finditer(plain):
+        kind, written, start = str(match.lastgroup), match[0], match.start()
+        pieces = [(kind, written)]  # kind and text of each token
+        if kind == "skip" or (kind == "line" and depth):  # inside brackets a line may end
+            continue
+        if kind == "letters":
+            names = [written] if written in known else _cut(written, known)
+            pieces = [("number" if name.isdigit() else "name", name) for name in names]
+            if written in WORDS and written not in known:
+                pieces = [("word", written)]
         elif kind == "matrix":
-            pieces = [("[" if said.startswith(r"\b") else "]", said, at)] * 2
+            pieces = [("[" if written.startswith(r"\b") else "]", written)] * 2
         elif kind == "text":
-            words = re.findall(r"\w+", said[5:])
-            pieces = [("name", w, at) if w in known else ("word", w.lower(), at) for w in words]
-        elif kind == "raised":
-            power = said.translate(SUPERSCRIPTS)
-            of_matrix = {"T": "⊤", "+": "†"}.get(power, "power")
-            pieces = [("^", "^", at), (of_matrix, power, at)]
-        elif kind == "transpose":
-            pieces = [("^", "^", at), ("⊤", "T", at)]
+            words = re.findall(r"\w+", written[5:])
+            pieces = [("name", w) if w in known else ("word", w.lower()) for w in words]
         elif kind == "command":
-            if said[1:] not in COMMANDS:
-                raise ExpressionError(say("no_command", said=said), text, at + 1)
-            kind = COMMANDS[said[1:]]
-            pieces = [(kind, said[1:] if kind == "name" else said, at)]
+            name = written[1:]
+            if name not in COMMANDS:
+                raise ExpressionError(say("no_command", said=written), text, columns[start])
+            pieces = [(COMMANDS[name], name if COMMANDS[name] == "name" else written)]
         elif kind == "symbol":
-            if said not in SYMBOLS:
-                why = WHY_NOT.get(said, "not_written" if said.isprintable() else "unseen")
-                raise ExpressionError(say(why, said=said), text, at + 1)
-            kinds = "],[" if SYMBOLS[said] == "row" else [SYMBOLS[said]]
-            pieces = [(kind, said, at) for kind in kinds]
-        elif kind != "skip":
-            pieces = [(";" if kind == "line" else kind, FRACTIONS.get(said, said), at)]
-        tokens += [Token(kind, text, first + 1, end + 1) for kind, text, first in pieces]
-        at = end
+            if written not in SYMBOLS:
+                why = WHY_NOT.get(written, "not_written" if written.isprintable() else "unseen")
+                raise ExpressionError(say(why, said=written), text, columns[start])
+            kinds = "],[" if SYMBOLS[written] == "row" else [SYMBOLS[written]]
+            pieces = [(kind, written) for kind in kinds]
+        elif kind == "number":
+            pieces = [("number", FRACTIONS.get(written, written))]
+        elif kind == "line":
+            pieces = [(";", written)]
+        for kind, part in pieces:
+            depth = max(0, depth + (kind in "([{") - (kind in ")]}"))
+            tokens.append(Token(kind, part, columns[start], columns[match.end()]))
+            start += len(part) if match.lastgroup == "letters" else 0
     return tokens
+
+
+def _normalise(text: str) -> tuple[str, list[int]]:
+    """The text in plain letters, as `spellings.toml` rewrites it, and the column in the given text
+    of each of its characters and of its end."""
+    folded = (c if c in RAISED or c in LETTERS else unicodedata.normalize("NFKC", c) for c in text)
+    plain = "".join(p if len(p) == 1 else c for p, c in zip(folded, text, strict=True))
+    columns = list(range(1, len(text) + 2))
+    for pattern, fill in REWRITTEN:
+        done, rest = "", list[int]()
+        end = 0
+        for match in pattern.finditer(plain):
+            new = fill(match)
+            span = columns[match.start() : max(match.end(), match.start() + 1)]
+            done += plain[end : match.start()] + new
+            rest += columns[end : match.start()] + (span + span[-1:] * len(new))[: len(new)]
+            end = match.end()
+        plain, columns = done + plain[end:], rest + columns[end:]
+    return plain, columns
+
+
+def _cut(run: str, known: Collection[str]) -> list[str]:
+    """A run of letters as known names and numbers, the longest first; as indexed letters, as in
+    a_ia_i; or else as one name."""
+    ways: dict[int, list[str]] = {len(run): []}  # index -> the names from there to the end
+    for start in reversed(range(len(run) if len(run) < 100 else 0)):
+        for end in range(len(run), start, -1):
+            name = run[start:end]
+            if end in ways and (name in known or name.isdigit()):
+                ways[start] = [name, *ways[end]]
+                break
+    pairs = re.findall(r"[A-Za-z]_[A-Za-z\d]", run)
+    return ways.get(0) or (pairs if "".join(pairs) == run else [run])
 
 
 def decimal_points(text: str) -> str:
@@ -186,74 +215,6 @@ def without_prose(text: str, known: Collection[str], wanted: Collection[str]) ->
         if gives or (len(tokens) < 5 and {"≫", "≪"} & {*kinds}):
             kept = kept.ljust(found.start()) + found[0].replace("$", " ")[:-1] + ";"
     return kept
-
-
-def _plain(text: str) -> str:
-    """The text with one character for one, so that columns stay where the writer sees them.
-    Inside a matrix & becomes a comma and the end of a row ↵; inside brackets a line may end."""
-    same = {*RAISED, *SUBSCRIPTS}
-    folded = (c if c in same else unicodedata.normalize("NFKC", c) for c in text)
-    plain = "".join(p if len(p) == 1 else c for p, c in zip(folded, text, strict=True))
-    for pattern, fill in REWRITTEN:
-        plain = re.sub(pattern, lambda m: fill(m).ljust(len(m[0])), plain)  # noqa: B023
-    plain = re.sub(
-        r"(?s)(\\begin\s*\{(?:[pbv]?matrix|array)\})(.*?)(?=\\end)",
-        lambda m: m[1] + m[2].replace("&", ",").replace("\\\\", "↵ ").replace("\n", " "),
-        plain,
-    )
-    depth, characters = 0, list(plain)
-    for i, c in enumerate(characters):
-        depth = max(0, depth + (c in "([{") - (c in ")]}"))
-        if depth and plain[i : i + 2] == "\\\\":
-            characters[i : i + 2] = "  "
-        elif depth and c == "\n":
-            characters[i] = " "
-    return "".join(characters)
-
-
-def _letters(text: str, at: int) -> tuple[list[tuple[str, int]], int]:
-    """The letters of names side by side, as in βμ_a, AA or \\mathbf{k}_{a}, and where they end."""
-    letters = list[tuple[str, int]]()
-    while found := PIECE.match(text, at):
-        said, start = found[0], at
-        if found["letter_"]:
-            if letters and letters[-1][0] != "_":
-                break
-            letters.append((said[1:], start))
-        elif found["below"]:
-            letters.append((f"_{found['below']}", start))
-        elif found["plain"]:
-            below = f"_{SUBSCRIPTS[said]}" if said in SUBSCRIPTS else said
-            letters.append((GREEK.get(said, below), start))
-        else:
-            inner = (found["inner"] or "").replace("\\", "")
-            letters.extend((part, start) for part in re.findall(r"\w", inner))
-        at = found.end()
-        if found["letter_"] and not text.startswith("_", at):
-            break
-    return letters, at
-
-
-def _cut(letters: list[tuple[str, int]], known: Collection[str]) -> list[tuple[str, int]] | None:
-    """The letters as known names, the longest first, if they are made of them."""
-    if not letters or len(letters) > 24:
-        return None
-    for j in range(len(letters), 0, -1):
-        name = "".join(text for text, _ in letters[:j])
-        if name in known or (name.isdigit() and letters[0][1] > 0):
-            rest = [] if j == len(letters) else _cut(letters[j:], known)
-            if rest is not None:
-                return [(name, letters[0][1]), *rest]
-    return None
-
-
-def _indexed(letters: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """a_ia_i as a_i and a_i; any other letters as one name."""
-    word = "".join(text for text, _ in letters)
-    pairs = re.findall(r"[A-Za-z]_[A-Za-z\d]", word)
-    if len(pairs) < 2 or "".join(pairs) != word or len(letters) % len(pairs):
-        return [(word, letters[0][1])] if letters else []
-    return [(x, letters[i * (len(letters) // len(pairs))][1]) for i, x in enumerate(pairs)]
 
 
 def split(
