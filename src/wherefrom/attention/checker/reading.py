@@ -225,22 +225,16 @@ def split(
     factors: Collection[str],
     rows: Collection[str] = (),
 ) -> list[Statement]:
-    """The statements of a text. Side conditions are checked, and they and prose are left out.
+    """The statements of a text. Side conditions are checked; they and prose are left out.
     `known` names have a meaning, `wanted` ones are asked for, conditions are on `factors`, and the
     formulas of `rows` may be rows without brackets ("": also one without a name)."""
-    found: list[Statement] = []
+    statements: list[Statement] = []
     conditions: list[list[Token]] = []
     tokens = _pairs(tokens, wanted)
-    before = Token("", "", 0, 0)
-    for i, token in enumerate(tokens):  # "q: ...", "let q be ..." and "q as ..." are q = ...
-        after = tokens[i + 1 : i + 2]
-        says = token.kind == ":" or token.text in ("as", "is", "be", "costs")
-        goes_on = after and after[0].text not in wanted and not _is_prose(after[0], known)
-        if says and before.text in wanted and goes_on:
-            tokens[i] = replace(token, kind="=", text="=")
-        elif token.text == "O" and before.text in wanted:  # "vanilla O(L l^2)"
-            tokens.insert(i, replace(token, kind="=", text="="))
-        before = token
+    for i in range(1, len(tokens) - 1):  # "q: ...", "let q be ..." and "q as ..." are q = ...
+        defines = tokens[i].kind == ":" or tokens[i].text in ("as", "is", "be", "costs")
+        if defines and tokens[i - 1].text in wanted and tokens[i + 1].text not in wanted:
+            tokens[i] = replace(tokens[i], kind="=", text="=")
 
     def ends(i: int, token: Token) -> bool:
         joins = token.kind == "word" and token.text in CUTS | JOINS
@@ -248,98 +242,95 @@ def split(
         return joins or remark or token.kind in (",", ";", ":", "quad", "∈", "for")
 
     for clause in filter(None, _divide(tokens, ends, keep=("∈", "(", "[", "for", *CUTS))):
-        parts = _divide(clause, lambda _, token: token.kind == "=")
-        *prose, last = parts[0] or [clause[0]]
-        if last.text in wanted and all(
-            t.kind == "word" or (t.kind == "name" and t.text not in known) for t in prose
-        ):
-            parts[0] = parts[0][-1:]
-            clause = clause[len(prose) :]
-        for token in clause:
-            if token.kind == "∝":
-                raise ExpressionError(say("factor_open"), text, token.column)
         kinds = {token.kind for token in clause}
-        leading = [part[0] for part in parts[:-1] if len(part) == 1]
+        if "∝" in kinds:
+            column = next(token.column for token in clause if token.kind == "∝")
+            raise ExpressionError(say("factor_open"), text, column)
+        left, *sides = _divide(clause, lambda _, token: token.kind == "=")
+        if left and left[-1].text in wanted and all(_is_no_name(t, known) for t in left[:-1]):
+            left = left[-1:]  # without the prose before the name
+        formulas = [side for side in sides if side]
+        leading = [side[0] for side in (left, *sides)[: len(sides)] if len(side) == 1]
         names = [token for token in leading if token.text in wanted]
-        about = [t for t in clause if t.kind == "name" and t.text in factors]
-        condition = kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"} or (
-            about and "word" in kinds
-        )
-        formula = len(parts) == 1 and not kinds & {"word", "±"} and kinds & {"name", ","}
-        row = {t.text for t in found[-1].names} or {""} if found else set[str]()
-        row = row & {*rows} if row and any(found[-1].formulas[-1:]) else set()
-        mark = [token.kind for token in parts[0][1:]]
-        turned = mark == ["^", "⊤"] or (mark == ["'"] and parts[-1][-1:][0].kind in "'⊤")
-        names_of = [t.text for t in clause if t.kind == "name" and t.text not in known]
-        unknown = [x for x in names_of if x.isalpha() and len(x) > 1]
+        on_factor = any(t.kind == "name" and t.text in factors for t in clause)
+        # the names of the statement before, if this may be another entry of its row
+        row = set[str]()
+        if statements and statements[-1].formulas:
+            row = ({token.text for token in statements[-1].names} or {""}) & {*rows}
+        is_formula = not sides and not kinds & {"word", "±"} and kinds & {"name", ","}
         if len(clause) == 1 and clause[0].text in {*wanted, *factors} and len(tokens) > 1:
             continue  # "define q as q = ..."
-        if unknown and not about and kinds <= {"word", "name"} and len(clause) < len(tokens):
-            continue  # prose
-        if len(parts) > 1 and not parts[0] and found:  # "= ..." goes on with what was said before
-            found[-1].formulas += [part for part in parts[1:] if part]
+        if kinds <= {"word", "name"} and not on_factor and len(clause) < len(tokens):
+            if any(_is_prose(t, known) for t in clause if t.kind == "name"):
+                continue
+        if sides and not left and statements:  # "= ..." goes on with the statement before
+            statements[-1].formulas += formulas
         elif names:
-            formulas = [part for part in parts if part and part[0] not in names]
-            if names[0].text in row and any(formulas[-1:]):
-                _extend(found[-1], formulas[-1])  # PE_{(pos, 2i)} = ..., PE_{(pos, 2i+1)} = ...
+            formulas = [side for side in formulas if side[0] not in names]
+            if names[0].text in row and formulas:
+                _extend(statements[-1], formulas[-1])  # PE_{(pos, 2i)} = ..., PE_{...} = ...
             else:
-                found.append(Statement(names, formulas))
-        elif condition or (leading and leading[0].text in factors):
+                statements.append(Statement(names, formulas))
+        elif kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"}:
             conditions.append(clause)
-        elif len(parts) > 1 and parts[0]:
-            name = next((t for t in parts[0] if t.kind != "word"), parts[0][0])
-            if turned:  # q^T = x is q = x^T
+        elif leading and leading[0].text in factors:
+            conditions.append(clause)
+        elif sides and left:
+            name = next((token for token in left if token.kind != "word"), left[0])
+            if [token.kind for token in left[1:]] == ["^", "⊤"]:  # q^T = x is q = x^T
                 marks = [replace(name, kind=kind, text="") for kind in "()^⊤"]
-                parts[1:] = [[marks[0], *part, *marks[1:]] for part in parts[1:]]
-            if name.text in row and parts[-1]:
-                _extend(found[-1], parts[-1])  # PE(pos, 2i) = ..., PE(pos, 2i+1) = ...
+                formulas = [[marks[0], *formula, *marks[1:]] for formula in formulas]
+            if name.text in row and formulas:
+                _extend(statements[-1], formulas[-1])  # PE(pos, 2i) = ..., PE(pos, 2i+1) = ...
             elif any(t.text in wanted and t.kind == "name" for t in clause[1:]):
                 conditions.append(clause)
             else:
-                new = [t for t in leading if t.kind == "name" and t.text not in known] or [name]
-                found.append(Statement(new, parts[len(new) :]))
-        elif not found and "word" not in kinds:
-            found.append(Statement([], [clause]))
-        elif formula and row:
-            _extend(found[-1], clause)
-        elif formula and len(wanted) > 1 and not any(each.names for each in found):
-            found.append(Statement([], [clause]))
+                statements.append(Statement([name], formulas))
+        elif is_formula and row:
+            _extend(statements[-1], clause)
+        elif (not statements and "word" not in kinds) or (
+            is_formula and len(wanted) > 1 and not any(x.names for x in statements)
+        ):
+            statements.append(Statement([], [clause]))
         else:
             conditions.append(clause)
     wordy = sum(_is_prose(token, known) for token in tokens) > 3
-    named = [each for each in found if any(t.text in wanted for t in each.names)]
     if wordy:
-        found = named or [x for x in found if x.names or len(x.formulas[0]) > 1]
-    used = {t.text for each in found for formula in each.formulas for t in formula}
+        named = [x for x in statements if any(token.text in wanted for token in x.names)]
+        statements = named or statements
+    used = {t.text for x in statements for formula in x.formulas for t in formula}
     for clause in conditions:
-        letters = {t.text for t in clause if t.kind == "name"}
-        on, strange = letters & {*factors}, letters - {*known}
-        if strange & used or (not on and wordy) or (on and found and not on & used):
-            continue  # on a letter without a meaning, in words, or on one that no formula has
+        on = {token.text for token in clause if token.kind == "name"} & {*factors}
+        if (not on and wordy) or (on and statements and not on & used):
+            continue  # in words, or on a letter that no formula has
         _check_condition(text, clause, factors, wanted)
-    return found
+    return statements
+
+
+def _is_no_name(token: Token, known: Collection[str]) -> bool:
+    return token.kind == "word" or (token.kind == "name" and token.text not in known)
 
 
 def _is_prose(token: Token, known: Collection[str]) -> bool:
-    unknown = token.kind == "name" and token.text not in known
-    return token.kind == "word" or (unknown and token.text.isalpha() and len(token.text) > 1)
+    is_word = token.text.isalpha() and len(token.text) > 1
+    return token.kind == "word" or (is_word and _is_no_name(token, known))
 
 
 def _pairs(tokens: list[Token], wanted: Collection[str]) -> list[Token]:
     """(q1, q2) = (x, y) as q1 = x; q2 = y, with or without brackets."""
     for i in range(len(tokens) - 3):
         names = [t for t in tokens[i : i + 3 : 2] if t.text in wanted]
-        start, at = i - (i > 0 and tokens[i - 1].kind in "(["), i + 3
-        at += tokens[at].kind in ")]"
-        if len(names) < 2 or tokens[i + 1].kind != "," or tokens[at : at + 1] == []:
+        start, equal = i - (i > 0 and tokens[i - 1].kind in "(["), i + 3
+        equal += tokens[equal].kind in ")]"
+        if len(names) < 2 or tokens[i + 1].kind != "," or len(tokens) <= equal:
             continue
-        rest = tokens[at + 1 :]
-        sides = _divide(rest, lambda _, t: t.kind in (",", ";"))
-        if rest and rest[0].kind in "([" and len(sides[0]) > 2 and sides[0][-1].kind in ")]":
+        right = tokens[equal + 1 :]
+        sides = _divide(right, lambda _, t: t.kind in (",", ";"))
+        if right and right[0].kind in "([" and len(sides[0]) > 2 and sides[0][-1].kind in ")]":
             sides = _divide(sides[0][1:-1], lambda _, t: t.kind == ",") + sides[1:]
-        if tokens[at].kind == "=" and len(sides) > 1:
-            equal, end = tokens[at], replace(tokens[i + 1], kind=";")
-            pairs = [names[0], equal, *sides[0], end, names[1], equal, *sides[1]]
+        if tokens[equal].kind == "=" and len(sides) > 1:
+            sign, end = tokens[equal], replace(tokens[i + 1], kind=";")
+            pairs = [names[0], sign, *sides[0], end, names[1], sign, *sides[1]]
             return tokens[:start] + pairs + [t for side in sides[2:] for t in (end, *side)]
     return tokens
 
@@ -367,46 +358,42 @@ def _divide(
 
 
 def _is_remark(tokens: list[Token]) -> bool:
-    """Is this bracket a remark such as (beta >> 0), and no part of a formula?"""
-    inside, depth = list[Token](), 0
+    """Do these tokens begin with a remark in brackets, such as (beta >> 0)?"""
+    depth = 0
     for token in tokens:
         depth += (token.kind in "([{") - (token.kind in ")]}")
-        if depth == 0:
-            break
-        inside.append(token)
-    prose = any(t.kind == "word" and t.text not in ("a", "i") for t in inside)
-    return prose or bool({"≫", "≪", ">", "<", "→"} & {token.kind for token in inside})
+        prose = token.kind == "word" and token.text not in ("a", "i")
+        if depth == 0 or prose or token.kind in ("≫", "≪", ">", "<", "→"):
+            return depth > 0
+    return False
 
 
 def _check_condition(
     text: str, clause: list[Token], factors: Collection[str], wanted: Collection[str]
 ) -> None:
     """Refuse a condition that is not one on a large factor."""
-    first = clause[0]
-    said = text[first.column - 1 : clause[-1].end - 1].strip()
-    kinds = [token.kind for token in clause]
-    words = {token.text for token in clause if token.kind == "word"}
-    named = [i for i, token in enumerate(clause) if token.kind == "name" and token.text in factors]
-    if set(kinds) <= {"(", ")", "number"} or {"∈", "∼"} & {*kinds} or kinds[0] == "for":
+    column, kinds = clause[0].column, [token.kind for token in clause]
+    said = text[column - 1 : clause[-1].end - 1].strip()
+    if {*kinds} <= {"(", ")", "number"} or {"∈", "∼"} & {*kinds} or kinds[0] == "for":
         return  # the number of an equation, or in which space something lies
     if "±" in kinds:
-        raise ExpressionError(say("two_signs"), text, first.column)
-    if words and not named and set(kinds) <= {"word", "name", "(", ")"}:
+        raise ExpressionError(say("two_signs"), text, column)
+    names = [i for i, kind in enumerate(kinds) if kind == "name"]
+    at = next((i for i in names if clause[i].text in factors), None)
+    if "word" in kinds and at is None and {*kinds} <= {"word", "name", "(", ")"}:
         return  # prose
-    about = next((t.text for t in clause if t.kind == "name" and t.text in wanted), "")
-    if about and not words:
-        raise ExpressionError(say("a_goal", said=said, about=about), text, first.column)
-    if not named:
-        raise ExpressionError(say("not_understood", said=said), text, first.column)
-    at = named[0]
-    after, front = kinds[at + 1 : at + 2], kinds[at - 1 : at] if at else []
-    gaps = {i: kinds[min(i, at) + 1 : max(i, at)] for i, t in enumerate(clause) if t.text in SMALL}
-    small: object = [i for i, gap in gaps.items() if {*gap} <= {"word"}]  # "beta is very small"
-    small = small or {"≪", "<"} & set(after) or {"≫", ">"} & set(front)
-    if "→" in after and "∞" not in kinds and "word" not in kinds:
-        small = True
-    said_equal = [t for t in clause if t.kind != "word"][:2]
-    fixed = [t.kind for t in said_equal] == ["name", "="] and said_equal[0].text in factors
+    about = next((clause[i].text for i in names if clause[i].text in wanted), "")
+    if about and "word" not in kinds:
+        raise ExpressionError(say("a_goal", said=said, about=about), text, column)
+    if at is None:
+        raise ExpressionError(say("not_understood", said=said), text, column)
+    before, after = kinds[at - 1 : at] if at else [], kinds[at + 1 : at + 2]
+    small = after in (["≪"], ["<"]) or before in (["≫"], [">"])
+    small |= after == ["→"] and not {"∞", "word"} & {*kinds}
+    for i, token in enumerate(clause):  # "beta is very small"
+        small |= token.text in SMALL and {*kinds[min(i, at) + 1 : max(i, at)]} <= {"word"}
+    symbols = [i for i, kind in enumerate(kinds) if kind != "word"][:2]
+    fixed = symbols[0] == at and [kinds[i] for i in symbols] == ["name", "="]
     if fixed or small or kinds == ["number", "=", "name"]:
         letter = clause[at].text
-        raise FixedFactorError(say("does_not_grow", said=said, letter=letter), text, first.column)
+        raise FixedFactorError(say("does_not_grow", said=said, letter=letter), text, column)
