@@ -38,7 +38,7 @@ VALUES = {
 
 
 def value(text):
-    expression = parse(text, known=KNOWN, shapes=SHAPES)
+    expression = parse(text, KNOWN, {}, SHAPES)
     return np.asarray(evaluate(expression, Numeric(VALUES)))
 
 
@@ -117,10 +117,10 @@ def test_what_may_not_be_written_is_pointed_at(text, column, words):
 
 
 def test_the_caps():
-    assert parse("0.1", {}).tree.number == Fraction(1, 10)  # a literal is exact
+    assert parse("0.1", {}, {}, {}).tree.number == Fraction(1, 10)  # a literal is exact
     assert str(MAX_LENGTH) in error("1+" * 1500 + "1").sentence
     assert str(MAX_NODES) in error("+".join(["n"] * 100)).sentence
-    assert str(MAX_DEPTH) in error("-" * 30 + "n").sentence
+    assert str(MAX_DEPTH) in error("(" * 30 + "n").sentence
     assert "inv and pinv" in error("pinv(pinv(pinv(pinv(pinv(A)))))").sentence
     assert value("+".join(["n"] * 60)).item() == 7 * 60  # a long sum is not a deep one
 

@@ -28,7 +28,7 @@ from wherefrom.attention.checker.reading import (
 from wherefrom.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker import Problem
+    from wherefrom.attention.checker import Problem, Variable
 
 __all__ = ["MAX_LENGTH", "ExpressionError", "evaluate", "parse", "read_construction"]
 
@@ -351,13 +351,13 @@ class _Parser:
         return self.items(closing)[0][0]
 
     def items(self, closing: str, separators: str = "", spaced: bool = False) -> list[list[Node]]:
-        """Expressions up to a closing bracket: rows that end with ; and their entries, between which
-        `spaced` allows blanks."""
+        """Expressions up to a closing bracket, in rows that end with a semicolon; `spaced`: entries
+        may be numbers with blanks between them, as in [1 0; 0 1]."""
         outer = self.bars
         self.bars = (*outer, closing) if closing in ("‖", "|") else ()
         rows = [[self.expression()]]
         while self.kind in tuple(separators) or (spaced and self.kind in ("number", "-")):
-            rows += [[]] if self.take(";") else []  # as in [1 0; 0 1]
+            rows += [[]] if self.take(";") else []
             self.take(",", "|")
             rows[-1].append(self.expression())
         self.expect(closing)
@@ -366,7 +366,10 @@ class _Parser:
 
     def blocks(self, token: Token) -> Node:
         """[A, B], which is hstack(A, B); rows in brackets, which are below each other; or x."""
-        rows, column = self.items(CLOSING[token.kind], ",;|", spaced=token.kind == "["), token.column
+        rows, column = (
+            self.items(CLOSING[token.kind], ",;|", spaced=token.kind == "["),
+            token.column,
+        )
         if max(len(rows), *map(len, rows)) > MAX_BLOCKS:
             raise self.error(say("too_many_blocks", most=MAX_BLOCKS), column)
         parts = [x[0] if len(x) == 1 else self.node("hstack", column, *x) for x in rows]
@@ -381,7 +384,9 @@ class _Parser:
             return self.group(CLOSING[opened.kind])
         if self.kind == "number" and len(self.text) == 2 and self.text.isdigit():  # as in \frac12
             both, i = self.tokens[self.position], self.position
-            digits = [replace(both, text=x, column=both.column + j) for j, x in enumerate(both.text)]
+            digits = [
+                replace(both, text=x, column=both.column + j) for j, x in enumerate(both.text)
+            ]
             self.tokens = [*self.tokens[:i], *digits, *self.tokens[i + 1 :]]
         return self.atom()
 
@@ -426,8 +431,12 @@ class _Parser:
             return say("no_function", said=said, meant=did_you_mean(said, self.functions))
         if self.kind == "[":
             return say("which_key", said=said)
-        factor = " A large factor is written beta." if len(name) == 1 and "beta" in self.known else ""
-        return say("no_name", said=said, meant=factor + did_you_mean(said, set(self.known.values())))
+        factor = (
+            " A large factor is written beta." if len(name) == 1 and "beta" in self.known else ""
+        )
+        return say(
+            "no_name", said=said, meant=factor + did_you_mean(said, set(self.known.values()))
+        )
 
     def call(self, name: str, column: int) -> Node:
         if not self.take("("):
@@ -602,66 +611,76 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
     wanted = {s: w for w in problem.wanted for s in (w.name, *w.aliases)}
     spellings = problem.spellings()
     shapes = {given.name: given.shape for given in problem.givens}
-    factors = {s for s, name in spellings.items() if name in ("beta", "n")}
     functions = FUNCTIONS | dict.fromkeys(problem.functions.split(), (1, 1))
     vocabulary = {*spellings, *problem.refused, *wanted, *functions, *ALIASES}
+    statements = _statements(problem, texts, vocabulary, wanted)
     only = problem.forms[0][0] if len(problem.forms[0]) == 1 else ""
-    rows = {s for s, w in wanted.items() if str(w.shape) == "any"}
-    rows |= {""} if only in rows else set()
-    lines = list[str]()
-    for text in texts:
-        if lines and text.lstrip("$ \t").startswith("="):  # goes on with the line before
-            lines[-1] += f"\n{text}"
-        else:
-            lines.append(text)
     forms = " or ".join(" and ".join(form) for form in problem.forms)
     asked = {"problem": problem.name, "asked": forms, "first": forms.split()[0]}
-    statements = list[tuple[str, Statement]]()
-    for text in lines if rows else [x for y in lines for x in ranges(decimal_points(y))]:
-        try:
-            found = split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows)
-        except FixedFactorError:
-            raise
-        except ExpressionError:
-            rest = without_prose(text, vocabulary, wanted)
-            if not rest:
-                raise
-            found = split(rest, tokenize(rest, vocabulary), vocabulary, wanted, factors, rows)
-        statements += [(text, statement) for statement in found]
-    said = {token.text for _, statement in statements for token in statement.names}
-    form = problem.forms[0]
+    any_wanted = any(t.text in wanted for _, statement in statements for t in statement.names)
     for text, statement in statements:
-        first = only
+        unnamed = only
         if problem.family == "cost":  # only the perceiver has m latents
-            first = form[
-                bool({"m", "M"} & {t.text for tokens in statement.formulas for t in tokens})
-            ]
-        elif not said and problem.family == "keys" and len(statements) == len(form):
-            first = form[len(read.expressions)]
-        for name, column in [(t.text, t.column) for t in statement.names] or [(first, 1)]:
-            strange = "_" not in name or name[-1].isdigit()
-            if strange and name not in vocabulary and not said & set(wanted):  # g = ..., for q
-                name = only or next((x for x in form if x[-1:] == name[-1:]), name)
+            letters = {t.text for tokens in statement.formulas for t in tokens}
+            unnamed = "perceiver" if {"m", "M"} & letters else "vanilla"
+        for name, column in [(t.text, t.column) for t in statement.names] or [(unnamed, 1)]:
+            no_key = "_" not in name or name[-1].isdigit()
+            if only and no_key and name not in vocabulary and not any_wanted:  # g = ..., for q
+                name = only
             if name not in wanted:
                 begins = say("begins", name=name[:40]) if name else ""
-                sentence = say("asks_for", begins=begins, **asked)
-                raise ExpressionError(sentence, text, column)
+                raise ExpressionError(say("asks_for", begins=begins, **asked), text, column)
             target = wanted[name]
             if target.name in read.expressions:
                 if problem.family not in ("keys", "extract", "words"):
                     raise UserError(f"{target.name} is written twice.")
                 read.again.append((target.name, read.expressions[target.name]))
             known = {} if target.plain else spellings
-            formulas = [
+            *others, last = [
                 _Parser(text, tokens, known, problem.refused, shapes, functions).read()
                 for tokens in statement.formulas or [[]]
             ]
-            read.expressions[target.name] = formulas[-1]
-            read.again.extend((target.name, each) for each in formulas[:-1])
+            read.expressions[target.name] = last
+            read.again.extend((target.name, expression) for expression in others)
     if not any(set(read.expressions) == set(form) for form in problem.forms):
         got = ", ".join(sorted(read.expressions)) or "no formula"
         raise UserError(say("needs", got=got, **asked))
-    letters = sorted({e.factor for e in read.expressions.values()} - {""})
-    if len(letters) > 1 and problem.family == "words":
-        raise UserError(say("one_norm", letters=" and ".join(letters)))
+    factors = sorted({e.factor for e in read.expressions.values()} - {""})
+    if len(factors) > 1 and problem.family == "words":
+        raise UserError(say("one_norm", letters=" and ".join(factors)))
     return read
+
+
+def _statements(
+    problem: Problem, texts: Sequence[str], vocabulary: set[str], wanted: Mapping[str, Variable]
+) -> list[tuple[str, Statement]]:
+    """The statements of all texts, each with its text."""
+    factors = {s for s, name in problem.spellings().items() if name in ("beta", "n")}
+    rows = {name for name, target in wanted.items() if str(target.shape) == "any"}
+    if len(problem.forms[0]) == 1 and problem.forms[0][0] in rows:
+        rows.add("")
+    lines = list[str]()
+    for text in texts:
+        if lines and text.lstrip("$ \t").startswith("="):  # goes on with the line before
+            lines[-1] += f"\n{text}"
+        else:
+            lines.append(text)
+    if not rows:
+        lines = [part for line in lines for part in ranges(decimal_points(line))]
+
+    def read(text: str) -> list[Statement]:
+        return split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows)
+
+    statements = list[tuple[str, Statement]]()
+    for line in lines:
+        try:
+            found = read(line)
+        except FixedFactorError:
+            raise
+        except ExpressionError:
+            formulas = without_prose(line, vocabulary, wanted)
+            if not formulas:
+                raise
+            found = read(formulas)
+        statements += [(line, statement) for statement in found]
+    return statements

@@ -56,10 +56,9 @@ FILLED: dict[str, Callable[[re.Match[str]], str]] = {
     "letter": lambda m: LETTERS[m[0]],
     "raised": lambda m: "^" + m[0].translate(str.maketrans(RAISED, "0123456789-+⊤")),
     "math": lambda m: f" {m[1]}{' ' if m[2] in WORDS else ';'}",
-    # & is the end of an entry, \\ that of a row
-    "matrix": lambda m: m[1] + re.sub("[&\n]|\\\\\\\\", lambda x: MATRIX[x[0]], m[2]),
+    # & ends an entry, two backslashes end a row
+    "matrix": lambda m: m[1] + m[2].replace("&", ",").replace("\\\\", "↵ ").replace("\n", " "),
 }
-MATRIX = {"&": ",", "\n": " ", "\\\\": "↵ "}
 REWRITTEN = [
     (re.compile(_pattern(pattern)), FILLED.get(template, methodcaller("expand", template)))
     for pattern, template in DATA["patterns"]["rewritten"]
@@ -260,9 +259,9 @@ def split(
         is_formula = not sides and not kinds & {"word", "±"} and kinds & {"name", ","}
         if len(clause) == 1 and clause[0].text in {*wanted, *factors} and len(tokens) > 1:
             continue  # "define q as q = ..."
-        if kinds <= {"word", "name"} and not on_factor and len(clause) < len(tokens):
-            if any(_is_prose(t, known) for t in clause if t.kind == "name"):
-                continue
+        unknown = any(_is_prose(t, known) for t in clause if t.kind == "name")
+        if unknown and kinds <= {"word", "name"} and not on_factor and len(clause) < len(tokens):
+            continue  # prose
         if sides and not left and statements:  # "= ..." goes on with the statement before
             statements[-1].formulas += formulas
         elif names:
@@ -271,9 +270,9 @@ def split(
                 _extend(statements[-1], formulas[-1])  # PE_{(pos, 2i)} = ..., PE_{...} = ...
             else:
                 statements.append(Statement(names, formulas))
-        elif kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"}:
-            conditions.append(clause)
-        elif leading and leading[0].text in factors:
+        elif kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"} or any(
+            token.text in factors for token in leading[:1]
+        ):
             conditions.append(clause)
         elif sides and left:
             name = next((token for token in left if token.kind != "word"), left[0])
