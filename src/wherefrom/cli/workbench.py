@@ -23,7 +23,6 @@ from wherefrom.cli.output import (
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker import CheckResult
     from wherefrom.attention.designs import Design
 
 MAX_CHARACTERS = 1_000_000  # of a file of keys
@@ -105,46 +104,14 @@ def check(
         )
     from wherefrom.attention.checker import check as judge
 
-    verdict = judge(problem, formulas, tolerance=tolerance, seed=seed)
+    result = judge(problem, formulas, tolerance=tolerance, seed=seed)
     if as_json:
-        print_json(verdict.to_dict())
+        print_json(result.to_dict())
     else:
-        _tell(verdict)
-    return verdict.exit_code
-
-
-def _tell(result: CheckResult) -> None:
-    """The verdict for a person."""
-    click.echo(f"{result.verdict}: {result.because}")
-    rows = [("read as", f"{name} = {text}") for name, text in result.read_as.items()]
-    rows += [("derived", line) for line in result.derived]
-    if result.beta is not None:
-        at = ", ".join(f"n = {n}: {beta:.4g}" for n, beta in result.beta.by_n.items())
-        rows.append(("beta needed", result.beta.formula))
-        rows.append(("", f"tolerance {result.tolerance:g}, {at}"))
-    if (failure := result.failure) is not None:
-        when = f" (n = {failure.n}, beta = {failure.beta:.4g})" if failure.n else ""
-        rows.append(("fails if", failure.meaning))
-        kept = "of the samples kept" if failure.set_aside else "of all samples"
-        rows.append(("", f"exactly {failure.probability:.4%} {kept}{when}"))
-        if failure.simulated is not None:
-            error = f"standard error {failure.standard_error:.4%}"
-            rows.append(("", f"simulated {failure.simulated:.4%} {kept}, {error}"))
-        if failure.set_aside:
-            aside = f"{failure.in_all:.4%} of all samples, with the {failure.set_aside:.2%} set "
-            rows.append(("", f"{aside}aside (e < 0)"))
-        if failure.alpha_allowed is not None:
-            rows.append(("", f"the blur alpha may be {failure.alpha_allowed:.2g} at this beta"))
-    words = {True: "needs", False: "does not need", None: "may need"}
-    rows += [(words[item.used], f"{item.name}: {item.evidence}") for item in result.assumptions]
-    if (example := result.counterexample) is not None:
-        rows.append(("counterexample", example.sentence))
-        rows += [(f"  {name}", str(value)) for name, value in example.numbers.items()]
-    if result.checked:
-        rows.append(("tried on", result.checked))
-    rows += [("note", note) for note in result.notes]
-    if rows:
-        print_table(("check", result.problem), rows)
+        (word, because), *rows = result.summary()
+        click.echo(f"{word}: {because}")
+        print_table(("check", problem), rows)
+    return result.exit_code
 
 
 def _grade_answers(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:

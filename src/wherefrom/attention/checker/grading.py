@@ -194,7 +194,6 @@ def _toml(text: str, source: str) -> dict[str, Any]:
 
 
 def _answer(row: dict[str, Any], where: str, questions: Mapping[str, Answer]) -> Answer:
-    row = {**row, **row.pop("answer")} if isinstance(row.get("answer"), dict) else row
     formulas = []
     for name, formula in row.items():
         if name in FIELDS:
@@ -240,8 +239,10 @@ def _read_csv(text: str, student: str, questions: Mapping[str, Answer]) -> list[
         given, wrong = answers.setdefault(who, []), mistakes.setdefault(who, [])
         id_ = cells.get("id") or ("answer" in cells and cells.get("problem"))
         by_id = {id_: cells.get("answer", "")} if id_ else cells
-        for id_, written in ((id_, written) for id_, written in by_id.items() if written):
+        for id_, written in by_id.items():
             problem = questions[id_].problem if id_ in questions else cells.get("problem", "")
+            if not written:
+                continue
             if id_ not in questions and (questions or not problem):
                 wrong.append(f'line {number}: there is no question "{id_[:40]}".')
             else:
