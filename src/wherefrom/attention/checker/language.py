@@ -180,7 +180,6 @@ class _Parser:
     nodes: int = 0
     solves: int = 0
     factor: str = ""
-    index: str = ""  # of the sum that is being read, as in k_i
     bars: tuple[str, ...] = ()  # norms and absolute values that are open
     names: set[str] = field(default_factory=set)
 
@@ -407,8 +406,6 @@ class _Parser:
             if name == "e" and self.take("^"):
                 power = self.group("}") if self.take("{") else self.expression(3)
                 return self.node("exp", token.column, power)
-            if self.index and name.endswith("_" + self.index):
-                return self.node("indexed", token.column, name=name.removesuffix("_" + self.index))
         return self.given(token.text, token.column)
 
     def given(self, name: str, column: int) -> Node:
@@ -460,29 +457,34 @@ class _Parser:
         subscript = self.take("name")
         if subscript is None or not subscript.text.startswith("_"):
             raise self.error(say("sum_without_index"), column)
-        self.index = subscript.text[1:]
-        if not self.index and self.take("{"):
+        index = subscript.text[1:]
+        if not index and self.take("{"):
             inside = self.braced()
-            self.index, *picked = [t.text for t in inside if t.kind in ("name", "word")] or ["i"]
+            index, *picked = [t.text for t in inside if t.kind in ("name", "word")] or ["i"]
             kinds = {t.kind for t in inside}
             sign = "-" if kinds & {"≠", "∉"} else "+" if "∈" in kinds else ""
         if self.take("^"):  # up to where
             self.braced() if self.take("{") else self.take(self.kind)
-        factors = _factors(self.expression(2))
-        indexed = [i for i, f in enumerate(factors) if "indexed" in (f.op, *_ops(f))]
-        stems = {(*factors[i].arguments, factors[i])[0].name for i in indexed}
-        ops = [factors[i].op for i in indexed]
-        stem, self.index = stems.pop() if len(stems) == 1 else "", ""
-        adjacent = bool(indexed) and indexed[-1] - indexed[0] + 1 == len(indexed)
-        if adjacent and ops == ["indexed"] and "sum_all" in self.known.values():
-            total = self.sum_of_keys(stem, picked if sign else [], sign, column)
-        elif adjacent and ops == ["indexed", "transpose"] and stem.upper() in self.known:
+        factors = list[Node]()  # as in \sum_i \beta k_i
+        while self.kind and not self.text.endswith(f"_{index}"):
+            factors.append(self.power())
+            self.take("*", "·")
+        name = self.text
+        stem = name.removesuffix(f"_{index}")
+        if not stem or not self.take("name"):
+            raise self.error(say("unknown_sum"), column)
+        if self.text == name and stem.upper() in self.known:  # a_i a_i^T
+            self.position += 1
+            if not self.take("'"):
+                self.expect("^")
+                self.expect("⊤")
             basis = self.given(stem.upper(), column)
             total = self.node("@", column, basis, self.node("transpose", 0, basis))
+        elif "sum_all" in self.known.values():
+            total = self.sum_of_keys(stem, picked if sign else [], sign, column)
         else:
             raise self.error(say("unknown_sum"), column)
-        whole = [*factors[: indexed[0]], total, *factors[indexed[-1] + 1 :]]
-        return reduce(lambda x, y: self.node("*", column, x, y), whole)
+        return reduce(lambda x, y: self.node("*", column, x, y), [*factors, total])
 
     def braced(self) -> list[Token]:
         """The tokens up to the brace that closes the one just taken."""
@@ -507,8 +509,6 @@ class _Parser:
         """The node with every product as the one that the shapes allow, and its shape."""
         if node.op in ("name", "number"):
             return node, self.shapes[node.name] if node.name else Shape()
-        if node.op == "indexed":
-            raise self.error(say("index_outside"), node.column)
         parts, shapes = zip(*map(self.typed, node.arguments), strict=True)
         op, first, last = node.op, shapes[0], shapes[-1]
         if op == "⊙" and not (first.is_number or last.is_number):
@@ -529,12 +529,6 @@ class _Parser:
         if isinstance(shape, str):
             raise self.error(shape, node.column)
         return replace(node, op=op, arguments=parts), shape
-
-
-def _factors(node: Node) -> list[Node]:
-    if node.op in ("*", "@", "·"):
-        return [*_factors(node.arguments[0]), *_factors(node.arguments[1])]
-    return [node]
 
 
 def _ops(node: Node) -> list[str]:
