@@ -152,15 +152,15 @@ def _normalise(text: str) -> tuple[str, list[int]]:
     plain = "".join(p if len(p) == 1 else c for p, c in zip(folded, text, strict=True))
     columns = list(range(1, len(text) + 2))
     for pattern, fill in REWRITTEN:
-        done, rest = "", list[int]()
-        end = 0
+        new_text, new_columns, end = "", list[int](), 0
         for match in pattern.finditer(plain):
-            new = fill(match)
-            span = columns[match.start() : max(match.end(), match.start() + 1)]
-            done += plain[end : match.start()] + new
-            rest += columns[end : match.start()] + (span + span[-1:] * len(new))[: len(new)]
+            start, filled = match.start(), fill(match)
+            replaced = columns[start : max(match.end(), start + 1)]
+            new_text += plain[end:start] + filled
+            new_columns += columns[end:start]
+            new_columns += (replaced + replaced[-1:] * len(filled))[: len(filled)]
             end = match.end()
-        plain, columns = done + plain[end:], rest + columns[end:]
+        plain, columns = new_text + plain[end:], new_columns + columns[end:]
     return plain, columns
 
 
@@ -187,13 +187,13 @@ def decimal_points(text: str) -> str:
 
 
 def ranges(text: str) -> list[str]:
-    """The text without a range of e, and the two ends of that."""
-    found = RANGE.search(text)
-    if not found:
+    """The text without a range of e, if anything is left of it, and the two ends of the range."""
+    match = RANGE.search(text)
+    if not match:
         return [text]
-    low, high = filter(None, found.groups())
-    rest = text[: found.start()] + " " * len(found[0]) + text[found.end() :]
-    return [rest] * bool(rest.strip(" $\n.")) + [f"low={low}; high={high}"]
+    low, high = filter(None, match.groups())
+    others = text[: match.start()] + " " * len(match[0]) + text[match.end() :]
+    return [others] * bool(others.strip(" $\n.")) + [f"low={low}; high={high}"]
 
 
 def without_prose(text: str, known: Collection[str], wanted: Collection[str]) -> str:
@@ -202,17 +202,15 @@ def without_prose(text: str, known: Collection[str], wanted: Collection[str]) ->
     if len(re.findall(r"\b[A-Za-z]{3,}", MATH.sub(" ", text))) < 4:
         return ""
     kept = ""
-    for found in MATH.finditer(text):
-        inner = str(found[1] or found[2] or found[3])
+    for match in MATH.finditer(text):
         try:
-            tokens = tokenize(inner, known)
+            tokens = tokenize(str(match[1] or match[2] or match[3]), known)
         except ExpressionError:
             continue
         kinds = [token.kind for token in tokens]
-        names = [i for i, token in enumerate(tokens[:-1]) if token.text in wanted]
-        gives = names[:1] == [0] and kinds[1] == "="
+        gives = kinds[1:2] == ["="] and tokens[0].text in wanted
         if gives or (len(tokens) < 5 and {"≫", "≪"} & {*kinds}):
-            kept = kept.ljust(found.start()) + found[0].replace("$", " ")[:-1] + ";"
+            kept = kept.ljust(match.start()) + match[0].replace("$", " ")[:-1] + ";"
     return kept
 
 
