@@ -125,8 +125,6 @@ def copyability(keys: Floats, j: int) -> tuple[float, Floats, float]:
 
     others = np.delete(np.arange(len(keys)), j)
     mixture = np.zeros(len(keys))
-    if len(others) == 0:
-        return math.inf, mixture, 1.0
     differences = (keys[others] - keys[j]).T  # (d, n-1)
     scale = float(np.linalg.norm(differences, axis=0).max())
     unit = differences / (scale or 1.0)
@@ -153,11 +151,6 @@ def second_weights(values: Floats, weights: Floats) -> tuple[int, Floats | None,
     corners are found, with the least on the heaviest key and with the most on the lightest."""
     from scipy.optimize import linprog
 
-    values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
-    if values.ndim != 2 or weights.shape != (len(values),):
-        raise UserError(f"{values.shape} values cannot have {weights.shape} weights, one for each.")
-    if (weights < 0).any() or abs(float(weights.sum()) - 1) > 1e-6:
-        raise UserError("weights must be 0 or more and sum to one.")
     ones = np.ones((len(values), 1))
     dimension = int(len(values) - np.linalg.matrix_rank(np.hstack([values, ones])))
     if dimension == 0:

@@ -237,8 +237,6 @@ class WeightLaw:
 
 def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
     """The law of softmax(s)[key] for independent logits s_i ~ N(means_i, sds_i^2)."""
-    if not 0 <= key < len(means):
-        raise UserError(f"there is no key {key} among {len(means)}.")
     others = np.delete(np.arange(len(means)), key)
     mean, sd = float(means[key]), float(sds[key])
     if len(means) == 2 or not sds[others].any():
@@ -290,16 +288,6 @@ class HeadsLaw(Printable):
     keys: NoisyKeys
     queries: Floats  # (h, d)
     targets: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        queries, d = np.atleast_2d(np.asarray(self.queries, dtype=np.float64)), self.keys.d
-        object.__setattr__(self, "queries", queries)
-        shape = (len(self.targets), d)
-        if queries.shape != shape or not self.targets or not np.isfinite(queries).all():
-            raise UserError(
-                f"queries must be finite numbers, heads x {d}, with one target key for each head; "
-                f"they are {' x '.join(map(str, queries.shape))} for {shape[0]} targets."
-            )
 
     def summary(self) -> list[tuple[str, str]]:
         spread = "" if self.spread is None else f", deviation {self.spread:.6g}"

@@ -39,7 +39,7 @@ MAX_NUMBER = 10**12  # of a number that is written; results have their own cap
 MAX_SOLVES = 4  # inv and pinv cost a factorisation each
 MAX_BLOCKS = 12
 # other spellings of one letter for the large factor; two different letters are two factors
-SAME_LETTER = {"lambda": "lam", "lambda_": "lam", "t_1": "t1", "t_2": "t2"}
+SAME_LETTER = {"lambda": "lam", "t_1": "t1", "t_2": "t2"}
 # how many arguments each function takes: least, most
 FUNCTIONS = dict.fromkeys(
     ("abs", "exp", "inv", "log", "norm", "pinv", "sqrt", "transpose", "unit"), (1, 1)
@@ -476,7 +476,7 @@ class _Parser:
         if self.text == name and stem.upper() in self.known:  # a_i a_i^T
             self.position += 1
             if not self.take("'"):
-                self.expect("^")
+                self.take("^")
                 self.expect("⊤")
             basis = self.given(stem.upper(), column)
             total = self.node("@", column, basis, self.node("transpose", 0, basis))
