@@ -268,8 +268,10 @@ def split(
                 _extend(statements[-1], formulas[-1])  # PE_{(pos, 2i)} = ..., PE_{...} = ...
             else:
                 statements.append(Statement(names, formulas))
-        elif kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"} or any(
-            token.text in factors for token in leading[:1]
+        elif (
+            kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"}
+            or (on_factor and "word" in kinds)
+            or (leading and leading[0].text in factors)
         ):
             conditions.append(clause)
         elif sides and left:
