@@ -20,7 +20,7 @@ from wherefrom.attention.designs import (
     second_weights,
     tv_distance,
 )
-from wherefrom.attention.equation import attend, log_leftover, softmax_over_keys
+from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.errors import UserError
 
 SEEDS = st.integers(0, 10_000)
@@ -53,18 +53,6 @@ def test_every_construction_holds_on_its_example_and_carries_its_proof(name, n):
 # ---- copying and averaging
 
 
-@given(st.integers(2, 500), st.floats(1e-9, 0.4), st.floats(0, 5), st.data())
-@settings(max_examples=60, deadline=None)
-def test_a_margin_bounds_the_leftover(n, eps, more, data):
-    size = data.draw(st.integers(1, n - 1))
-    keep = np.arange(n) < size
-    beta = beta_to_average(n, size, eps)
-    scores = np.where(keep, beta, 0.0)  # the worst case: all others exactly the margin below
-    assert math.exp(log_leftover(scores, keep)) == pytest.approx(eps if beta else 1 - size / n)
-    scores[size] = -more  # any other logit further down only helps
-    assert math.exp(log_leftover(scores, keep)) <= max(eps, 1 - size / n) * (1 + 1e-9)
-
-
 @given(SEEDS, st.integers(3, 30), st.floats(1e-6, 0.2))
 @settings(max_examples=40, deadline=None)
 def test_the_average_and_its_exact_error(seed, n, eps):
@@ -80,25 +68,24 @@ def test_the_average_and_its_exact_error(seed, n, eps):
     assert delta <= eps * (1 + 1e-9) or design.beta == 0
 
 
-def test_unequal_norms_break_the_sum_and_not_the_scaled_sum():
+def test_an_assumption_that_fails_is_measured():
     keys = rotation(6) * np.array([1.1, 1.0, 1.0, 1.0, 1.0, 1.0])[:, None]
     flawed = build_design("average", keys=keys, beta=20.0)
     a, b = flawed.matrices["weights"][0, :2]
     assert a / b == pytest.approx(math.exp(20 * 0.21), rel=1e-9)
     assert [part.holds for part in flawed.assumptions] == [True, False]
     assert not flawed.checks[0].holds
-    design = build_design("average-orthogonal", keys=keys)
-    assert design.checks[0].value == pytest.approx(0.01, rel=1e-9)
-    assert holds(design)
-
-
-def test_pseudo_inverse_averages_any_independent_keys():
+    assert holds(build_design("average-orthogonal", keys=keys))
     keys = np.random.default_rng(4).standard_normal((5, 8)) + 1.5
-    design = build_design("average-independent", keys=keys, tolerance=1e-3)
-    assert design.checks[0].value == pytest.approx(1e-3, rel=1e-6)
-    assert design.assumptions[0].holds
+    assert holds(build_design("average-independent", keys=keys, tolerance=1e-3))
     dependent = np.vstack([keys[:2], keys[:1] + keys[1:2]])
     assert not build_design("average-independent", keys=dependent).assumptions[0].holds
+    rows = rotation(5)[:4]
+    rows[0] *= 2
+    rows[2] += 0.1 * rows[0]
+    broken = build_design("extract", keys=rows)
+    assert [part.holds for part in broken.assumptions] == [False, False]
+    assert not broken.checks[0].holds
 
 
 # ---- what a query can reach
@@ -180,17 +167,11 @@ def test_oblique_and_similarity_are_the_same_map(seed, n):
     np.testing.assert_allclose(oblique.matrices["M"], simple.matrices["M"], atol=1e-12)
 
 
-def test_the_noise_gain_is_one_over_the_sine_and_failed_assumptions_are_said():
-    for angle in (1.0, 1e-5):
-        rows = [[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0], [0.0, 0.0, 1.0]]
-        gain = build_design("extract-oblique", keys=rows).matrices["noise gain"]
-        assert float(gain) == pytest.approx(1 / math.sin(angle), rel=1e-9)
-    rows = rotation(5)[:4]
-    rows[0] *= 2
-    rows[2] += 0.1 * rows[0]
-    broken = build_design("extract", keys=rows)
-    assert [part.holds for part in broken.assumptions] == [False, False]
-    assert not broken.checks[0].holds
+@pytest.mark.parametrize("angle", [1.0, 1e-5])
+def test_the_noise_gain_is_one_over_the_sine(angle):
+    rows = [[1.0, 0.0, 0.0], [math.cos(angle), math.sin(angle), 0.0], [0.0, 0.0, 1.0]]
+    gain = build_design("extract-oblique", keys=rows).matrices["noise gain"]
+    assert float(gain) == pytest.approx(1 / math.sin(angle), rel=1e-9)
 
 
 # ---- the three words
@@ -254,9 +235,6 @@ def test_values_that_repeat_leave_the_weights_free():
     dimension, second, distance = second_weights(values, first)
     assert (dimension, distance) == (1, pytest.approx(0.7))
     np.testing.assert_allclose(second, [0.0, 0.8, 0.2], atol=1e-12)
-    for wrong, sentence in ((np.ones(2) / 2, "one for each"), (np.ones(3), "sum to one")):
-        with pytest.raises(UserError, match=sentence):
-            second_weights(values, wrong)
 
 
 # ---- mistakes
@@ -273,11 +251,9 @@ def test_values_that_repeat_leave_the_weights_free():
         ("extract-oblique", {"keys": np.ones((2, 3))}, "share a direction"),
         ("words", {"n": 4}, "takes no n"),
         ("one-head", {"keys": np.eye(3)}, "takes no keys"),
-        ("words", {"beta": 0.0}, "above 0"),
         ("words", {"tolerance": 0.0}, "tolerance"),
         ("weights", {"n": 2, "weights": [0.0, 1.0]}, "2 positive weights"),
         ("weights", {"n": 2, "weights": [1.0, 1.0]}, "sum to one"),
-        ("weights", {"n": 2, "weights": [math.nan, 1.0]}, "2 positive weights"),
         ("weights", {"n": 2, "weights": [1.0]}, "2 positive weights"),
         ("head-width", {"keys": np.full((2, 3), 1 / 3)}, "square"),
         ("head-width", {"keys": np.eye(3)}, "rows that sum to one"),

@@ -19,7 +19,6 @@ from wherefrom.cli.workbench import NUMBERS
     [
         ("one-head --n 8 --beta 10", {"logit_sd": 7.0711, "sd": 0.442}),
         ("two-heads --n 100 --beta 10", {"logit_mean": 5.4049, "p_below_half": 0.2223}),
-        ("two-heads --n 2 --beta 2", {"mean": 0.8160602794142788}),
         ("avoiding-head --n 8 --beta 10 --alpha 1e-6", {"sd": 0.00866, "mean": 0.49993}),
         ("repelling-heads --n 2 --beta 10 --t 1", {"p_below_half": 0.00234}),
     ],
@@ -62,9 +61,7 @@ def test_disagreement_is_a_failure_of_the_tool(command, monkeypatch):
     ("words", "sentence"),
     [
         ("law one-haed", 'Did you mean "one-head"'),
-        ("law one-head --n 1", "at least 2 keys"),
         ("law one-head --d 3", "width of at least 8"),
-        ("law one-head --alpha -1", "alpha is a variance"),
         ("law one-head --beta nan", "beta must be"),
         ("law one-head --beta 1e9", "too wide"),
         ("law one-head --beta 1e4 --alpha 0.1", "up to 1000"),
@@ -76,9 +73,7 @@ def test_disagreement_is_a_failure_of_the_tool(command, monkeypatch):
         ("law repelling-heads --heads 3", "has 2 heads"),
         ("design avreage", 'Did you mean "average"'),
         ("design average --n 1", "between 2 and"),
-        ("design average --tolerance 2", "tolerance is between"),
         ("design average --keys no/such/file", "cannot be read"),
-        ("design extract --beta 3", "takes no beta"),
         ("design copy --weights 0.5,0.5", "takes no weights"),
         ("design weights --weights half", "takes numbers"),
         ("check average", "needs a problem and a formula"),
@@ -87,7 +82,6 @@ def test_disagreement_is_a_failure_of_the_tool(command, monkeypatch):
         ("check average q=k_a --out x", "belong to --grade"),
         ("check --grade no-such-file.toml", "cannot be read"),
         ("check average --grade x.toml", "takes problems"),
-        ("problems averge", 'Did you mean "average"'),
         ("assignment atention --out {new}", 'Did you mean "attention"?'),
         ("assignment attention", "needs --out DIR"),
         ("assignment attention --out {full}", "not an empty folder"),
@@ -126,19 +120,13 @@ def test_constructions_are_listed_and_printed_with_proof_beta_and_check(command)
     listed = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
     assert listed == list(CONSTRUCTIONS) == list(json.loads(command("design", "--json").out))
     assert max(map(len, out.splitlines())) <= 80
-    for name in ("average", "extract", "words", "two-heads"):
+    for name in ("average", "extract", "words"):
         done = command("design", name)
         record = json.loads(command("design", name, "--json").out)
-        assert done.code == 0
         beta = [] if record["beta"] is None else [f"beta = {record['beta']:.6g}"]
         parts = [part["statement"] for part in record["assumptions"] + record["checks"]]
         assert all(text in done.out for text in ("Proof", record["formula"], *beta, *parts))
-    done = command("design", "average", "--n", "10", "--beta", "0.5", "--json")  # too small
-    record = json.loads(done.out)
-    assert done.code == 1
-    assert record["beta_needed"] == pytest.approx(5.981, abs=5e-4)
-    assert record["matrices"]["weights"][0][0] == pytest.approx(0.146, abs=5e-4)
-    assert [check["holds"] for check in record["checks"]] == [False]
+    assert command("design", "average", "--n", "10", "--beta", "0.5").code == 1  # too small
 
 
 def test_keys_come_from_a_file(command, tmp_path):
@@ -165,47 +153,20 @@ def test_keys_come_from_a_file(command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "verdict"),
+    ("arguments", "status", "words"),
     [
-        (["average", "q=beta*(k_a+k_b)"], 0, "proved"),
-        (["average", "q=exp(beta)*(k_a+k_b)"], 0, "holds"),
-        (["stretched-average", "q=beta*(mu_a+mu_b)"], 1, "refuted"),
+        (["average", "q=beta*(k_a+k_b)"], 0, "k_a.q = beta|5.981|keys of equal norm|random|needs"),
+        (["copy", "q=beta*k_j"], 0, "may need|no counterexample in"),
+        (["stretched-average", "q=t*(mu_a+mu_b)"], 1, "counterexample|e = 0.5|exactly 99.55|simul"),
+        (["two-heads", "q1=beta*mu_a", "q2=beta*mu_b"], 0, "7.86% set aside|note"),
+        (["average", r"$q=t(k_a+k_b),\ t \gg 0$"], 0, "read as|q = beta*(k_a + k_b)"),
         (["average", "q=log(log(beta+3)+1)*(k_a+k_b)*2"], 3, "inconclusive"),
-        (["extract", "M=A.T"], 1, "refuted"),
-        (["two-heads", "q1=beta*mu_a", "q2=beta*mu_b", "--tolerance", "0.05"], 0, "proved"),
     ],
 )
-def test_the_verdict_is_the_exit_code(command, arguments, status, verdict):
-    done = command("check", *arguments, "--json")
-    record = json.loads(done.out)
-    assert (record["verdict"], done.code) == (verdict, status), record["because"]
-    assert done.err == ""
-    for key in ("beta_required", "assumptions", "failure", "counterexample", "derived"):
-        assert key in record
-
-
-def test_what_may_not_be_written_is_one_sentence_with_a_caret(command):
-    done = command("check", "two-heads", "q1=beta*k_a", "q2=beta*mu_b")
-    assert (done.code, done.out) == (2, "")
-    lines = done.err.splitlines()
-    assert lines[0].startswith("wherefrom: column 9: k_a is sampled")
-    assert lines[2].index("^") == lines[1].index("k_a")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["average", "q=beta*(k_a+k_b)"], "k_a.q = beta|5.981|keys of equal norm|random|needs"),
-        (["copy", "q=beta*k_j"], "may need|no counterexample in"),
-        (["stretched-average", "q=t*(mu_a+mu_b)"], "counterexample|e = 0.5|exactly 99.55|simul"),
-        (["two-heads", "q1=beta*mu_a", "q2=beta*mu_b"], "7.86% set aside|note"),
-        (["average", r"$q=t(k_a+k_b),\ t \gg 0$"], "read as|q = beta*(k_a + k_b)"),
-    ],
-)
-def test_a_person_gets_the_reason_and_what_was_measured(command, arguments, words):
-    told = command("check", *arguments).out
-    assert told.split(":")[0] in ("proved", "refuted")
-    assert all(word in told for word in words.split("|"))
+def test_a_person_gets_the_reason_and_a_program_the_exit_code(command, arguments, status, words):
+    done = command("check", *arguments)
+    assert done.code == status
+    assert all(word in done.out for word in words.split("|"))
 
 
 def test_problems_lists_and_describes_and_solutions_can_be_hidden(command):

@@ -10,7 +10,7 @@ import pytest
 from web_samples import PAGE
 
 from wherefrom.attention.checker import PROBLEMS, check
-from wherefrom.web.workbench import CHAPTERS, Setting, draw_length, work_out
+from wherefrom.web.workbench import CHAPTERS, draw_length
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
@@ -71,13 +71,6 @@ def test_the_sliders_can_stand_anywhere(client, design, n, alpha, stretch):
         now = reply.json()["result"]["now"]
         assert now["a"] + now["b"] + now["others"] == pytest.approx(1.0)
     assert client.get("/workbench", params=asked, headers=PAGE).status_code == 200
-
-
-def test_c_lies_where_the_weights_put_it():
-    now = work_out(Setting(design="one-head", beta=0.0, n=4, e=1.0))["now"]
-    assert now["a"] == pytest.approx(0.25)
-    assert now["c"] == pytest.approx([0.25 * 0 + 0.25 * 1 + 0.5 * 0.5, 0.5 * 0.8])
-    assert now["misses"] == pytest.approx(0.5)
 
 
 def test_lengths_are_drawn_from_the_law():

@@ -102,12 +102,12 @@ def _query(
     beta = needed if beta is None else beta
     if not (math.isfinite(beta) and beta >= 0):
         raise UserError(f"beta must be a number of 0 or more; it is {beta}.")
-    given = softmax_over_keys(beta * logits)
+    weights = softmax_over_keys(beta * logits)
     even = np.isin(np.arange(logits.shape[1]), wanted) / len(wanted)
-    missed = tv_distance(given.mean(axis=0), even)
+    missed = tv_distance(weights.mean(axis=0), even)
     allowed = tolerance * (1 + 1e-9) + 1e-15
     check = Measured("distance of the weights and the wanted", missed, allowed)
-    matrices = {"queries": beta * units, "weights": given}
+    matrices = {"queries": beta * units, "weights": weights}
     text = (name, TEXTS[name]["formula"], TEXTS[name]["claim"])
     return Design(*text, matrices, assumptions, (check,), beta, needed, targets)
 
@@ -125,8 +125,6 @@ def copyability(keys: Floats, j: int) -> tuple[float, Floats, float]:
 
     others = np.delete(np.arange(len(keys)), j)
     mixture = np.zeros(len(keys))
-    if len(others) == 0:
-        return math.inf, mixture, 1.0
     differences = (keys[others] - keys[j]).T  # (d, n-1)
     scale = float(np.linalg.norm(differences, axis=0).max())
     unit = differences / (scale or 1.0)
@@ -153,11 +151,6 @@ def second_weights(values: Floats, weights: Floats) -> tuple[int, Floats | None,
     corners are found, with the least on the heaviest key and with the most on the lightest."""
     from scipy.optimize import linprog
 
-    values, weights = np.asarray(values, np.float64), np.asarray(weights, np.float64)
-    if values.ndim != 2 or weights.shape != (len(values),):
-        raise UserError(f"{values.shape} values cannot have {weights.shape} weights, one for each.")
-    if (weights < 0).any() or abs(float(weights.sum()) - 1) > 1e-6:
-        raise UserError("weights must be 0 or more and sum to one.")
     ones = np.ones((len(values), 1))
     dimension = int(len(values) - np.linalg.matrix_rank(np.hstack([values, ones])))
     if dimension == 0:
@@ -168,10 +161,10 @@ def second_weights(values: Floats, weights: Floats) -> tuple[int, Floats | None,
     equations = right[: int((sizes > 1e-12 * sizes[0]).sum())]
     axes, best = np.eye(len(weights)), weights
     for objective in (axes[weights.argmax()], -axes[weights.argmin()]):
-        found = linprog(objective, A_eq=equations, b_eq=equations @ weights, bounds=(0, 1))
-        if found.success and found.x is not None:
-            # what the solver's tolerance left over is put back within the given row space
-            corner = np.maximum(found.x - equations.T @ (equations @ (found.x - weights)), 0.0)
+        solved = linprog(objective, A_eq=equations, b_eq=equations @ weights, bounds=(0, 1))
+        if solved.success and solved.x is not None:
+            # what the solver's tolerance left over is put back within the equations' row space
+            corner = np.maximum(solved.x - equations.T @ (equations @ (solved.x - weights)), 0.0)
             best = max(best, corner / corner.sum(), key=lambda it: tv_distance(it, weights))
     distance = tv_distance(best, weights)
     return (dimension, best, distance) if distance > 1e-9 else (dimension, None, 0.0)
@@ -194,23 +187,23 @@ def _copy(name: str, keys: Floats, beta: float | None = None, tolerance: float =
 def _hull(name: str, keys: Floats, beta: float | None = None, tolerance: float = 0.01) -> Design:
     margins, mixtures, bounds = zip(*(copyability(keys, j) for j in range(len(keys))), strict=True)
     margin, mixture, most = margins[A], mixtures[A], bounds[A]
-    every = {"best margin of each key": np.array(margins)}
-    every["most weight of each key"] = np.array(bounds)
+    of_each = {"best margin of each key": np.array(margins)}
+    of_each["most weight of each key"] = np.array(bounds)
     if margin > 0:
         vertex = (Measured("k_a is a vertex of the keys' convex hull"),)
         units = (keys[[A]] - mixture @ keys) / margin
         design = _query(name, units, keys, vertex, beta, tolerance, wanted=(A,), margin=margin)
-        return replace(design, matrices={**design.matrices, **every})
+        return replace(design, matrices={**design.matrices, **of_each})
     scale = float(np.ptp(keys, axis=0).max()) or 1.0
     drawn = np.random.default_rng(0).standard_normal((1000, keys.shape[1]))
-    given = attend(np.vstack([drawn * size / scale for size in (0.1, 1, 10)]), keys, keys).weights
-    heaviest = float(given[:, A].max())
+    queries = np.vstack([drawn * size / scale for size in (0.1, 1, 10)])
+    heaviest = float(attend(queries, keys, keys).weights[:, A].max())
     apart = float(np.abs(keys[A] - mixture @ keys).max()) / scale
     return Design(
         name=name,
         formula="k_a = sum of lambda_i*k_i over the other keys",
         claim=f"no query gives k_a more than {most:.6g} of the weight",
-        matrices={"lambda": mixture, **every},
+        matrices={"lambda": mixture, **of_each},
         assumptions=(Measured("k_a is that mixture", apart, 1e-8),),
         checks=(Measured("most weight on k_a of 3,000 queries", heaviest, most + FLAT),),
     )
@@ -244,15 +237,15 @@ def _weights(name: str, keys: Floats, weights: Floats | None = None) -> Design:
     space, logs = np.hstack([keys, np.ones((n, 1))]), np.log(wanted)
     solution = np.linalg.lstsq(space, logs, rcond=None)[0]
     residual, query = logs - space @ solution, solution[:-1]
-    given = attend(query, keys, keys).weights
+    reached = attend(query, keys, keys).weights
     rounding = 1e-9 * max(1.0, float(np.abs(logs).max()))
     solved = Measured("ln w = K q + c", float(np.abs(residual).max()), rounding)
     size = max(1.0, float(np.abs(keys).max()))
     check = Measured("r.[K, 1] = 0", float(np.abs(residual @ space).max()), rounding * size)
     if solved.holds:
-        check = Measured("distance of the weights and w", tv_distance(given, wanted))
+        check = Measured("distance of the weights and w", tv_distance(reached, wanted))
     claim = TEXTS[name]["claim"] if solved.holds else "no query has the weights w: r refutes them"
-    matrices = {"w": wanted, "queries": query[None], "weights": given[None], "r": residual}
+    matrices = {"w": wanted, "queries": query[None], "weights": reached[None], "r": residual}
     assumed = (solved,) if solved.holds else ()
     return Design(name, TEXTS[name]["formula"], claim, matrices, assumed, (check,))
 
@@ -357,18 +350,18 @@ def _words(name: str, beta: float | None = None, tolerance: float = 0.01) -> Des
     if beta is not None and not 0 < beta < math.inf:
         raise UserError(f"beta is a norm and must be above 0; it is {beta}.")
 
-    def found(norm: float) -> tuple[Floats, list[float]]:
+    def weights_and_errors(norm: float) -> tuple[Floats, list[float]]:
         x = norm * X
         context, weights, _ = attend(x @ Q.T, x, x @ V.T)
         gaps = [np.linalg.norm(context[i] - norm * goal) for i, goal in goals.values()]
         return weights, [float(gap) for gap in gaps]
 
     def excess(norm: float) -> float:
-        return max(found(norm)[1]) - tolerance
+        return max(weights_and_errors(norm)[1]) - tolerance
 
     needed = 1.0 if excess(1.0) <= 0 else float(brentq(excess, 1.0, 27.0, xtol=1e-12))
     beta = needed if beta is None else beta
-    weights, errors = found(beta)
+    weights, errors = weights_and_errors(beta)
     norms = "|u_a| = |u_b| = |u_c| = |u_d| = beta"
     allowed = tolerance * (1 + 1e-9)
     return Design(
@@ -432,28 +425,30 @@ def example_keys(name: str, n: int) -> Floats:
 
 
 def build_design(name: str, *, keys: Any = None, n: int | None = None, **settings: Any) -> Design:
-    """A construction by its name, for given keys or for an example of n; settings are its own.
-    Settings that are None count as not given; one that the construction does not have is refused.
-    """
+    """A construction by its name, for these keys or for an example with n keys.
+    `settings` that are None count as absent; one that the construction does not have is refused."""
     build = _find(name, CONSTRUCTIONS)
-    known = inspect.signature(build).parameters
-    given = {setting: value for setting, value in settings.items() if value is not None}
-    for setting in (*given, *(["keys"] if keys is not None else []), *(["n"] if n else [])):
-        if setting not in known and not (setting == "n" and "keys" in known):
+    parameters = inspect.signature(build).parameters
+    settings = {setting: value for setting, value in settings.items() if value is not None}
+    for setting, value in {**settings, "keys": keys, "n": n}.items():
+        takes = setting in parameters or (setting == "n" and "keys" in parameters)
+        if value is not None and not takes:
             raise UserError(f"the design {name} takes no {setting}.")
     if keys is not None and n is not None:
         raise UserError("n is the number of keys: give either n or the keys.")
     n = 8 if n is None else n
     if not 2 <= n <= MAX_N:
         raise UserError(f"n must be between 2 and {MAX_N}; it is {n}.")
-    if "keys" not in known:
-        return build(name, **({"n": n} if "n" in known else {}), **given)
+    if "n" in parameters:
+        return build(name, n, **settings)
+    if "keys" not in parameters:
+        return build(name, **settings)
     rows = example_keys(name, n) if keys is None else np.asarray(keys, dtype=np.float64)
     if rows.ndim != 2 or not 2 <= len(rows) <= MAX_N or rows.shape[1] > MAX_N:
         raise UserError(f"keys must be a table of 2 to {MAX_N} rows; they are {rows.shape}.")
     if not rows.size or not np.isfinite(rows).all():
         raise UserError("keys must be made of finite numbers.")
-    return build(name, rows, **given)
+    return build(name, rows, **settings)
 
 
 def law_of_design(

@@ -65,8 +65,8 @@ def attend(
     rows = query[None, :] if query.ndim == 1 else query
     scores = scale * (rows @ key.swapaxes(-1, -2))
     weights = softmax_over_keys(scores, mask)
-    found = Attention(weights @ value, weights, scores)
-    return Attention(*(part[..., 0, :] for part in found)) if query.ndim == 1 else found
+    result = Attention(weights @ value, weights, scores)
+    return Attention(*(part[..., 0, :] for part in result)) if query.ndim == 1 else result
 
 
 def softmax_over_keys(scores: Array, mask: Array | None = None) -> Array:

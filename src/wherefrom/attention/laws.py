@@ -87,10 +87,10 @@ class IndependentLogits:
         left = -float(np.max(kinds[:, 0] + REACH * kinds[:, 1] + np.log(counts))) - 40.0
         right = -float(np.max(kinds[:, 0] - REACH * kinds[:, 1])) + 6.0
         self.axis = step * np.arange(math.floor(left / step), math.ceil(right / step) + 1)
-        found = np.array([self._averages(mean, sd) for mean, sd in kinds])  # (g, 1 + powers, v)
-        none = np.maximum(found[:, 0], 1e-300)  # E_i; below, only rounding is left
-        self.ratios = found[:, 1:] / none[:, None]  # T_i(p), (g, powers, v)
-        self.product = np.exp(self.counts @ np.log(none)) * step  # (v,)
+        averages = np.array([self._averages(mean, sd) for mean, sd in kinds])  # (g, 1 + powers, v)
+        zeroth = np.maximum(averages[:, 0], 1e-300)  # E_i; below, only rounding is left
+        self.ratios = averages[:, 1:] / zeroth[:, None]  # T_i(p), (g, powers, v)
+        self.product = np.exp(self.counts @ np.log(zeroth)) * step  # (v,)
 
     def _averages(self, mean: float, sd: float) -> Floats:
         """E[y^p exp(-y)] for p = 0..powers along the axis, (1 + powers, v)."""
@@ -169,8 +169,8 @@ class WeightLaw:
     mean: float
     sd: float
     fourth: float  # the fourth central moment, for the standard error of a simulated variance
-    own: tuple[float, float] = (0.0, 0.0)  # mean and deviation of the key's own logit
-    rest: IndependentLogits | None = field(default=None, repr=False)  # the others, if random
+    key_logit: tuple[float, float] = (0.0, 0.0)  # mean and deviation of this key's logit
+    others: IndependentLogits | None = field(default=None, repr=False)  # if they are random
     why_no_distribution: str = ""
 
     @property
@@ -185,7 +185,7 @@ class WeightLaw:
         logits = self._logit(x)
         if self.form == FIXED:
             return np.where(logits >= self.logit_mean, 1.0, 0.0)
-        if self.rest is None:
+        if self.others is None:
             return ndtr((logits - self.logit_mean) / self.logit_sd)
         w, waves, inside = self._waves(logits)
         values = np.clip(0.5 - (waves.imag / w).sum(axis=-1), 0.0, 1.0)
@@ -196,7 +196,7 @@ class WeightLaw:
         logits = self._logit(x)
         if self.form == FIXED:
             raise UserError("a weight that is not random has no density.")
-        if self.rest is None:
+        if self.others is None:
             z = (logits - self.logit_mean) / self.logit_sd
             density = np.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * self.logit_sd)
         else:
@@ -214,31 +214,29 @@ class WeightLaw:
         """w, E exp(iwR) for R = s_j - ln W, and the step in w.
         G - ln W has its masses on an axis, and E exp(iwG) = Gamma(1 + iw) is divided out. 1/Gamma
         grows like exp(pi w/2), which exp(-sd^2 w^2/2) has to pay for: hence MIN_SD."""
-        assert self.rest is not None
-        mean, sd = self.own
+        assert self.others is not None
+        mean, sd = self.key_logit
         # exp(pi w/2 - sd^2 w^2/2) is below exp(-37) from here on
         last = (math.pi / 2 + math.sqrt(math.pi**2 / 4 + 74 * sd**2)) / sd**2
         # half-integer nodes repeat the law every 2 pi/step: 40 deviations and more lie between
         step = 2 * math.pi / (40 * self.logit_sd + 20)
         w: Floats = (np.arange(math.ceil(last / step), dtype=np.float64) + 0.5) * step
-        waves = np.exp(1j * np.outer(w, self.rest.axis))
-        blurred = np.einsum("wv,v->w", waves, self.rest.log_sum_masses())
-        own = 1j * w * mean - (w * sd) ** 2 / 2
-        return w, blurred * np.exp(own - loggamma(1 + 1j * w)), step
+        waves = np.exp(1j * np.outer(w, self.others.axis))
+        blurred = np.einsum("wv,v->w", waves, self.others.log_sum_masses())
+        gaussian = 1j * w * mean - (w * sd) ** 2 / 2
+        return w, blurred * np.exp(gaussian - loggamma(1 + 1j * w)), step
 
     def _waves(self, x: Floats) -> tuple[Floats, NDArray[np.complex128], NDArray[np.bool_]]:
         """w, the terms of the sum over w at x, and which x are within reach.
         P(R <= x) = 1/2 - (1/pi) integral of Im(exp(-iwx) E exp(iwR)) / w over w > 0."""
         w, transform, step = self._transform
         inside = np.abs(x - self.logit_mean) < 18 * self.logit_sd + 9
-        at = np.where(inside, x, self.logit_mean)
-        return w, np.exp(-1j * np.multiply.outer(at, w)) * transform * (step / math.pi), inside
+        x = np.where(inside, x, self.logit_mean)
+        return w, np.exp(-1j * np.multiply.outer(x, w)) * transform * (step / math.pi), inside
 
 
 def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
     """The law of softmax(s)[key] for independent logits s_i ~ N(means_i, sds_i^2)."""
-    if not 0 <= key < len(means):
-        raise UserError(f"there is no key {key} among {len(means)}.")
     others = np.delete(np.arange(len(means)), key)
     mean, sd = float(means[key]), float(sds[key])
     if len(means) == 2 or not sds[others].any():
@@ -251,21 +249,21 @@ def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
         form = LOGIT_NORMAL if sd > 0 else FIXED
         return WeightLaw(form, mean, sd, float(p @ weight), deviation, fourth)
     m1, m2, m3, m4 = map(float, IndependentLogits(means, sds).moments(key))
-    rest = IndependentLogits(means[others], sds[others], step=FINE_STEP, powers=1)
-    rest_mean, rest_variance = rest.log_sum_moments()
+    other_logits = IndependentLogits(means[others], sds[others], step=FINE_STEP, powers=1)
+    sum_mean, sum_variance = other_logits.log_sum_moments()
     why_not = (
         f"several logits are random and this key's own has a deviation of {sd:.3g}, below "
         f"{MIN_SD}: its moments are exact, its distribution only trials can give."
     )
     return WeightLaw(
         form=INDEPENDENT,
-        logit_mean=mean - rest_mean,
-        logit_sd=math.sqrt(sd**2 + rest_variance),
+        logit_mean=mean - sum_mean,
+        logit_sd=math.sqrt(sd**2 + sum_variance),
         mean=m1,
         sd=math.sqrt(max(m2 - m1 * m1, 0.0)),
         fourth=max(m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4, 0.0),
-        own=(mean, sd),
-        rest=rest,
+        key_logit=(mean, sd),
+        others=other_logits,
         why_no_distribution="" if sd >= MIN_SD else why_not,
     )
 
@@ -277,8 +275,8 @@ def normalised_law(n: int, beta: float, stretch: float = 0.5) -> tuple[float, fl
     k_a = e mu_a becomes mu_a or, with probability p = P(e < 0), -mu_a: two weights and no other.
     """
     p = float(ndtr(-1 / math.sqrt(stretch))) if stretch > 0 else 0.0
-    rest = float(np.logaddexp(beta, math.log(n - 2))) if n > 2 else beta
-    forward, backward = expit(beta - rest), expit(-beta - rest)
+    others = float(np.logaddexp(beta, math.log(n - 2))) if n > 2 else beta
+    forward, backward = expit(beta - others), expit(-beta - others)
     return (1 - p) * forward + p * backward, math.sqrt(p * (1 - p)) * (forward - backward)
 
 
@@ -290,16 +288,6 @@ class HeadsLaw(Printable):
     keys: NoisyKeys
     queries: Floats  # (h, d)
     targets: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        queries, d = np.atleast_2d(np.asarray(self.queries, dtype=np.float64)), self.keys.d
-        object.__setattr__(self, "queries", queries)
-        shape = (len(self.targets), d)
-        if queries.shape != shape or not self.targets or not np.isfinite(queries).all():
-            raise UserError(
-                f"queries must be finite numbers, heads x {d}, with one target key for each head; "
-                f"they are {' x '.join(map(str, queries.shape))} for {shape[0]} targets."
-            )
 
     def summary(self) -> list[tuple[str, str]]:
         spread = "" if self.spread is None else f", deviation {self.spread:.6g}"

@@ -120,52 +120,60 @@ def simulate(law: HeadsLaw, *, count: int, rng: np.random.Generator) -> HeadsTri
     return HeadsTrials(2 * ((count + 1) // 2), drawn, reports, average.report())
 
 
-class _Tally:
-    """Running sums over antithetic pairs, from which estimates and their errors follow.
+class _Moments:
+    """Running sums over antithetic pairs of a number; its mean and deviation, with their errors.
     For x and its partner x' the unit is ((x + x')/2, (x^2 + x'^2)/2), about a pilot centre so
     that squares do not cancel; the delta method carries the units' covariance over."""
 
     def __init__(self) -> None:
-        self.pairs = 0
-        self.centres = np.zeros(2)
-        self.sums = np.zeros((2, 2))  # weight and logit; unit 1 and unit 2
-        self.squares = np.zeros((2, 2, 2))
-        self.below = np.zeros(2)
+        self.pairs, self.centre = 0, 0.0
+        self.sums = np.zeros(2)
+        self.squares = np.zeros((2, 2))
+
+    def add(self, x: Floats) -> None:
+        """Take in one chunk, (2, t), partners above each other."""
+        if self.pairs == 0:
+            self.centre = float(x.mean())
+        self.pairs += x.shape[1]
+        y = x - self.centre
+        units = np.stack([y.mean(axis=0), (y * y).mean(axis=0)])
+        self.sums += units.sum(axis=1)
+        self.squares += units @ units.T
+
+    def estimates(self) -> tuple[Estimate, Estimate]:
+        """The mean and the standard deviation."""
+        averages = self.sums / self.pairs
+        first, second = averages
+        covariance = self.squares / self.pairs - np.outer(averages, averages)
+        sd = math.sqrt(max(float(second - first**2), 0.0))
+        slope = np.array([-2 * first, 1.0])
+        of_variance = math.sqrt(max(float(slope @ covariance @ slope), 0.0) / self.pairs)
+        of_mean = math.sqrt(max(float(covariance[0, 0]), 0.0) / self.pairs)
+        mean = Estimate(float(self.centre + first), of_mean)
+        return mean, Estimate(sd, of_variance / (2 * sd) if sd > 0 else 0.0)
+
+
+class _Tally:
+    """What is kept of one weight: moments of it and of its logit, and a histogram."""
+
+    def __init__(self) -> None:
+        self.weight, self.logit, self.below_half = _Moments(), _Moments(), _Moments()
         self.histogram = np.zeros(BINS, dtype=np.int64)
 
     def add(self, weight: Floats, logit: Floats) -> None:
-        """Take in one chunk: weights and logits, (2, t), partners above each other."""
-        if self.pairs == 0:
-            self.centres = np.array([weight.mean(), logit.mean()])
-        self.pairs += weight.shape[1]
-        for row, x in enumerate((weight, logit)):
-            y = x - self.centres[row]
-            units = np.stack([y.mean(axis=0), (y * y).mean(axis=0)])
-            self.sums[row] += units.sum(axis=1)
-            self.squares[row] += units @ units.T
-        low = (logit < 0).mean(axis=0)
-        self.below += np.array([low.sum(), (low * low).sum()])
+        """Take in one chunk: weights and logits, (2, t)."""
+        self.weight.add(weight)
+        self.logit.add(logit)
+        self.below_half.add((logit < 0).astype(np.float64))
         index = np.minimum((weight.ravel() * BINS).astype(np.int64), BINS - 1)
         self.histogram += np.bincount(index, minlength=BINS)
 
     def report(self) -> WeightTrials:
-        """The estimates so far."""
-        found = []
-        for row in (1, 0):
-            averages = self.sums[row] / self.pairs
-            first, second = averages
-            covariance = self.squares[row] / self.pairs - np.outer(averages, averages)
-            sd = math.sqrt(max(float(second - first**2), 0.0))
-            slope = np.array([-2 * first, 1.0])
-            of_variance = math.sqrt(max(float(slope @ covariance @ slope), 0.0) / self.pairs)
-            of_mean = math.sqrt(max(float(covariance[0, 0]), 0.0) / self.pairs)
-            found.append(Estimate(float(self.centres[row] + first), of_mean))
-            found.append(Estimate(sd, of_variance / (2 * sd) if sd > 0 else 0.0))
-        share = float(self.below[0] / self.pairs)
-        between = max(float(self.below[1]) / self.pairs - share**2, 0.0)
+        share, _ = self.below_half.estimates()
         # an event that was not seen may still happen: two imagined odd pairs widen the error
-        found.append(Estimate(share, math.sqrt((between + 0.5 / self.pairs) / self.pairs)))
-        return WeightTrials(self.histogram, *found)
+        widened = math.sqrt(share.error**2 + 0.5 / self.below_half.pairs**2)
+        moments = (*self.logit.estimates(), *self.weight.estimates())
+        return WeightTrials(self.histogram, *moments, Estimate(share.value, widened))
 
 
 @dataclass(frozen=True)
@@ -207,11 +215,11 @@ def compare(law: HeadsLaw, trials: HeadsTrials) -> Agreement:
     # since a simulated variance has no bias
     rows: list[tuple[str, float, Estimate, float]] = []
     any_rare = False
-    for at, (exact, seen) in enumerate(zip(law.heads, trials.heads, strict=True), start=1):
+    for number, (exact, seen) in enumerate(zip(law.heads, trials.heads, strict=True), start=1):
         # kurtosis above count/1000: fewer than about a thousand trials make the spread
         rare = exact.fourth * 1000 > exact.sd**4 * trials.count
         any_rare |= rare
-        whose, below = f"head {at}'s", exact.p_below_half
+        whose, below = f"head {number}'s", exact.p_below_half
         rows += [
             (f"{whose} mean weight", exact.mean, seen.mean, exact.sd * (1 if rare else CANCELLED)),
             (f"{whose} standard deviation", exact.sd, seen.sd, math.sqrt(exact.fourth) * rare),

@@ -23,7 +23,6 @@ from wherefrom.cli.output import (
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker import CheckResult
     from wherefrom.attention.designs import Design
 
 MAX_CHARACTERS = 1_000_000  # of a file of keys
@@ -105,84 +104,53 @@ def check(
         )
     from wherefrom.attention.checker import check as judge
 
-    verdict = judge(problem, formulas, tolerance=tolerance, seed=seed)
+    result = judge(problem, formulas, tolerance=tolerance, seed=seed)
     if as_json:
-        print_json(verdict.to_dict())
+        print_json(result.to_dict())
     else:
-        _tell(verdict)
-    return verdict.exit_code
-
-
-def _tell(result: CheckResult) -> None:
-    """The verdict for a person."""
-    click.echo(f"{result.verdict}: {result.because}")
-    rows = [("read as", f"{name} = {text}") for name, text in result.read_as.items()]
-    rows += [("derived", line) for line in result.derived]
-    if result.beta is not None:
-        at = ", ".join(f"n = {n}: {beta:.4g}" for n, beta in result.beta.by_n.items())
-        rows.append(("beta needed", result.beta.formula))
-        rows.append(("", f"tolerance {result.tolerance:g}, {at}"))
-    if (failure := result.failure) is not None:
-        when = f" (n = {failure.n}, beta = {failure.beta:.4g})" if failure.n else ""
-        rows.append(("fails if", failure.meaning))
-        kept = "of the samples kept" if failure.set_aside else "of all samples"
-        rows.append(("", f"exactly {failure.probability:.4%} {kept}{when}"))
-        if failure.simulated is not None:
-            error = f"standard error {failure.standard_error:.4%}"
-            rows.append(("", f"simulated {failure.simulated:.4%} {kept}, {error}"))
-        if failure.set_aside:
-            aside = f"{failure.in_all:.4%} of all samples, with the {failure.set_aside:.2%} set "
-            rows.append(("", f"{aside}aside (e < 0)"))
-        if failure.alpha_allowed is not None:
-            rows.append(("", f"the blur alpha may be {failure.alpha_allowed:.2g} at this beta"))
-    words = {True: "needs", False: "does not need", None: "may need"}
-    rows += [(words[item.used], f"{item.name}: {item.evidence}") for item in result.assumptions]
-    if (example := result.counterexample) is not None:
-        rows.append(("counterexample", example.sentence))
-        rows += [(f"  {name}", str(value)) for name, value in example.numbers.items()]
-    if result.checked:
-        rows.append(("tried on", result.checked))
-    rows += [("note", note) for note in result.notes]
-    if rows:
-        print_table(("check", result.problem), rows)
+        (word, because), *rows = result.summary()
+        click.echo(f"{word}: {because}")
+        print_table(("check", problem), rows)
+    return result.exit_code
 
 
 def _grade_answers(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
+    """Grade written answers, and print the result or write it to a file or to a file each."""
     from json import dumps
 
     from wherefrom.attention.checker import grading
     from wherefrom.storage import make_folder, write_whole
 
-    asked = grading.read_answers(rubric) if rubric is not None else []
-    texts = {}
-    if form == "otter":
-        texts = grading.otter_tests(asked or grading.read_answers(path))
-    else:
-        if not asked and path.suffix == ".toml" and path.is_file():
-            grading.read_answers(path)  # the teacher's own file: a mistake is an error
-        of_one = form == "gradescope" and out is not None and out.suffix == ".json"
-        found = grading.read_submissions(path, asked, of_one=of_one)
-        graded = grading.grade_class(found, asked, seed=seed)
-        every = [item for items, _ in graded.values() for item in items]
-        records = {who: grading.gradescope(*found) for who, found in graded.items()}
-        if form == "gradescope" and len(records) > 1:
-            texts = {f"{grading.file_name(who)}.json": dumps(r) for who, r in records.items()}
-    if texts:
+    def write_each(texts: dict[str, str]) -> None:
         if out is None:
             raise UserError("this writes one file each: name a folder with --out.")
         make_folder(out)
         for name, text in texts.items():
             write_whole(out / name, text)
         echo_err(f"{len(texts)} files written to {out}")
+
+    questions = grading.read_answers(rubric) if rubric is not None else []
+    if form == "otter":
+        write_each(grading.otter_tests(questions or grading.read_answers(path)))
+        return
+    if not questions and path.suffix == ".toml" and path.is_file():
+        grading.read_answers(path)  # the teacher's own file: a mistake is an error
+    of_one = form == "gradescope" and out is not None and out.suffix == ".json"
+    submissions = grading.read_submissions(path, questions, of_one=of_one)
+    graded = grading.grade_class(submissions, questions, seed=seed)
+    items = [item for answers, _ in graded.values() for item in answers]
+    records = {student: grading.gradescope(*result) for student, result in graded.items()}
+    if form == "gradescope" and len(records) > 1:
+        write_each({f"{grading.file_name(x)}.json": dumps(r) for x, r in records.items()})
         return
     if form == "table":
-        for who, record in records.items():
-            echo_err(f"{who}: {record['output']}" if who else record["output"])
+        for student, record in records.items():
+            echo_err(f"{student}: {record['output']}" if student else record["output"])
         columns = ("student", "id", "problem", "verdict", "points", "because")
         rows = [
             (a.student, a.id, a.problem, item.word, f"{item.score:g}/{a.points:g}",
              item.sentence.splitlines()[0])
-            for item in every for a in (item.answer,)
+            for item in items for a in (item.answer,)
         ]  # fmt: skip
         if out is None:
             print_table(columns, rows)
@@ -190,9 +158,10 @@ def _grade_answers(path: Path, rubric: Path | None, form: str, out: Path | None,
         text = "".join("\t".join(row) + "\n" for row in (columns, *rows))
     elif form == "csv":
         text = grading.table_of_totals(graded)
+    elif form == "gradescope":
+        text = dumps(next(iter(records.values())), indent=2) + "\n"
     else:
-        one = next(iter(records.values()))
-        text = dumps(one if form == "gradescope" else [i.to_dict() for i in every], indent=2) + "\n"
+        text = dumps([item.to_dict() for item in items], indent=2) + "\n"
     if out is None:
         click.echo(text, nl=False)
     else:
@@ -222,12 +191,12 @@ def design(
     from wherefrom.attention.designs import TEXTS, build_design
 
     if name is None:
-        first = {each: text["about"].splitlines()[0] for each, text in TEXTS.items()}
+        abouts = {known: text["about"].splitlines()[0] for known, text in TEXTS.items()}
         if as_json:
-            print_json(first)
+            print_json(abouts)
         else:
-            for each, line in first.items():
-                click.echo(click.wrap_text(line, 80, f"{each:<20}", " " * 20))
+            for known, about in abouts.items():
+                click.echo(click.wrap_text(about, 80, f"{known:<20}", " " * 20))
         return 0
     weights = None
     if wanted is not None:
@@ -282,7 +251,7 @@ def _print_design(built: Design, proof: str) -> None:
 
 
 def _numbers(source: Any) -> dict[str, Any]:
-    """What is told of one head, by its law or by its trials."""
+    """The numbers that are shown of one head, by its law or by its trials."""
     return {name: getattr(source, name) for name in NUMBERS}
 
 
@@ -334,9 +303,9 @@ def law(
     by_trials, whole = _numbers(seen.heads[0]), {"mean": average.mean, "sd": average.sd}
     if as_json:
         trials, of_average = (
-            {name: estimate.value for name, estimate in found.items()}
-            | {"errors": {name: estimate.error for name, estimate in found.items()}}
-            for found in (by_trials, whole)
+            {name: estimate.value for name, estimate in estimates.items()}
+            | {"errors": {name: estimate.error for name, estimate in estimates.items()}}
+            for estimates in (by_trials, whole)
         )
         heads = zip(exact.targets[1:], exact.heads[1:], strict=True)
         of_law = {"mean": exact.mean, "sd": exact.spread}

@@ -61,16 +61,16 @@ def law_and_trials(*parts: tuple[str, str, HeadsLaw, HeadsTrials]) -> go.Figure:
             width=1 / BINS, name=f"{name}trials", marker={"color": colour, "line": {"width": 0}},
             opacity=0.4,
         )  # fmt: skip
-        one, curve = law.on_a[0], law.average_curve(points=20_001)
-        if len(law.queries) == 1 and not one.why_no_distribution and one.sd >= 1e-6:
+        first, curve = law.on_a[0], law.average_curve(points=20_001)
+        if len(law.queries) == 1 and not first.why_no_distribution and first.sd >= 1e-6:
             x = np.linspace(0.0025, 0.9975, 400)
-            add_line(figure, x, one.pdf(x), f"{name}law", colour, width=2)
+            add_line(figure, x, first.pdf(x), f"{name}law", colour, width=2)
         elif len(law.queries) > 1 and curve is not None and np.ptp(curve[0]) >= 1e-6:
             # the slope of the distribution function over steps of equal width, interpolated
             # where both are smooth: the normal quantile of p against x
             edges = np.linspace(curve[0][0], curve[0][-1], 401)
-            at = np.interp(edges, curve[0], ndtri(np.clip(curve[1], 1e-300, 1 - 1e-16)))
-            density = np.diff(ndtr(at)) / np.diff(edges)
+            quantiles = np.interp(edges, curve[0], ndtri(np.clip(curve[1], 1e-300, 1 - 1e-16)))
+            density = np.diff(ndtr(quantiles)) / np.diff(edges)
             add_line(figure, (edges[1:] + edges[:-1]) / 2, density, f"{name}law", colour, width=2)
     # the density may run to infinity at the ends; what matters is visible below 8
     tallest = max(float(np.max(trace.y)) for trace in figure.data)
@@ -205,13 +205,14 @@ def _rotary(s: float, t: float, theta: float) -> Drawing:
     """A query and a key, turned; their product depends on s - t."""
     q, k = np.array([1.0, 0.0]), np.array([0.6, 0.8])
 
-    def turned(x: Floats, at: float) -> Floats:
-        c, s = math.cos(at * theta), math.sin(at * theta)
-        return np.array([[c, -s], [s, c]]) @ x
+    def turned(x: Floats, position: float) -> Floats:
+        cos, sin = math.cos(position * theta), math.sin(position * theta)
+        return np.array([[cos, -sin], [sin, cos]]) @ x
 
     figure = go.Figure()
-    for name, x, at, colour in (("query", q, s, ORANGE), ("key", k, t, BLUE)):
-        for where, end, dash in (("as it is", x, "dot"), (f"at {at:g}", turned(x, at), "solid")):
+    for name, x, position, colour in (("query", q, s, ORANGE), ("key", k, t, BLUE)):
+        arrows = {"as it is": (x, "dot"), f"at {position:g}": (turned(x, position), "solid")}
+        for where, (end, dash) in arrows.items():
             label = f"{name} {where}"
             add_line(figure, [0, end[0]], [0, end[1]], label, colour, dash=dash, width=3)
     products = [turned(q, s + by) @ turned(k, t + by) for by in (0, 1)]
@@ -254,14 +255,14 @@ def _synthesizer(angle: float, beta: float) -> Drawing:
 
 def _variance(beta: float, keys: float) -> Drawing:
     """The variances of the weight on a, exactly."""
-    found = variances(int(keys), beta)
+    by_name = variances(int(keys), beta)
     names = {"var_one": "one<br>head", "var_c1": "c<sub>1</sub>", "var_c2": "c<sub>2</sub>"}
     names |= {"var_c": "two<br>heads", "var_norm": "QK-<br>norm"}
     colours = {"color": [ORANGE, BLUE, BLUE, BLUE, GREEN]}
-    bars = go.Bar(x=list(names.values()), y=[found[x] for x in names], marker=colours)
-    ratio = found["var_one"] / found["var_c"] if found["var_c"] else math.inf
-    sentence = f"Two heads leave a variance of {found['var_c']:.4f}, one head {ratio:.1f} times as "
-    sentence += f"much; normalised keys leave {found['var_norm']:.4f} with one head."
+    bars = go.Bar(x=list(names.values()), y=[by_name[x] for x in names], marker=colours)
+    ratio = by_name["var_one"] / by_name["var_c"] if by_name["var_c"] else math.inf
+    sentence = f"Two heads leave a variance of {by_name['var_c']:.4f}, one head {ratio:.1f} times "
+    sentence += f"as much; normalised keys leave {by_name['var_norm']:.4f} with one head."
     figure = go.Figure(bars)
     return sentence, set_axes(figure, ("", "variance"), {"tickangle": 0}, {"range": [0, 0.26]})
 

@@ -165,9 +165,9 @@ async def chapter(
     """A chapter of the homework; what is written into `formulas` is checked."""
     if name not in CHAPTERS:
         raise HTTPException(404)
-    found, names = CHAPTERS[name], [None, *CHAPTERS, None]
-    at = names.index(name)
-    shown = {key: value for key, value in found.items() if key not in ("problem", "sliders")}
+    record, names = CHAPTERS[name], [None, *CHAPTERS, None]
+    index = names.index(name)
+    shown = {key: value for key, value in record.items() if key not in ("problem", "sliders")}
     forms = PROBLEMS[name].forms
     alone = {form[0] for form in forms if len(form) == 1}  # several of these need no mention
     listed = [form for form in forms if len(form) == 1 or not alone.issuperset(form)]
@@ -176,7 +176,7 @@ async def chapter(
     computing = site_of(request).computing
     if formulas is not None:
         verdict = await computing.run(_check, name, formulas)
-    if found["sliders"]:
+    if record["sliders"]:
         drawing = await computing.run(_draw, name, dict(request.query_params))
     return {
         "chapter": {"name": name, "write": write, **shown},
@@ -185,20 +185,20 @@ async def chapter(
         "verdict": verdict,
         "drawing": drawing,
         "chapters": CONTENTS,
-        "before": names[at - 1],
-        "after": names[at + 1],
+        "before": names[index - 1],
+        "after": names[index + 1],
     }
 
 
-def _draw(name: str, given: dict[str, str]) -> Record:
-    """The chapter's figure with its sliders where the address says, or where they start."""
+def _draw(name: str, query: dict[str, str]) -> Record:
+    """The chapter's figure, with its sliders set by the query or at their start."""
     from wherefrom.report.figures import as_record
     from wherefrom.report.workbench_figures import DRAWINGS
 
     sliders = []
     for slider in CHAPTERS[name]["sliders"]:
         try:
-            value = float(given.get(slider["name"], slider["value"]))
+            value = float(query.get(slider["name"], slider["value"]))
         except ValueError:
             value = math.nan
         if not slider["least"] <= value <= slider["most"]:

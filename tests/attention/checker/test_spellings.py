@@ -16,25 +16,16 @@ AVERAGE, MEANS = {"q": "beta*(k_a + k_b)"}, {"q": "beta*(mu_a + mu_b)"}
 PROJECTION = {"M": "A@A.T"}
 HEADS = {"q1": "beta*mu_a", "q2": "beta*mu_b"}
 UNDERSTOOD = [
-    ("average", r"q = \beta(k_a + k_b)", AVERAGE),
-    ("extract", "M = AA^T", PROJECTION),
     ("identity-self-attention", r"c_2 = u_a \odot \lVert u_b\rVert^2/\beta^2", None),
-    ("average", r"q=\lambda(k_a+k_b)", AVERAGE),
     ("average", "q ≈ β(k_a + k_b)", AVERAGE),
-    ("copy", "100 k_j", {"q": "100*k_j"}),
     ("extract", "M = S D S^-1", {"M": "S@D@inv(S)"}),
-    ("average", "q=beta*(k_a+k_b), beta >> 0", AVERAGE),
     ("extract", r"\sum_i a_i a_i^\top", PROJECTION),
     ("two-heads", r"$$q_1 = \beta \mu_a \quad \text{where } 0 \ll \beta. \quad (29)$$"
      "\n" r"$$q_2 = \beta \mu_b \quad \text{where } 0 \ll \beta. \quad (30)$$", HEADS),
     ("identity-self-attention", r"$c_2 \approx u_a$", {"c2": "u_a"}),
-    ("average", r"\mathbf{q} = \beta(\mathbf{k}_a + \mathbf{k}_b)", AVERAGE),
-    ("average", r"\[ q = \beta \left( k_{a} + k_{b} \right) \]", AVERAGE),
     ("average", r"\(q = \beta \cdot (k_a + k_b)\)", {"q": "beta*(k_a + k_b)"}),
     ("average", "q = β·kₐ + β·k_b", {"q": "beta*k_a + beta*k_b"}),
     ("average", "q = T(k_a + k_b) as T → ∞", AVERAGE),
-    ("average", "q = λ(k_a + k_b) (λ ≫ 0)", AVERAGE),
-    ("average", "let q = γ(k_a + k_b) where γ is a very large constant", AVERAGE),
     ("average", r"q = -\beta \sum_{i \neq a,b} k_i", {"q": "-beta*sum_others"}),
     ("average", r"q = \beta \sum_{i \in \{a,b\}} k_i", AVERAGE),
     ("average", r"q = \beta\left(\frac{k_a}{\|k_a\|^2} + \frac{k_b}{\|k_b\|^2}\right)",
@@ -44,41 +35,33 @@ UNDERSTOOD = [
     ("average", "q = β^{1/2}(k_a+k_b)", {"q": "sqrt(beta)*(k_a + k_b)"}),
     ("average", "q = βK⁺(e_a + e_b)", {"q": "beta*pinv(K)@(e_a + e_b)"}),
     ("copy", r"q = \beta(n k_j - \sum_{i=1}^n k_i)", {"q": "beta*(n*k_j - sum_all)"}),
+    ("copy", r"q = \sum_{i}\beta k_i", {"q": "beta*sum_all"}),
     ("extract", r"M = A(A^TA)^{-1}A^T", {"M": "A@inv(A.T@A)@A.T"}),
     ("extract", "M = I − BBᵀ", {"M": "I - B@B.T"}),
     ("extract", r"M = \boldsymbol{A}\boldsymbol{A}^{\mathrm{T}}", PROJECTION),
     ("extract", "M = (1/2)(2 A A^⊤)", {"M": "1/2*(2*A@A.T)"}),
     ("two-heads", r"q_1 = q_2 = t(\mu_a+\mu_b)",
      {"q1": "beta*(mu_a + mu_b)", "q2": "beta*(mu_a + mu_b)"}),
-    ("two-heads", "q₁ = β μₐ and q₂ = β μ_b", HEADS),
     # on a phone, in a program, in prose
     ("average", r"let's define $q$ as $q = \beta(k_a + k_b)$ where $\beta$ is big", AVERAGE),
     ("noisy-average", r"if we set the query q as $\beta(\mu_a + \mu_b)$", MEANS),
-    ("noisy-average", r"$q = t \left(\mathcal{M}_a + \mathcal{M}_b\right), \ t > 0$", MEANS),
     ("extract", r"we conclude that $M = AA^\top \in \mathbb{R}^{d \times d}$ allows us to",
      PROJECTION),
-    ("extract", "M = A A^*", PROJECTION),
     ("extract", "M = A @ A.transpose()", PROJECTION),
-    ("average", "let q be β(k_a + k_b)", AVERAGE),
     ("average", r"q^T = \beta (k_a + k_b)^T", {"q": "(beta*(k_a + k_b).T).T"}),
     ("average", "q= 𝛽(𝑘_𝑎 + 𝑘_𝑏)", AVERAGE),
     ("average", "q = √β(k_a + k_b)", {"q": "sqrt(beta)*(k_a + k_b)"}),
     ("self-attention", "V=u_b⊗u_b, W=u_c⊗u_d", {"V": "outer(u_b, u_b)", "W": "outer(u_c, u_d)"}),
     ("sinusoids", "p = cos(t), sin(t)", {"p": "[cos(t), sin(t)]"}),
-    ("hull", "K = (1, 1), (1, 0), (0, 1)", {"K": "[[1, 1], [1, 0], [0, 1]]"}),
     ("hull", "K = [1 1; -1 0; 0 1]", {"K": "[[1, 1], [-1, 0], [0, 1]]"}),
     ("perceiver-cost", r"vanilla: \Theta(L\ell^2), perceiver: O(Lm^2 + \ell m)", None),
-    ("rotary", "R = \\begin{pmatrix}\n\\cos tθ & 0 \\\\\n0 & 1\n\\end{pmatrix}",
-     {"R": "[[cos(t*theta), 0], [0, 1]]"}),
     # by strangers: other letters and names, decimal commas, programs, HTML, environments
     ("average", r"$g = \beta (K_{\alpha}+K_b)$", AVERAGE),
-    ("average", "query = η(k_a + k_b)", AVERAGE),
     ("average", r"$$\boxed{q = \beta (k_a + k_b)} \tag{3}$$ # large beta", AVERAGE),
     ("average", "q = 0,5β(k_a + k_b)", {"q": "0.5*beta*(k_a + k_b)"}),
     ("average", "q = np.exp(beta) * (k[a] + k[b])", {"q": "exp(beta)*(k_a + k_b)"}),
     ("average", "q = &beta;(k<sub>a</sub> + k<sub>b</sub>), &beta; &gt;&gt; 0", AVERAGE),
     ("average", r"\hat{q} = \lim_{s\to\infty} s\,(k_{a}^{} + k_b), s \text{ e.g. } 1000.", AVERAGE),
-    ("two-heads", r"\begin{align} q_1 &= \beta \mu_a \\ q_2 &= \beta \mu_b \end{align}", HEADS),
     ("extract", "M = np.dot(A, A.T)", PROJECTION),
     ("stretched-average", "0,5 ≤ e ≤ 1,5", {"low": "0.5", "high": "1.5"}),
     ("stretched-average", "e ∈ [0.5, 1.5]", {"low": "0.5", "high": "1.5"}),
@@ -89,17 +72,12 @@ UNDERSTOOD = [
     ("rotary", r"R_t = \left(\begin{array}{cc} \cos t\theta & 0 \\ 0 & 1 \end{array}\right)",
      {"R": "[[cos(t*theta), 0], [0, 1]]"}),
     ("permutation", "FFN(X) = max(0, X W_1) W_2", {"f": "relu(X@W_1)@W_2"}),
-    ("self-attention", "W = (u_c - u_d)(u_d - u_a)ᵀ/β², V = (u_b u_bᵀ - u_c u_cᵀ)/β²",
-     {"W": "(u_c - u_d)@(u_d - u_a).T/beta**2", "V": "(u_b@u_b.T - u_c@u_c.T)/beta**2"}),
     # from Markdown, from a program, in lists, in whole solutions; other letters for the same
     ("two-heads", r"(q_1, q_2) = (\beta\mu_a, \beta\mu_b)", HEADS),
     ("two-heads", "q1, q2 = beta*mu_a, beta*mu_b", HEADS),
     ("two-heads", r"1. $q^{(1)} = \beta\mu_a$" + "\n" + r"2. $q^{(2)} = \beta\mu_b$", HEADS),
-    ("two-heads", r"\begin{cases} q_1 = \beta\mu_a \\ q_2 = \beta\mu_b \end{cases}", HEADS),
     ("average", "*q* = β(*k_a* + *k_b*)", AVERAGE),
     ("average", "**Answer:** `q = beta*(k_a+k_b)`", AVERAGE),
-    ("average", "```python\nq = beta * (k_a + k_b)\n```", AVERAGE),
-    ("average", "- Answer\n\n    $q=t(k_a+k_b),\\ t \\gg 0$", AVERAGE),
     ("average", r"\textstyle q \equiv \beta \left[ \mathbf{k}_a + \mathbf{k}_b \right]", AVERAGE),
     ("average", r"\tilde{q} \triangleq \beta(\vec k_a + \vec k_b) [\beta large]", AVERAGE),
     ("average", "q = &#946;(k<sub>a</sub>&nbsp;+&nbsp;k<sub>b</sub>) ∀ β ≫ 0", AVERAGE),
@@ -107,7 +85,6 @@ UNDERSTOOD = [
     ("average", "q = β(k_a + k_b)\n\nTherefore, q = β(k_a + k_b).", AVERAGE),
     ("average", r"If we set $q = \beta(k_a + k_b)$, where $0 \ll \beta$ to ensure that the term "
      r"$\exp(0) = 1$ is negligible, we see $k_a^\top q = \beta$ and $\Sigma_i \sim 0$.", AVERAGE),
-    ("average", "q = β k_a\n    + β k_b", {"q": "beta*k_a + beta*k_b"}),
     ("average", "for big β the term exp(0) is small, so q = β(k_a + k_b)", AVERAGE),
     ("noisy-average", r"q = \beta(\mathbb{E}[k_a] + \bar{k}_b)", MEANS),
     ("extract", r"M = a_1a_1^T + a_2 a_2^T + \dots + a_m a_m^T", PROJECTION),
@@ -157,13 +134,11 @@ ASKED_BACK = [
     ("average", "q ∝ k_a + k_b", "leaves the factor open"),
     ("average", "q = t_1 k_a + t_2 k_b", "two large factors"),
     ("average", "the query is close to both keys", "needs q"),
-    ("average", r"k_a^\top q = \beta", "says what q must do"),
     ("copy", r"$i\not=j, \ k_j^Tq \gg k_i^Tq$", "says what q must do; write a formula"),
     ("extract", "M=A;k_b", "not understood"),
-    ("average", "q={k_a: k_b}", "not a complete formula"),
+    ("average", "k_a' =", 'this begins with "k_a"'),
     ("average", "q = 1,000(k_a+k_b)", "two ways"),
     ("average", "q = beta*(k[0] + k[1])", "a number does not say; write its letter"),
-    ("average", "q = β(k_a + k_b). Then q = β k_a.", "are not equal; write one of them"),
     ("copy", "q = ∞ k_j", "infinity is not a number"),
     ("extract", "$$V_2 = M(V_2 + V_B)$$", "says what M must do"),
     ("stretched-average", "0.5 <= e <= 1.5 +", "column 18"),
@@ -174,7 +149,6 @@ ASKED_BACK = [
     ("permutation", "f=X|f=X@W_1", "written twice"),
     ("two-heads", "beta*mu_a", "asks for q1 and q2; write q1 = ..."),
     ("two-heads", "q1=beta*mu_a", "needs q1 and q2"),
-    ("noisy-average", "q=beta*(k_a+k_b)", "sampled after the query is chosen"),
     ("average", "q=beta*(v_a+v_b)", "cannot mention one"),
     ("extract", "M=A@B.T", "d x m times p x d does not fit"),
     ("extract", "M=A@v_a.T", "M has to work for all of them"),
@@ -197,6 +171,26 @@ def test_what_is_ambiguous_or_no_answer_is_asked_back(problem, text, words):
         check(problem, text.split("|"))
 
 
+LATEX = {
+    "/": r"\frac{%s}{%s}",
+    "*": r"\left(%s\right) \left(%s\right)",
+    "+": r"\left(%s + %s\right)",
+    "-": r"\left(%s - %s\right)",
+    "sqrt": r"\sqrt{%s}",
+    "abs": r"\left|%s\right|",
+    "**2": r"\left(%s\right)^2",
+    "log": r"\log\left(%s\right)",
+    "exp": r"\exp\left(%s\right)",
+}
+
+
+def in_latex(tree):
+    if isinstance(tree, str):
+        return {"beta": r"\beta"}.get(tree, tree)
+    op, *parts = tree
+    return LATEX[op] % tuple(map(in_latex, parts))
+
+
 def test_a_formula_in_latex_is_the_formula_in_plain_text():
     rng = random.Random(0)
     for _ in range(200):
@@ -204,24 +198,3 @@ def test_a_formula_in_latex_is_the_formula_in_plain_text():
         plain, latex = f"q=({brute_force.write(tree)})*k_j", f"q = {in_latex(tree)} k_j"
         first, second = (read_construction(PROBLEMS["copy"], [t]) for t in (plain, latex))
         assert str(first.read_as) == str(second.read_as).replace("1/2", "0.5"), latex
-
-
-def in_latex(tree):
-    if isinstance(tree, str):
-        return {"beta": r"\beta"}.get(tree, tree)
-    op, *parts = tree
-    texts = [in_latex(part) for part in parts]
-    match op:
-        case "/":
-            return rf"\frac{{{texts[0]}}}{{{texts[1]}}}"
-        case "*":
-            return rf"\left({texts[0]}\right) \left({texts[1]}\right)"
-        case "sqrt":
-            return rf"\sqrt{{{texts[0]}}}"
-        case "abs":
-            return rf"\left|{texts[0]}\right|"
-        case "**2":
-            return rf"\left({texts[0]}\right)^2"
-        case "log" | "exp":
-            return rf"\{op}\left({texts[0]}\right)"
-    return rf"\left({texts[0]} {op} {texts[1]}\right)"

@@ -84,33 +84,37 @@ def find_problem(name: str) -> Problem:
     return PROBLEMS[name]
 
 
+def _shape(text: str) -> Shape:
+    """The shape of a text such as "d x m", "d" (a column) or "any"."""
+    rows, _, columns = text.partition(" x ")
+    return Shape(("any",) if rows == "any" else tuple(rows), tuple(columns or "1"))
+
+
 def _variable(record: dict[str, Any], **words: str) -> Variable:
     name, meaning, also = (record.get(k, "").format(**words) for k in ("name", "meaning", "also"))
-    rows, _, columns = record["shape"].partition(" x ")
-    shape = Shape(("any",) if rows == "any" else tuple(rows), tuple(columns or "1"))
-    second = Shape(*(tuple(side) for side in record.get("second", "").split(" x ")))
-    other = second if "second" in record else None
-    return Variable(name, shape, meaning, tuple(also.split()), other, record.get("plain", False))
+    second = _shape(record["second"]) if "second" in record else None
+    plain = record.get("plain", False)
+    return Variable(name, _shape(record["shape"]), meaning, tuple(also.split()), second, plain)
 
 
 def _read_problems() -> dict[str, Problem]:
-    record, found = load_data("problems.toml"), {}
-    for stated in record["problem"]:
-        names = stated.pop("names")
-        picked = [group for group in stated.get("target", {}) if group != "others"]
-        stated["givens"] = [
-            _variable(each, i=i, picked=" and ".join(picked))
-            for each in record["names"][names]
-            for i in (picked if "{i}" in each["name"] else [""])
+    data, problems = load_data("problems.toml"), {}
+    for record in data["problem"]:
+        names = record.pop("names")
+        picked = [group for group in record.get("target", {}) if group != "others"]
+        record["givens"] = [
+            _variable(given, i=i, picked=" and ".join(picked))
+            for given in data["names"][names]
+            for i in (picked if "{i}" in given["name"] else [""])
         ]
-        stated["wanted"] = [_variable(each) for each in stated["wanted"]]
-        stated["refused"] = {
-            name: each["why"].format(name=name, i=name[-1])
-            for each in record["refused"].get(names, [])
-            for name in each["names"].split()
+        record["wanted"] = [_variable(wanted) for wanted in record["wanted"]]
+        record["refused"] = {
+            name: refused["why"].format(name=name, i=name[-1])
+            for refused in data["refused"].get(names, [])
+            for name in refused["names"].split()
         }
-        found[stated["name"]] = Problem(**stated)
-    return found
+        problems[record["name"]] = Problem(**record)
+    return problems
 
 
 PROBLEMS: dict[str, Problem] = _read_problems()
@@ -150,6 +154,20 @@ class Failure:
     standard_error: float | None = None
     samples: int = 0
     alpha_allowed: float | None = None  # largest alpha for a failure rate of 5 in 100
+
+    def summary(self) -> list[tuple[str, str]]:
+        at = f" (n = {self.n}, beta = {self.beta:.4g})" if self.n else ""
+        kept = "of the samples kept" if self.set_aside else "of all samples"
+        lines = [f"exactly {self.probability:.4%} {kept}{at}"]
+        if self.simulated is not None:
+            error = f"standard error {self.standard_error:.4%}"
+            lines.append(f"simulated {self.simulated:.4%} {kept}, {error}")
+        if self.set_aside:
+            aside = f"with the {self.set_aside:.2%} set aside (e < 0)"
+            lines.append(f"{self.in_all:.4%} of all samples, {aside}")
+        if self.alpha_allowed is not None:
+            lines.append(f"the blur alpha may be {self.alpha_allowed:.2g} at this beta")
+        return [("fails if", self.meaning), *(("", line) for line in lines)]
 
 
 @dataclass(frozen=True)
@@ -202,9 +220,23 @@ class CheckResult(Printable):
         return self.judged("refuted", because, counterexample=example)
 
     def summary(self) -> list[tuple[str, str]]:
-        rows = [(self.verdict, self.because), *(("derived", line) for line in self.derived)]
+        """The verdict, how the construction was read, what was derived, measured and tried."""
+        rows: list[tuple[str, str]] = [(self.verdict, self.because)]
+        rows += [("read as", f"{name} = {text}") for name, text in self.read_as.items()]
+        rows += [("derived", line) for line in self.derived]
+        if self.beta is not None:
+            by_n = ", ".join(f"n = {n}: {beta:.4g}" for n, beta in self.beta.by_n.items())
+            rows.append(("beta needed", self.beta.formula))
+            rows.append(("", f"tolerance {self.tolerance:g}, {by_n}"))
+        if self.failure is not None:
+            rows += self.failure.summary()
+        words = {True: "needs", False: "does not need", None: "may need"}
+        rows += [(words[item.used], f"{item.name}: {item.evidence}") for item in self.assumptions]
         if self.counterexample is not None:
             rows.append(("counterexample", self.counterexample.sentence))
+            rows += [(f"  {name}", str(x)) for name, x in self.counterexample.numbers.items()]
+        if self.checked:
+            rows.append(("tried on", self.checked))
         return rows + [("note", note) for note in self.notes]
 
     def to_dict(self) -> dict[str, Any]:
@@ -247,10 +279,10 @@ def _read(problem: Problem, texts: Sequence[str]) -> Construction:
     try:
         read = read_construction(problem, texts)
     except ExpressionError:
-        other = [replace(g, shape=g.second) if g.second else g for g in problem.givens]
-        if other != problem.givens:
+        givens = [replace(g, shape=g.second or g.shape) for g in problem.givens]
+        if givens != problem.givens:
             with contextlib.suppress(ExpressionError):
-                return read_construction(replace(problem, givens=other), texts)
+                return read_construction(replace(problem, givens=givens), texts)
         raise
     for name, form in unequal_forms(read):
         last = read.expressions[name].written
@@ -261,26 +293,28 @@ def _read(problem: Problem, texts: Sequence[str]) -> Construction:
     return read
 
 
+# the smallest sizes of an instance, the first of them being that of `INSTANCES`
+SMALLEST = {"extract": {"d": 2, "m": 1, "p": 1}, "words": {"d": 4}}
+
+
 def _wrong_shape(read: Construction, draft: CheckResult) -> CheckResult | None:
     """A formula with a meaning but of the wrong shape is an answer, and a wrong one."""
     from wherefrom.attention.checker.instances import INSTANCES, Numeric, shown
 
     problem = read.problem
     for wanted in problem.wanted:
-        written, name = read.expressions.get(wanted.name), wanted.name
-        if not written or str(wanted.shape) == "any" or written.shape == wanted.shape:
+        expression, name = read.expressions.get(wanted.name), wanted.name
+        if not expression or str(wanted.shape) == "any" or expression.shape == wanted.shape:
             continue
-        got = str(written.shape)
+        got = str(expression.shape)
         hint = say("coordinates") if got == "m x d" and problem.family == "extract" else ""
         because = say("wrong_shape", name=name, got=got, wanted=wanted.shape, hint=hint)
         if problem.family not in INSTANCES:
             return draft.refuted(because, say("every_shape", name=name, wanted=wanted.shape))
-        n = problem.least_n
-        every = {"keys": {"n": n, "d": n}, "extract": {"d": 2, "m": 1, "p": 1}, "words": {"d": 4}}
-        sizes = every[problem.family]
+        sizes = SMALLEST.get(problem.family, {"n": problem.least_n, "d": problem.least_n})
         at = ", ".join(f"{key} = {size}" for key, size in sizes.items())
         algebra = Numeric(INSTANCES[problem.family](problem, next(iter(sizes.values())), None))
-        value = algebra.matrix(evaluate(written, algebra))
+        value = algebra.matrix(evaluate(expression, algebra))
         sentence = f"with {at}, {name} comes out as {value.shape[0]} x {value.shape[1]}."
         numbers = {"beta": 2.0} if problem.family != "extract" else {}
         return draft.refuted(because, sentence, sizes, numbers | shown({name: value}, (name,)))

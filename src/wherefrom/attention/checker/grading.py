@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from pprint import pformat
 from typing import Annotated, Any, Literal
 
+import pydantic
 from pydantic import Field, ValidationError
-from pydantic.dataclasses import dataclass
 
-from wherefrom.attention.checker import check, find_problem
+from wherefrom.attention.checker import CheckResult, check, find_problem
 from wherefrom.errors import UserError
 from wherefrom.teaching.grading import as_csv, gradescope_test
 
@@ -29,7 +30,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Reason:
     """Part of the points, and a comment, where the checker's sentence contains a text."""
 
@@ -38,7 +39,7 @@ class Reason:
     comment: str | None = None
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Answer:
     """One question with what a student wrote; `formulas` are texts such as "q=beta*k_j"."""
 
@@ -68,12 +69,12 @@ class Submission:
     mistakes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, config={"arbitrary_types_allowed": True})
+@dataclass(frozen=True)
 class Graded:
     """One answer with its verdict, or with the sentence that says why there is none."""
 
     answer: Answer
-    result: Any  # a CheckResult or None
+    result: CheckResult | None
     sentence: str
     word: str  # the verdict, "written", "not writable" or "no answer"
     score: float
@@ -98,14 +99,15 @@ class Graded:
 
 
 def read_answers(file: Path | str) -> list[Answer]:
-    """The answers or the rubric of a TOML file or text, or one sentence about what is wrong."""
+    """The answers or the rubric of a TOML file or text; a mistake in it is an error."""
     if isinstance(file, str):
-        source, found = "the file", _read_toml(file, "", {})
+        source, submissions = "the file", _read_toml(file, "", {})
     else:
-        source, found = str(file), _read_file(file.resolve(), "", {})
-    for mistake in (mistake for submission in found for mistake in submission.mistakes):
-        raise UserError(f"{source}: {mistake}")
-    return [answer for submission in found for answer in submission.answers]
+        source, submissions = str(file), _read_file(file.resolve(), "", {})
+    for submission in submissions:
+        if submission.mistakes:
+            raise UserError(f"{source}: {submission.mistakes[0]}")
+    return [answer for submission in submissions for answer in submission.answers]
 
 
 def read_submissions(
@@ -116,28 +118,26 @@ def read_submissions(
     `of_one` takes a folder for the work of one student, as Gradescope hands it over."""
     if not path.exists():
         raise UserError(f"{path} cannot be read: No such file or directory.")
-    asked = {answer.id: answer for answer in rubric}
+    questions = {answer.id: answer for answer in rubric}
     if not path.is_dir():
-        return _read_file(path, "", asked)
-    found: list[Submission] = []
-    for file in sorted(p for p in path.rglob("*") if p.suffix in (".toml", ".csv", ".txt")):
-        if of_one and file.suffix == ".txt" and b"[[answer]]" not in file.read_bytes()[:MAX_BYTES]:
-            continue  # notes that came along
+        return _read_file(path, "", questions)
+    submissions: list[Submission] = []
+    for file in sorted(p for p in path.rglob("*") if p.suffix in (".toml", ".csv")):
         student = file.stem if file.parent == path else file.relative_to(path).parts[0]
-        found.extend(_read_file(file, "" if of_one else student, asked))
-    if of_one:
-        answers, mistakes = list[Answer](), [m for each in found for m in each.mistakes]
-        for answer in (replace(a, student="") for each in found for a in each.answers):
-            _add(answers, answer, mistakes)
-        if not found:
-            mistakes.append("nothing was handed in that can be graded (.toml or .csv).")
-        return [Submission("", tuple(answers), tuple(mistakes))]
-    if not found:
-        raise UserError(f"{path} has no submissions (.toml or .csv).")
-    return found
+        submissions += _read_file(file, "" if of_one else student, questions)
+    if not of_one:
+        if not submissions:
+            raise UserError(f"{path} has no submissions (.toml or .csv).")
+        return submissions
+    answers, mistakes = list[Answer](), [m for each in submissions for m in each.mistakes]
+    for answer in (answer for each in submissions for answer in each.answers):
+        _add(answers, replace(answer, student=""), mistakes)
+    if not submissions:
+        mistakes.append("nothing was handed in that can be graded (.toml or .csv).")
+    return [Submission("", tuple(answers), tuple(mistakes))]
 
 
-def _read_file(path: Path, student: str, asked: Mapping[str, Answer]) -> list[Submission]:
+def _read_file(path: Path, student: str, questions: Mapping[str, Answer]) -> list[Submission]:
     try:
         if path.is_symlink():
             mistake = "the submission is a link to another file, which is not followed."
@@ -145,7 +145,7 @@ def _read_file(path: Path, student: str, asked: Mapping[str, Answer]) -> list[Su
             mistake = "the submission is too long."
         else:
             read = _read_csv if path.suffix == ".csv" else _read_toml
-            return read(path.read_bytes().decode("utf-8-sig"), student, asked)
+            return read(path.read_bytes().decode("utf-8-sig"), student, questions)
     except OSError as problem:
         mistake = f"it cannot be read: {problem.strerror}."
     except UnicodeDecodeError as problem:
@@ -153,12 +153,12 @@ def _read_file(path: Path, student: str, asked: Mapping[str, Answer]) -> list[Su
     return [Submission(student, mistakes=(mistake,))]
 
 
-def _read_toml(text: str, student: str, asked: Mapping[str, Answer]) -> list[Submission]:
-    """The answers of a file; one that cannot be read leaves the others as they are."""
+def _read_toml(text: str, student: str, questions: Mapping[str, Answer]) -> list[Submission]:
+    """The answers of a file, by student; one that cannot be read leaves the others as they are."""
     if len(text) > MAX_BYTES:
         return [Submission(student, mistakes=("it is too long for a file of answers.",))]
     head, *blocks = re.split(r"(?m)^\s*\[\[\s*answer\s*\]\]", text)
-    mistakes, found = list[str](), dict[str, list[Answer]]()
+    mistakes, answers = list[str](), dict[str, list[Answer]]()
     try:
         top = _toml(head, "the head of the file")
         student = str(top.get("student", student))
@@ -173,17 +173,13 @@ def _read_toml(text: str, student: str, asked: Mapping[str, Answer]) -> list[Sub
     for number, block in enumerate(blocks[:MAX_ANSWERS], start=1):
         where = f"answer {number}"
         try:
-            answer = _answer(_toml(block, where), where, asked)
+            answer = _answer(_toml(block, where), where, questions)
             answer = replace(answer, student=answer.student or student)
-            _add(found.setdefault(answer.student, []), answer, mistakes)
+            _add(answers.setdefault(answer.student, []), answer, mistakes)
         except UserError as mistake:
             mistakes.append(str(mistake))
-            named = re.search(r"""(?m)^\s*id\s*=\s*["']?([^"'\n]+)""", block)
-            if named and named[1].strip() in asked:
-                broken = replace(asked[named[1].strip()], student=student, mistake=str(mistake))
-                _add(found.setdefault(student, []), broken, [])
-    groups = found or {student: []}
-    return [Submission(who, tuple(given), tuple(mistakes)) for who, given in groups.items()]
+    by_student = answers or {student: []}
+    return [Submission(who, tuple(given), tuple(mistakes)) for who, given in by_student.items()]
 
 
 def _toml(text: str, source: str) -> dict[str, Any]:
@@ -197,8 +193,7 @@ def _toml(text: str, source: str) -> dict[str, Any]:
         raise UserError(f"{source} is not valid TOML: {problem}.") from None
 
 
-def _answer(row: dict[str, Any], where: str, asked: Mapping[str, Answer]) -> Answer:
-    row = {**row, **row.pop("answer")} if isinstance(row.get("answer"), dict) else row
+def _answer(row: dict[str, Any], where: str, questions: Mapping[str, Answer]) -> Answer:
     formulas = []
     for name, formula in row.items():
         if name in FIELDS:
@@ -213,13 +208,15 @@ def _answer(row: dict[str, Any], where: str, asked: Mapping[str, Answer]) -> Ans
     except ValidationError as problem:
         first = problem.errors()[0]
         field, message = ".".join(map(str, first["loc"])), first["msg"]
-        said = f"{where}: {field} is wrong ({message[:1].lower()}{message[1:]})."
-        raise UserError(said) from None
-    if asked:  # the rubric decides; an id that it does not have is said by `apply_rubric`
-        return replace(answer, problem=asked[answer.id].problem if answer.id in asked else "")
+        sentence = f"{where}: {field} is wrong ({message[:1].lower()}{message[1:]})."
+        raise UserError(sentence) from None
+    if questions:  # the rubric decides; `apply_rubric` reports an id that it does not have
+        return answer
     if not (answer.problem or answer.kind == "written"):
         raise UserError(f'{where} needs problem = "...".')
-    return replace(answer, problem=answer.problem and find_problem(answer.problem).name)
+    if answer.problem:
+        find_problem(answer.problem)
+    return answer
 
 
 def _add(given: list[Answer], answer: Answer, mistakes: list[str]) -> None:
@@ -229,9 +226,9 @@ def _add(given: list[Answer], answer: Answer, mistakes: list[str]) -> None:
         given.append(answer)
 
 
-def _read_csv(text: str, student: str, asked: Mapping[str, Answer]) -> list[Submission]:
+def _read_csv(text: str, student: str, questions: Mapping[str, Answer]) -> list[Submission]:
     """Rows of student, id (or problem), answer; or a row per student, a column per question."""
-    found, mistakes = dict[str, list[Answer]](), dict[str, list[str]]()
+    answers, mistakes = dict[str, list[Answer]](), dict[str, list[str]]()
     try:
         rows = list(csv.DictReader(io.StringIO(text)))[:MAX_ROWS]
     except csv.Error as mistake:
@@ -239,57 +236,60 @@ def _read_csv(text: str, student: str, asked: Mapping[str, Answer]) -> list[Subm
     for number, row in enumerate(rows, start=2):
         cells = {str(k).strip(): str(v or "").strip() for k, v in row.items() if k is not None}
         who = cells.pop("student", student)
-        given, said = found.setdefault(who, []), mistakes.setdefault(who, [])
+        given, wrong = answers.setdefault(who, []), mistakes.setdefault(who, [])
         id_ = cells.get("id") or ("answer" in cells and cells.get("problem"))
-        one = {id_: cells.get("answer", "")} if id_ else cells
-        for id_, written in one.items():
-            problem = asked[id_].problem if id_ in asked else cells.get("problem", "")
-            if id_ not in asked and (asked or not problem):
-                said.append(f'line {number}: there is no question "{id_[:40]}".')
-            elif written:
-                _add(given, Answer(id_, problem, student=who, formulas=(written,)), said)
-    return [Submission(w, tuple(a), tuple(mistakes[w])) for w, a in found.items()]
+        by_id = {id_: cells.get("answer", "")} if id_ else cells
+        for id_, written in by_id.items():
+            problem = questions[id_].problem if id_ in questions else cells.get("problem", "")
+            if not written:
+                continue
+            if id_ not in questions and (questions or not problem):
+                wrong.append(f'line {number}: there is no question "{id_[:40]}".')
+            else:
+                _add(given, Answer(id_, problem, student=who, formulas=(written,)), wrong)
+    return [Submission(w, tuple(a), tuple(mistakes[w])) for w, a in answers.items()]
 
 
 def apply_rubric(submission: Submission, rubric: Sequence[Answer]) -> Submission:
-    """The rubric's questions with the student's formulas; nothing else of the student's counts."""
-    given = {answer.id: answer for answer in submission.answers}
-    asked = {question.id for question in rubric}
+    """The rubric's questions with the student's formulas; nothing else of the student's counts.
+    Where something could not be read, the questions without an answer are for a person to see."""
+    given = {answer.id: answer.formulas for answer in submission.answers}
+    unknown = set(given) - {question.id for question in rubric}
     mistakes = list(submission.mistakes)
-    mistakes += [f'the rubric does not ask for "{id_[:40]}".' for id_ in given if id_ not in asked]
-    unread = mistakes[0] if mistakes and not asked & set(given) else ""
+    mistakes += [f'the rubric does not ask for "{id_[:40]}".' for id_ in given if id_ in unknown]
+    unread = mistakes[0] if submission.mistakes or set(given) == unknown != set() else ""
     answers = []
     for question in rubric:
-        written = given.get(question.id, Answer("none"))
-        question = replace(question, student=submission.student, formulas=written.formulas)
-        answers.append(replace(question, mistake=written.mistake or unread))
+        formulas = given.get(question.id, ())
+        question = replace(question, student=submission.student, formulas=formulas)
+        answers.append(replace(question, mistake="" if question.id in given else unread))
     return Submission(submission.student, tuple(answers), tuple(mistakes))
 
 
-def grade(
-    answers: Sequence[Answer], *, seed: int = 0, cache: dict[Any, Any] | None = None
-) -> list[Graded]:
+def grade(answers: Sequence[Answer], *, seed: int = 0) -> list[Graded]:
     """Check every answer, equal ones once; one that cannot be read costs its own points."""
-    known = {} if cache is None else cache
+    checked = dict[Any, tuple[CheckResult | None, str]]()
     graded = []
     for answer in answers:
-        result, sentence = None, answer.mistake or "there is no answer to this question."
-        word = "not writable" if answer.formulas or answer.mistake else "no answer"
-        formulas, written = answer.formulas, answer.kind == "written" and bool(answer.formulas)
-        if written and not answer.mistake:
+        result, sentence, formulas = None, "there is no answer to this question.", answer.formulas
+        word = "not writable" if formulas or answer.mistake else "no answer"
+        written = answer.kind == "written" and bool(formulas)
+        if answer.mistake:
+            sentence, formulas = answer.mistake, ()
+        elif written:
             example = find_problem(answer.problem).example if answer.problem else ()
-            formulas, sentence = answer.show or tuple(example), "for a person to read."
-        if formulas and not answer.mistake:
+            sentence, formulas = "for a person to read.", answer.show or tuple(example)
+        if formulas:
             key = (answer.problem, formulas, answer.tolerance)
-            if key not in known:
+            if key not in checked:
                 try:
-                    found = check(answer.problem, formulas, tolerance=answer.tolerance, seed=seed)
-                    known[key] = found, found.because
+                    result = check(answer.problem, formulas, tolerance=answer.tolerance, seed=seed)
+                    checked[key] = result, result.because
                 except UserError as mistake:
-                    known[key] = None, str(mistake)
-            result, judged = known[key]
-            sentence = f"{sentence} {judged}" if written else judged
-        word = "written" if written else word if result is None else str(result.verdict)
+                    checked[key] = None, str(mistake)
+            result, because = checked[key]
+            sentence = f"{sentence} {because}" if written else because
+        word = "written" if written else result.verdict if result else word
         reason = next((r for r in answer.reasons if r.contains in sentence), Reason(""))
         share = answer.credit.get(word, float(word in ("proved", "holds")))
         score = answer.points * (share if reason.credit is None else reason.credit)
@@ -302,16 +302,17 @@ def grade_class(
     submissions: Sequence[Submission], rubric: Sequence[Answer] = (), *, seed: int = 0
 ) -> dict[str, tuple[list[Graded], list[str]]]:
     """Student -> the graded answers, and the mistakes of the submission."""
-    cache: dict[Any, Any] = {}
-    found: dict[str, tuple[list[Graded], list[str]]] = {}
+    if rubric:
+        submissions = [apply_rubric(submission, rubric) for submission in submissions]
+    items = iter(grade([answer for each in submissions for answer in each.answers], seed=seed))
+    graded: dict[str, tuple[list[Graded], list[str]]] = {}
     for submission in submissions:
-        handed_in = apply_rubric(submission, rubric) if rubric else submission
         name = submission.student
-        while name in found:
+        while name in graded:
             name += "+"  # two files of one student
-        graded = grade(handed_in.answers, seed=seed, cache=cache)
-        found[name] = (graded, list(handed_in.mistakes))
-    return found
+        own = list(islice(items, len(submission.answers)))
+        graded[name] = (own, list(submission.mistakes))
+    return graded
 
 
 def gradescope(graded: Sequence[Graded], mistakes: Sequence[str] = ()) -> dict[str, Any]:
@@ -333,8 +334,8 @@ def gradescope(graded: Sequence[Graded], mistakes: Sequence[str] = ()) -> dict[s
                 lines.append(f"counterexample: {result.counterexample.sentence}")
         who = f"{answer.student}: " if answer.student else ""
         name = f"{who}{answer.id} ({answer.problem or answer.kind})"
-        told = "\n".join(filter(None, [*lines, item.comment]))
-        test = gradescope_test(name, item.score, answer.points, item.passed, told)
+        shown = "\n".join(filter(None, [*lines, item.comment]))
+        test = gradescope_test(name, item.score, answer.points, item.passed, shown)
         tests.append(test | {"tags": ["review"] if item.review else []})
     record: dict[str, Any] = {"output": output, "output_format": "text", "tests": tests}
     return record if tests else record | {"score": 0.0}
@@ -355,7 +356,7 @@ def table_of_totals(graded: Mapping[str, tuple[Sequence[Graded], Sequence[str]]]
 
 def otter_tests(rubric: Sequence[Answer]) -> dict[str, str]:
     """File name -> a test for otter-grader; students write answers["1b"] = "q = ..."."""
-    found = {}
+    files = {}
     for question in (question for question in rubric if question.kind == "formula"):
         name = file_name(question.id)
         call = f"wherefrom.check({question.problem!r}, answers[{question.id!r}]).passed"
@@ -363,9 +364,8 @@ def otter_tests(rubric: Sequence[Answer]) -> dict[str, str]:
         case = {"code": code, "hidden": False, "locked": False, "points": question.points}
         suite = {"cases": [case], "scored": True, "setup": "", "teardown": "", "type": "doctest"}
         test = {"name": name, "points": question.points, "suites": [suite]}
-        text = json.dumps(test, indent=4).replace(": true", ": True").replace(": false", ": False")
-        found[f"{name}.py"] = f"OK_FORMAT = True\n\ntest = {text}\n"
-    return found
+        files[f"{name}.py"] = f"OK_FORMAT = True\n\ntest = {pformat(test, sort_dicts=False)}\n"
+    return files
 
 
 def file_name(student: str) -> str:

@@ -28,7 +28,7 @@ from wherefrom.attention.checker.reading import (
 from wherefrom.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from wherefrom.attention.checker import Problem
+    from wherefrom.attention.checker import Problem, Variable
 
 __all__ = ["MAX_LENGTH", "ExpressionError", "evaluate", "parse", "read_construction"]
 
@@ -39,7 +39,7 @@ MAX_NUMBER = 10**12  # of a number that is written; results have their own cap
 MAX_SOLVES = 4  # inv and pinv cost a factorisation each
 MAX_BLOCKS = 12
 # other spellings of one letter for the large factor; two different letters are two factors
-SAME_LETTER = {"lambda": "lam", "lambda_": "lam", "t_1": "t1", "t_2": "t2"}
+SAME_LETTER = {"lambda": "lam", "t_1": "t1", "t_2": "t2"}
 # how many arguments each function takes: least, most
 FUNCTIONS = dict.fromkeys(
     ("abs", "exp", "inv", "log", "norm", "pinv", "sqrt", "transpose", "unit"), (1, 1)
@@ -50,6 +50,8 @@ ENTRYWISE = ("relu", "softmax", "layernorm", "mask")  # of a matrix, some row by
 ALIASES = {"ReLU": "relu", "LayerNorm": "layernorm", "causal": "mask", "inner": "dot"}
 ALIASES |= {"Θ": "O", "Theta": "O", "ln": "log", "inverse": "inv", "matmul": "dot"}
 CLOSING = {"(": ")", "{": "}", "[": "]"}
+BINARY = {"+": 1, "-": 1} | dict.fromkeys("*/@·⊙⊗", 2)  # operator -> how tightly it binds
+FACTOR_BEGINS = ("name", "(", "{", "[", "frac", "sqrt", "sum", "⟨")  # of a product without a sign
 ONE = ("1",)
 
 
@@ -155,15 +157,12 @@ def write(node: Node, level: float = 0) -> str:
 
 
 def parse(
-    source: str,
-    known: Mapping[str, str],
-    refused: Mapping[str, str] | None = None,
-    shapes: Mapping[str, Shape] | None = None,
+    source: str, known: Mapping[str, str], refused: Mapping[str, str], shapes: Mapping[str, Shape]
 ) -> Expression:
-    """Read one expression; `known` are the spellings and what they stand for, `refused` names with
-    the reason why not, and with `shapes` products are the ones that these allow."""
-    tokens = tokenize(source, {*known, *(refused or {}), *FUNCTIONS, *ALIASES})
-    return _Parser(source, tokens, known, refused or {}, shapes or {}).read()
+    """Read one expression. `known`: spelling -> name, `refused`: name -> why it may not be written,
+    `shapes`: name -> shape, which decides between the products."""
+    tokens = tokenize(source, {*known, *refused, *FUNCTIONS, *ALIASES})
+    return _Parser(source, tokens, known, refused, shapes).read()
 
 
 @dataclass
@@ -176,28 +175,29 @@ class _Parser:
     refused: Mapping[str, str]
     shapes: Mapping[str, Shape]
     functions: Mapping[str, tuple[int, int]] = field(default_factory=lambda: FUNCTIONS)
-    at: int = 0
+    position: int = 0  # of the next token
+    depth: int = 0  # atoms within atoms
     nodes: int = 0
     solves: int = 0
     factor: str = ""
-    index: str = ""  # of the sum that is being read, as in k_i
     bars: tuple[str, ...] = ()  # norms and absolute values that are open
     names: set[str] = field(default_factory=set)
 
     def read(self) -> Expression:
         if not self.tokens:
             raise self.error(say("empty"))
-        tree = self.sum(1)
-        if self.at < len(self.tokens):
+        tree = self.expression()
+        if self.kind:
             raise self.unexpected()
-        tree, shape = self.typed(tree) if self.shapes else (tree, Shape())
+        tree, shape = self.typed(tree)
         written = self.source[self.tokens[0].column - 1 : self.tokens[-1].end - 1].strip()
         return Expression(self.source, tree, frozenset(self.names), self.factor, written, shape)
 
     def error(self, sentence: str, column: int = 0) -> ExpressionError:
-        end = self.tokens[-1].end if self.tokens else 1
-        here = self.tokens[self.at].column if self.at < len(self.tokens) else end
-        return ExpressionError(sentence, self.source, column or here)
+        """An error at a column, or at the next token."""
+        if not column and self.tokens:
+            column = self.tokens[self.position].column if self.kind else self.tokens[-1].end
+        return ExpressionError(sentence, self.source, column)
 
     def unexpected(self) -> ExpressionError:
         if self.kind in ("<", ">", "≫", "≪", "≠", "="):
@@ -208,18 +208,18 @@ class _Parser:
 
     @property
     def kind(self) -> str:
-        return self.tokens[self.at].kind if self.at < len(self.tokens) else ""
+        return self.tokens[self.position].kind if self.position < len(self.tokens) else ""
 
     @property
     def text(self) -> str:
-        return self.tokens[self.at].text if self.at < len(self.tokens) else ""
+        return self.tokens[self.position].text if self.kind else ""
 
     def take(self, *kinds: str) -> Token | None:
         """The next token, if it is one of these."""
         if self.kind not in kinds or not self.kind:
             return None
-        self.at += 1
-        return self.tokens[self.at - 1]
+        self.position += 1
+        return self.tokens[self.position - 1]
 
     def expect(self, kind: str) -> None:
         if not self.take(kind):
@@ -237,51 +237,42 @@ class _Parser:
     def number(self, value: int | Fraction, column: int) -> Node:
         return self.node("number", column, number=Fraction(value))
 
-    def sum(self, depth: int) -> Node:
-        left = self.term(depth)
-        while sign := self.take("+", "-"):
-            left = self.node(sign.kind, left.column, left, self.term(depth))
-        return left
+    def negative(self, node: Node, column: int) -> Node:
+        return self.node("*", column, self.number(-1, column), node)
 
-    def term(self, depth: int) -> Node:
-        left = self.unary(depth)
+    def expression(self, level: int = 1) -> Node:
+        """A sum (level 1), a product (level 2) or one factor with its signs (level 3)."""
+        signs = list[Token]()
+        while sign := self.take("+", "-"):
+            signs.append(sign)
+        left = self.power()
+        for sign in reversed(signs):
+            left = self.negative(left, sign.column) if sign.kind == "-" else left
         while True:
-            bar = self.kind in ("‖", "|") and self.kind not in self.bars
-            if sign := self.take("*", "/", "@", "·", "⊙", "⊗"):
-                left = self.node(sign.kind, left.column, left, self.unary(depth))
-            elif bar or self.kind in ("name", "(", "{", "[", "frac", "sqrt", "sum", "⟨"):
-                left = self.node("*", left.column, left, self.power(depth))  # as in 2 k_a
+            opens_bar = self.kind in ("‖", "|") and self.kind not in self.bars
+            binds = BINARY.get(self.kind, 0)
+            if binds >= level and (sign := self.take(self.kind)):
+                left = self.node(sign.kind, left.column, left, self.expression(binds + 1))
+            elif level < 3 and (opens_bar or self.kind in FACTOR_BEGINS):  # as in 2 k_a
+                left = self.node("*", left.column, left, self.power())
             else:
                 return left
 
-    def unary(self, depth: int) -> Node:
-        self.check_depth(depth)
-        if self.take("+"):
-            return self.unary(depth + 1)
-        if sign := self.take("-"):
-            minus = self.number(-1, sign.column)
-            return self.node("*", sign.column, minus, self.unary(depth + 1))
-        return self.power(depth)
-
-    def check_depth(self, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise self.error(say("too_deep", most=MAX_DEPTH))
-
-    def power(self, depth: int) -> Node:
-        base = self.atom(depth)
+    def power(self) -> Node:
+        base = self.atom()
         while True:
             if self.take("'", "⊤"):
                 base = self.node("transpose", base.column, base)
             elif self.take("^"):
-                base = self.raised(base, depth)
+                base = self.raised(base)
             elif "norm" in (base.op, *_ops(base)[:1]) and (self.kind, self.text) == ("name", "_2"):
-                self.at += 1  # the Euclidean norm, as ever
+                self.position += 1  # the Euclidean norm
             else:
                 return base
 
-    def raised(self, base: Node, depth: int) -> Node:
+    def raised(self, base: Node) -> Node:
         """A base and what follows ^: a transpose, an inverse, a root or a power."""
-        end, column = self.tokens[self.at - 1].end, base.column
+        end, column = self.tokens[self.position - 1].end, base.column
         opened = self.take("{", "(")
         minus = self.take("-")
         turned = self.text in ("T", "t", "H") and self.text not in self.known
@@ -290,87 +281,94 @@ class _Parser:
         elif self.take("†", "+"):
             made = self.node("pinv", column, base)
         elif "pow" in self.functions and (opened or self.kind == "name"):
-            power = self.sum(depth + 1) if opened else self.atom(depth + 1)
-            if minus:
-                power = self.node("*", end, self.number(-1, end), power)
-            made = self.node("pow", column, base, power)
+            power = self.expression() if opened else self.atom()
+            made = self.node("pow", column, base, self.negative(power, end) if minus else power)
         else:
-            token = self.take("number", "power")
+            token = self.take("number")
             try:
                 value = Fraction(token.text if token else "")
                 if opened and self.take("/") and (below := self.take("number")):
                     value /= Fraction(below.text)
             except (ValueError, ZeroDivisionError):
                 raise self.error(say("bad_power", most=MAX_POWER), end) from None
-            value = -value if minus else value
-            if value.denominator not in (1, 2) or (value.denominator == 2 and abs(value) > 1):
-                raise self.error(say("bad_power", most=MAX_POWER), end)
-            if abs(value) > MAX_POWER:
+            if value > MAX_POWER:
                 raise self.error(say("power_too_large", most=MAX_POWER), end)
-            if value == -1:
-                made = self.node("inv", column, base)
-            elif value.denominator == 2:
+            if value == Fraction(1, 2):
                 made = self.node("sqrt", column, base)
+            elif value.denominator != 1:
+                raise self.error(say("bad_power", most=MAX_POWER), end)
+            elif minus and value == 1:
+                made, minus = self.node("inv", column, base), None
             else:
-                made = self.node("**", column, base, number=abs(value))
-            if value < 0 and value != -1:
+                made = self.node("**", column, base, number=value)
+            if minus:
                 made = self.node("/", column, self.number(1, column), made)
         if opened:
             self.expect(CLOSING[opened.kind])
         return made
 
-    def atom(self, depth: int) -> Node:
-        self.check_depth(depth)
-        if self.at >= len(self.tokens):
+    def atom(self) -> Node:
+        """A number, a name, a call, a sum over keys, or anything in brackets or bars."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error(say("too_deep", most=MAX_DEPTH))
+        if not self.kind:
             raise self.error(say("incomplete"))
-        token = self.tokens[self.at]
-        before = self.tokens[self.at - 1] if self.at else token
+        before, token = self.tokens[max(0, self.position - 1)], self.tokens[self.position]
         touches = before.end == token.column and before.kind in ("name", ")", "]")
-        self.at += 1
+        self.position += 1
         match token.kind:
             case "number":
-                return self.literal(token)
+                made = self.literal(token)
             case "name":
-                return self.named(token, depth)
-            case "[" if touches and "]" in (t.kind for t in self.tokens[self.at :][:2]):
+                made = self.named(token)
+            case "[" if touches and "]" in (t.kind for t in self.tokens[self.position :][:2]):
                 raise self.error(say("square_brackets"), before.column)
             case "(" | "{" | "[":
-                return replace(self.blocks(token, depth), column=token.column)
+                made = replace(self.blocks(token), column=token.column)
             case "‖" | "|":
-                inner = self.group(depth, token.kind)
-                return self.node("norm" if token.kind == "‖" else "bars", token.column, inner)
+                op = "norm" if token.kind == "‖" else "bars"
+                made = self.node(op, token.column, self.group(token.kind))
             case "⟨":
-                left = self.sum(depth + 1)
+                left = self.expression()
                 self.expect(",")
-                return self.node("dot", token.column, left, self.group(depth, "⟩"))
+                made = self.node("dot", token.column, left, self.group("⟩"))
             case "frac":
-                sides = self.fraction_part(depth), self.fraction_part(depth)
-                return self.node("/", token.column, *sides)
+                top = self.fraction_part()
+                made = self.node("/", token.column, top, self.fraction_part())
             case "sqrt":
-                return self.node("sqrt", token.column, self.fraction_part(depth))
+                made = self.node("sqrt", token.column, self.fraction_part())
             case "sum":
-                return self.big_sum(token, depth)
-        self.at -= 1
-        raise self.unexpected()
+                made = self.big_sum(token)
+            case _:
+                self.position -= 1
+                raise self.unexpected()
+        self.depth -= 1
+        return made
 
-    def group(self, depth: int, closing: str) -> Node:
+    def group(self, closing: str) -> Node:
+        return self.items(closing)[0][0]
+
+    def items(self, closing: str, separators: str = "", spaced: bool = False) -> list[list[Node]]:
+        """Expressions up to a closing bracket, in rows that end with a semicolon; `spaced`: entries
+        may be numbers with blanks between them, as in [1 0; 0 1]."""
         outer = self.bars
         self.bars = (*outer, closing) if closing in ("‖", "|") else ()
-        inner = self.sum(depth + 1)
+        rows = [[self.expression()]]
+        while self.kind in tuple(separators) or (spaced and self.kind in ("number", "-")):
+            rows += [[]] if self.take(";") else []
+            self.take(",", "|")
+            rows[-1].append(self.expression())
         self.expect(closing)
         self.bars = outer
-        return inner
+        return rows
 
-    def blocks(self, token: Token, depth: int) -> Node:
-        """[A, B], which is hstack(A, B); rows in brackets, which stand below each other; or x."""
-        outer, self.bars = self.bars, ()
-        rows, column = [[self.sum(depth + 1)]], token.column
-        while self.kind in (",", ";", "|") or (token.kind == "[" and self.kind in ("number", "-")):
-            rows += [[]] if self.take(";") else []  # as in [1 0; 0 1]
-            self.take(",", "|")
-            rows[-1].append(self.sum(depth + 1))
-        self.expect(CLOSING[token.kind])
-        self.bars = outer
+    def blocks(self, token: Token) -> Node:
+        """[A, B], which is hstack(A, B); rows in brackets, which are below each other; or x."""
+        rows, column = (
+            self.items(CLOSING[token.kind], ",;|", spaced=token.kind == "["),
+            token.column,
+        )
         if max(len(rows), *map(len, rows)) > MAX_BLOCKS:
             raise self.error(say("too_many_blocks", most=MAX_BLOCKS), column)
         parts = [x[0] if len(x) == 1 else self.node("hstack", column, *x) for x in rows]
@@ -379,17 +377,17 @@ class _Parser:
         op = "vstack" if below else "hstack"
         return parts[0] if len(parts) == 1 else self.node(op, column, *parts)
 
-    def fraction_part(self, depth: int) -> Node:
+    def fraction_part(self) -> Node:
         """What follows a command: a group, or one digit or name."""
         if opened := self.take("{", "("):
-            return self.group(depth, CLOSING[opened.kind])
+            return self.group(CLOSING[opened.kind])
         if self.kind == "number" and len(self.text) == 2 and self.text.isdigit():  # as in \frac12
-            both = self.tokens[self.at]
+            both, i = self.tokens[self.position], self.position
             digits = [
-                replace(both, text=x, column=both.column + i) for i, x in enumerate(both.text)
+                replace(both, text=x, column=both.column + j) for j, x in enumerate(both.text)
             ]
-            self.tokens = [*self.tokens[: self.at], *digits, *self.tokens[self.at + 1 :]]
-        return self.atom(depth + 1)
+            self.tokens = [*self.tokens[:i], *digits, *self.tokens[i + 1 :]]
+        return self.atom()
 
     def literal(self, token: Token) -> Node:
         value = Fraction(token.text) if len(token.text) < 40 else Fraction(MAX_NUMBER + 1)
@@ -399,33 +397,21 @@ class _Parser:
             raise self.error(say("number_too_small"), token.column)
         return self.number(value, token.column)
 
-    def named(self, token: Token, depth: int) -> Node:
+    def named(self, token: Token) -> Node:
+        """What a name stands for, with its arguments if it is a function."""
         name = ALIASES.get(token.text, token.text)
         if name not in self.known:
             if name in self.functions:
-                return self.call(name, token, depth)
+                return self.call(name, token.column)
             if name == "e" and self.take("^"):
-                power = self.group(depth, "}") if self.take("{") else self.unary(depth + 1)
+                power = self.group("}") if self.take("{") else self.expression(3)
                 return self.node("exp", token.column, power)
-            if self.index and name.endswith("_" + self.index):
-                return self.node("indexed", token.column, name=name.removesuffix("_" + self.index))
         return self.given(token.text, token.column)
 
     def given(self, name: str, column: int) -> Node:
         """The node of a name that may be written."""
-        said = name[:40]
-        if name in self.refused and name not in self.known:
-            raise self.error(self.refused[name], column)
         if name not in self.known:
-            if self.kind == "(" and len(name) > 2:
-                meant = did_you_mean(said, self.functions)
-                raise self.error(say("no_function", said=said, meant=meant), column)
-            meant = did_you_mean(said, set(self.known.values()))
-            if self.kind == "[":
-                raise self.error(say("which_key", said=said), column)
-            if len(name) == 1 and "beta" in self.known:
-                meant = f" A large factor is written beta.{meant}"
-            raise self.error(say("no_name", said=said, meant=meant), column)
+            raise self.error(self.refused.get(name) or self.unknown(name), column)
         stands_for = self.known[name]
         self.names.add(stands_for)
         if stands_for == "beta":
@@ -435,65 +421,78 @@ class _Parser:
             self.factor = letter
         return self.node("name", column, name=stands_for)
 
-    def call(self, name: str, token: Token, depth: int) -> Node:
-        column = token.column
+    def unknown(self, name: str) -> str:
+        """The sentence about a name without a meaning, which has just been taken."""
+        said = name[:40]
+        if self.kind == "(" and len(name) > 2:
+            return say("no_function", said=said, meant=did_you_mean(said, self.functions))
+        if self.kind == "[":
+            return say("which_key", said=said)
+        factor = (
+            " A large factor is written beta." if len(name) == 1 and "beta" in self.known else ""
+        )
+        return say(
+            "no_name", said=said, meant=factor + did_you_mean(said, set(self.known.values()))
+        )
+
+    def call(self, name: str, column: int) -> Node:
         if not self.take("("):
-            if name in BY_NAME and self.kind in ("name", "number", "{", "frac"):  # \exp\beta
-                inner = self.power(depth + 1)
-                while name in ("sin", "cos") and self.kind in ("name", "/"):  # sin t theta, sin t/2
-                    op = "/" if self.take("/") else "*"
-                    inner = self.node(op, column, inner, self.power(depth + 1))
-                return self.node(name, column, inner)
-            raise self.error(say("a_function", name=name), column)
-        outer, self.bars = self.bars, ()
-        arguments = [] if self.kind == ")" else [self.sum(depth + 1)]
-        while self.take(","):
-            arguments.append(self.sum(depth + 1))
+            if name not in BY_NAME or self.kind not in ("name", "number", "{", "frac"):
+                raise self.error(say("a_function", name=name), column)
+            inner = self.power()  # \exp\beta
+            while name in ("sin", "cos") and self.kind in ("name", "/"):  # sin t theta, sin t/2
+                op = "/" if self.take("/") else "*"
+                inner = self.node(op, column, inner, self.power())
+            return self.node(name, column, inner)
+        arguments = [] if self.kind == ")" else self.items(")", ",")[0]
         least, most = self.functions[name]
-        if self.kind == "=" or not least <= len(arguments) <= most:
+        if not least <= len(arguments) <= most:
             takes = f"{least if least == most else f'{least} to {most}'} argument{'s' * (most > 1)}"
             raise self.error(say("arguments", name=name, takes=takes, has=len(arguments)), column)
-        self.expect(")")
-        self.bars = outer
         return self.node(name, column, *arguments)
 
-    def big_sum(self, token: Token, depth: int) -> Node:
+    def big_sum(self, token: Token) -> Node:
         """A sum over keys, k_i, or over a basis, a_i a_i^T, as the name that stands for it."""
         column, picked, sign = token.column, list[str](), ""
         subscript = self.take("name")
         if subscript is None or not subscript.text.startswith("_"):
             raise self.error(say("sum_without_index"), column)
-        self.index = subscript.text[1:]
-        if not self.index and self.take("{"):
+        index = subscript.text[1:]
+        if not index and self.take("{"):
             inside = self.braced()
-            self.index, *picked = [t.text for t in inside if t.kind in ("name", "word")] or ["i"]
+            index, *picked = [t.text for t in inside if t.kind in ("name", "word")] or ["i"]
             kinds = {t.kind for t in inside}
             sign = "-" if kinds & {"≠", "∉"} else "+" if "∈" in kinds else ""
         if self.take("^"):  # up to where
             self.braced() if self.take("{") else self.take(self.kind)
-        factors = _factors(self.term(depth + 1))
-        indexed = [i for i, f in enumerate(factors) if "indexed" in (f.op, *_ops(f))]
-        stems = {(*factors[i].arguments, factors[i])[0].name for i in indexed}
-        ops = [factors[i].op for i in indexed]
-        stem, self.index = stems.pop() if len(stems) == 1 else "", ""
-        adjacent = bool(indexed) and indexed[-1] - indexed[0] + 1 == len(indexed)
-        if adjacent and ops == ["indexed"] and "sum_all" in self.known.values():
-            total = self.sum_of_keys(stem, picked if sign else [], sign, column)
-        elif adjacent and ops == ["indexed", "transpose"] and stem.upper() in self.known:
+        factors = list[Node]()  # as in \sum_i \beta k_i
+        while self.kind and not self.text.endswith(f"_{index}"):
+            factors.append(self.power())
+            self.take("*", "·")
+        name = self.text
+        stem = name.removesuffix(f"_{index}")
+        if not stem or not self.take("name"):
+            raise self.error(say("unknown_sum"), column)
+        if self.text == name and stem.upper() in self.known:  # a_i a_i^T
+            self.position += 1
+            if not self.take("'"):
+                self.take("^")
+                self.expect("⊤")
             basis = self.given(stem.upper(), column)
             total = self.node("@", column, basis, self.node("transpose", 0, basis))
+        elif "sum_all" in self.known.values():
+            total = self.sum_of_keys(stem, picked if sign else [], sign, column)
         else:
             raise self.error(say("unknown_sum"), column)
-        whole = [*factors[: indexed[0]], total, *factors[indexed[-1] + 1 :]]
-        return reduce(lambda x, y: self.node("*", column, x, y), whole)
+        return reduce(lambda x, y: self.node("*", column, x, y), [*factors, total])
 
     def braced(self) -> list[Token]:
         """The tokens up to the brace that closes the one just taken."""
-        first, depth = self.at, 1
+        first, depth = self.position, 1
         while depth and self.kind:
             depth += (self.kind == "{") - (self.kind == "}")
-            self.at += 1
-        return list(self.tokens[first : self.at - 1])
+            self.position += 1
+        return list(self.tokens[first : self.position - 1])
 
     def sum_of_keys(self, stem: str, picked: list[str], sign: str, column: int) -> Node:
         """All keys, those picked (sign +), or all but those (sign -)."""
@@ -510,8 +509,6 @@ class _Parser:
         """The node with every product as the one that the shapes allow, and its shape."""
         if node.op in ("name", "number"):
             return node, self.shapes[node.name] if node.name else Shape()
-        if node.op == "indexed":
-            raise self.error(say("index_outside"), node.column)
         parts, shapes = zip(*map(self.typed, node.arguments), strict=True)
         op, first, last = node.op, shapes[0], shapes[-1]
         if op == "⊙" and not (first.is_number or last.is_number):
@@ -532,12 +529,6 @@ class _Parser:
         if isinstance(shape, str):
             raise self.error(shape, node.column)
         return replace(node, op=op, arguments=parts), shape
-
-
-def _factors(node: Node) -> list[Node]:
-    if node.op in ("*", "@", "·"):
-        return [*_factors(node.arguments[0]), *_factors(node.arguments[1])]
-    return [node]
 
 
 def _ops(node: Node) -> list[str]:
@@ -614,66 +605,76 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
     wanted = {s: w for w in problem.wanted for s in (w.name, *w.aliases)}
     spellings = problem.spellings()
     shapes = {given.name: given.shape for given in problem.givens}
-    factors = {s for s, name in spellings.items() if name in ("beta", "n")}
     functions = FUNCTIONS | dict.fromkeys(problem.functions.split(), (1, 1))
     vocabulary = {*spellings, *problem.refused, *wanted, *functions, *ALIASES}
+    statements = _statements(problem, texts, vocabulary, wanted)
     only = problem.forms[0][0] if len(problem.forms[0]) == 1 else ""
-    rows = {s for s, w in wanted.items() if str(w.shape) == "any"}
-    rows |= {""} if only in rows else set()
-    lines = list[str]()
-    for text in texts:
-        if lines and text.lstrip("$ \t").startswith("="):  # goes on with the line before
-            lines[-1] += f"\n{text}"
-        else:
-            lines.append(text)
     forms = " or ".join(" and ".join(form) for form in problem.forms)
     asked = {"problem": problem.name, "asked": forms, "first": forms.split()[0]}
-    statements = list[tuple[str, Statement]]()
-    for text in lines if rows else [x for y in lines for x in ranges(decimal_points(y))]:
-        try:
-            found = split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows)
-        except FixedFactorError:
-            raise
-        except ExpressionError:
-            rest = without_prose(text, vocabulary, wanted)
-            if not rest:
-                raise
-            found = split(rest, tokenize(rest, vocabulary), vocabulary, wanted, factors, rows)
-        statements += [(text, statement) for statement in found]
-    said = {token.text for _, statement in statements for token in statement.names}
-    form = problem.forms[0]
+    any_wanted = any(t.text in wanted for _, statement in statements for t in statement.names)
     for text, statement in statements:
-        first = only
+        unnamed = only
         if problem.family == "cost":  # only the perceiver has m latents
-            first = form[
-                bool({"m", "M"} & {t.text for tokens in statement.formulas for t in tokens})
-            ]
-        elif not said and problem.family == "keys" and len(statements) == len(form):
-            first = form[len(read.expressions)]
-        for name, column in [(t.text, t.column) for t in statement.names] or [(first, 1)]:
-            strange = "_" not in name or name[-1].isdigit()
-            if strange and name not in vocabulary and not said & set(wanted):  # g = ..., for q
-                name = only or next((x for x in form if x[-1:] == name[-1:]), name)
+            letters = {t.text for tokens in statement.formulas for t in tokens}
+            unnamed = "perceiver" if {"m", "M"} & letters else "vanilla"
+        for name, column in [(t.text, t.column) for t in statement.names] or [(unnamed, 1)]:
+            no_key = "_" not in name or name[-1].isdigit()
+            if only and no_key and name not in vocabulary and not any_wanted:  # g = ..., for q
+                name = only
             if name not in wanted:
                 begins = say("begins", name=name[:40]) if name else ""
-                sentence = say("asks_for", begins=begins, **asked)
-                raise ExpressionError(sentence, text, column)
+                raise ExpressionError(say("asks_for", begins=begins, **asked), text, column)
             target = wanted[name]
             if target.name in read.expressions:
                 if problem.family not in ("keys", "extract", "words"):
                     raise UserError(f"{target.name} is written twice.")
                 read.again.append((target.name, read.expressions[target.name]))
             known = {} if target.plain else spellings
-            formulas = [
+            *others, last = [
                 _Parser(text, tokens, known, problem.refused, shapes, functions).read()
                 for tokens in statement.formulas or [[]]
             ]
-            read.expressions[target.name] = formulas[-1]
-            read.again.extend((target.name, each) for each in formulas[:-1])
+            read.expressions[target.name] = last
+            read.again.extend((target.name, expression) for expression in others)
     if not any(set(read.expressions) == set(form) for form in problem.forms):
         got = ", ".join(sorted(read.expressions)) or "no formula"
         raise UserError(say("needs", got=got, **asked))
-    letters = sorted({e.factor for e in read.expressions.values()} - {""})
-    if len(letters) > 1 and problem.family == "words":
-        raise UserError(say("one_norm", letters=" and ".join(letters)))
+    factors = sorted({e.factor for e in read.expressions.values()} - {""})
+    if len(factors) > 1 and problem.family == "words":
+        raise UserError(say("one_norm", letters=" and ".join(factors)))
     return read
+
+
+def _statements(
+    problem: Problem, texts: Sequence[str], vocabulary: set[str], wanted: Mapping[str, Variable]
+) -> list[tuple[str, Statement]]:
+    """The statements of all texts, each with its text."""
+    factors = {s for s, name in problem.spellings().items() if name in ("beta", "n")}
+    rows = {name for name, target in wanted.items() if str(target.shape) == "any"}
+    if len(problem.forms[0]) == 1 and problem.forms[0][0] in rows:
+        rows.add("")
+    lines = list[str]()
+    for text in texts:
+        if lines and text.lstrip("$ \t").startswith("="):  # goes on with the line before
+            lines[-1] += f"\n{text}"
+        else:
+            lines.append(text)
+    if not rows:
+        lines = [part for line in lines for part in ranges(decimal_points(line))]
+
+    def read(text: str) -> list[Statement]:
+        return split(text, tokenize(text, vocabulary), vocabulary, wanted, factors, rows)
+
+    statements = list[tuple[str, Statement]]()
+    for line in lines:
+        try:
+            found = read(line)
+        except FixedFactorError:
+            raise
+        except ExpressionError:
+            formulas = without_prose(line, vocabulary, wanted)
+            if not formulas:
+                raise
+            found = read(formulas)
+        statements += [(line, statement) for statement in found]
+    return statements

@@ -38,28 +38,29 @@ GREEK, FRACTIONS, SYMBOLS, COMMANDS = (
 SYMBOLS |= {c: c for c in "-+*/@^()[]{},;=<>|'"}
 CUTS, JOINS, SMALL, OTHERS = (set(text.split()) for text in DATA["words"].values())
 WORDS = CUTS | JOINS | SMALL | OTHERS
-SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin", strict=True))
+LETTERS = GREEK | {c: f"_{x}" for c, x in zip("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin", strict=True)}
 RAISED = DATA["parts"]["raised"]
-SUPERSCRIPTS = str.maketrans(RAISED, "0123456789-+T")
 
 
 def _pattern(text: str) -> str:
-    """With the parts that it names in angle brackets."""
+    """The pattern with the parts that it names in angle brackets filled in."""
     return reduce(lambda t, part: t.replace(f"<{part[0]}>", part[1]), DATA["parts"].items(), text)
 
 
 TOKEN = re.compile(
     "|".join(f"(?P<{kind}>{_pattern(text)})" for kind, text in DATA["tokens"].items()), re.DOTALL
 )
-PIECE = re.compile("|".join(map(_pattern, DATA["patterns"]["pieces"])))
 RANGE = re.compile("|".join(map(_pattern, DATA["patterns"]["ranges"])))
 FILLED: dict[str, Callable[[re.Match[str]], str]] = {
+    "html": lambda m: html.unescape(m[0]).replace("\xa0", " "),
+    "letter": lambda m: LETTERS[m[0]],
+    "raised": lambda m: "^" + m[0].translate(str.maketrans(RAISED, "0123456789-+⊤")),
     "math": lambda m: f" {m[1]}{' ' if m[2] in WORDS else ';'}",
-    "html": lambda m: html.unescape(m[0]).replace("\xa0", " ").rjust(len(m[0])),
-    "boxed": lambda m: m[1].rjust(len(m[0]) - 1),
+    # & ends an entry, two backslashes end a row
+    "matrix": lambda m: m[1] + m[2].replace("&", ",").replace("\\\\", "↵ ").replace("\n", " "),
 }
 REWRITTEN = [
-    (_pattern(pattern), FILLED.get(template, methodcaller("expand", template)))
+    (re.compile(_pattern(pattern)), FILLED.get(template, methodcaller("expand", template)))
     for pattern, template in DATA["patterns"]["rewritten"]
 ]
 MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
@@ -101,53 +102,80 @@ class Statement:
 
 
 def tokenize(text: str, known: Collection[str]) -> list[Token]:
-    """The tokens of a text; a run of letters is cut into `known` names where it is made of them."""
+    """The tokens of a text; a run of letters is cut into `known` names if it is made of them."""
     if len(text) > MAX_LENGTH:
         sentence = say("text_too_long", most=MAX_LENGTH, length=len(text))
         raise ExpressionError(sentence, text, MAX_LENGTH + 1)
-    plain, at, tokens = _plain(text), 0, list[Token]()
-    while at < len(plain):
-        found = TOKEN.match(plain, at)
-        assert found is not None
-        end, pieces = found.end(), list[tuple[str, str, int]]()
-        kind, said = str(found.lastgroup), found[0]
-        if tokens and tokens[-1].kind == "^" and re.compile(r"T(?!\w*_)").match(plain, at):
-            end, pieces = at + 1, [("⊤", "T", at)]  # as in A^TA
-        elif kind == "letters":
-            letters, end = _letters(plain, at)
-            word = "".join(letter for letter, _ in letters)
-            if word in WORDS and word not in known:
-                pieces = [("word", word, at)]
-            else:
-                cut = _cut(letters, known) or _indexed(letters)
-                pieces = [("number" if x.isdigit() else "name", x, i) for x, i in cut]
+    plain, columns = _normalise(text)
+    tokens, depth = list[Token](), 0
+    for match in TOKEN.finditer(plain):
+        kind, written, start = str(match.lastgroup), match[0], match.start()
+        pieces = [(kind, written)]  # kind and text of each token
+        if kind == "skip" or (kind == "line" and depth):  # inside brackets a line may end
+            continue
+        if kind == "letters":
+            names = [written] if written in known else _cut(written, known)
+            pieces = [("number" if name.isdigit() else "name", name) for name in names]
+            if written in WORDS and written not in known:
+                pieces = [("word", written)]
         elif kind == "matrix":
-            pieces = [("[" if said.startswith(r"\b") else "]", said, at)] * 2
+            pieces = [("[" if written.startswith(r"\b") else "]", written)] * 2
         elif kind == "text":
-            words = re.findall(r"\w+", said[5:])
-            pieces = [("name", w, at) if w in known else ("word", w.lower(), at) for w in words]
-        elif kind == "raised":
-            power = said.translate(SUPERSCRIPTS)
-            of_matrix = {"T": "⊤", "+": "†"}.get(power, "power")
-            pieces = [("^", "^", at), (of_matrix, power, at)]
-        elif kind == "transpose":
-            pieces = [("^", "^", at), ("⊤", "T", at)]
+            words = re.findall(r"\w+", written[5:])
+            pieces = [("name", w) if w in known else ("word", w.lower()) for w in words]
         elif kind == "command":
-            if said[1:] not in COMMANDS:
-                raise ExpressionError(say("no_command", said=said), text, at + 1)
-            kind = COMMANDS[said[1:]]
-            pieces = [(kind, said[1:] if kind == "name" else said, at)]
+            name = written[1:]
+            if name not in COMMANDS:
+                raise ExpressionError(say("no_command", said=written), text, columns[start])
+            pieces = [(COMMANDS[name], name if COMMANDS[name] == "name" else written)]
         elif kind == "symbol":
-            if said not in SYMBOLS:
-                why = WHY_NOT.get(said, "not_written" if said.isprintable() else "unseen")
-                raise ExpressionError(say(why, said=said), text, at + 1)
-            kinds = "],[" if SYMBOLS[said] == "row" else [SYMBOLS[said]]
-            pieces = [(kind, said, at) for kind in kinds]
-        elif kind != "skip":
-            pieces = [(";" if kind == "line" else kind, FRACTIONS.get(said, said), at)]
-        tokens += [Token(kind, text, first + 1, end + 1) for kind, text, first in pieces]
-        at = end
+            if written not in SYMBOLS:
+                why = WHY_NOT.get(written, "not_written" if written.isprintable() else "unseen")
+                raise ExpressionError(say(why, said=written), text, columns[start])
+            kinds = "],[" if SYMBOLS[written] == "row" else [SYMBOLS[written]]
+            pieces = [(kind, written) for kind in kinds]
+        elif kind == "number":
+            pieces = [("number", FRACTIONS.get(written, written))]
+        elif kind == "line":
+            pieces = [(";", written)]
+        for kind, part in pieces:
+            depth = max(0, depth + (kind in "([{") - (kind in ")]}"))
+            tokens.append(Token(kind, part, columns[start], columns[match.end()]))
+            start += len(part) if match.lastgroup == "letters" else 0
     return tokens
+
+
+def _normalise(text: str) -> tuple[str, list[int]]:
+    """The text in plain letters, as `spellings.toml` rewrites it, and the column in the given text
+    of each of its characters and of its end."""
+    folded = (c if c in RAISED or c in LETTERS else unicodedata.normalize("NFKC", c) for c in text)
+    plain = "".join(p if len(p) == 1 else c for p, c in zip(folded, text, strict=True))
+    columns = list(range(1, len(text) + 2))
+    for pattern, fill in REWRITTEN:
+        new_text, new_columns, end = "", list[int](), 0
+        for match in pattern.finditer(plain):
+            start, filled = match.start(), fill(match)
+            replaced = columns[start : max(match.end(), start + 1)]
+            new_text += plain[end:start] + filled
+            new_columns += columns[end:start]
+            new_columns += (replaced + replaced[-1:] * len(filled))[: len(filled)]
+            end = match.end()
+        plain, columns = new_text + plain[end:], new_columns + columns[end:]
+    return plain, columns
+
+
+def _cut(run: str, known: Collection[str]) -> list[str]:
+    """A run of letters as known names and numbers, the longest first; as indexed letters, as in
+    a_ia_i; or else as one name."""
+    ways: dict[int, list[str]] = {len(run): []}  # index -> the names from there to the end
+    for start in reversed(range(len(run) if len(run) < 100 else 0)):
+        for end in range(len(run), start, -1):
+            name = run[start:end]
+            if end in ways and (name in known or name.isdigit()):
+                ways[start] = [name, *ways[end]]
+                break
+    pairs = re.findall(r"[A-Za-z]_[A-Za-z\d]", run)
+    return ways.get(0) or (pairs if "".join(pairs) == run else [run])
 
 
 def decimal_points(text: str) -> str:
@@ -159,13 +187,13 @@ def decimal_points(text: str) -> str:
 
 
 def ranges(text: str) -> list[str]:
-    """The text without a range of e, and the two ends of that."""
-    found = RANGE.search(text)
-    if not found:
+    """The text without a range of e, if anything is left of it, and the two ends of the range."""
+    match = RANGE.search(text)
+    if not match:
         return [text]
-    low, high = filter(None, found.groups())
-    rest = text[: found.start()] + " " * len(found[0]) + text[found.end() :]
-    return [rest] * bool(rest.strip(" $\n.")) + [f"low={low}; high={high}"]
+    low, high = filter(None, match.groups())
+    others = text[: match.start()] + " " * len(match[0]) + text[match.end() :]
+    return [others] * bool(others.strip(" $\n.")) + [f"low={low}; high={high}"]
 
 
 def without_prose(text: str, known: Collection[str], wanted: Collection[str]) -> str:
@@ -174,86 +202,16 @@ def without_prose(text: str, known: Collection[str], wanted: Collection[str]) ->
     if len(re.findall(r"\b[A-Za-z]{3,}", MATH.sub(" ", text))) < 4:
         return ""
     kept = ""
-    for found in MATH.finditer(text):
-        inner = str(found[1] or found[2] or found[3])
+    for match in MATH.finditer(text):
         try:
-            tokens = tokenize(inner, known)
+            tokens = tokenize(str(match[1] or match[2] or match[3]), known)
         except ExpressionError:
             continue
         kinds = [token.kind for token in tokens]
-        names = [i for i, token in enumerate(tokens[:-1]) if token.text in wanted]
-        gives = names[:1] == [0] and kinds[1] == "="
+        gives = kinds[1:2] == ["="] and tokens[0].text in wanted
         if gives or (len(tokens) < 5 and {"≫", "≪"} & {*kinds}):
-            kept = kept.ljust(found.start()) + found[0].replace("$", " ")[:-1] + ";"
+            kept = kept.ljust(match.start()) + match[0].replace("$", " ")[:-1] + ";"
     return kept
-
-
-def _plain(text: str) -> str:
-    """The text with one character for one, so that columns stay where the writer sees them.
-    Inside a matrix & becomes a comma and the end of a row ↵; inside brackets a line may end."""
-    same = {*RAISED, *SUBSCRIPTS}
-    folded = (c if c in same else unicodedata.normalize("NFKC", c) for c in text)
-    plain = "".join(p if len(p) == 1 else c for p, c in zip(folded, text, strict=True))
-    for pattern, fill in REWRITTEN:
-        plain = re.sub(pattern, lambda m: fill(m).ljust(len(m[0])), plain)  # noqa: B023
-    plain = re.sub(
-        r"(?s)(\\begin\s*\{(?:[pbv]?matrix|array)\})(.*?)(?=\\end)",
-        lambda m: m[1] + m[2].replace("&", ",").replace("\\\\", "↵ ").replace("\n", " "),
-        plain,
-    )
-    depth, characters = 0, list(plain)
-    for i, c in enumerate(characters):
-        depth = max(0, depth + (c in "([{") - (c in ")]}"))
-        if depth and plain[i : i + 2] == "\\\\":
-            characters[i : i + 2] = "  "
-        elif depth and c == "\n":
-            characters[i] = " "
-    return "".join(characters)
-
-
-def _letters(text: str, at: int) -> tuple[list[tuple[str, int]], int]:
-    """The letters of names side by side, as in βμ_a, AA or \\mathbf{k}_{a}, and where they end."""
-    letters = list[tuple[str, int]]()
-    while found := PIECE.match(text, at):
-        said, start = found[0], at
-        if found["letter_"]:
-            if letters and letters[-1][0] != "_":
-                break
-            letters.append((said[1:], start))
-        elif found["below"]:
-            letters.append((f"_{found['below']}", start))
-        elif found["plain"]:
-            below = f"_{SUBSCRIPTS[said]}" if said in SUBSCRIPTS else said
-            letters.append((GREEK.get(said, below), start))
-        else:
-            inner = (found["inner"] or "").replace("\\", "")
-            letters.extend((part, start) for part in re.findall(r"\w", inner))
-        at = found.end()
-        if found["letter_"] and not text.startswith("_", at):
-            break
-    return letters, at
-
-
-def _cut(letters: list[tuple[str, int]], known: Collection[str]) -> list[tuple[str, int]] | None:
-    """The letters as known names, the longest first, if they are made of them."""
-    if not letters or len(letters) > 24:
-        return None
-    for j in range(len(letters), 0, -1):
-        name = "".join(text for text, _ in letters[:j])
-        if name in known or (name.isdigit() and letters[0][1] > 0):
-            rest = [] if j == len(letters) else _cut(letters[j:], known)
-            if rest is not None:
-                return [(name, letters[0][1]), *rest]
-    return None
-
-
-def _indexed(letters: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """a_ia_i as a_i and a_i; any other letters as one name."""
-    word = "".join(text for text, _ in letters)
-    pairs = re.findall(r"[A-Za-z]_[A-Za-z\d]", word)
-    if len(pairs) < 2 or "".join(pairs) != word or len(letters) % len(pairs):
-        return [(word, letters[0][1])] if letters else []
-    return [(x, letters[i * (len(letters) // len(pairs))][1]) for i, x in enumerate(pairs)]
 
 
 def split(
@@ -264,22 +222,16 @@ def split(
     factors: Collection[str],
     rows: Collection[str] = (),
 ) -> list[Statement]:
-    """The statements of a text. Side conditions are checked, and they and prose are left out.
+    """The statements of a text. Side conditions are checked; they and prose are left out.
     `known` names have a meaning, `wanted` ones are asked for, conditions are on `factors`, and the
     formulas of `rows` may be rows without brackets ("": also one without a name)."""
-    found: list[Statement] = []
+    statements: list[Statement] = []
     conditions: list[list[Token]] = []
     tokens = _pairs(tokens, wanted)
-    before = Token("", "", 0, 0)
-    for i, token in enumerate(tokens):  # "q: ...", "let q be ..." and "q as ..." are q = ...
-        after = tokens[i + 1 : i + 2]
-        says = token.kind == ":" or token.text in ("as", "is", "be", "costs")
-        goes_on = after and after[0].text not in wanted and not _is_prose(after[0], known)
-        if says and before.text in wanted and goes_on:
-            tokens[i] = replace(token, kind="=", text="=")
-        elif token.text == "O" and before.text in wanted:  # "vanilla O(L l^2)"
-            tokens.insert(i, replace(token, kind="=", text="="))
-        before = token
+    for i in range(1, len(tokens) - 1):  # "q: ...", "let q be ..." and "q as ..." are q = ...
+        defines = tokens[i].kind == ":" or tokens[i].text in ("as", "is", "be", "costs")
+        if defines and tokens[i - 1].text in wanted and tokens[i + 1].text not in wanted:
+            tokens[i] = replace(tokens[i], kind="=", text="=")
 
     def ends(i: int, token: Token) -> bool:
         joins = token.kind == "word" and token.text in CUTS | JOINS
@@ -287,98 +239,97 @@ def split(
         return joins or remark or token.kind in (",", ";", ":", "quad", "∈", "for")
 
     for clause in filter(None, _divide(tokens, ends, keep=("∈", "(", "[", "for", *CUTS))):
-        parts = _divide(clause, lambda _, token: token.kind == "=")
-        *prose, last = parts[0] or [clause[0]]
-        if last.text in wanted and all(
-            t.kind == "word" or (t.kind == "name" and t.text not in known) for t in prose
-        ):
-            parts[0] = parts[0][-1:]
-            clause = clause[len(prose) :]
-        for token in clause:
-            if token.kind == "∝":
-                raise ExpressionError(say("factor_open"), text, token.column)
         kinds = {token.kind for token in clause}
-        leading = [part[0] for part in parts[:-1] if len(part) == 1]
+        if "∝" in kinds:
+            column = next(token.column for token in clause if token.kind == "∝")
+            raise ExpressionError(say("factor_open"), text, column)
+        left, *sides = _divide(clause, lambda _, token: token.kind == "=")
+        if left and left[-1].text in wanted and all(_is_no_name(t, known) for t in left[:-1]):
+            left = left[-1:]  # without the prose before the name
+        formulas = [side for side in sides if side]
+        leading = [side[0] for side in (left, *sides)[: len(sides)] if len(side) == 1]
         names = [token for token in leading if token.text in wanted]
-        about = [t for t in clause if t.kind == "name" and t.text in factors]
-        condition = kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"} or (
-            about and "word" in kinds
-        )
-        formula = len(parts) == 1 and not kinds & {"word", "±"} and kinds & {"name", ","}
-        row = {t.text for t in found[-1].names} or {""} if found else set[str]()
-        row = row & {*rows} if row and any(found[-1].formulas[-1:]) else set()
-        mark = [token.kind for token in parts[0][1:]]
-        turned = mark == ["^", "⊤"] or (mark == ["'"] and parts[-1][-1:][0].kind in "'⊤")
-        names_of = [t.text for t in clause if t.kind == "name" and t.text not in known]
-        unknown = [x for x in names_of if x.isalpha() and len(x) > 1]
+        on_factor = any(t.kind == "name" and t.text in factors for t in clause)
+        # the names of the statement before, if this may be another entry of its row
+        row = set[str]()
+        if statements and statements[-1].formulas:
+            row = ({token.text for token in statements[-1].names} or {""}) & {*rows}
+        is_formula = not sides and not kinds & {"word", "±"} and kinds & {"name", ","}
         if len(clause) == 1 and clause[0].text in {*wanted, *factors} and len(tokens) > 1:
             continue  # "define q as q = ..."
-        if unknown and not about and kinds <= {"word", "name"} and len(clause) < len(tokens):
+        unknown = any(_is_prose(t, known) for t in clause if t.kind == "name")
+        if unknown and kinds <= {"word", "name"} and not on_factor and len(clause) < len(tokens):
             continue  # prose
-        if len(parts) > 1 and not parts[0] and found:  # "= ..." goes on with what was said before
-            found[-1].formulas += [part for part in parts[1:] if part]
+        if sides and not left and statements:  # "= ..." goes on with the statement before
+            statements[-1].formulas += formulas
         elif names:
-            formulas = [part for part in parts if part and part[0] not in names]
-            if names[0].text in row and any(formulas[-1:]):
-                _extend(found[-1], formulas[-1])  # PE_{(pos, 2i)} = ..., PE_{(pos, 2i+1)} = ...
+            formulas = [side for side in formulas if side[0] not in names]
+            if names[0].text in row and formulas:
+                _extend(statements[-1], formulas[-1])  # PE_{(pos, 2i)} = ..., PE_{...} = ...
             else:
-                found.append(Statement(names, formulas))
-        elif condition or (leading and leading[0].text in factors):
+                statements.append(Statement(names, formulas))
+        elif (
+            kinds & {"≫", "≪", ">", "<", "→", "∈", "for", "set"}
+            or (on_factor and "word" in kinds)
+            or (leading and leading[0].text in factors)
+        ):
             conditions.append(clause)
-        elif len(parts) > 1 and parts[0]:
-            name = next((t for t in parts[0] if t.kind != "word"), parts[0][0])
-            if turned:  # q^T = x is q = x^T
+        elif sides and left:
+            name = next((token for token in left if token.kind != "word"), left[0])
+            if [token.kind for token in left[1:]] == ["^", "⊤"]:  # q^T = x is q = x^T
                 marks = [replace(name, kind=kind, text="") for kind in "()^⊤"]
-                parts[1:] = [[marks[0], *part, *marks[1:]] for part in parts[1:]]
-            if name.text in row and parts[-1]:
-                _extend(found[-1], parts[-1])  # PE(pos, 2i) = ..., PE(pos, 2i+1) = ...
+                formulas = [[marks[0], *formula, *marks[1:]] for formula in formulas]
+            if name.text in row and formulas:
+                _extend(statements[-1], formulas[-1])  # PE(pos, 2i) = ..., PE(pos, 2i+1) = ...
             elif any(t.text in wanted and t.kind == "name" for t in clause[1:]):
                 conditions.append(clause)
             else:
-                new = [t for t in leading if t.kind == "name" and t.text not in known] or [name]
-                found.append(Statement(new, parts[len(new) :]))
-        elif not found and "word" not in kinds:
-            found.append(Statement([], [clause]))
-        elif formula and row:
-            _extend(found[-1], clause)
-        elif formula and len(wanted) > 1 and not any(each.names for each in found):
-            found.append(Statement([], [clause]))
+                statements.append(Statement([name], formulas))
+        elif is_formula and row:
+            _extend(statements[-1], clause)
+        elif (not statements and "word" not in kinds) or (
+            is_formula and len(wanted) > 1 and not any(x.names for x in statements)
+        ):
+            statements.append(Statement([], [clause]))
         else:
             conditions.append(clause)
     wordy = sum(_is_prose(token, known) for token in tokens) > 3
-    named = [each for each in found if any(t.text in wanted for t in each.names)]
     if wordy:
-        found = named or [x for x in found if x.names or len(x.formulas[0]) > 1]
-    used = {t.text for each in found for formula in each.formulas for t in formula}
+        named = [x for x in statements if any(token.text in wanted for token in x.names)]
+        statements = named or statements
+    used = {t.text for x in statements for formula in x.formulas for t in formula}
     for clause in conditions:
-        letters = {t.text for t in clause if t.kind == "name"}
-        on, strange = letters & {*factors}, letters - {*known}
-        if strange & used or (not on and wordy) or (on and found and not on & used):
-            continue  # on a letter without a meaning, in words, or on one that no formula has
+        on = {token.text for token in clause if token.kind == "name"} & {*factors}
+        if (not on and wordy) or (on and statements and not on & used):
+            continue  # in words, or on a letter that no formula has
         _check_condition(text, clause, factors, wanted)
-    return found
+    return statements
+
+
+def _is_no_name(token: Token, known: Collection[str]) -> bool:
+    return token.kind == "word" or (token.kind == "name" and token.text not in known)
 
 
 def _is_prose(token: Token, known: Collection[str]) -> bool:
-    unknown = token.kind == "name" and token.text not in known
-    return token.kind == "word" or (unknown and token.text.isalpha() and len(token.text) > 1)
+    is_word = token.text.isalpha() and len(token.text) > 1
+    return token.kind == "word" or (is_word and _is_no_name(token, known))
 
 
 def _pairs(tokens: list[Token], wanted: Collection[str]) -> list[Token]:
     """(q1, q2) = (x, y) as q1 = x; q2 = y, with or without brackets."""
     for i in range(len(tokens) - 3):
         names = [t for t in tokens[i : i + 3 : 2] if t.text in wanted]
-        start, at = i - (i > 0 and tokens[i - 1].kind in "(["), i + 3
-        at += tokens[at].kind in ")]"
-        if len(names) < 2 or tokens[i + 1].kind != "," or tokens[at : at + 1] == []:
+        start, equal = i - (i > 0 and tokens[i - 1].kind in "(["), i + 3
+        equal += tokens[equal].kind in ")]"
+        if len(names) < 2 or tokens[i + 1].kind != "," or len(tokens) <= equal:
             continue
-        rest = tokens[at + 1 :]
-        sides = _divide(rest, lambda _, t: t.kind in (",", ";"))
-        if rest and rest[0].kind in "([" and len(sides[0]) > 2 and sides[0][-1].kind in ")]":
+        right = tokens[equal + 1 :]
+        sides = _divide(right, lambda _, t: t.kind in (",", ";"))
+        if right and right[0].kind in "([" and len(sides[0]) > 2 and sides[0][-1].kind in ")]":
             sides = _divide(sides[0][1:-1], lambda _, t: t.kind == ",") + sides[1:]
-        if tokens[at].kind == "=" and len(sides) > 1:
-            equal, end = tokens[at], replace(tokens[i + 1], kind=";")
-            pairs = [names[0], equal, *sides[0], end, names[1], equal, *sides[1]]
+        if tokens[equal].kind == "=" and len(sides) > 1:
+            sign, end = tokens[equal], replace(tokens[i + 1], kind=";")
+            pairs = [names[0], sign, *sides[0], end, names[1], sign, *sides[1]]
             return tokens[:start] + pairs + [t for side in sides[2:] for t in (end, *side)]
     return tokens
 
@@ -406,46 +357,42 @@ def _divide(
 
 
 def _is_remark(tokens: list[Token]) -> bool:
-    """Is this bracket a remark such as (beta >> 0), and no part of a formula?"""
-    inside, depth = list[Token](), 0
+    """Do these tokens begin with a remark in brackets, such as (beta >> 0)?"""
+    depth = 0
     for token in tokens:
         depth += (token.kind in "([{") - (token.kind in ")]}")
-        if depth == 0:
-            break
-        inside.append(token)
-    prose = any(t.kind == "word" and t.text not in ("a", "i") for t in inside)
-    return prose or bool({"≫", "≪", ">", "<", "→"} & {token.kind for token in inside})
+        prose = token.kind == "word" and token.text not in ("a", "i")
+        if depth == 0 or prose or token.kind in ("≫", "≪", ">", "<", "→"):
+            return depth > 0
+    return False
 
 
 def _check_condition(
     text: str, clause: list[Token], factors: Collection[str], wanted: Collection[str]
 ) -> None:
     """Refuse a condition that is not one on a large factor."""
-    first = clause[0]
-    said = text[first.column - 1 : clause[-1].end - 1].strip()
-    kinds = [token.kind for token in clause]
-    words = {token.text for token in clause if token.kind == "word"}
-    named = [i for i, token in enumerate(clause) if token.kind == "name" and token.text in factors]
-    if set(kinds) <= {"(", ")", "number"} or {"∈", "∼"} & {*kinds} or kinds[0] == "for":
+    column, kinds = clause[0].column, [token.kind for token in clause]
+    said = text[column - 1 : clause[-1].end - 1].strip()
+    if {*kinds} <= {"(", ")", "number"} or {"∈", "∼"} & {*kinds} or kinds[0] == "for":
         return  # the number of an equation, or in which space something lies
     if "±" in kinds:
-        raise ExpressionError(say("two_signs"), text, first.column)
-    if words and not named and set(kinds) <= {"word", "name", "(", ")"}:
+        raise ExpressionError(say("two_signs"), text, column)
+    names = [i for i, kind in enumerate(kinds) if kind == "name"]
+    at = next((i for i in names if clause[i].text in factors), None)
+    if "word" in kinds and at is None and {*kinds} <= {"word", "name", "(", ")"}:
         return  # prose
-    about = next((t.text for t in clause if t.kind == "name" and t.text in wanted), "")
-    if about and not words:
-        raise ExpressionError(say("a_goal", said=said, about=about), text, first.column)
-    if not named:
-        raise ExpressionError(say("not_understood", said=said), text, first.column)
-    at = named[0]
-    after, front = kinds[at + 1 : at + 2], kinds[at - 1 : at] if at else []
-    gaps = {i: kinds[min(i, at) + 1 : max(i, at)] for i, t in enumerate(clause) if t.text in SMALL}
-    small: object = [i for i, gap in gaps.items() if {*gap} <= {"word"}]  # "beta is very small"
-    small = small or {"≪", "<"} & set(after) or {"≫", ">"} & set(front)
-    if "→" in after and "∞" not in kinds and "word" not in kinds:
-        small = True
-    said_equal = [t for t in clause if t.kind != "word"][:2]
-    fixed = [t.kind for t in said_equal] == ["name", "="] and said_equal[0].text in factors
+    about = next((clause[i].text for i in names if clause[i].text in wanted), "")
+    if about and "word" not in kinds:
+        raise ExpressionError(say("a_goal", said=said, about=about), text, column)
+    if at is None:
+        raise ExpressionError(say("not_understood", said=said), text, column)
+    before, after = kinds[at - 1 : at] if at else [], kinds[at + 1 : at + 2]
+    small = after in (["≪"], ["<"]) or before in (["≫"], [">"])
+    small |= after == ["→"] and not {"∞", "word"} & {*kinds}
+    for i, token in enumerate(clause):  # "beta is very small"
+        small |= token.text in SMALL and {*kinds[min(i, at) + 1 : max(i, at)]} <= {"word"}
+    symbols = [i for i, kind in enumerate(kinds) if kind != "word"][:2]
+    fixed = symbols[0] == at and [kinds[i] for i in symbols] == ["name", "="]
     if fixed or small or kinds == ["number", "=", "name"]:
         letter = clause[at].text
-        raise FixedFactorError(say("does_not_grow", said=said, letter=letter), text, first.column)
+        raise FixedFactorError(say("does_not_grow", said=said, letter=letter), text, column)
