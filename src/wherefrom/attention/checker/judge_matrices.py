@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -15,7 +15,6 @@ from wherefrom.attention.checker import Assumption, BetaNeeded, CheckResult
 from wherefrom.attention.checker.algebra import (
     Field,
     NotExactError,
-    Poly,
     Polynomials,
     Scalar,
     symbol,
@@ -28,6 +27,7 @@ from wherefrom.attention.checker.instances import (
     Values,
     oblique_angles,
     orthonormal,
+    polynomials,
     shown,
     space_instance,
     space_values,
@@ -35,7 +35,7 @@ from wherefrom.attention.checker.instances import (
     word_instance,
     word_values,
 )
-from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
+from wherefrom.attention.checker.language import Construction, ExpressionError, Node, evaluate
 from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import attend
 from wherefrom.errors import UserError
@@ -346,22 +346,31 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
     """Can key 1 be copied at all; does q copy it; is it the mixture w of the others, so that
     nothing does? All in fractions."""
     try:
-        found = {n: evaluate(e, Polynomials()) for n, e in construction.expressions.items()}
+        written = {
+            name: polynomials(expression, Polynomials(), {})
+            for name, expression in construction.expressions.items()
+        }
     except NotExactError:
         raise UserError("keys are given as numbers, one row in brackets each.") from None
-    keys = _numbers_of(found["K"], "K")
-    if "q" in found:
-        return _judge_query(draft, keys, found["q"])
-    if "w" in found:
-        return _judge_mixture(draft, keys, _numbers_of(found["w"], "w")[0])
+    if _uneven(construction.expressions["K"].tree):
+        raise UserError("the rows of K must have the same number of entries.")
+    keys = _fractions(written["K"], "K")
+    if len(keys) == 1:  # one row of numbers: each of them is a key
+        keys = keys.T
+    if len(keys) < 2:
+        raise UserError("K needs two keys at least, as in [[1, 0], [0, 1]].")
+    if "q" in written:
+        return _judge_query(draft, keys, written["q"].ravel())
+    if "w" in written:
+        return _judge_mixture(draft, keys, _fractions(written["w"], "w").ravel())
     from wherefrom.attention.designs import copyability
 
-    table = np.array(keys, dtype=float)
+    table = keys.astype(float)
     margin, mixture, most = copyability(table, 0)
     if margin > 0:
         direction = table[0] - mixture @ table
         q = [Fraction(x / np.abs(direction).max()).limit_denominator(1000) for x in direction]
-        draft = _judge_query(draft, keys, [x * symbol("beta") for x in q])
+        draft = _judge_query(draft, keys, np.array([x * symbol("beta") for x in q]))
         if draft.verdict == "refuted":
             return draft.judged("holds", say("no_simple_query"), counterexample=None)
         return replace(draft, because=say("key_is_a_corner", q=", ".join(map(str, q))))
@@ -369,7 +378,7 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
 
     rows = np.vstack([table.T, np.ones(len(keys))])
     few = nnls(rows[:, 1:], rows[:, 0])[0]  # of few keys, so with small denominators
-    weights = [Fraction(x).limit_denominator(100_000) for x in few]
+    weights = np.array([Fraction(x).limit_denominator(100_000) for x in few])
     if _judge_mixture(draft, keys, weights).verdict != "proved":
         return draft.judged("inconclusive", say("hull_too_near"))
     told = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
@@ -378,62 +387,51 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
     return draft.refuted(because, sentence, sizes, {"K": table.tolist(), "most": most})
 
 
-def _numbers_of(table: Any, name: str) -> list[list[Fraction]]:
-    """Rows of plain numbers; a single row of numbers is one row w, or a column of keys K."""
-    rows = table if isinstance(table, list) else [table]
-    if not any(isinstance(each, list) for each in rows):
-        rows = [rows] if name == "w" else [[each] for each in rows]
-    if len({len(each) if isinstance(each, list) else 0 for each in rows}) > 1:
-        raise UserError(f"the rows of {name} must have the same number of entries.")
-    if any(isinstance(x, list) or set(x) - {()} for each in rows for x in each):
+def _uneven(node: Node) -> bool:
+    """Does a row contain another row, as in [[1, 2], 3]?"""
+    inside = node.op == "hstack" and any(part.op in ("hstack", "vstack") for part in node.arguments)
+    return inside or any(map(_uneven, node.arguments))
+
+
+def _fractions(table: Matrix, name: str) -> Matrix:
+    if any(x.names for x in table.ravel()):
         raise UserError(f"{name} is made of numbers, as in [[1, 0], [0, 1]].")
-    if name == "K" and len(rows) < 2:
-        raise UserError("K needs two keys at least, as in [[1, 0], [0, 1]].")
-    return [[x.get((), Fraction(0)) for x in each] for each in rows]
+    return np.array([[x.get((), Fraction(0)) for x in row] for row in table])
 
 
-def _judge_query(draft: CheckResult, keys: list[list[Fraction]], query: Any) -> CheckResult:
-    q = query if isinstance(query, list) else [query]
-    sizes = {"n": len(keys), "d": len(keys[0])}
-    if len(q) != sizes["d"] or any(isinstance(x, list) for x in q):
-        raise UserError(f"q needs {sizes['d']} entries, as many as each key.")
+def _judge_query(draft: CheckResult, keys: Matrix, q: Matrix) -> CheckResult:
+    n, d = keys.shape
+    if len(q) != d:
+        raise UserError(f"q needs {d} entries, as many as each key.")
     leads = []
-    for i, key in enumerate(keys[1:], start=2):
-        gaps = [a - b for a, b in zip(keys[0], key, strict=True)]
-        lead = sum((gap * x for gap, x in zip(gaps, q, strict=True)), Poly())
+    for i, lead in enumerate((keys[0] - keys[1:]) @ q, start=2):
         if lead.names - {"beta"}:
             raise UserError("q is made of numbers and beta.")
         powers = lead.by_power("beta")
         top = max(powers, default=0)
         if top < 1 or powers[top][()] < 0:
-            table = np.array(keys, dtype=float)
+            table = keys.astype(float)
             numbers = np.array([float(x.at({"beta": 10.0})) for x in q])
             weights = np.round(attend(numbers, table, table).weights, 6).tolist()
             sentence = say("lead_stays_shown", weights=np.round(weights, 4).tolist())
             because = say("lead_stays", i=i, lead=lead)
-            return draft.refuted(because, sentence, sizes, {"weights": weights})
+            return draft.refuted(because, sentence, {"n": n, "d": d}, {"weights": weights})
         leads.append((top, powers[top][()]))
     order, slope = min(leads)
-    level = math.log((len(keys) - 1) * (1 - draft.tolerance) / draft.tolerance)
+    level = math.log((n - 1) * (1 - draft.tolerance) / draft.tolerance)
     beta = max(0.0, level / float(slope)) ** (1 / order)
-    needed = BetaNeeded(say("every_lead", level=level), beta, len(keys), {len(keys): beta})
+    needed = BetaNeeded(say("every_lead", level=level), beta, n, {n: beta})
     return draft.judged("proved", say("lead_of_key_1"), beta=needed)
 
 
-def _judge_mixture(
-    draft: CheckResult, keys: list[list[Fraction]], w: Sequence[Fraction]
-) -> CheckResult:
+def _judge_mixture(draft: CheckResult, keys: Matrix, w: Matrix) -> CheckResult:
     """Weights over the other keys that make key 1: a proof that it cannot be copied."""
     if len(w) != len(keys) - 1:
         raise UserError(f"w needs {len(keys) - 1} entries, one for each key but the first.")
-    columns = list(zip(*keys[1:], strict=True))
-    mixed = [
-        sum((x * y for x, y in zip(w, column, strict=True)), Fraction(0)) for column in columns
-    ]
-    wrong = ""
+    mixed, wrong = (w @ keys[1:]).tolist(), ""
     if min(w) < 0 or sum(w) != 1:
         wrong = say("weights_of_a_mixture", total=sum(w))
-    elif mixed != keys[0]:
+    elif mixed != keys[0].tolist():
         texts = [", ".join(map(str, row)) for row in (mixed, keys[0])]
         wrong = say("another_mixture", mixed=texts[0], key=texts[1])
     if wrong:

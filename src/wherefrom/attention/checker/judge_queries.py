@@ -28,7 +28,7 @@ from wherefrom.attention.checker import (
     Problem,
     logits,
 )
-from wherefrom.attention.checker.algebra import UNITY, NotExactError, Poly, Polynomials, symbol
+from wherefrom.attention.checker.algebra import UNITY, NotExactError, Poly, symbol
 from wherefrom.attention.checker.instances import (
     Floats,
     Numeric,
@@ -36,6 +36,7 @@ from wherefrom.attention.checker.instances import (
     key_values,
     oblique_angles,
     orthonormal,
+    polynomial,
     unequal_norms,
 )
 from wherefrom.attention.checker.language import (
@@ -513,7 +514,7 @@ def judge_variance(problem: Problem, texts: Sequence[str], draft: CheckResult) -
         sign, left, right, read = _read_claim(problem, claim)
         claimed = replace(draft, read_as={"claim": read})
         try:
-            sides = [Polynomials(SAME).one(side) for side in (left, right)]
+            sides = [polynomial(side, SAME) for side in (left, right)]
             results.append(_compare(claimed, sign, *sides))
         except NotExactError:
             results.append(claimed.judged("inconclusive", say("variances_only")))
