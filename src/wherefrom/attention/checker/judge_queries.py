@@ -58,6 +58,7 @@ CONFIRMED_AT = (1.1, 10.0, 1000.0)  # times the beta that is needed
 FACTORS = (10.0, 20.0, 100.0, 5.0, 1000.0, 2.0, 1e4, 1.0, 1e6)  # of a counterexample
 LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1)  # of k_a in a counterexample
 SHOWN_N = 12  # keys that are written out one by one
+FLOATS_BETA = 1e14  # beyond it floats lose the difference of two logits
 SAMPLES = 4_000
 GATE = 5.0  # standard errors between law and simulation that are a fault of ours
 ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
@@ -207,63 +208,61 @@ class KeysJudge(Queries):
         return self.draft.refuted(because, sentence, numbers={"lead": lead, "log10_n": digits})
 
     def counterexample(self, n: int) -> Counterexample:
-        """The standard basis at this n, and the first round beta and length that fail."""
+        """The standard basis at this n, and the first round beta and length e that fail for good;
+        without such, those at which the most weight is misplaced."""
         betas = (*FACTORS, *ALL_RUNGS) if self.uses_beta else (1.0, 2.0, 10.0)
-        numbers: dict[str, Any] = {}
-        error = -1.0
-        for beta, e in ((b, e) for b in betas for e in (LENGTHS if self.stretched else (1.0,))):
+        error, worst = -1.0, (math.nan, 1.0)
+        for beta, e in itertools.product(betas, LENGTHS if self.stretched else (1.0,)):
             try:
-                tried = self.numbers(n, beta, e)
+                misplaced = self.misplaced(n, beta, e)
             except ExpressionError:
                 continue
-            lasting = tried["misplaced"] > self.eps and self.lasts(n, beta, e)
-            if lasting or tried["misplaced"] > error:
-                numbers, error = tried, tried["misplaced"]
-            if lasting:
+            lasts = misplaced > self.eps and not self.repaired(n, beta, e)
+            if lasts or misplaced > error:
+                error, worst = misplaced, (beta, e)
+            if lasts:
                 break
-        if not numbers:
+        if error < 0:
             return Counterexample({"n": n, "d": n}, {}, f"the formula has no value at n = {n}.")
+        numbers = self.numbers(n, *worst)
         at = [f"n = {n}", *(f"{x} = {numbers[x]:g}" for x in ("beta", "e") if x in numbers)]
-        weights = np.array([*numbers["weights_by_group"].values()])
         clear = error > 1.01 * self.eps
         numbers["misplaced"] = round(error, 6) if clear else error
         amount = f"{error:.4g}" if clear else f"just over {self.eps:g}"
-        told = self.tell(weights, "{} {:.4g}", "the others")
-        words = {"at": ", ".join(at), "told": told, "amount": amount, "eps": self.eps}
+        weights = self.tell([*numbers["weights_by_group"].values()], "{} {:.4g}", "the others")
+        words = {"at": ", ".join(at), "told": weights, "amount": amount, "eps": self.eps}
         return Counterexample({"n": n, "d": n}, numbers, say("weights_misplaced", **words))
 
-    def lasts(self, n: int, beta: float, e: float) -> bool:
-        """Does the goal fail at larger beta too, where there is a value?"""
+    def misplaced(self, n: int, beta: float, e: float) -> float:
+        """The misplaced share of the weight, where k_a has the length e."""
+        return float(self.distance(self.weights_at(n, beta, e)))
+
+    def repaired(self, n: int, beta: float, e: float) -> bool:
+        """Is the goal reached at a larger beta?"""
         for factor in (10.0, 1000.0) if self.uses_beta else ():
             with contextlib.suppress(ExpressionError):
-                if self.numbers(n, factor * beta, e)["misplaced"] <= self.eps:
-                    return False
-        return True
+                if self.misplaced(n, factor * beta, e) <= self.eps:
+                    return True
+        return False
 
     def numbers(self, n: int, beta: float, e: float) -> dict[str, Any]:
-        """Keys, queries, logits, weights of one instance; weights alone if there are many keys."""
+        """Weights of one instance, with its keys, queries and logits if they are few and exact."""
         numbers: dict[str, Any] = {"beta": beta} if self.uses_beta or beta != 1 else {}
         if self.stretched:
             numbers["e"] = e
-        far = beta > 1e14 and bool(self.exact) and not self.stretched
-        if n <= SHOWN_N and not far:
-            keys = orthonormal(n, n)
-            queries = self.queries(keys, beta)
-            keys[0] *= e
-            result = attend(queries, keys, np.eye(n))
-            weights = result.weights.mean(axis=0)
-            grouped = self.by_group(weights)
-            numbers["keys"] = keys.tolist()
-            tables = {"queries": queries, "logits": result.scores, "weights": weights}
-            numbers |= {name: np.round(table, 6).tolist() for name, table in tables.items()}
-        else:
-            heads = np.array(self.differences(beta, n) if far else self.logits(beta, n))
-            heads[:, 0] *= e
-            grouped = self.weights(heads, n).mean(axis=0)
-        rounded = np.round(grouped, 6).tolist()
-        numbers["weights_by_group"] = dict(zip(self.groups, rounded, strict=True))
-        numbers["wanted_by_group"] = dict(self.problem.target)
-        return numbers | {"misplaced": float(self.distance(grouped))}
+        if n <= SHOWN_N and beta <= FLOATS_BETA:
+            with contextlib.suppress(ExpressionError):
+                keys = orthonormal(n, n)
+                queries = self.queries(keys, beta)
+                keys[0] *= e
+                result = attend(queries, keys, np.eye(n))
+                numbers["keys"] = keys.tolist()
+                weights = result.weights.mean(axis=0)
+                tables = {"queries": queries, "logits": result.scores, "weights": weights}
+                numbers |= {name: np.round(table, 6).tolist() for name, table in tables.items()}
+        weights = np.round(self.weights_at(n, beta, e), 6)
+        numbers["weights_by_group"] = dict(zip(self.groups, weights.tolist(), strict=True))
+        return numbers | {"wanted_by_group": dict(self.problem.target)}
 
     def queries(self, keys: Floats, beta: float) -> Floats:
         """The queries over these keys (or means), one per row."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import decimal
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 
@@ -100,13 +100,17 @@ class Queries:
             raise ExpressionError(sentence, source, 1, too_large=True)
         return heads
 
-    def differences(self, beta: float, n: int) -> list[Head]:
-        """The logits less that of the first group, subtracted exactly where they are exact."""
-        first = self.groups[0]
-        try:
-            return [tuple(gap[g, first].at(beta, n) for g in self.groups) for gap in self.gaps]
-        except (ZeroDivisionError, OverflowError):
-            return self.logits(beta, n)
+    def weights_at(self, n: int, beta: float, e: float) -> Floats:
+        """The weight of each group, averaged over the heads, where k_a has the length e.
+        One head without noise is computed from exact differences, so that large logits keep their
+        digits."""
+        heads = np.array(self.logits(beta, n))
+        if self.is_exact_at(n) and not self.stretched:
+            with contextlib.suppress(ZeroDivisionError, OverflowError):
+                first = self.groups[0]
+                heads = np.array([[self.gaps[0][g, first].at(beta, n) for g in self.groups]])
+        heads[:, 0] *= e
+        return np.asarray(self.weights(heads, n).mean(axis=0))
 
     def usable(self, rungs: Sequence[float], n: int, most: int = 100) -> list[float]:
         """The last `most` factors of a ladder at which the queries have values that fit."""
@@ -285,7 +289,7 @@ class Queries:
         told = self.tell(weights, "{}: {:.3g}", "all others together")
         return f"at n = {n} the weights {'tend to' if self.uses_beta else 'are'} {told}"
 
-    def tell(self, weights: Floats, form: str, others: str) -> str:
+    def tell(self, weights: Iterable[float], form: str, others: str) -> str:
         """The weight of each group in words."""
         names = (*self.groups[:-1], others)
         return ", ".join(form.format(name, w) for name, w in zip(names, weights, strict=True))
