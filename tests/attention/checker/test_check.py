@@ -103,23 +103,19 @@ def test_wrong_with_the_smallest_counterexample(problem, text, n, words):
 
 CASES = [
     ("average", "q=exp(beta)*(k_a+k_b)", "holds", "cannot handle"),
-    ("average", "q=norm(beta*k_a+k_b)*(k_a+k_b)", "holds", "cannot handle"),
     ("average", "q=beta*(k_a+k_b)+0.001*k_a", "holds", "not within every one"),
     ("average", "q=(10+2*log(n))*(k_a+k_b)", "holds", "not within every one"),  # no beta, and right
     ("average", "q=beta*(sqrt(n)-1)*(k_a+k_b)", "holds", "no argument covers every n"),
     ("average", "q=outer(k_a,k_b)", "refuted", "q is d x d and must be d x 1"),
     ("average", f"q={SLOW}*(k_a+k_b)", "inconclusive", ""),
-    ("copy", f"q=log({SLOW}+1)*k_j", "inconclusive", ""),
     ("stretched-average", "q=0.001*mu_a-beta*sum_others", "holds", "not within every one"),
     ("stretched-average", "low=0.5|high=1.5", "refuted", "48.0%"),
     ("stretched-average", "low=3|high=-1", "refuted", "outside"),
     ("stretched-average", f"q=-{SLOW}*sum_others", "inconclusive", ""),
     ("two-heads", "q1=exp(beta)*mu_a|q2=beta*mu_b", "holds", "cannot handle"),
-    ("two-heads", f"q1={SLOW}*mu_a|q2={SLOW}*mu_b", "inconclusive", ""),
     ("extract", "M=A.T", "refuted", "M is m x d and must be d x d: it gives the coordinates"),
     ("extract", "M=2*A@A.T", "refuted", "right for the average"),
     ("extract", "M=B@B.T", "refuted", "returns 0 where v_a is wanted, it lets v_b through"),
-    ("extract", "M=A@A.T-B@B.T", "refuted", "lets -1 v_b through"),
     ("extract", "M=0.999999*A@A.T", "refuted", "999999/1000000 v_a"),
     ("extract", "M=D", "refuted", "M (v_a + v_b) is not v_a"),  # right in the basis S, only there
     ("self-attention", f"K=I|{Q}|{V.replace('=', '=exp(1/beta)*')}", "holds", "numbers"),
@@ -127,17 +123,14 @@ CASES = [
     # beta must be above 2,000 for the first term to win
     ("self-attention", "W=outer(u_d,u_b)/(1000*beta)+outer(u_d,u_a-u_b)/beta**2+"
      f"outer(u_c,u_d)/beta**2|{V}", "refuted", "c1 tends to u_b"),
-    ("self-attention", f"K=I|{Q}|V=outer(u_b,u_b)-outer(u_c,u_c)", "refuted", "beta**2"),
     ("self-attention", f"K=I|Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**4|{V}", "refuted", "misses"),
     # with weights (1/2, 0, 1/2), as a public answer has it, c2 would be u_b - u_c/2
     ("self-attention", f"K=I|{Q}+outer(u_c,u_a)/beta**2|{V}", "refuted", "(1/2, 0, 1/2)"),
     ("self-attention", f"K=I|{Q}|{V}*(1+1/{SLOW})", "inconclusive", ""),
     ("identity-self-attention", "c2=u_b", "refuted", "c2 tends to u_a and not to u_b"),
     ("identity-self-attention", "x2=u_a+u_c|c2=u_b", "refuted", "tends to u_a + u_c"),
-    ("identity-self-attention", "c2=I", "refuted", "c2 is d x d and must be d x 1"),
     # permutation
     ("permutation", "softmax(X W_q W_k^T X^T) X V", "proved", "commute"),
-    ("permutation", r"f = \mathrm{softmax}(QK^\top/\sqrt{d})V", "proved", "commute"),
     ("permutation", "ReLU(X W_1) W_2 + LayerNorm(X)", "proved", "commute"),
     ("permutation", "f=ones*(ones.T@X)/n", "proved", "commute"),
     ("permutation", "softmax(mask(X X^T)) X", "refuted", "the mask"),
@@ -146,7 +139,6 @@ CASES = [
     ("permutation", "X+P-P", "holds", "no proof"),
     # sinusoids
     ("sinusoids", r"p = (\sin(t/10000^{2i/d}), \cos(t/10000^{2i/d}))", "proved", "irrational"),
-    ("sinusoids", "PE=[sin(pos/10000**(2i/d_model)), cos(pos/10000**(2i/d_model))]", "proved", ""),
     ("sinusoids", "p=sin t", "proved", "irrational"),
     ("sinusoids", "p=[1, t/7]", "proved", "grows"),
     ("sinusoids", "p=[sin(2*pi*t/10), cos(2πt/10)]", "refuted", "p(0) = p(10)"),
@@ -156,9 +148,10 @@ CASES = [
     ("sinusoids", "p=2*d", "inconclusive", "only angles"),
     ("sinusoids", "p=d*t", "proved", "grows"),
     ("sinusoids", "p=t*sin(pi*t)", "inconclusive", "agree to nine digits"),
+    ("sinusoids", "p=[1/t, t]", "inconclusive", "only angles"),  # has no value at t = 0
+    ("sinusoids", "p=[[sin(t), cos(t)], [t, 1]]", "proved", "irrational"),
     # rotary
     ("rotary", "y=(x1 cos(tθ) - x2 sin(tθ), x1 sin(tθ) + x2 cos(tθ))", "proved", "s - t alone"),
-    ("rotary", "y=(x1, x2, x1)", "inconclusive", "sums of products"),
     ("rotary", "R=[[[1,2],[1,2]],[[1,2],[1,2]]]", "inconclusive", "sums of products"),
     ("perceiver-cost", "vanilla=[L, l]", "inconclusive", "sum of products"),
     ("variance", "var_c < [1, 2]", "inconclusive", "sums and products"),
@@ -170,9 +163,10 @@ CASES = [
     ("rotary", "y=x", "refuted", "does not depend on the positions"),
     ("rotary", "y1=x1+t|y2=x2", "refuted", "linear"),
     ("rotary", "y=t*x", "refuted", "more than s - t"),
+    ("rotary", "y=x/t", "inconclusive", "sums of products"),
+    ("rotary", "R=[[x1, 0], [0, 1]]", "refuted", "linear"),
     # perceiver-cost
     ("perceiver-cost", "vanilla=O(L l^2)|perceiver=O(L m^2 + l m)", "proved", "d held fixed"),
-    ("perceiver-cost", r"perceiver = \mathcal{O}((L-2)m^2 + 2\ell m)", "proved", "constant"),
     ("perceiver-cost", "vanilla=L*L*l*l/L", "proved", "constant"),
     ("perceiver-cost", "vanilla=O(L l^2 d)", "holds", "attention alone"),
     ("perceiver-cost", "perceiver=L m^2", "refuted", "l*m is missing"),
@@ -187,13 +181,11 @@ CASES = [
     ("synthesizer", "S=-beta*X@X.T", "refuted", "does not end up"),
     # variance
     ("variance", "Var(c) < Var(c_1)", "proved", "from some beta on"),
-    ("variance", r"\mathrm{Var}(c_2) = 0", "proved", "equal at every n"),
     ("variance", "var_one → 1/4, var_norm << var_one", "proved", "tends to"),
     ("variance", "variance of c_1 is smaller than variance of c_2", "refuted", "tends to"),
     ("variance", "var_one = 1/4", "refuted", "the same limit"),
     ("variance", "var_c < var_c1/4", "refuted", "equal at every n"),
     ("variance", "var_one < 1/4", "holds", "no proof"),
-    ("variance", "n - 1 < n", "holds", "no proof"),
     # hull
     ("hull", "K=[[0.5, 0.5], [1, 0], [0, 1]]", "refuted", "0.3333"),
     ("hull", "K=[[1/2, 1/2], [1, 0], [0, 1]]|w=(1/2, 1/2)", "proved", "0.3333"),
@@ -244,21 +236,16 @@ def test_a_constant_factor_is_enough_up_to_a_point_and_the_point_is_exact(factor
     assert -1e-9 * smallest < result.counterexample.sizes["n"] - smallest < 1 + 1e-9 * smallest
 
 
-@pytest.mark.parametrize(
-    ("problem", "text"),
-    [
+def test_no_constant_factor_is_large_enough_for_every_n():
+    for problem, text in (
         ("average", "q=1e9*(k_a+k_b)"),
         ("average", "q=exp(sqrt(60))*(k_a+k_b)"),  # the algebra does not reach this constant
         ("two-heads", "q1=1e9*mu_a|q2=1e9*mu_b"),
-    ],
-)
-def test_no_constant_factor_is_large_enough_for_every_n(problem, text):
-    result = judged(problem, text)
-    assert result.verdict == "refuted"
-    lead, digits = (result.counterexample.numbers[name] for name in ("lead", "log10_n"))
-    assert (
-        digits * math.log(10) > 0.999999 * lead
-    )  # so many others outweigh what is e^lead times heavier
+    ):
+        result = judged(problem, text)
+        assert result.verdict == "refuted"
+        lead, digits = (result.counterexample.numbers[name] for name in ("lead", "log10_n"))
+        assert digits * math.log(10) > 0.999999 * lead  # so many keys outweigh e^lead
 
 
 def test_a_contradiction_is_owned_up_to(monkeypatch):

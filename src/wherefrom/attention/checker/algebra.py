@@ -89,12 +89,12 @@ class Poly(dict[Monomial, Fraction]):
 
     def by_power(self, name: str) -> dict[Power, Poly]:
         """Power of a symbol -> what it is multiplied by."""
-        found: dict[Power, Poly] = {}
+        parts: dict[Power, Poly] = {}
         for key, c in self.items():
             power = dict(key).get(name, 0)
-            rest = tuple(pair for pair in key if pair[0] != name)
-            found.setdefault(power, Poly())[rest] = c
-        return found
+            others = tuple(pair for pair in key if pair[0] != name)
+            parts.setdefault(power, Poly())[others] = c
+        return parts
 
     def at(self, numbers: Mapping[str, Any]) -> Any:
         """The value where the symbols are these numbers (or arrays of them)."""
@@ -272,9 +272,9 @@ class Field:
         """top / bottom without common symbols; a lone beta below goes up."""
         if not top:
             return self.rational(0)
-        first, *rest = map(dict, (*top, *bottom))
-        common = {s: min(p, *(key[s] for key in rest)) for s, p in first.items()
-                  if all(s in key for key in rest)}  # fmt: skip
+        keys = [dict(key) for key in (*top, *bottom)]
+        shared = set.intersection(*map(set, keys))
+        common = {name: min(key[name] for key in keys) for name in shared}
         content = _content(bottom)
         if len(bottom) == 1:
             ((key, content),) = bottom.items()
@@ -340,12 +340,12 @@ class Field:
     def floats(self, terms: Poly, n: int) -> list[tuple[float, float]]:
         """Powers of beta and their coefficients at this n; the part in n is summed exactly, so
         that nothing cancels there."""
-        found = []
+        terms_of_beta = []
         for beta, part in _at(terms, n).by_power("beta").items():
             for key, c in part.items():
                 atoms = (self._atom_value(name, n) ** int(power) for name, power in key)
-                found.append((float(beta), math.prod(atoms, start=float(c))))
-        return found
+                terms_of_beta.append((float(beta), math.prod(atoms, start=float(c))))
+        return terms_of_beta
 
     def _atom_value(self, name: str, n: int) -> float:
         function, argument = self.atoms[name]
@@ -355,7 +355,7 @@ class Field:
         return math.sqrt(inner) if function == "sqrt" else math.exp(inner)
 
     def sign(self, terms: Poly, n: int | None = None) -> int:
-        """Of a polynomial without beta, at one n or for every n at once; 0 for zero or unclear.
+        """The sign of a polynomial without beta, at one n or for every n; 0 for zero or unclear.
         Atoms are positive, so the sign is certain where the polynomials in n before them agree."""
         if n is None:
             signs = {sign for runs in self.runs(terms) for _, sign in runs}
@@ -384,7 +384,7 @@ class Field:
         ]
 
     def mentions_n(self, terms: Poly) -> bool:
-        """Does n occur, be it inside an atom?"""
+        """Does n occur, in a power or inside an atom?"""
         atoms = terms.names - {"beta", "n"}
         return "n" in terms.names or any(self.mentions_n(self.atoms[x][1]) for x in atoms)
 
@@ -395,7 +395,7 @@ class Field:
         return sign != 0 or (len(runs) == 1 and all(sign for _, sign in runs[0]))
 
     def has_doubt(self, n: int) -> bool:
-        """Was something divided by that is zero at this n, whatever beta is?"""
+        """Does the formula divide by something that is zero at this n for every beta?"""
         try:
             return any(self.lead(x.top, n)[1] == 0 for x in self.doubts)
         except OverflowError:
@@ -476,7 +476,7 @@ def _at(terms: Poly, n: int) -> Poly:
 
 
 def _content(terms: Poly) -> Fraction:
-    """The largest positive number of which all coefficients are whole multiples."""
+    """The largest positive number that divides all coefficients into whole numbers."""
     coefficients = terms.values()
     common = math.gcd(*(c.numerator for c in coefficients))
     return Fraction(common, math.lcm(*(c.denominator for c in coefficients)))

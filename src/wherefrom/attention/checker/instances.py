@@ -179,15 +179,6 @@ class Numeric:
         array = np.asarray(value, dtype=self.dtype)
         return array if array.ndim == 2 else array.reshape(-1, 1)
 
-    def number(self, value: Fraction) -> Matrix:
-        return self.matrix(value)
-
-    def name(self, name: str) -> Matrix:
-        return self.values[name]
-
-    def power(self, base: Matrix, exponent: int) -> Matrix:
-        return self.apply("**", (base, exponent))
-
     def apply(self, op: str, arguments: Sequence[Any]) -> Matrix:
         """The value of one operation; UndefinedError where it has none or is too large."""
         x, y = arguments[0], arguments[-1]
@@ -386,10 +377,10 @@ INSTANCES: dict[str, Callable[[Problem, int, np.random.Generator | None], Values
 
 
 def unequal_forms(read: Construction) -> Iterator[tuple[str, Expression]]:
-    """Formulas, with their names, that are said to equal what is judged and do not."""
+    """Names and formulas that the text calls equal to the judged formula, but are not."""
     rng, problem = np.random.default_rng(0), read.problem
     for name, form in read.again if problem.family in INSTANCES else ():
         algebra = Numeric(INSTANCES[problem.family](problem, 5, rng))
-        x, y = (np.asarray(evaluate(each, algebra)) for each in (form, read.expressions[name]))
+        x, y = (evaluate(formula, algebra) for formula in (form, read.expressions[name]))
         if x.shape != y.shape or not np.allclose(x, y, rtol=1e-9, atol=1e-9):
             yield name, form

@@ -128,11 +128,16 @@ def judge_synthesizer(construction: Construction, draft: CheckResult) -> CheckRe
         off = np.abs(got - wanted).sum(axis=1) / 2
         if off.max() > draft.tolerance:
             row = int(off.argmax())
-            told = {"beta": BETA, "word": row + 1, "n": n, "words": list(words)}
-            told |= {"got": np.round(got[row], 4).tolist()}
-            told |= {"wanted": np.round(wanted[row], 4).tolist()}
-            told["learned"] = " (with A = beta I, B and R zero)" if learned else ""
-            sentence = say("word_astray_shown", **told)
+            sentence = say(
+                "word_astray_shown",
+                beta=BETA,
+                word=row + 1,
+                n=n,
+                words=list(words),
+                got=np.round(got[row], 4).tolist(),
+                wanted=np.round(wanted[row], 4).tolist(),
+                learned=" (with A = beta I, B and R zero)" if learned else "",
+            )
             result = draft.refuted(say("word_astray"), sentence, {"n": n}, {"words": list(words)})
             return result.judged("inconclusive", say("other_matrices")) if learned else result
     checked = say("every_sentence")
@@ -308,13 +313,14 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
         y_s, y_t = (_rotated(construction, t) for t in "st")
         at_s, at_t = _matrix(y_s), _matrix(y_t)
         if at_s is None or at_t is None:
-            numbers = {"t": 1, "theta": 1, "z_t": cmath.exp(1j)}
+            at_one = {"t": 1, "theta": 1, "z_t": cmath.exp(1j)}
             once, twice = (
-                [round(complex(y.at(numbers | {"x1": x, "x2": x})).real, 4) for y in y_t]
+                [round(complex(y.at(at_one | {"x1": x, "x2": x})).real, 4) for y in y_t]
                 for x in (1.0, 2.0)
             )
-            sentence, shown_ = say("not_linear_shown", once=once, twice=twice), {"once": once}
-            return draft.refuted(say("not_linear"), sentence, {"t": 1}, shown_ | {"twice": twice})
+            example = {"once": once, "twice": twice}
+            sentence = say("not_linear_shown", **example)
+            return draft.refuted(say("not_linear"), sentence, {"t": 1}, example)
         products = at_s.T @ at_t
     except NotExactError:
         return draft.judged("inconclusive", say("rotations_only"))
@@ -333,12 +339,14 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
         for (b, c), product in np.ndenumerate(products):
             here, there = _score(product, s, t), _score(product, s + 1, t + 1)
             if abs(here - there) > ROUNDING:
-                example = {"q": (1 - b, b), "k": (1 - c, c), "here": here, "there": there}
-                places = {"s": s, "t": t, "s1": s + 1, "t1": t + 1}
-                sentence = say("more_than_distance_shown", **example, **places)
-                rounded = example | {"here": round(here, 6), "there": round(there, 6)}
+                pair, places = {"q": (1 - b, b), "k": (1 - c, c)}, {"s": s, "t": t}
+                sentence = say(
+                    "more_than_distance_shown",
+                    here=here, there=there, s1=s + 1, t1=t + 1, **pair, **places,
+                )  # fmt: skip
                 because = say("more_than_distance", sign=_wrong_sign(at_t))
-                return draft.refuted(because, sentence, {"s": s, "t": t}, rounded)
+                numbers = pair | {"here": round(here, 6), "there": round(there, 6)}
+                return draft.refuted(because, sentence, places, numbers)
     return draft.judged("inconclusive", say("distance_not_refuted"))
 
 
@@ -423,7 +431,7 @@ Powers = tuple[int, ...]  # of L, l, m and d
 
 
 def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
-    """Is each written cost that of our model, up to constants, on L >= 3, l >= m >= 1, d >= 1?
+    """Is each written cost what our model costs, up to constants, on L >= 3, l >= m >= 1, d >= 1?
     Compared in powers of L - 2, which is 1 at least, l, m and d."""
     L, l, m, d = map(symbol, SIZES)  # noqa: E741
     reasons = []
@@ -442,14 +450,14 @@ def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
         without_d = "d" not in written.names
         does = model_cost(name, grown, l, m, constant(1) if without_d else d)
         if not says or min(says.values()) < 0:
-            because, told = say("no_cost_is_negative", name=name), str(written)
-            return draft.refuted(because, f"L = 3 in {told}.", {"L": 3}, {"written": told})
+            because, numbers = say("no_cost_is_negative", name=name), {"written": str(written)}
+            return draft.refuted(because, f"L = 3 in {written}.", {"L": 3}, numbers)
         terms, exact = _powers(says), _powers(does)
         missing, extra = _not_dominated(exact, terms), _not_dominated(terms, exact)
         attention = [key for key in exact if key[3] < 2]
         if missing and not extra and not without_d and not _not_dominated(attention, terms):
-            rest = _text(_term(max(missing, key=sum)))
-            reasons.append(say("attention_alone", name=name, rest=rest))
+            largest = _text(_term(max(missing, key=sum)))
+            reasons.append(say("attention_alone", name=name, rest=largest))
             draft = replace(draft, verdict="holds")
         elif missing or extra:
             return _wrong_cost(draft, name, says, does, extra or missing, too_large=bool(extra))
@@ -481,15 +489,15 @@ def _not_dominated(terms: Iterable[Powers], others: Iterable[Powers]) -> dict[Po
     rivals = np.array([(a, b, b + c, d) for a, b, c, d in others])
     shares = (0, 1 / 4, 1 / 3, 1 / 2)
     means = [a + share * (b - a) for a in rivals for b in rivals for share in shares]
-    found: dict[Powers, Powers] = {}
+    outgrowing: dict[Powers, Powers] = {}
     for a, b, c, d in terms:
-        own = np.array((a, b, b + c, d))
-        if not any((mean >= own).all() for mean in means):
+        term = np.array((a, b, b + c, d))
+        if not any((mean >= term).all() for mean in means):
             directions = np.array(list(itertools.product(range(9), repeat=4)))
-            outgrown = directions[directions @ own > (directions @ rivals.T).max(axis=1)].tolist()
-            shortest = min(outgrown, key=lambda x: (sum(x), x), default=(1, 1, 1, 1))
-            found[a, b, c, d] = tuple(shortest)
-    return found
+            ahead = directions[directions @ term > (directions @ rivals.T).max(axis=1)].tolist()
+            shortest = min(ahead, key=lambda x: (sum(x), x), default=(1, 1, 1, 1))
+            outgrowing[a, b, c, d] = tuple(shortest)
+    return outgrowing
 
 
 def _wrong_cost(

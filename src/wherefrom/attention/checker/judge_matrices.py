@@ -62,14 +62,14 @@ def judge_extract(construction: Construction, draft: CheckResult) -> CheckResult
     else:
         keeps, leaks = exact
         derived = (f"M A = {_multiple(keeps, 'A')}", f"M B = {_multiple(leaks, 'B')}")
-        said = []
+        faults = []
         if str(keeps) != "1":
-            said.append(f"it returns {_multiple(keeps, 'v_a')} where v_a is wanted")
+            faults.append(f"it returns {_multiple(keeps, 'v_a')} where v_a is wanted")
         if str(keeps) == "2" and leaks.is_zero:
-            said.append("which is right for the average (v_a + v_b)/2 and not for the sum")
+            faults.append("which is right for the average (v_a + v_b)/2 and not for the sum")
         if not leaks.is_zero:
-            said.append(f"it lets {_multiple(leaks, 'v_b')} through")
-        wrong = ", ".join(said)
+            faults.append(f"it lets {_multiple(leaks, 'v_b')} through")
+        wrong = ", ".join(faults)
         draft = draft.judged("proved", say("extracts"), derived=derived)
         if wrong and max(abs(keeps.at(1.0, 1) - 1), abs(leaks.at(1.0, 1))) > draft.tolerance:
             return _refuted_extraction(draft, construction, wrong)
@@ -100,10 +100,10 @@ def _multiples(construction: Construction) -> tuple[Scalar, Scalar] | None:
         M = evaluate(construction.expressions["M"], algebra)
         A, B = algebra.values["A"], algebra.values["B"]
         keeps, leaks = (A.T @ M @ A).item(), (B.T @ M @ B).item()
-        rest = (M @ A - A * keeps, M @ B - B * leaks)
+        leftover = (M @ A - A * keeps, M @ B - B * leaks)
     except NotExactError:
         return None
-    exact = all(x.is_zero for part in rest for x in part.ravel())
+    exact = all(x.is_zero for part in leftover for x in part.ravel())
     return (keeps, leaks) if exact else None
 
 
@@ -134,8 +134,8 @@ def _refuted_extraction(draft: CheckResult, construction: Construction, what: st
                 named = values | {"M": M, "v_a": v_a, "v_b": v_b, "M s": got}
                 numbers = shown(named, ("A", "B", "M", "v_a", "v_b", "M s"))
                 sizes = {"d": len(M), "m": values["A"].shape[1], "p": values["B"].shape[1]}
-                told = {x: numbers[x] for x in ("v_a", "v_b")} | {"got": numbers["M s"]}
-                sentence = say("not_extracted", d=len(M), **told)
+                vectors = {x: numbers[x] for x in ("v_a", "v_b")} | {"got": numbers["M s"]}
+                sentence = say("not_extracted", d=len(M), **vectors)
                 return draft.refuted(what + ".", sentence, sizes, numbers)
     return draft.judged("refuted", what + ".")
 
@@ -183,8 +183,8 @@ class WordsJudge:
         with contextlib.suppress(NotExactError):
             self.find_limits()
         draft, reached, wrong = self.draft, self.reached, self.wrong
-        found = [self.error(word_instance(4, beta), beta) for beta in RUNGS]
-        errors = [error for error in found if math.isfinite(error)]
+        on_rungs = [self.error(word_instance(4, beta), beta) for beta in RUNGS]
+        errors = [error for error in on_rungs if math.isfinite(error)]
         if len(errors) < 4:
             if not errors:
                 self.rows(word_instance(4, 1.0), 1.0)  # says what is wrong, and where
@@ -214,8 +214,8 @@ class WordsJudge:
             middle = (low + high) / 2
             low, high = (middle, high) if fails(middle) else (low, middle)
         rows = self.rows(word_instance(4, 2.0), 1.0)
-        told = ", ".join(f"|c{word} - goal| = {error:.4f}" for word, *_, error in rows)
-        needed = BetaNeeded(say("words_beta", told=told), high, 3, {3: high})
+        at_two = ", ".join(f"|c{word} - goal| = {error:.4f}" for word, *_, error in rows)
+        needed = BetaNeeded(say("words_beta", told=at_two), high, 3, {3: high})
         rng = np.random.default_rng(draft.seed)
         beta = 1.05 * high
         drawn = [word_instance(d, beta, rng) for d in DIMENSIONS for _ in range(4)]
@@ -252,7 +252,7 @@ class WordsJudge:
         words, product, values, goals = self.given(word_values(u, field.beta), algebra)
         logits = {i: (words.T @ product @ words[:, [i - 1]]).ravel() for i in goals}
         lines = tuple(f"logits of word {i}: {', '.join(map(str, x))}" for i, x in logits.items())
-        told = []
+        limits = []
         for i, row in logits.items():
             rivals = [{field.trend(y - x).kind for y in row} for x in row]
             best = [j for j, kinds in enumerate(rivals) if "up" not in kinds]
@@ -260,7 +260,7 @@ class WordsJudge:
             if field.doubts or unequal or any("unclear" in kinds for kinds in rivals):
                 break
             weights = [Fraction(int(j in best), len(best)) for j in range(len(row))]
-            told.append(f"the weights of word {i} tend to ({', '.join(map(str, weights))})")
+            limits.append(f"the weights of word {i} tend to ({', '.join(map(str, weights))})")
             got, goal = (
                 x.ravel() * (field.rational(1) / field.beta)
                 for x in (values @ algebra.matrix(weights), goals[i])
@@ -271,11 +271,11 @@ class WordsJudge:
             sizes = [{"zero": 0.0, "constant": gap.value}.get(gap.kind, math.inf) for gap in gaps]
             if any(sizes):
                 ends = {"word": i, "got": _in_u(got), "goal": _in_u(goal)}
-                self.wrong = say("words_end_elsewhere", told=told[-1], **ends)
+                self.wrong = say("words_end_elsewhere", told=limits[-1], **ends)
                 self.miss = math.hypot(*(size or 0.0 for size in sizes))
                 break
         else:
-            self.reached = say("words_reached", told=" and ".join(told))
+            self.reached = say("words_reached", told=" and ".join(limits))
         self.draft = replace(self.draft, derived=lines)
 
     def rows(self, values: Values, beta: float) -> list[Row]:
@@ -283,12 +283,12 @@ class WordsJudge:
         and the distance of the two in units of beta."""
         words, product, contents, goals = self.given(values, Numeric({}))
         result = attend((product @ words).T, words.T, contents.T)
-        found = []
+        rows = []
         for i, goal in goals.items():
             context = result.context[i - 1]
             error = float(np.linalg.norm(context - goal.ravel())) / beta
-            found.append((i, result.weights[i - 1], context, goal.ravel(), error))
-        return found
+            rows.append((i, result.weights[i - 1], context, goal.ravel(), error))
+        return rows
 
     def error(self, values: Values, beta: float) -> float:
         """The largest distance of a row from its goal; infinite where there is no value."""
@@ -320,15 +320,15 @@ class WordsJudge:
         """Look for u without an assumption on which a goal is missed however large beta is."""
         searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
         for name, variants in searches:
-            tried, found = 0, ""
+            tried, broken = 0, ""
             for what, u in variants(orthonormal(4, 7, rng), 4, rng, 8):
                 tried += 1
                 errors = [self.error(word_values(b * u, b), b) for b in (24.0, 240.0)]
                 if errors[1] > self.eps and errors[1] >= STILL_FALLING * errors[0]:
-                    found = say("words_need", what=what, error=errors[1])
+                    broken = say("words_need", what=what, error=errors[1])
                     break
-            evidence = found or say("no_counterexample", tried=tried)
-            yield Assumption(name, True if found else None, evidence)
+            evidence = broken or say("no_counterexample", tried=tried)
+            yield Assumption(name, True if broken else None, evidence)
 
 
 def _in_u(vector: Matrix) -> str:
@@ -381,8 +381,8 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
     weights = np.array([Fraction(x).limit_denominator(100_000) for x in few])
     if _judge_mixture(draft, keys, weights).verdict != "proved":
         return draft.judged("inconclusive", say("hull_too_near"))
-    told = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
-    because, sentence = say("key_is_mixed", told=told, most=most), say("same_mixture", told=told)
+    mixed = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
+    because, sentence = say("key_is_mixed", told=mixed, most=most), say("same_mixture", told=mixed)
     sizes = {"n": len(keys), "d": len(keys[0])}
     return draft.refuted(because, sentence, sizes, {"K": table.tolist(), "most": most})
 

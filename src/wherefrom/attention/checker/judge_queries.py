@@ -41,6 +41,7 @@ from wherefrom.attention.checker.instances import (
 )
 from wherefrom.attention.checker.language import (
     Construction,
+    Expression,
     ExpressionError,
     evaluate,
     parse,
@@ -192,8 +193,8 @@ class KeysJudge(Queries):
             because += say("along_the_noise", along=along)
         elif not self.stretched and along and self.trend("a", "b", n).kind in ("up", "down"):
             because += say("one_takes_all", gap=self.gaps[0]["a", "b"])
-        for many in (n, 2 * n, 100 * n):  # at the smallest n it may take more than a float's beta
-            example = self.counterexample(many)
+        for larger in (n, 2 * n, 100 * n):  # the smallest n may need a beta beyond all floats
+            example = self.counterexample(larger)
             if example.numbers.get("misplaced", 1.0) > self.eps:
                 break
         return self.draft.judged("refuted", because + ".", counterexample=example)
@@ -439,7 +440,7 @@ class KeysJudge(Queries):
         small = self.first_usable(REPORTED_N, least=2.0) or 1.0
         for n, d in SEARCHED:
             straight = orthonormal(n, d, rng)
-            found = straight @ self.queries(straight, small).T
+            expected = straight @ self.queries(straight, small).T
             for what, keys in variants(straight, self.named, rng, DRAWS):
                 tried += 1
                 where = f"with n = {n} and {what}"
@@ -447,11 +448,11 @@ class KeysJudge(Queries):
                     again = keys @ self.queries(keys, small).T
                 except ExpressionError:
                     return Assumption(name, True, f"{where}, the formula has no value")
-                same = same and bool(np.allclose(again, found, rtol=1e-8, atol=1e-8))
+                same = same and bool(np.allclose(again, expected, rtol=1e-8, atol=1e-8))
                 weights = self.missed_in_the_limit(keys)
                 if weights is not None:
-                    told = self.tell(weights, "{} {:.3g}", "the others")
-                    return Assumption(name, True, f"{where}, the weights tend to {told}")
+                    shares = self.tell(weights, "{} {:.3g}", "the others")
+                    return Assumption(name, True, f"{where}, the weights tend to {shares}")
         if same:
             return Assumption(name, False, f"{tried} sets of keys without it have the same logits")
         return Assumption(name, None, say("no_counterexample", tried=tried))
@@ -538,28 +539,28 @@ def _links(claim: str) -> list[str]:
     return [claim[start:end] for start, end in zip(starts, ends, strict=False)]
 
 
-def _read_claim(problem: Problem, claim: str) -> tuple[str, Any, Any, str]:
+def _read_claim(problem: Problem, claim: str) -> tuple[str, Expression, Expression, str]:
     """The relation, both sides, and the claim as it was understood; columns stay where they are."""
 
-    def named(found: re.Match[str]) -> str:
-        which = re.sub(r"[_{}]", "", found[1])
+    def named(variance: re.Match[str]) -> str:
+        which = re.sub(r"[_{}]", "", variance[1])
         name = "var_norm" if which.startswith("norm") else f"var_{which}"
-        return name.ljust(len(found[0]))
+        return name.ljust(len(variance[0]))
 
     plain = VARIANCE.sub(named, claim.replace("₁", "1").replace("₂", "2"))
-    found = list(RELATION.finditer(plain))
-    if len(found) != 1:
+    relation = RELATION.search(plain)
+    if relation is None:
         sentence = 'a claim has one comparison, as in "var_c < var_one" or "var_one -> 1/4".'
-        raise ExpressionError(sentence, claim, found[1].start() + 1 if found else 1)
-    sign = next(name for name, pattern in RELATIONS.items() if re.fullmatch(pattern, found[0][0]))
+        raise ExpressionError(sentence, claim, 1)
+    sign = next(name for name, pattern in RELATIONS.items() if re.fullmatch(pattern, relation[0]))
     shapes = {given.name: given.shape for given in problem.givens}
-    start, end = found[0].span()
+    start, end = relation.span()
     sides = []
-    for text in (plain[:start], " " * end + plain[end:]):
+    for text, column in ((plain[:start], 1), (" " * end + plain[end:], end + 1)):
         try:
             sides.append(parse(text, problem.spellings(), problem.refused, shapes))
         except ExpressionError as mistake:
-            column = mistake.column if text.strip() else (1 if text == plain[:start] else end + 1)
+            column = mistake.column if text.strip() else column
             raise ExpressionError(mistake.sentence, claim, column) from None
     return sign, sides[0], sides[1], f"{write(sides[0].tree)} {sign} {write(sides[1].tree)}"
 
@@ -619,8 +620,8 @@ def _claim_fails(draft: CheckResult, sign: str, left: Poly, right: Poly, why: st
     """Refuted, with the first n and beta that show it."""
     for n, beta in itertools.product((3, 4, 10, 100), (10.0, 20.0, 50.0, 200.0, 5.0, 1000.0)):
         if not TRUE[sign](_at(left - right, n, beta)):
-            found = {name: round(x, 6) for name, x in variances(n, beta).items()}
-            numbers = {"beta": beta, **found}
+            exact = {name: round(x, 6) for name, x in variances(n, beta).items()}
+            numbers = {"beta": beta, **exact}
             sides = " and ".join(f"{_at(side, n, beta):.6g}" for side in (left, right))
             sentence = say("sides_shown", n=n, beta=beta, sides=sides)
             return draft.refuted(why + ".", sentence, {"n": n}, numbers)
