@@ -32,16 +32,14 @@ def judged(problem, text, **options):
         ("copy", ["q=-beta*sum_others", "q=beta*(n*k_j-sum_all)", "q=beta*k_j+1e9*sum_all"]),
         ("copy", ["q=beta*(2*k_j+sum_others)", "q=beta*unit(k_j)/norm(sum_all)"]),
         ("average", ["q=t*(k_a+k_b)", "q=(k_a+k_b)*β", "q=beta*(sum_all-sum_others)"]),
-        ("average", ["q=beta*(k_a+k_b)+5*sum_all", "q=beta**2*(k_a+k_b)", "q=-beta*sum_others"]),
-        ("average", ["q=10*beta*(k_a+k_b)/3", "q=(beta+beta**2-1)*(k_a+k_b)"]),
-        ("average", ["q=sqrt(beta)*(k_a+k_b)", "q=beta*(k_a+k_b)/norm(sum_others)"]),
+        ("average", ["q=beta*(k_a+k_b)+5*sum_all", "q=beta*(k_a+k_b)/norm(sum_others)"]),
         ("average", ["q=beta*pinv(K)@(e_a+e_b)", "q=beta*K.T@(ones-K@sum_others)"]),
         ("average", ["q=beta*inv(I+outer(k_a,k_a)+outer(k_b,k_b))@(k_a+k_b)"]),
         ("average", ["q=beta*inv(I+outer(sum_all,sum_all))@(k_a+k_b)"]),
         ("average", ["q=beta*(k_a+k_b)+k_a/beta", "q=log(2)*beta*(k_a+k_b)"]),
         ("average", ["q=beta*(n**2-5*n+7)*(k_a+k_b)"]),  # positive for every n, not by sight
         ("average", ["q=beta*(k_a+k_b)/(n-4.5)**2", "q=beta*(k_a+k_b)/(n+1)"]),  # no whole root
-        ("average", ["q=outer(k_a+k_b,k_a)@k_a*t", "q=beta*(beta-1e6)*(k_a+k_b)"]),
+        ("average", ["q=outer(k_a+k_b,k_a)@k_a*t"]),
         ("noisy-average", ["q=β*(μ_a+μ_b)", "q=t*(u_a+u_b)", "q=-beta*sum_others+sum_all/2"]),
         ("stretched-average", ["q=beta*(mu_a+mu_b-sum_all)", "q=mu_a/beta-beta*sum_others"]),
         ("stretched-average", ["q=sqrt(beta)*mu_a-sqrt(beta)*mu_a-beta*sum_others"]),
@@ -68,15 +66,12 @@ def test_right_for_a_reason_that_algebra_sees(problem, texts):
 
 REFUTED = [
     ("copy", "q=k_j", 2, "nothing in the formula grows"),
-    ("copy", "q=beta*sum_all", 2, "tend to"),
     ("average", "q=(k_a+k_b)/2", 3, "nothing in the formula grows"),
     ("average", "q=beta*(k_a+1.01*k_b)", 3, "one of the two takes all"),
     ("average", "q=beta*(k_a+k_b)+k_a", 3, "0.731"),
     ("average", "q=beta*(1e8-beta)*(k_a+k_b)", 3, "tend to"),  # right up to beta = 1e8
     ("average", "q=beta*(5-n)*(k_a+k_b)", 5, "tend to"),  # right at n = 3 and 4
-    ("average", "q=exp(beta)/exp(beta)*(k_a+k_b)", 3, "tend to"),
     ("stretched-average", "q=t*(mu_a+mu_b)", 3, "component beta along the noisy direction"),
-    ("stretched-average", "q=-beta*sum_others+5*sum_all", 3, "component 5 along"),
     ("two-heads", "q1=t*(mu_a+mu_b)|q2=t*(mu_a+mu_b)", 3, "one head written twice"),
     # right for e > 0, but no head looks along mu_a, so that no sample is set aside
     ("two-heads", "q1=-beta*mu_a-beta*sum_others|q2=-beta*mu_b-beta*sum_others", 3, "samples"),
@@ -305,12 +300,11 @@ def test_the_beta_that_is_needed_is_the_closed_form(tolerance):
 
 
 def test_the_errors_of_the_words_at_beta_two():
-    for text, told in (
+    for text, errors in (
         (f"K=I|{Q}|{V}", "|c1 - goal| = 0.0790, |c2 - goal| = 0.0500"),
         (f"W=outer(u_c-u_d,u_d-u_a)/beta**2|{V}", "|c1 - goal| = 0.0513, |c2 - goal| = 0.0360"),
     ):
-        result = judged("self-attention", text)
-        assert told in result.beta.formula
+        assert errors in judged("self-attention", text).beta.formula
     weight = math.exp(-4) / (1 + 2 * math.exp(-4))
     identity = check("identity-self-attention", "c2=u_a").beta
     assert f"{math.sqrt(10) * 2 * weight:.4f}" in identity.formula
