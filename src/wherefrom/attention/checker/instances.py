@@ -81,7 +81,7 @@ def grouped_keys(
     Nothing that can be written tells the other keys apart, so a matrix is a multiple of the
     identity on those last two, and every formula has the same value as over all n keys."""
     named = len(problem.target) - 1
-    rows = np.eye(named + 2, named + 3, dtype=int).astype(object)
+    rows = np.eye(named + 2, named + 3, dtype=int)
     others, everything = [0] * named + [root, 0, 0], [1] * named + [root, 0, 0]
     values = _key_names(problem, rows, others, everything, everything[:-1])
     return values | {"beta": beta, "n": n}
@@ -89,20 +89,19 @@ def grouped_keys(
 
 def _key_names(problem: Problem, rows: Any, others: Any, everything: Any, ones: Any) -> Values:
     stem, table = ("mu", "Mu") if problem.noise != "none" else ("k", "K")
-    identity = np.eye(rows.shape[1], dtype=int).astype(rows.dtype)
-    values: Values = {table: rows, "I": identity, "ones": ones}
+    values: Values = {table: rows, "I": np.eye(rows.shape[1], dtype=int), "ones": ones}
     values |= {"sum_others": others, "sum_all": everything}
     for index, group in enumerate(list(problem.target)[:-1]):
         values[f"{stem}_{group}"] = rows[index]
-        values[f"e_{group}"] = np.eye(len(rows), dtype=int).astype(rows.dtype)[index]
+        values[f"e_{group}"] = np.eye(len(rows), dtype=int)[index]
     return values
 
 
 def space_values(A: Any, B: Any, C: Any) -> Values:
     """A, B, C, S, D and I for three bases that complete one another."""
     S = np.hstack([A, B, C])
-    D = np.diag([1] * A.shape[1] + [0] * (B.shape[1] + C.shape[1])).astype(S.dtype)
-    return {"A": A, "B": B, "C": C, "S": S, "D": D, "I": np.eye(len(S), dtype=int).astype(S.dtype)}
+    D = np.diag([1] * A.shape[1] + [0] * (B.shape[1] + C.shape[1]))
+    return {"A": A, "B": B, "C": C, "S": S, "D": D, "I": np.eye(len(S), dtype=int)}
 
 
 def space_instance(m: int, p: int, r: int, rng: np.random.Generator | None = None) -> Values:
@@ -115,7 +114,7 @@ def word_values(u: Any, beta: float | Scalar) -> Values:
     named = dict(zip("abcd", u, strict=True))
     values: Values = {f"u_{name}": vector for name, vector in named.items()}
     values |= {"x1": u[3] + u[1], "x2": u[0], "x3": u[2] + u[1]}
-    return values | {"beta": beta, "I": np.eye(u.shape[1], dtype=int).astype(u.dtype)}
+    return values | {"beta": beta, "I": np.eye(u.shape[1], dtype=int)}
 
 
 def word_instance(d: int, beta: float, rng: np.random.Generator | None = None) -> Values:
@@ -263,7 +262,7 @@ class Exact(Numeric):
 
     dtype = object
 
-    def __init__(self, field: Field | Polynomials | Decimals, values: Mapping[str, Any]) -> None:
+    def __init__(self, field: Field | Polynomials | Digits, values: Mapping[str, Any]) -> None:
         self.field: Any = field
         super().__init__(values)
 
@@ -335,10 +334,15 @@ def polynomial(expression: Expression, values: Values) -> Poly:
     return Poly(value.item())
 
 
-class Decimals:
-    """Numbers of 500 digits in the place of a Field."""
+class Digits(Exact):
+    """The same operations on numbers of 500 digits, without inverses. A term that is smaller than
+    the other one by the factor `least` is lost beside it: a number too small to compute with."""
 
     context = decimal.Context(500, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+
+    def __init__(self, values: Mapping[str, Any], least: str) -> None:
+        self.least = decimal.Decimal(least)
+        super().__init__(self, values)
 
     def rational(self, value: Any) -> decimal.Decimal:
         if isinstance(value, decimal.Decimal):
@@ -346,17 +350,9 @@ class Decimals:
         top, below = Fraction(value).as_integer_ratio()
         return decimal.Decimal(top) / decimal.Decimal(below)
 
-    def function(self, name: str, x: decimal.Decimal) -> decimal.Decimal:
-        return {"sqrt": x.sqrt, "exp": x.exp, "log": x.ln, "abs": x.copy_abs}[name]()
-
-
-class Digits(Exact):
-    """The same operations with very many digits, without inverses. A term that is smaller than the
-    other one by the factor `least` is lost beside it: a number too small to compute with."""
-
-    def __init__(self, values: Mapping[str, Any], least: str) -> None:
-        self.least = decimal.Decimal(least)
-        super().__init__(Decimals(), values)
+    def function(self, name: str, arguments: Sequence[Matrix]) -> Matrix:
+        x = arguments[0].item()
+        return self.matrix({"sqrt": x.sqrt, "exp": x.exp, "log": x.ln, "abs": x.copy_abs}[name]())
 
     def apply(self, op: str, arguments: Sequence[Any]) -> Matrix:
         if op in ("+", "-") and self.least:

@@ -359,6 +359,9 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
         keys = keys.T
     if len(keys) < 2:
         raise UserError("K needs two keys at least, as in [[1, 0], [0, 1]].")
+    for name in {"q", "w"} & set(written):
+        if 1 not in written[name].shape:
+            raise UserError(f"{name} must be one row of numbers, as in (1, 2).")
     if "q" in written:
         return _judge_query(draft, keys, written["q"].ravel())
     if "w" in written:

@@ -17,14 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar, Trend
-from wherefrom.attention.checker.instances import (
-    Decimals,
-    Digits,
-    Exact,
-    Floats,
-    Numeric,
-    grouped_keys,
-)
+from wherefrom.attention.checker.instances import Digits, Exact, Floats, Numeric, grouped_keys
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
 from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import softmax_over_keys
@@ -269,7 +262,7 @@ class Queries:
         """Does the goal also fail far out and with 500 digits, where no term is lost in rounding?
         A term so small that even that beta does not show it leaves it open; inverses are not
         tried."""
-        with decimal.localcontext(Decimals.context):
+        with decimal.localcontext(Digits.context):
             root = decimal.Decimal(n - self.named).sqrt()
             for beta, least in ((10.0, "1e-110"), (BEYOND, "0")):
                 algebra = Digits(grouped_keys(self.problem, beta, n, root), least)
