@@ -36,9 +36,10 @@ from wherefrom.attention.equation import softmax_over_keys
 
 Floats = NDArray[np.float64]
 Values = dict[str, Any]
-Variants = Callable[[Floats, int, np.random.Generator, int], Iterator[tuple[str, Floats]]]
+Variants = Callable[[Floats, int, np.random.Generator], Iterator[tuple[str, Floats]]]
 WORDS = ("x1", "x2", "x3")
 Matrix = NDArray[Any]
+DRAWS = 8  # of rows that break an assumption, after the chosen ones
 MAX_MAGNITUDE = 1e100
 TOO_LARGE = f"the numbers become too large to compute with here (above {MAX_MAGNITUDE:.0e})."
 MAX_SIZE = 64  # rows or columns of a matrix of an instance
@@ -122,7 +123,7 @@ def word_instance(d: int, beta: float, rng: np.random.Generator | None = None) -
 
 
 def unequal_norms(
-    rows: Floats, named: int, rng: np.random.Generator, draws: int
+    rows: Floats, named: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, Floats]]:
     """Orthogonal rows of other lengths: one row after another stretched, then drawn lengths."""
     for index in range(min(len(rows), named + 1)):
@@ -131,13 +132,13 @@ def unequal_norms(
             stretched[index] *= length
             which = "abcd"[index] if index < named else "another"
             yield f"{which} stretched to {length:g} of its length", stretched
-    for _ in range(draws):
+    for _ in range(DRAWS):
         lengths = rng.uniform(0.7, 1.4, size=(len(rows), 1))
         yield "lengths drawn between 0.7 and 1.4", rows * lengths
 
 
 def oblique_angles(
-    rows: Floats, named: int, rng: np.random.Generator, draws: int
+    rows: Floats, named: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, Floats]]:
     """Rows of the same lengths at other angles: another row turned between the named ones, each
     row turned towards another, then drawn directions."""
@@ -156,7 +157,7 @@ def oblique_angles(
             tilted[index] += sign * rows[index - 1]
             yield "one tilted towards another", turned(tilted)
     size = np.linalg.norm(rows) / np.sqrt(rows.size)
-    for _ in range(draws):
+    for _ in range(DRAWS):
         spread = rng.uniform(0.1, 1.0) * size
         yield "directions drawn at random", turned(rows + spread * rng.standard_normal(rows.shape))
 

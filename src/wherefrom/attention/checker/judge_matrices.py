@@ -321,7 +321,7 @@ class WordsJudge:
         searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
         for name, variants in searches:
             tried, broken = 0, ""
-            for what, u in variants(orthonormal(4, 7, rng), 4, rng, 8):
+            for what, u in variants(orthonormal(4, 7, rng), 4, rng):
                 tried += 1
                 errors = [self.error(word_values(b * u, b), b) for b in (24.0, 240.0)]
                 if errors[1] > self.eps and errors[1] >= STILL_FALLING * errors[0]:

@@ -65,7 +65,6 @@ GATE = 5.0  # standard errors between law and simulation that are a fault of our
 ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
 VANISHING = 1e-14  # stands for alpha -> 0 in a simulation
 SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
-DRAWS = 8
 
 
 def judge_keys(construction: Construction, draft: CheckResult) -> CheckResult:
@@ -441,7 +440,7 @@ class KeysJudge(Queries):
         for n, d in SEARCHED:
             straight = orthonormal(n, d, rng)
             expected = straight @ self.queries(straight, small).T
-            for what, keys in variants(straight, self.named, rng, DRAWS):
+            for what, keys in variants(straight, self.named, rng):
                 tried += 1
                 where = f"with n = {n} and {what}"
                 try:
