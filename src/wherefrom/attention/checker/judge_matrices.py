@@ -353,7 +353,7 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
     except NotExactError:
         raise UserError("keys are given as numbers, one row in brackets each.") from None
     if _uneven(construction.expressions["K"].tree):
-        raise UserError("the rows of K must have the same number of entries.")
+        raise UserError("K is made of numbers, in rows with the same number of entries.")
     keys = _fractions(written["K"], "K")
     if len(keys) == 1:  # one row of numbers: each of them is a key
         keys = keys.T
