@@ -144,6 +144,9 @@ CASES = [
     ("sinusoids", "p=d*t", "proved", "grows"),
     ("sinusoids", "p=t*sin(pi*t)", "inconclusive", "agree to nine digits"),
     ("sinusoids", "p=[1/t, t]", "inconclusive", "only angles"),  # has no value at t = 0
+    ("sinusoids", "p=t*sin(pi)", "inconclusive", "agree to nine digits"),  # is 0 at every t
+    ("sinusoids", "p=(d-2)*t", "inconclusive", "only angles"),  # is 0 for d = 2
+    ("sinusoids", "p=t*sin(1)", "proved", "grows"),
     ("sinusoids", "p=[[sin(t), cos(t)], [t, 1]]", "proved", "irrational"),
     # rotary
     ("rotary", "y=(x1 cos(tθ) - x2 sin(tθ), x1 sin(tθ) + x2 cos(tθ))", "proved", "s - t alone"),
@@ -167,6 +170,7 @@ CASES = [
     ("perceiver-cost", "perceiver=L m^2", "refuted", "l*m is missing"),
     ("perceiver-cost", "perceiver=L l m", "refuted", "L*l*m is too large"),
     ("perceiver-cost", "vanilla=(L-3)*l**2", "refuted", "zero or negative"),
+    ("perceiver-cost", "vanilla=L*l*l*d+L*l*d*d-l", "inconclusive", "term by term"),  # is right
     ("perceiver-cost", "vanilla=l^2*log(l)", "inconclusive", "sum of products"),
     # synthesizer
     ("synthesizer", "S=β X Xᵀ", "proved", "X X^T"),

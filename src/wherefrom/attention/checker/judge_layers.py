@@ -19,7 +19,6 @@ from wherefrom.attention.checker.algebra import (
     NotExactError,
     Poly,
     Polynomials,
-    Power,
     constant,
     symbol,
 )
@@ -207,9 +206,8 @@ class Wave:
         if self.w == 0:
             return False
         total = -2 * self.f / self.w  # the only s + t at which two can meet
-        if total.denominator != 1 or total < 1:
-            return True
-        return not any(self.meet(s, int(total) - s) for s in range(int(total + 1) // 2))
+        pairs = range(int(total + 1) // 2) if total.denominator == 1 else ()
+        return not any(self.meet(s, int(total) - s) for s in pairs)
 
 
 class Angles(Polynomials):
@@ -231,10 +229,22 @@ class Angles(Polynomials):
         self.waves[str(wave)] = wave
         return symbol(str(wave))
 
-    def moving(self, entry: Poly) -> dict[str, set[Power]]:
-        """t and the waves that move with it -> the powers of them that occur in an entry."""
+    def moving(self, entry: Poly) -> set[str]:
+        """t and the waves that move with it, as far as they occur in an entry."""
         moving = {"t", *(name for name, wave in self.waves.items() if wave.moves)}
-        return {name: set(entry.by_power(name)) for name in entry.names & moving}
+        return entry.names & moving
+
+    def never_zero(self, factor: Poly) -> bool:
+        """Is a factor without t certainly not zero, whatever the width d is?"""
+        by_width = factor.by_power("d")
+        if len(by_width) != 1:
+            return False
+        (number,) = by_width.values()
+        if number.names <= {"pi"}:  # which is transcendental
+            return True
+        numbers = {name: wave.at(0) for name, wave in self.waves.items()} | {"pi": math.pi}
+        terms = [Poly({key: c}).at(numbers) for key, c in number.items()]
+        return abs(sum(terms)) > ROUNDING * sum(map(abs, terms))
 
 
 def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResult:
@@ -245,19 +255,23 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
         entries = polynomials(expression, angles, {"i": 0}).ravel().tolist()
     except NotExactError:
         return draft.judged("inconclusive", say("angles_only"))
-    moving = [angles.moving(entry) for entry in entries]
-    if any(min(powers) < 0 for names in moving for powers in names.values()):
-        return draft.judged("inconclusive", say("angles_only"))  # may divide by zero
+    factors = [factor for entry in entries for key in entry for factor in key]
+    if any(power < 0 for name, power in factors if name not in ("pi", "d")):
+        return draft.judged("inconclusive", say("angles_only"))  # this may divide by zero
     of_first = "i" in expression.names
     where = "the pair i = 0, which is there for every d," if of_first else "an entry"
-    for names in moving:
-        for name, powers in names.items():
-            if len(names) > 1 or not powers <= {0, 1}:
-                continue
-            if name == "t":
-                return draft.judged("proved", say("entry_grows", where=where))
-            if angles.waves[name].injective:
-                return draft.judged("proved", say("never_a_full_turn", where=where))
+    moving = [angles.moving(entry) for entry in entries]
+    for entry, names in zip(entries, moving, strict=True):
+        if len(names) != 1:
+            continue
+        (name,) = names
+        by_power = entry.by_power(name)
+        if not (set(by_power) <= {0, 1} and angles.never_zero(by_power[1])):
+            continue
+        if name == "t":
+            return draft.judged("proved", say("entry_grows", where=where))
+        if angles.waves[name].injective:
+            return draft.judged("proved", say("never_a_full_turn", where=where))
     if any(entry.names - {*angles.waves, "t", "pi"} for entry in entries):
         return draft.judged("inconclusive", say("angles_only"))  # the width d, which has no number
     positions = range(POSITIONS)
@@ -318,9 +332,9 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
                 [round(complex(y.at(at_one | {"x1": x, "x2": x})).real, 4) for y in y_t]
                 for x in (1.0, 2.0)
             )
-            example = {"once": once, "twice": twice}
-            sentence = say("not_linear_shown", **example)
-            return draft.refuted(say("not_linear"), sentence, {"t": 1}, example)
+            images = {"once": once, "twice": twice}
+            sentence = say("not_linear_shown", **images)
+            return draft.refuted(say("not_linear"), sentence, {"t": 1}, images)
         products = at_s.T @ at_t
     except NotExactError:
         return draft.judged("inconclusive", say("rotations_only"))
@@ -339,14 +353,12 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
         for (b, c), product in np.ndenumerate(products):
             here, there = _score(product, s, t), _score(product, s + 1, t + 1)
             if abs(here - there) > ROUNDING:
-                pair, places = {"q": (1 - b, b), "k": (1 - c, c)}, {"s": s, "t": t}
-                sentence = say(
-                    "more_than_distance_shown",
-                    here=here, there=there, s1=s + 1, t1=t + 1, **pair, **places,
-                )  # fmt: skip
+                example = {"q": (1 - b, b), "k": (1 - c, c), "here": here, "there": there}
+                places = {"s": s, "t": t, "s1": s + 1, "t1": t + 1}
+                sentence = say("more_than_distance_shown", **example, **places)
                 because = say("more_than_distance", sign=_wrong_sign(at_t))
-                numbers = pair | {"here": round(here, 6), "there": round(there, 6)}
-                return draft.refuted(because, sentence, places, numbers)
+                numbers = example | {"here": round(here, 6), "there": round(there, 6)}
+                return draft.refuted(because, sentence, {"s": s, "t": t}, numbers)
     return draft.judged("inconclusive", say("distance_not_refuted"))
 
 
@@ -450,8 +462,12 @@ def judge_cost(construction: Construction, draft: CheckResult) -> CheckResult:
         without_d = "d" not in written.names
         does = model_cost(name, grown, l, m, constant(1) if without_d else d)
         if not says or min(says.values()) < 0:
-            because, numbers = say("no_cost_is_negative", name=name), {"written": str(written)}
-            return draft.refuted(because, f"L = 3 in {written}.", {"L": 3}, numbers)
+            tried = itertools.product((1, 2, 10, 1000), repeat=3)  # l/m, m and d, for L = 3
+            sizes = ({"L": 1, "l": more * m, "m": m, "d": d} for more, m, d in tried)
+            if all(says.at(numbers) > 0 for numbers in sizes):
+                return draft.judged("inconclusive", say("not_compared", name=name))
+            because, example = say("no_cost_is_negative", name=name), {"written": str(written)}
+            return draft.refuted(because, f"L = 3 in {written}.", {"L": 3}, example)
         terms, exact = _powers(says), _powers(does)
         missing, extra = _not_dominated(exact, terms), _not_dominated(terms, exact)
         attention = [key for key in exact if key[3] < 2]
