@@ -178,6 +178,7 @@ CASES = [
     ("synthesizer", "S=X A X^T", "holds", "no proof"),
     ("synthesizer", "relu(X A) B", "refuted", "whatever is learned"),
     ("synthesizer", "S=-beta*X@X.T", "refuted", "does not end up"),
+    ("synthesizer", "S=(beta-4000)*X@X.T", "inconclusive", "too slowly"),  # is right
     # variance
     ("variance", "Var(c) < Var(c_1)", "proved", "from some beta on"),
     ("variance", "var_one → 1/4, var_norm << var_one", "proved", "tends to"),
