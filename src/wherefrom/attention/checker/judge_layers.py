@@ -257,9 +257,10 @@ class Angles(Polynomials):
         (number,) = by_width.values()
         if number.names <= {"pi"}:  # which is transcendental
             return True
-        numbers = {name: wave.at(0) for name, wave in self.waves.items()} | {"pi": math.pi}
-        terms = [Poly({key: c}).at(numbers) for key, c in number.items()]
-        return abs(sum(terms)) > ROUNDING * sum(map(abs, terms))
+        waves = {name: wave.at(0) for name, wave in self.waves.items()}
+        largest = Poly({key: abs(c) for key, c in number.items()})
+        bound = largest.at({"pi": math.pi, **dict.fromkeys(waves, 1.0)})  # a wave is 1 at most
+        return bool(abs(number.at({"pi": math.pi, **waves})) > ROUNDING * bound)
 
 
 def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResult:
