@@ -54,10 +54,8 @@ def draw(rng):
     """One random construction for one of the problems about keys or spaces."""
     problem = rng.choice((*QUERIES, *QUERIES, "extract", "self-attention"))
     if problem == "self-attention":
-        terms = [draw_terms(rng, right) for right in (RIGHT_W, RIGHT_V)]
-        return Drawn(
-            problem, [f"{m}={write_terms(t)}" for m, t in zip("WV", terms, strict=True)], terms
-        )
+        W, V = draw_terms(rng, RIGHT_W), draw_terms(rng, RIGHT_V)
+        return Drawn(problem, [f"W={write_terms(W)}", f"V={write_terms(V)}"], [W, V])
     if problem == "extract":
         tree = draw_matrix(rng, 3)
         return Drawn(problem, [f"M={write(tree)}"], [[tree]])

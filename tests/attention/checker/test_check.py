@@ -32,16 +32,14 @@ def judged(problem, text, **options):
         ("copy", ["q=-beta*sum_others", "q=beta*(n*k_j-sum_all)", "q=beta*k_j+1e9*sum_all"]),
         ("copy", ["q=beta*(2*k_j+sum_others)", "q=beta*unit(k_j)/norm(sum_all)"]),
         ("average", ["q=t*(k_a+k_b)", "q=(k_a+k_b)*β", "q=beta*(sum_all-sum_others)"]),
-        ("average", ["q=beta*(k_a+k_b)+5*sum_all", "q=beta**2*(k_a+k_b)", "q=-beta*sum_others"]),
-        ("average", ["q=10*beta*(k_a+k_b)/3", "q=(beta+beta**2-1)*(k_a+k_b)"]),
-        ("average", ["q=sqrt(beta)*(k_a+k_b)", "q=beta*(k_a+k_b)/norm(sum_others)"]),
+        ("average", ["q=beta*(k_a+k_b)+5*sum_all", "q=beta*(k_a+k_b)/norm(sum_others)"]),
         ("average", ["q=beta*pinv(K)@(e_a+e_b)", "q=beta*K.T@(ones-K@sum_others)"]),
         ("average", ["q=beta*inv(I+outer(k_a,k_a)+outer(k_b,k_b))@(k_a+k_b)"]),
         ("average", ["q=beta*inv(I+outer(sum_all,sum_all))@(k_a+k_b)"]),
         ("average", ["q=beta*(k_a+k_b)+k_a/beta", "q=log(2)*beta*(k_a+k_b)"]),
         ("average", ["q=beta*(n**2-5*n+7)*(k_a+k_b)"]),  # positive for every n, not by sight
         ("average", ["q=beta*(k_a+k_b)/(n-4.5)**2", "q=beta*(k_a+k_b)/(n+1)"]),  # no whole root
-        ("average", ["q=outer(k_a+k_b,k_a)@k_a*t", "q=beta*(beta-1e6)*(k_a+k_b)"]),
+        ("average", ["q=outer(k_a+k_b,k_a)@k_a*t"]),
         ("noisy-average", ["q=β*(μ_a+μ_b)", "q=t*(u_a+u_b)", "q=-beta*sum_others+sum_all/2"]),
         ("stretched-average", ["q=beta*(mu_a+mu_b-sum_all)", "q=mu_a/beta-beta*sum_others"]),
         ("stretched-average", ["q=sqrt(beta)*mu_a-sqrt(beta)*mu_a-beta*sum_others"]),
@@ -68,15 +66,12 @@ def test_right_for_a_reason_that_algebra_sees(problem, texts):
 
 REFUTED = [
     ("copy", "q=k_j", 2, "nothing in the formula grows"),
-    ("copy", "q=beta*sum_all", 2, "tend to"),
     ("average", "q=(k_a+k_b)/2", 3, "nothing in the formula grows"),
     ("average", "q=beta*(k_a+1.01*k_b)", 3, "one of the two takes all"),
     ("average", "q=beta*(k_a+k_b)+k_a", 3, "0.731"),
     ("average", "q=beta*(1e8-beta)*(k_a+k_b)", 3, "tend to"),  # right up to beta = 1e8
     ("average", "q=beta*(5-n)*(k_a+k_b)", 5, "tend to"),  # right at n = 3 and 4
-    ("average", "q=exp(beta)/exp(beta)*(k_a+k_b)", 3, "tend to"),
     ("stretched-average", "q=t*(mu_a+mu_b)", 3, "component beta along the noisy direction"),
-    ("stretched-average", "q=-beta*sum_others+5*sum_all", 3, "component 5 along"),
     ("two-heads", "q1=t*(mu_a+mu_b)|q2=t*(mu_a+mu_b)", 3, "one head written twice"),
     # right for e > 0, but no head looks along mu_a, so that no sample is set aside
     ("two-heads", "q1=-beta*mu_a-beta*sum_others|q2=-beta*mu_b-beta*sum_others", 3, "samples"),
@@ -103,23 +98,19 @@ def test_wrong_with_the_smallest_counterexample(problem, text, n, words):
 
 CASES = [
     ("average", "q=exp(beta)*(k_a+k_b)", "holds", "cannot handle"),
-    ("average", "q=norm(beta*k_a+k_b)*(k_a+k_b)", "holds", "cannot handle"),
     ("average", "q=beta*(k_a+k_b)+0.001*k_a", "holds", "not within every one"),
     ("average", "q=(10+2*log(n))*(k_a+k_b)", "holds", "not within every one"),  # no beta, and right
     ("average", "q=beta*(sqrt(n)-1)*(k_a+k_b)", "holds", "no argument covers every n"),
     ("average", "q=outer(k_a,k_b)", "refuted", "q is d x d and must be d x 1"),
     ("average", f"q={SLOW}*(k_a+k_b)", "inconclusive", ""),
-    ("copy", f"q=log({SLOW}+1)*k_j", "inconclusive", ""),
     ("stretched-average", "q=0.001*mu_a-beta*sum_others", "holds", "not within every one"),
     ("stretched-average", "low=0.5|high=1.5", "refuted", "48.0%"),
     ("stretched-average", "low=3|high=-1", "refuted", "outside"),
     ("stretched-average", f"q=-{SLOW}*sum_others", "inconclusive", ""),
     ("two-heads", "q1=exp(beta)*mu_a|q2=beta*mu_b", "holds", "cannot handle"),
-    ("two-heads", f"q1={SLOW}*mu_a|q2={SLOW}*mu_b", "inconclusive", ""),
     ("extract", "M=A.T", "refuted", "M is m x d and must be d x d: it gives the coordinates"),
     ("extract", "M=2*A@A.T", "refuted", "right for the average"),
     ("extract", "M=B@B.T", "refuted", "returns 0 where v_a is wanted, it lets v_b through"),
-    ("extract", "M=A@A.T-B@B.T", "refuted", "lets -1 v_b through"),
     ("extract", "M=0.999999*A@A.T", "refuted", "999999/1000000 v_a"),
     ("extract", "M=D", "refuted", "M (v_a + v_b) is not v_a"),  # right in the basis S, only there
     ("self-attention", f"K=I|{Q}|{V.replace('=', '=exp(1/beta)*')}", "holds", "numbers"),
@@ -127,17 +118,14 @@ CASES = [
     # beta must be above 2,000 for the first term to win
     ("self-attention", "W=outer(u_d,u_b)/(1000*beta)+outer(u_d,u_a-u_b)/beta**2+"
      f"outer(u_c,u_d)/beta**2|{V}", "refuted", "c1 tends to u_b"),
-    ("self-attention", f"K=I|{Q}|V=outer(u_b,u_b)-outer(u_c,u_c)", "refuted", "beta**2"),
     ("self-attention", f"K=I|Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**4|{V}", "refuted", "misses"),
     # with weights (1/2, 0, 1/2), as a public answer has it, c2 would be u_b - u_c/2
     ("self-attention", f"K=I|{Q}+outer(u_c,u_a)/beta**2|{V}", "refuted", "(1/2, 0, 1/2)"),
     ("self-attention", f"K=I|{Q}|{V}*(1+1/{SLOW})", "inconclusive", ""),
     ("identity-self-attention", "c2=u_b", "refuted", "c2 tends to u_a and not to u_b"),
     ("identity-self-attention", "x2=u_a+u_c|c2=u_b", "refuted", "tends to u_a + u_c"),
-    ("identity-self-attention", "c2=I", "refuted", "c2 is d x d and must be d x 1"),
     # permutation
     ("permutation", "softmax(X W_q W_k^T X^T) X V", "proved", "commute"),
-    ("permutation", r"f = \mathrm{softmax}(QK^\top/\sqrt{d})V", "proved", "commute"),
     ("permutation", "ReLU(X W_1) W_2 + LayerNorm(X)", "proved", "commute"),
     ("permutation", "f=ones*(ones.T@X)/n", "proved", "commute"),
     ("permutation", "softmax(mask(X X^T)) X", "refuted", "the mask"),
@@ -146,7 +134,6 @@ CASES = [
     ("permutation", "X+P-P", "holds", "no proof"),
     # sinusoids
     ("sinusoids", r"p = (\sin(t/10000^{2i/d}), \cos(t/10000^{2i/d}))", "proved", "irrational"),
-    ("sinusoids", "PE=[sin(pos/10000**(2i/d_model)), cos(pos/10000**(2i/d_model))]", "proved", ""),
     ("sinusoids", "p=sin t", "proved", "irrational"),
     ("sinusoids", "p=[1, t/7]", "proved", "grows"),
     ("sinusoids", "p=[sin(2*pi*t/10), cos(2πt/10)]", "refuted", "p(0) = p(10)"),
@@ -156,9 +143,13 @@ CASES = [
     ("sinusoids", "p=2*d", "inconclusive", "only angles"),
     ("sinusoids", "p=d*t", "proved", "grows"),
     ("sinusoids", "p=t*sin(pi*t)", "inconclusive", "agree to nine digits"),
+    ("sinusoids", "p=[1/t, t]", "inconclusive", "only angles"),  # has no value at t = 0
+    ("sinusoids", "p=t*sin(pi)", "inconclusive", "agree to nine digits"),  # is 0 at every t
+    ("sinusoids", "p=(d-2)*t", "inconclusive", "only angles"),  # is 0 for d = 2
+    ("sinusoids", "p=t*sin(1)", "proved", "grows"),
+    ("sinusoids", "p=[[sin(t), cos(t)], [t, 1]]", "proved", "irrational"),
     # rotary
     ("rotary", "y=(x1 cos(tθ) - x2 sin(tθ), x1 sin(tθ) + x2 cos(tθ))", "proved", "s - t alone"),
-    ("rotary", "y=(x1, x2, x1)", "inconclusive", "sums of products"),
     ("rotary", "R=[[[1,2],[1,2]],[[1,2],[1,2]]]", "inconclusive", "sums of products"),
     ("perceiver-cost", "vanilla=[L, l]", "inconclusive", "sum of products"),
     ("variance", "var_c < [1, 2]", "inconclusive", "sums and products"),
@@ -170,14 +161,16 @@ CASES = [
     ("rotary", "y=x", "refuted", "does not depend on the positions"),
     ("rotary", "y1=x1+t|y2=x2", "refuted", "linear"),
     ("rotary", "y=t*x", "refuted", "more than s - t"),
+    ("rotary", "y=x/t", "inconclusive", "sums of products"),
+    ("rotary", "R=[[x1, 0], [0, 1]]", "refuted", "linear"),
     # perceiver-cost
     ("perceiver-cost", "vanilla=O(L l^2)|perceiver=O(L m^2 + l m)", "proved", "d held fixed"),
-    ("perceiver-cost", r"perceiver = \mathcal{O}((L-2)m^2 + 2\ell m)", "proved", "constant"),
     ("perceiver-cost", "vanilla=L*L*l*l/L", "proved", "constant"),
     ("perceiver-cost", "vanilla=O(L l^2 d)", "holds", "attention alone"),
     ("perceiver-cost", "perceiver=L m^2", "refuted", "l*m is missing"),
     ("perceiver-cost", "perceiver=L l m", "refuted", "L*l*m is too large"),
     ("perceiver-cost", "vanilla=(L-3)*l**2", "refuted", "zero or negative"),
+    ("perceiver-cost", "vanilla=L*l*l*d+L*l*d*d-l", "inconclusive", "term by term"),  # is right
     ("perceiver-cost", "vanilla=l^2*log(l)", "inconclusive", "sum of products"),
     # synthesizer
     ("synthesizer", "S=β X Xᵀ", "proved", "X X^T"),
@@ -185,15 +178,14 @@ CASES = [
     ("synthesizer", "S=X A X^T", "holds", "no proof"),
     ("synthesizer", "relu(X A) B", "refuted", "whatever is learned"),
     ("synthesizer", "S=-beta*X@X.T", "refuted", "does not end up"),
+    ("synthesizer", "S=(beta-4000)*X@X.T", "inconclusive", "too slowly"),  # is right
     # variance
     ("variance", "Var(c) < Var(c_1)", "proved", "from some beta on"),
-    ("variance", r"\mathrm{Var}(c_2) = 0", "proved", "equal at every n"),
     ("variance", "var_one → 1/4, var_norm << var_one", "proved", "tends to"),
     ("variance", "variance of c_1 is smaller than variance of c_2", "refuted", "tends to"),
     ("variance", "var_one = 1/4", "refuted", "the same limit"),
     ("variance", "var_c < var_c1/4", "refuted", "equal at every n"),
     ("variance", "var_one < 1/4", "holds", "no proof"),
-    ("variance", "n - 1 < n", "holds", "no proof"),
     # hull
     ("hull", "K=[[0.5, 0.5], [1, 0], [0, 1]]", "refuted", "0.3333"),
     ("hull", "K=[[1/2, 1/2], [1, 0], [0, 1]]|w=(1/2, 1/2)", "proved", "0.3333"),
@@ -244,21 +236,16 @@ def test_a_constant_factor_is_enough_up_to_a_point_and_the_point_is_exact(factor
     assert -1e-9 * smallest < result.counterexample.sizes["n"] - smallest < 1 + 1e-9 * smallest
 
 
-@pytest.mark.parametrize(
-    ("problem", "text"),
-    [
+def test_no_constant_factor_is_large_enough_for_every_n():
+    for problem, text in (
         ("average", "q=1e9*(k_a+k_b)"),
         ("average", "q=exp(sqrt(60))*(k_a+k_b)"),  # the algebra does not reach this constant
         ("two-heads", "q1=1e9*mu_a|q2=1e9*mu_b"),
-    ],
-)
-def test_no_constant_factor_is_large_enough_for_every_n(problem, text):
-    result = judged(problem, text)
-    assert result.verdict == "refuted"
-    lead, digits = (result.counterexample.numbers[name] for name in ("lead", "log10_n"))
-    assert (
-        digits * math.log(10) > 0.999999 * lead
-    )  # so many others outweigh what is e^lead times heavier
+    ):
+        result = judged(problem, text)
+        assert result.verdict == "refuted"
+        lead, digits = (result.counterexample.numbers[name] for name in ("lead", "log10_n"))
+        assert digits * math.log(10) > 0.999999 * lead  # so many keys outweigh e^lead
 
 
 def test_a_contradiction_is_owned_up_to(monkeypatch):
@@ -318,12 +305,11 @@ def test_the_beta_that_is_needed_is_the_closed_form(tolerance):
 
 
 def test_the_errors_of_the_words_at_beta_two():
-    for text, told in (
+    for text, errors in (
         (f"K=I|{Q}|{V}", "|c1 - goal| = 0.0790, |c2 - goal| = 0.0500"),
         (f"W=outer(u_c-u_d,u_d-u_a)/beta**2|{V}", "|c1 - goal| = 0.0513, |c2 - goal| = 0.0360"),
     ):
-        result = judged("self-attention", text)
-        assert told in result.beta.formula
+        assert errors in judged("self-attention", text).beta.formula
     weight = math.exp(-4) / (1 + 2 * math.exp(-4))
     identity = check("identity-self-attention", "c2=u_a").beta
     assert f"{math.sqrt(10) * 2 * weight:.4f}" in identity.formula

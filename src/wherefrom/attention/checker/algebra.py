@@ -12,12 +12,13 @@ from fractions import Fraction
 from functools import lru_cache, reduce
 from typing import Any, Literal
 
-from wherefrom.attention.checker.language import Expression, UndefinedError, evaluate
+from wherefrom.attention.checker.language import UndefinedError
 
 Power = Fraction | int  # whole ones are ints
 Monomial = tuple[tuple[str, Power], ...]
 Kind = Literal["zero", "constant", "up", "down", "unclear"]
 
+MAX_PRODUCTS = 400  # of terms, in the product of two polynomials
 MAX_STEPS = 30_000  # products of two terms in one formula: about a tenth of a second
 MAX_TERMS = 60
 MAX_DEGREE = 64
@@ -43,9 +44,21 @@ class Poly(dict[Monomial, Fraction]):
         return self + -other
 
     def __mul__(self, other: Poly | Fraction | int) -> Poly:
-        return times(self, other if isinstance(other, Poly) else constant(other), IMAGINARY)
+        factor = other if isinstance(other, Poly) else constant(other)
+        if len(self) * len(factor) > MAX_PRODUCTS:
+            raise NotExactError
+        return times(self, factor, IMAGINARY)
 
     __rmul__ = __mul__
+
+    def __truediv__(self, other: Poly) -> Poly:
+        """Only a polynomial of one term can be divided by."""
+        if not other:
+            raise UndefinedError("this divides by zero.")
+        if len(other) > 1:
+            raise NotExactError
+        ((key, c),) = other.items()
+        return self * Poly({tuple((name, -power) for name, power in key): 1 / c})
 
     def __pow__(self, exponent: int) -> Poly:
         return reduce(Poly.__mul__, [self] * exponent, UNITY)
@@ -67,22 +80,29 @@ class Poly(dict[Monomial, Fraction]):
         return text or "0"
 
     @property
+    def is_zero(self) -> bool:
+        return not self
+
+    @property
     def names(self) -> set[str]:
         return {name for key in self for name, _ in key}
 
     def by_power(self, name: str) -> dict[Power, Poly]:
         """Power of a symbol -> what it is multiplied by."""
-        found: dict[Power, Poly] = {}
+        parts: dict[Power, Poly] = {}
         for key, c in self.items():
             power = dict(key).get(name, 0)
-            rest = tuple(pair for pair in key if pair[0] != name)
-            found.setdefault(power, Poly())[rest] = c
-        return found
+            others = tuple(pair for pair in key if pair[0] != name)
+            parts.setdefault(power, Poly())[others] = c
+        return parts
 
-    def at(self, numbers: Mapping[str, complex]) -> Any:
-        """The value, exact where the numbers are whole."""
+    def at(self, numbers: Mapping[str, Any]) -> Any:
+        """The value where the symbols are these numbers (or arrays of them)."""
         given = {"i": 1j, **numbers}
-        return sum(math.prod((given[s] ** p for s, p in key), start=c) for key, c in self.items())
+        products = (
+            math.prod((given[s] ** p for s, p in key), start=float(c)) for key, c in self.items()
+        )
+        return sum(products)
 
 
 def constant(value: Fraction | int) -> Poly:
@@ -132,50 +152,16 @@ def _join(x: Monomial, y: Monomial) -> Monomial:
 
 
 class Polynomials:
-    """What the nodes of a formula mean; `values` are names that stand for something else.
-    Rows in brackets are lists, on which operations act entry by entry."""
+    """Polynomials as the numbers of an `instances.Exact` algebra."""
 
-    def __init__(self, values: Mapping[str, Poly] | None = None) -> None:
-        self.values = values or {}
+    def rational(self, value: Poly | Fraction | int) -> Poly:
+        return value if isinstance(value, Poly) else constant(value)
 
-    def number(self, value: Fraction) -> Poly:
-        return constant(value)
-
-    def name(self, name: str) -> Poly:
-        return self.values[name] if name in self.values else symbol(name)
-
-    def power(self, base: Any, exponent: int) -> Any:
-        return reduce(lambda x, y: self.apply("*", (x, y)), [base] * exponent, UNITY)
-
-    def apply(self, op: str, arguments: Sequence[Any]) -> Any:
-        x, y = arguments[0], arguments[-1]
-        if op in ("hstack", "vstack"):
-            return list(arguments)
-        if op == "O":
-            return x
-        if op not in ("+", "-", "*", "/"):
+    def function(self, name: str, x: Poly, *more: Poly) -> Poly:
+        """A function of a number; O(x), an order of magnitude, is read as x."""
+        if name != "O":
             raise NotExactError
-        if isinstance(x, list) or isinstance(y, list):
-            size = len(x if isinstance(x, list) else y)
-            left, right = (z if isinstance(z, list) else [z] * size for z in (x, y))
-            return [self.apply(op, pair) for pair in zip(left, right, strict=True)]
-        if op in ("+", "-"):
-            return x + y if op == "+" else x - y
-        if op == "/" and not y:
-            raise UndefinedError("this divides by zero.")
-        if len(x) * len(y) > MAX_BITS or (op == "/" and len(y) > 1):
-            raise NotExactError
-        if op == "/":
-            ((key, c),) = y.items()
-            y = Poly({tuple((s, -p) for s, p in key): 1 / c})
-        return x * y
-
-    def one(self, expression: Expression) -> Poly:
-        """The value of an expression, which must not be a row in brackets."""
-        found = evaluate(expression, self)
-        if isinstance(found, list):
-            raise NotExactError
-        return Poly(found)
+        return x
 
 
 @dataclass(frozen=True)
@@ -265,8 +251,8 @@ class Field:
         self.beta = Scalar(self, symbol("beta"), UNITY)
         self.n = Scalar(self, symbol("n"), UNITY)
 
-    def rational(self, value: Fraction | int) -> Scalar:
-        return Scalar(self, constant(value), UNITY)
+    def rational(self, value: Scalar | Fraction | int) -> Scalar:
+        return value if isinstance(value, Scalar) else Scalar(self, constant(value), UNITY)
 
     def times(self, x: Poly, y: Poly) -> Poly:
         """The product, within the caps."""
@@ -286,9 +272,9 @@ class Field:
         """top / bottom without common symbols; a lone beta below goes up."""
         if not top:
             return self.rational(0)
-        first, *rest = map(dict, (*top, *bottom))
-        common = {s: min(p, *(key[s] for key in rest)) for s, p in first.items()
-                  if all(s in key for key in rest)}  # fmt: skip
+        keys = [dict(key) for key in (*top, *bottom)]
+        shared = set.intersection(*map(set, keys))
+        common = {name: min(key[name] for key in keys) for name in shared}
         content = _content(bottom)
         if len(bottom) == 1:
             ((key, content),) = bottom.items()
@@ -354,12 +340,12 @@ class Field:
     def floats(self, terms: Poly, n: int) -> list[tuple[float, float]]:
         """Powers of beta and their coefficients at this n; the part in n is summed exactly, so
         that nothing cancels there."""
-        found = []
+        terms_of_beta = []
         for beta, part in _at(terms, n).by_power("beta").items():
             for key, c in part.items():
                 atoms = (self._atom_value(name, n) ** int(power) for name, power in key)
-                found.append((float(beta), math.prod(atoms, start=float(c))))
-        return found
+                terms_of_beta.append((float(beta), math.prod(atoms, start=float(c))))
+        return terms_of_beta
 
     def _atom_value(self, name: str, n: int) -> float:
         function, argument = self.atoms[name]
@@ -369,7 +355,7 @@ class Field:
         return math.sqrt(inner) if function == "sqrt" else math.exp(inner)
 
     def sign(self, terms: Poly, n: int | None = None) -> int:
-        """Of a polynomial without beta, at one n or for every n at once; 0 for zero or unclear.
+        """The sign of a polynomial without beta, at one n or for every n; 0 for zero or unclear.
         Atoms are positive, so the sign is certain where the polynomials in n before them agree."""
         if n is None:
             signs = {sign for runs in self.runs(terms) for _, sign in runs}
@@ -398,7 +384,7 @@ class Field:
         ]
 
     def mentions_n(self, terms: Poly) -> bool:
-        """Does n occur, be it inside an atom?"""
+        """Does n occur, in a power or inside an atom?"""
         atoms = terms.names - {"beta", "n"}
         return "n" in terms.names or any(self.mentions_n(self.atoms[x][1]) for x in atoms)
 
@@ -409,7 +395,7 @@ class Field:
         return sign != 0 or (len(runs) == 1 and all(sign for _, sign in runs[0]))
 
     def has_doubt(self, n: int) -> bool:
-        """Was something divided by that is zero at this n, whatever beta is?"""
+        """Does the formula divide by something that is zero at this n for every beta?"""
         try:
             return any(self.lead(x.top, n)[1] == 0 for x in self.doubts)
         except OverflowError:
@@ -490,7 +476,7 @@ def _at(terms: Poly, n: int) -> Poly:
 
 
 def _content(terms: Poly) -> Fraction:
-    """The largest positive number of which all coefficients are whole multiples."""
+    """The largest positive number that divides all coefficients into whole numbers."""
     coefficients = terms.values()
     common = math.gcd(*(c.numerator for c in coefficients))
     return Fraction(common, math.lcm(*(c.denominator for c in coefficients)))

@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.attention.checker import Problem
-from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar
+from wherefrom.attention.checker.algebra import (
+    Field,
+    NotExactError,
+    Poly,
+    Polynomials,
+    Scalar,
+    symbol,
+)
 from wherefrom.attention.checker.language import (
     ENTRYWISE,
     Construction,
@@ -29,19 +36,22 @@ from wherefrom.attention.equation import softmax_over_keys
 
 Floats = NDArray[np.float64]
 Values = dict[str, Any]
-Variants = Callable[[Floats, int, np.random.Generator, int], Iterator[tuple[str, Floats]]]
+Variants = Callable[[Floats, int, np.random.Generator], Iterator[tuple[str, Floats]]]
 WORDS = ("x1", "x2", "x3")
 Matrix = NDArray[Any]
+DRAWS = 8  # of rows that break an assumption, after the chosen ones
 MAX_MAGNITUDE = 1e100
 TOO_LARGE = f"the numbers become too large to compute with here (above {MAX_MAGNITUDE:.0e})."
 MAX_SIZE = 64  # rows or columns of a matrix of an instance
 SMALLEST = 1e-300  # stands for what is smaller and not zero; nothing may divide by it
 FUNCTIONS: dict[str, Callable[[float], float]] = {"sqrt": math.sqrt, "abs": abs}
-FUNCTIONS |= {"exp": lambda x: max(math.exp(x), SMALLEST), "log": math.log}
-PLAIN: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub}
-PLAIN |= {"*": operator.mul, "**": operator.pow}
-PRODUCTS: dict[str, Callable[[Matrix, Matrix], Matrix]] = {
-    **PLAIN,
+FUNCTIONS |= {"exp": math.exp, "log": math.log}
+NUMBER_FUNCTIONS = (*FUNCTIONS, "sin", "cos", "pow", "O")
+OPERATIONS: dict[str, Callable[[Matrix, Any], Matrix]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "**": operator.pow,
     "@": operator.matmul,
     "dot": lambda x, y: x.T @ y,
     "outer": lambda x, y: x @ y.T,
@@ -72,7 +82,7 @@ def grouped_keys(
     Nothing that can be written tells the other keys apart, so a matrix is a multiple of the
     identity on those last two, and every formula has the same value as over all n keys."""
     named = len(problem.target) - 1
-    rows = np.eye(named + 2, named + 3, dtype=int).astype(object)
+    rows = np.eye(named + 2, named + 3, dtype=int)
     others, everything = [0] * named + [root, 0, 0], [1] * named + [root, 0, 0]
     values = _key_names(problem, rows, others, everything, everything[:-1])
     return values | {"beta": beta, "n": n}
@@ -80,20 +90,19 @@ def grouped_keys(
 
 def _key_names(problem: Problem, rows: Any, others: Any, everything: Any, ones: Any) -> Values:
     stem, table = ("mu", "Mu") if problem.noise != "none" else ("k", "K")
-    identity = np.eye(rows.shape[1], dtype=int).astype(rows.dtype)
-    values: Values = {table: rows, "I": identity, "ones": ones}
+    values: Values = {table: rows, "I": np.eye(rows.shape[1], dtype=int), "ones": ones}
     values |= {"sum_others": others, "sum_all": everything}
     for index, group in enumerate(list(problem.target)[:-1]):
         values[f"{stem}_{group}"] = rows[index]
-        values[f"e_{group}"] = np.eye(len(rows), dtype=int).astype(rows.dtype)[index]
+        values[f"e_{group}"] = np.eye(len(rows), dtype=int)[index]
     return values
 
 
 def space_values(A: Any, B: Any, C: Any) -> Values:
     """A, B, C, S, D and I for three bases that complete one another."""
     S = np.hstack([A, B, C])
-    D = np.diag([1] * A.shape[1] + [0] * (B.shape[1] + C.shape[1])).astype(S.dtype)
-    return {"A": A, "B": B, "C": C, "S": S, "D": D, "I": np.eye(len(S), dtype=int).astype(S.dtype)}
+    D = np.diag([1] * A.shape[1] + [0] * (B.shape[1] + C.shape[1]))
+    return {"A": A, "B": B, "C": C, "S": S, "D": D, "I": np.eye(len(S), dtype=int)}
 
 
 def space_instance(m: int, p: int, r: int, rng: np.random.Generator | None = None) -> Values:
@@ -106,7 +115,7 @@ def word_values(u: Any, beta: float | Scalar) -> Values:
     named = dict(zip("abcd", u, strict=True))
     values: Values = {f"u_{name}": vector for name, vector in named.items()}
     values |= {"x1": u[3] + u[1], "x2": u[0], "x3": u[2] + u[1]}
-    return values | {"beta": beta, "I": np.eye(u.shape[1], dtype=int).astype(u.dtype)}
+    return values | {"beta": beta, "I": np.eye(u.shape[1], dtype=int)}
 
 
 def word_instance(d: int, beta: float, rng: np.random.Generator | None = None) -> Values:
@@ -114,7 +123,7 @@ def word_instance(d: int, beta: float, rng: np.random.Generator | None = None) -
 
 
 def unequal_norms(
-    rows: Floats, named: int, rng: np.random.Generator, draws: int
+    rows: Floats, named: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, Floats]]:
     """Orthogonal rows of other lengths: one row after another stretched, then drawn lengths."""
     for index in range(min(len(rows), named + 1)):
@@ -123,13 +132,13 @@ def unequal_norms(
             stretched[index] *= length
             which = "abcd"[index] if index < named else "another"
             yield f"{which} stretched to {length:g} of its length", stretched
-    for _ in range(draws):
+    for _ in range(DRAWS):
         lengths = rng.uniform(0.7, 1.4, size=(len(rows), 1))
         yield "lengths drawn between 0.7 and 1.4", rows * lengths
 
 
 def oblique_angles(
-    rows: Floats, named: int, rng: np.random.Generator, draws: int
+    rows: Floats, named: int, rng: np.random.Generator
 ) -> Iterator[tuple[str, Floats]]:
     """Rows of the same lengths at other angles: another row turned between the named ones, each
     row turned towards another, then drawn directions."""
@@ -148,7 +157,7 @@ def oblique_angles(
             tilted[index] += sign * rows[index - 1]
             yield "one tilted towards another", turned(tilted)
     size = np.linalg.norm(rows) / np.sqrt(rows.size)
-    for _ in range(draws):
+    for _ in range(DRAWS):
         spread = rng.uniform(0.1, 1.0) * size
         yield "directions drawn at random", turned(rows + spread * rng.standard_normal(rows.shape))
 
@@ -159,8 +168,7 @@ def shown(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 class Numeric:
-    """The algebra of floating point matrices over the values of one instance.
-    Plain numbers are Python's own, which are faster than matrices of one entry."""
+    """What the operations of a formula mean for matrices of floats; numbers are 1 x 1 matrices."""
 
     dtype: Any = np.float64
 
@@ -171,39 +179,27 @@ class Numeric:
         array = np.asarray(value, dtype=self.dtype)
         return array if array.ndim == 2 else array.reshape(-1, 1)
 
-    def number(self, value: Fraction) -> Any:
-        return float(value)
-
-    def name(self, name: str) -> Any:
-        value = self.values[name]
-        return float(value[0, 0]) if name in ("beta", "n", "d") else value
-
-    def power(self, base: Any, exponent: int) -> Any:
-        return self.apply("**", (base, float(exponent) if type(base) is float else exponent))
-
-    def apply(self, op: str, arguments: Sequence[Any]) -> Any:
+    def apply(self, op: str, arguments: Sequence[Any]) -> Matrix:
+        """The value of one operation; UndefinedError where it has none or is too large."""
         x, y = arguments[0], arguments[-1]
-        if op in FUNCTIONS:
-            return self.function(op, x)
+        if op in NUMBER_FUNCTIONS:
+            return self.function(op, arguments)
         if op in ENTRYWISE:
             return self.entrywise(op, x)
-        if op == "/" or op == "unit":
-            return self.checked(self.divide(x, y if op == "/" else self.norm(x)))
-        if type(x) is float and type(y) is float and op in PLAIN:
-            try:
-                value = PLAIN[op](x, y)
-            except OverflowError:
-                value = math.inf
-            rounded = op in ("*", "**") and value == 0 and x and y
-            return self.checked(SMALLEST if rounded else value)
-        blocks = [self.matrix(a) if type(a) is float else a for a in arguments]
-        x, y = blocks[0], blocks[-1]
         with np.errstate(over="ignore", invalid="ignore"):
             if op in ("inv", "pinv"):
-                return self.checked(self.inverse(x, pseudo=op == "pinv"))
-            if op in ("hstack", "vstack"):
-                return self.checked((np.hstack if op == "hstack" else np.vstack)(blocks))
-            return self.checked(self.norm(x) if op == "norm" else PRODUCTS[op](x, y))
+                value = self.inverse(x, pseudo=op == "pinv")
+            elif op in ("hstack", "vstack"):
+                value = (np.hstack if op == "hstack" else np.vstack)(arguments)
+            elif op == "norm":
+                value = self.norm(x)
+            elif op in ("/", "unit"):
+                value = self.divide(x, y if op == "/" else self.norm(x))
+            else:
+                value = OPERATIONS[op](x, y)
+        if op in ("*", "**") and value.size == 1 and x and y and not value:
+            value = self.matrix(SMALLEST)  # the product of two numbers was rounded to zero
+        return self.checked(value)
 
     def entrywise(self, op: str, x: Matrix) -> Matrix:
         """relu of each entry, softmax and layernorm of each row, or a causal mask on top."""
@@ -216,16 +212,15 @@ class Numeric:
         centred = x - x.mean(axis=-1, keepdims=True)
         return np.asarray(centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5))
 
-    def divide(self, x: Any, y: Any) -> Any:
-        below = y if type(y) is float else y.item()
-        if below == 0:
+    def divide(self, x: Matrix, y: Matrix) -> Matrix:
+        if y.item() == 0:
             raise UndefinedError("this divides by zero.")
-        if abs(below) <= 10 * SMALLEST:
+        if abs(y.item()) <= 10 * SMALLEST:
             raise UndefinedError("this divides by too small a number.", too_large=True)
-        return x / below
+        return x / y
 
-    def norm(self, x: Matrix) -> Any:
-        return float(np.linalg.norm(x))
+    def norm(self, x: Matrix) -> Matrix:
+        return self.matrix(np.linalg.norm(x))
 
     def inverse(self, x: Matrix, *, pseudo: bool) -> Matrix:
         if x.size == 0:
@@ -239,49 +234,44 @@ class Numeric:
             pass
         raise UndefinedError("this matrix has no inverse.")
 
-    def function(self, name: str, x: Any) -> Any:
-        at = x if type(x) is float else x.item()
-        if name == "sqrt" and at < 0:
+    def function(self, name: str, arguments: Sequence[Matrix]) -> Matrix:
+        x = arguments[0].item()
+        if name == "sqrt" and x < 0:
             raise UndefinedError("this is the square root of a negative number.")
-        if name == "log" and at <= 0:
+        if name == "log" and x <= 0:
             raise UndefinedError("this is the logarithm of a number that is not positive.")
-        if name == "log" and at <= 10 * SMALLEST:
+        if name == "log" and x <= 10 * SMALLEST:
             raise UndefinedError("this number is too small to compute with.", too_large=True)
         try:
-            return self.checked(FUNCTIONS[name](at))
+            value = FUNCTIONS[name](x)
         except OverflowError:
-            return self.checked(math.inf)
+            value = math.inf
+        return self.checked(self.matrix(max(value, SMALLEST) if name == "exp" else value))
 
-    def checked(self, value: Any) -> Any:
+    def checked(self, value: Matrix) -> Matrix:
         """The value, unless it is too large."""
-        if type(value) is not float and max(value.shape) > MAX_SIZE:
+        if max(value.shape) > MAX_SIZE:
             raise UndefinedError(f"a matrix may have {MAX_SIZE} rows or columns at most.")
-        largest = abs(value) if type(value) is float else np.max(np.abs(value), initial=0.0)
-        if not largest <= MAX_MAGNITUDE:
+        if not np.abs(value).max(initial=0.0) <= MAX_MAGNITUDE:
             raise UndefinedError(TOO_LARGE, too_large=True)
         return value
 
 
 class Exact(Numeric):
-    """The same algebra over exact numbers; NotExactError where there is no exact form."""
+    """The same operations on exact numbers: those of a Field, polynomials, or decimals.
+    NotExactError where there is no exact form."""
 
     dtype = object
 
-    def __init__(self, field: Field | Decimals, values: Mapping[str, Any]) -> None:
+    def __init__(self, field: Field | Polynomials | Digits, values: Mapping[str, Any]) -> None:
         self.field: Any = field
         super().__init__(values)
 
     def matrix(self, value: Any) -> Matrix:
         array = super().matrix(value).copy()
         for index, x in np.ndenumerate(array):
-            array[index] = x if isinstance(x, Scalar) else self.field.rational(x)
+            array[index] = self.field.rational(x)
         return array
-
-    def number(self, value: Fraction) -> Matrix:
-        return self.matrix(value)
-
-    def name(self, name: str) -> Matrix:
-        return self.values[name]
 
     def checked(self, value: Matrix) -> Matrix:
         if max(value.shape) > MAX_SIZE:
@@ -295,13 +285,13 @@ class Exact(Numeric):
         raise NotExactError
 
     def norm(self, x: Matrix) -> Matrix:
-        return self.function("sqrt", x.T @ x if x.shape[1] == 1 else x @ x.T)
+        return self.function("sqrt", [x.T @ x if x.shape[1] == 1 else x @ x.T])
 
-    def function(self, name: str, x: Matrix) -> Matrix:
-        return self.matrix(self.field.function(name, x.item()))
+    def function(self, name: str, arguments: Sequence[Matrix]) -> Matrix:
+        return self.matrix(self.field.function(name, *(x.item() for x in arguments)))
 
     def inverse(self, x: Matrix, *, pseudo: bool) -> Matrix:
-        """Gauss and Jordan; a pivot that may be zero for some n is put down as a doubt.
+        """Gauss and Jordan; the field notes a pivot that may be zero for some n as a doubt.
         The pseudo-inverse is found by the normal equations, without rows and columns of zeros."""
         if pseudo:
             rows, columns = (
@@ -309,14 +299,14 @@ class Exact(Numeric):
                 for lines in (x, x.T)
             )
             core = x[np.ix_(rows, columns)]
-            found = self.matrix(np.zeros(x.T.shape, dtype=int))
+            inverse = self.matrix(np.zeros(x.T.shape, dtype=int))
             tall = len(rows) >= len(columns)
             try:
                 gram = self.inverse(core.T @ core if tall else core @ core.T, pseudo=False)
             except UndefinedError:
                 raise NotExactError from None
-            found[np.ix_(columns, rows)] = gram @ core.T if tall else core.T @ gram
-            return found
+            inverse[np.ix_(columns, rows)] = gram @ core.T if tall else core.T @ gram
+            return inverse
         size = len(x)
         table = np.hstack([x, self.matrix(np.eye(size, dtype=int))])
         for column in range(size):
@@ -331,10 +321,29 @@ class Exact(Numeric):
         return table[:, size:]
 
 
-class Decimals:
-    """Numbers of 500 digits in the place of a Field."""
+def polynomials(expression: Expression, field: Polynomials, values: Values) -> Matrix:
+    """The value of an expression, with names as symbols unless they have values."""
+    symbols = {name: symbol(name) for name in expression.names}
+    return np.asarray(evaluate(expression, Exact(field, symbols | values)))
+
+
+def polynomial(expression: Expression, values: Values) -> Poly:
+    """The same for an expression that is a number."""
+    value = polynomials(expression, Polynomials(), values)
+    if value.size != 1:
+        raise NotExactError
+    return Poly(value.item())
+
+
+class Digits(Exact):
+    """The same operations on numbers of 500 digits, without inverses. A term that is smaller than
+    the other one by the factor `least` is lost beside it: a number too small to compute with."""
 
     context = decimal.Context(500, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+
+    def __init__(self, values: Mapping[str, Any], least: str) -> None:
+        self.least = decimal.Decimal(least)
+        super().__init__(self, values)
 
     def rational(self, value: Any) -> decimal.Decimal:
         if isinstance(value, decimal.Decimal):
@@ -342,19 +351,11 @@ class Decimals:
         top, below = Fraction(value).as_integer_ratio()
         return decimal.Decimal(top) / decimal.Decimal(below)
 
-    def function(self, name: str, x: decimal.Decimal) -> decimal.Decimal:
-        return {"sqrt": x.sqrt, "exp": x.exp, "log": x.ln, "abs": x.copy_abs}[name]()
+    def function(self, name: str, arguments: Sequence[Matrix]) -> Matrix:
+        x = arguments[0].item()
+        return self.matrix({"sqrt": x.sqrt, "exp": x.exp, "log": x.ln, "abs": x.copy_abs}[name]())
 
-
-class Digits(Exact):
-    """The same algebra with very many digits, without inverses. A term that is lost beside another
-    one, being smaller by the factor `least`, is a number too small to compute with."""
-
-    def __init__(self, values: Mapping[str, Any], least: str) -> None:
-        self.least = decimal.Decimal(least)
-        super().__init__(Decimals(), values)
-
-    def apply(self, op: str, arguments: Sequence[Any]) -> Any:
+    def apply(self, op: str, arguments: Sequence[Any]) -> Matrix:
         if op in ("+", "-") and self.least:
             for x, y in zip(*(block.ravel() for block in arguments), strict=True):
                 if x and y and not self.least <= abs(x / y) <= 1 / self.least:
@@ -373,10 +374,10 @@ INSTANCES: dict[str, Callable[[Problem, int, np.random.Generator | None], Values
 
 
 def unequal_forms(read: Construction) -> Iterator[tuple[str, Expression]]:
-    """Formulas, with their names, that are said to equal what is judged and do not."""
+    """Names and formulas that the text calls equal to the judged formula, but are not."""
     rng, problem = np.random.default_rng(0), read.problem
     for name, form in read.again if problem.family in INSTANCES else ():
         algebra = Numeric(INSTANCES[problem.family](problem, 5, rng))
-        x, y = (np.asarray(evaluate(each, algebra)) for each in (form, read.expressions[name]))
+        x, y = (evaluate(formula, algebra) for formula in (form, read.expressions[name]))
         if x.shape != y.shape or not np.allclose(x, y, rtol=1e-9, atol=1e-9):
             yield name, form

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -15,7 +15,6 @@ from wherefrom.attention.checker import Assumption, BetaNeeded, CheckResult
 from wherefrom.attention.checker.algebra import (
     Field,
     NotExactError,
-    Poly,
     Polynomials,
     Scalar,
     symbol,
@@ -28,6 +27,7 @@ from wherefrom.attention.checker.instances import (
     Values,
     oblique_angles,
     orthonormal,
+    polynomials,
     shown,
     space_instance,
     space_values,
@@ -35,7 +35,7 @@ from wherefrom.attention.checker.instances import (
     word_instance,
     word_values,
 )
-from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
+from wherefrom.attention.checker.language import Construction, ExpressionError, Node, evaluate
 from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import attend
 from wherefrom.errors import UserError
@@ -62,14 +62,14 @@ def judge_extract(construction: Construction, draft: CheckResult) -> CheckResult
     else:
         keeps, leaks = exact
         derived = (f"M A = {_multiple(keeps, 'A')}", f"M B = {_multiple(leaks, 'B')}")
-        said = []
+        faults = []
         if str(keeps) != "1":
-            said.append(f"it returns {_multiple(keeps, 'v_a')} where v_a is wanted")
+            faults.append(f"it returns {_multiple(keeps, 'v_a')} where v_a is wanted")
         if str(keeps) == "2" and leaks.is_zero:
-            said.append("which is right for the average (v_a + v_b)/2 and not for the sum")
+            faults.append("which is right for the average (v_a + v_b)/2 and not for the sum")
         if not leaks.is_zero:
-            said.append(f"it lets {_multiple(leaks, 'v_b')} through")
-        wrong = ", ".join(said)
+            faults.append(f"it lets {_multiple(leaks, 'v_b')} through")
+        wrong = ", ".join(faults)
         draft = draft.judged("proved", say("extracts"), derived=derived)
         if wrong and max(abs(keeps.at(1.0, 1) - 1), abs(leaks.at(1.0, 1))) > draft.tolerance:
             return _refuted_extraction(draft, construction, wrong)
@@ -100,10 +100,10 @@ def _multiples(construction: Construction) -> tuple[Scalar, Scalar] | None:
         M = evaluate(construction.expressions["M"], algebra)
         A, B = algebra.values["A"], algebra.values["B"]
         keeps, leaks = (A.T @ M @ A).item(), (B.T @ M @ B).item()
-        rest = (M @ A - A * keeps, M @ B - B * leaks)
+        leftover = (M @ A - A * keeps, M @ B - B * leaks)
     except NotExactError:
         return None
-    exact = all(x.is_zero for part in rest for x in part.ravel())
+    exact = all(x.is_zero for part in leftover for x in part.ravel())
     return (keeps, leaks) if exact else None
 
 
@@ -134,8 +134,8 @@ def _refuted_extraction(draft: CheckResult, construction: Construction, what: st
                 named = values | {"M": M, "v_a": v_a, "v_b": v_b, "M s": got}
                 numbers = shown(named, ("A", "B", "M", "v_a", "v_b", "M s"))
                 sizes = {"d": len(M), "m": values["A"].shape[1], "p": values["B"].shape[1]}
-                told = {x: numbers[x] for x in ("v_a", "v_b")} | {"got": numbers["M s"]}
-                sentence = say("not_extracted", d=len(M), **told)
+                vectors = {x: numbers[x] for x in ("v_a", "v_b")} | {"got": numbers["M s"]}
+                sentence = say("not_extracted", d=len(M), **vectors)
                 return draft.refuted(what + ".", sentence, sizes, numbers)
     return draft.judged("refuted", what + ".")
 
@@ -183,8 +183,8 @@ class WordsJudge:
         with contextlib.suppress(NotExactError):
             self.find_limits()
         draft, reached, wrong = self.draft, self.reached, self.wrong
-        found = [self.error(word_instance(4, beta), beta) for beta in RUNGS]
-        errors = [error for error in found if math.isfinite(error)]
+        on_rungs = [self.error(word_instance(4, beta), beta) for beta in RUNGS]
+        errors = [error for error in on_rungs if math.isfinite(error)]
         if len(errors) < 4:
             if not errors:
                 self.rows(word_instance(4, 1.0), 1.0)  # says what is wrong, and where
@@ -214,8 +214,8 @@ class WordsJudge:
             middle = (low + high) / 2
             low, high = (middle, high) if fails(middle) else (low, middle)
         rows = self.rows(word_instance(4, 2.0), 1.0)
-        told = ", ".join(f"|c{word} - goal| = {error:.4f}" for word, *_, error in rows)
-        needed = BetaNeeded(say("words_beta", told=told), high, 3, {3: high})
+        at_two = ", ".join(f"|c{word} - goal| = {error:.4f}" for word, *_, error in rows)
+        needed = BetaNeeded(say("words_beta", told=at_two), high, 3, {3: high})
         rng = np.random.default_rng(draft.seed)
         beta = 1.05 * high
         drawn = [word_instance(d, beta, rng) for d in DIMENSIONS for _ in range(4)]
@@ -252,7 +252,7 @@ class WordsJudge:
         words, product, values, goals = self.given(word_values(u, field.beta), algebra)
         logits = {i: (words.T @ product @ words[:, [i - 1]]).ravel() for i in goals}
         lines = tuple(f"logits of word {i}: {', '.join(map(str, x))}" for i, x in logits.items())
-        told = []
+        limits = []
         for i, row in logits.items():
             rivals = [{field.trend(y - x).kind for y in row} for x in row]
             best = [j for j, kinds in enumerate(rivals) if "up" not in kinds]
@@ -260,7 +260,7 @@ class WordsJudge:
             if field.doubts or unequal or any("unclear" in kinds for kinds in rivals):
                 break
             weights = [Fraction(int(j in best), len(best)) for j in range(len(row))]
-            told.append(f"the weights of word {i} tend to ({', '.join(map(str, weights))})")
+            limits.append(f"the weights of word {i} tend to ({', '.join(map(str, weights))})")
             got, goal = (
                 x.ravel() * (field.rational(1) / field.beta)
                 for x in (values @ algebra.matrix(weights), goals[i])
@@ -271,11 +271,11 @@ class WordsJudge:
             sizes = [{"zero": 0.0, "constant": gap.value}.get(gap.kind, math.inf) for gap in gaps]
             if any(sizes):
                 ends = {"word": i, "got": _in_u(got), "goal": _in_u(goal)}
-                self.wrong = say("words_end_elsewhere", told=told[-1], **ends)
+                self.wrong = say("words_end_elsewhere", told=limits[-1], **ends)
                 self.miss = math.hypot(*(size or 0.0 for size in sizes))
                 break
         else:
-            self.reached = say("words_reached", told=" and ".join(told))
+            self.reached = say("words_reached", told=" and ".join(limits))
         self.draft = replace(self.draft, derived=lines)
 
     def rows(self, values: Values, beta: float) -> list[Row]:
@@ -283,12 +283,12 @@ class WordsJudge:
         and the distance of the two in units of beta."""
         words, product, contents, goals = self.given(values, Numeric({}))
         result = attend((product @ words).T, words.T, contents.T)
-        found = []
+        rows = []
         for i, goal in goals.items():
             context = result.context[i - 1]
             error = float(np.linalg.norm(context - goal.ravel())) / beta
-            found.append((i, result.weights[i - 1], context, goal.ravel(), error))
-        return found
+            rows.append((i, result.weights[i - 1], context, goal.ravel(), error))
+        return rows
 
     def error(self, values: Values, beta: float) -> float:
         """The largest distance of a row from its goal; infinite where there is no value."""
@@ -320,15 +320,15 @@ class WordsJudge:
         """Look for u without an assumption on which a goal is missed however large beta is."""
         searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
         for name, variants in searches:
-            tried, found = 0, ""
-            for what, u in variants(orthonormal(4, 7, rng), 4, rng, 8):
+            tried, broken = 0, ""
+            for what, u in variants(orthonormal(4, 7, rng), 4, rng):
                 tried += 1
                 errors = [self.error(word_values(b * u, b), b) for b in (24.0, 240.0)]
                 if errors[1] > self.eps and errors[1] >= STILL_FALLING * errors[0]:
-                    found = say("words_need", what=what, error=errors[1])
+                    broken = say("words_need", what=what, error=errors[1])
                     break
-            evidence = found or say("no_counterexample", tried=tried)
-            yield Assumption(name, True if found else None, evidence)
+            evidence = broken or say("no_counterexample", tried=tried)
+            yield Assumption(name, True if broken else None, evidence)
 
 
 def _in_u(vector: Matrix) -> str:
@@ -346,22 +346,34 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
     """Can key 1 be copied at all; does q copy it; is it the mixture w of the others, so that
     nothing does? All in fractions."""
     try:
-        found = {n: evaluate(e, Polynomials()) for n, e in construction.expressions.items()}
+        written = {
+            name: polynomials(expression, Polynomials(), {})
+            for name, expression in construction.expressions.items()
+        }
     except NotExactError:
         raise UserError("keys are given as numbers, one row in brackets each.") from None
-    keys = _numbers_of(found["K"], "K")
-    if "q" in found:
-        return _judge_query(draft, keys, found["q"])
-    if "w" in found:
-        return _judge_mixture(draft, keys, _numbers_of(found["w"], "w")[0])
+    if _uneven(construction.expressions["K"].tree):
+        raise UserError("K is made of numbers, in rows with the same number of entries.")
+    keys = _fractions(written["K"], "K")
+    if len(keys) == 1:  # one row of numbers: each of them is a key
+        keys = keys.T
+    if len(keys) < 2:
+        raise UserError("K needs two keys at least, as in [[1, 0], [0, 1]].")
+    for name in {"q", "w"} & set(written):
+        if 1 not in written[name].shape:
+            raise UserError(f"{name} must be one row of numbers, as in (1, 2).")
+    if "q" in written:
+        return _judge_query(draft, keys, written["q"].ravel())
+    if "w" in written:
+        return _judge_mixture(draft, keys, _fractions(written["w"], "w").ravel())
     from wherefrom.attention.designs import copyability
 
-    table = np.array(keys, dtype=float)
+    table = keys.astype(float)
     margin, mixture, most = copyability(table, 0)
     if margin > 0:
         direction = table[0] - mixture @ table
         q = [Fraction(x / np.abs(direction).max()).limit_denominator(1000) for x in direction]
-        draft = _judge_query(draft, keys, [x * symbol("beta") for x in q])
+        draft = _judge_query(draft, keys, np.array([x * symbol("beta") for x in q]))
         if draft.verdict == "refuted":
             return draft.judged("holds", say("no_simple_query"), counterexample=None)
         return replace(draft, because=say("key_is_a_corner", q=", ".join(map(str, q))))
@@ -369,71 +381,60 @@ def judge_hull(construction: Construction, draft: CheckResult) -> CheckResult:
 
     rows = np.vstack([table.T, np.ones(len(keys))])
     few = nnls(rows[:, 1:], rows[:, 0])[0]  # of few keys, so with small denominators
-    weights = [Fraction(x).limit_denominator(100_000) for x in few]
+    weights = np.array([Fraction(x).limit_denominator(100_000) for x in few])
     if _judge_mixture(draft, keys, weights).verdict != "proved":
         return draft.judged("inconclusive", say("hull_too_near"))
-    told = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
-    because, sentence = say("key_is_mixed", told=told, most=most), say("same_mixture", told=told)
+    mixed = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
+    because, sentence = say("key_is_mixed", told=mixed, most=most), say("same_mixture", told=mixed)
     sizes = {"n": len(keys), "d": len(keys[0])}
     return draft.refuted(because, sentence, sizes, {"K": table.tolist(), "most": most})
 
 
-def _numbers_of(table: Any, name: str) -> list[list[Fraction]]:
-    """Rows of plain numbers; a single row of numbers is one row w, or a column of keys K."""
-    rows = table if isinstance(table, list) else [table]
-    if not any(isinstance(each, list) for each in rows):
-        rows = [rows] if name == "w" else [[each] for each in rows]
-    if len({len(each) if isinstance(each, list) else 0 for each in rows}) > 1:
-        raise UserError(f"the rows of {name} must have the same number of entries.")
-    if any(isinstance(x, list) or set(x) - {()} for each in rows for x in each):
+def _uneven(node: Node) -> bool:
+    """Does a row contain another row, as in [[1, 2], 3]?"""
+    inside = node.op == "hstack" and any(part.op in ("hstack", "vstack") for part in node.arguments)
+    return inside or any(map(_uneven, node.arguments))
+
+
+def _fractions(table: Matrix, name: str) -> Matrix:
+    if any(x.names for x in table.ravel()):
         raise UserError(f"{name} is made of numbers, as in [[1, 0], [0, 1]].")
-    if name == "K" and len(rows) < 2:
-        raise UserError("K needs two keys at least, as in [[1, 0], [0, 1]].")
-    return [[x.get((), Fraction(0)) for x in each] for each in rows]
+    return np.array([[x.get((), Fraction(0)) for x in row] for row in table])
 
 
-def _judge_query(draft: CheckResult, keys: list[list[Fraction]], query: Any) -> CheckResult:
-    q = query if isinstance(query, list) else [query]
-    sizes = {"n": len(keys), "d": len(keys[0])}
-    if len(q) != sizes["d"] or any(isinstance(x, list) for x in q):
-        raise UserError(f"q needs {sizes['d']} entries, as many as each key.")
+def _judge_query(draft: CheckResult, keys: Matrix, q: Matrix) -> CheckResult:
+    n, d = keys.shape
+    if len(q) != d:
+        raise UserError(f"q needs {d} entries, as many as each key.")
     leads = []
-    for i, key in enumerate(keys[1:], start=2):
-        gaps = [a - b for a, b in zip(keys[0], key, strict=True)]
-        lead = sum((gap * x for gap, x in zip(gaps, q, strict=True)), Poly())
+    for i, lead in enumerate((keys[0] - keys[1:]) @ q, start=2):
         if lead.names - {"beta"}:
             raise UserError("q is made of numbers and beta.")
         powers = lead.by_power("beta")
         top = max(powers, default=0)
         if top < 1 or powers[top][()] < 0:
-            table = np.array(keys, dtype=float)
+            table = keys.astype(float)
             numbers = np.array([float(x.at({"beta": 10.0})) for x in q])
             weights = np.round(attend(numbers, table, table).weights, 6).tolist()
             sentence = say("lead_stays_shown", weights=np.round(weights, 4).tolist())
             because = say("lead_stays", i=i, lead=lead)
-            return draft.refuted(because, sentence, sizes, {"weights": weights})
+            return draft.refuted(because, sentence, {"n": n, "d": d}, {"weights": weights})
         leads.append((top, powers[top][()]))
     order, slope = min(leads)
-    level = math.log((len(keys) - 1) * (1 - draft.tolerance) / draft.tolerance)
+    level = math.log((n - 1) * (1 - draft.tolerance) / draft.tolerance)
     beta = max(0.0, level / float(slope)) ** (1 / order)
-    needed = BetaNeeded(say("every_lead", level=level), beta, len(keys), {len(keys): beta})
+    needed = BetaNeeded(say("every_lead", level=level), beta, n, {n: beta})
     return draft.judged("proved", say("lead_of_key_1"), beta=needed)
 
 
-def _judge_mixture(
-    draft: CheckResult, keys: list[list[Fraction]], w: Sequence[Fraction]
-) -> CheckResult:
+def _judge_mixture(draft: CheckResult, keys: Matrix, w: Matrix) -> CheckResult:
     """Weights over the other keys that make key 1: a proof that it cannot be copied."""
     if len(w) != len(keys) - 1:
         raise UserError(f"w needs {len(keys) - 1} entries, one for each key but the first.")
-    columns = list(zip(*keys[1:], strict=True))
-    mixed = [
-        sum((x * y for x, y in zip(w, column, strict=True)), Fraction(0)) for column in columns
-    ]
-    wrong = ""
+    mixed, wrong = (w @ keys[1:]).tolist(), ""
     if min(w) < 0 or sum(w) != 1:
         wrong = say("weights_of_a_mixture", total=sum(w))
-    elif mixed != keys[0]:
+    elif mixed != keys[0].tolist():
         texts = [", ".join(map(str, row)) for row in (mixed, keys[0])]
         wrong = say("another_mixture", mixed=texts[0], key=texts[1])
     if wrong:

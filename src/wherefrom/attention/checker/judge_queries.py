@@ -28,7 +28,7 @@ from wherefrom.attention.checker import (
     Problem,
     logits,
 )
-from wherefrom.attention.checker.algebra import UNITY, NotExactError, Poly, Polynomials, symbol
+from wherefrom.attention.checker.algebra import UNITY, NotExactError, Poly, symbol
 from wherefrom.attention.checker.instances import (
     Floats,
     Numeric,
@@ -36,10 +36,12 @@ from wherefrom.attention.checker.instances import (
     key_values,
     oblique_angles,
     orthonormal,
+    polynomial,
     unequal_norms,
 )
 from wherefrom.attention.checker.language import (
     Construction,
+    Expression,
     ExpressionError,
     evaluate,
     parse,
@@ -57,12 +59,12 @@ CONFIRMED_AT = (1.1, 10.0, 1000.0)  # times the beta that is needed
 FACTORS = (10.0, 20.0, 100.0, 5.0, 1000.0, 2.0, 1e4, 1.0, 1e6)  # of a counterexample
 LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1)  # of k_a in a counterexample
 SHOWN_N = 12  # keys that are written out one by one
+FLOATS_BETA = 1e14  # beyond it floats lose the difference of two logits
 SAMPLES = 4_000
 GATE = 5.0  # standard errors between law and simulation that are a fault of ours
 ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
 VANISHING = 1e-14  # stands for alpha -> 0 in a simulation
 SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
-DRAWS = 8
 
 
 def judge_keys(construction: Construction, draft: CheckResult) -> CheckResult:
@@ -190,8 +192,8 @@ class KeysJudge(Queries):
             because += say("along_the_noise", along=along)
         elif not self.stretched and along and self.trend("a", "b", n).kind in ("up", "down"):
             because += say("one_takes_all", gap=self.gaps[0]["a", "b"])
-        for many in (n, 2 * n, 100 * n):  # at the smallest n it may take more than a float's beta
-            example = self.counterexample(many)
+        for larger in (n, 2 * n, 100 * n):  # the smallest n may need a beta beyond all floats
+            example = self.counterexample(larger)
             if example.numbers.get("misplaced", 1.0) > self.eps:
                 break
         return self.draft.judged("refuted", because + ".", counterexample=example)
@@ -206,63 +208,61 @@ class KeysJudge(Queries):
         return self.draft.refuted(because, sentence, numbers={"lead": lead, "log10_n": digits})
 
     def counterexample(self, n: int) -> Counterexample:
-        """The standard basis at this n, and the first round beta and length that fail."""
+        """The standard basis at this n, and the first round beta and length e that fail for good;
+        without such, those at which the most weight is misplaced."""
         betas = (*FACTORS, *ALL_RUNGS) if self.uses_beta else (1.0, 2.0, 10.0)
-        numbers: dict[str, Any] = {}
-        error = -1.0
-        for beta, e in ((b, e) for b in betas for e in (LENGTHS if self.stretched else (1.0,))):
+        error, worst = -1.0, (math.nan, 1.0)
+        for beta, e in itertools.product(betas, LENGTHS if self.stretched else (1.0,)):
             try:
-                tried = self.numbers(n, beta, e)
+                misplaced = self.misplaced(n, beta, e)
             except ExpressionError:
                 continue
-            lasting = tried["misplaced"] > self.eps and self.lasts(n, beta, e)
-            if lasting or tried["misplaced"] > error:
-                numbers, error = tried, tried["misplaced"]
-            if lasting:
+            lasts = misplaced > self.eps and not self.repaired(n, beta, e)
+            if lasts or misplaced > error:
+                error, worst = misplaced, (beta, e)
+            if lasts:
                 break
-        if not numbers:
+        if error < 0:
             return Counterexample({"n": n, "d": n}, {}, f"the formula has no value at n = {n}.")
+        numbers = self.numbers(n, *worst)
         at = [f"n = {n}", *(f"{x} = {numbers[x]:g}" for x in ("beta", "e") if x in numbers)]
-        weights = np.array([*numbers["weights_by_group"].values()])
         clear = error > 1.01 * self.eps
         numbers["misplaced"] = round(error, 6) if clear else error
         amount = f"{error:.4g}" if clear else f"just over {self.eps:g}"
-        told = self.tell(weights, "{} {:.4g}", "the others")
-        words = {"at": ", ".join(at), "told": told, "amount": amount, "eps": self.eps}
+        weights = self.tell([*numbers["weights_by_group"].values()], "{} {:.4g}", "the others")
+        words = {"at": ", ".join(at), "told": weights, "amount": amount, "eps": self.eps}
         return Counterexample({"n": n, "d": n}, numbers, say("weights_misplaced", **words))
 
-    def lasts(self, n: int, beta: float, e: float) -> bool:
-        """Does the goal fail at larger beta too, where there is a value?"""
+    def misplaced(self, n: int, beta: float, e: float) -> float:
+        """The misplaced share of the weight, where k_a has the length e."""
+        return float(self.distance(self.weights_at(n, beta, e)))
+
+    def repaired(self, n: int, beta: float, e: float) -> bool:
+        """Is the goal reached at a larger beta?"""
         for factor in (10.0, 1000.0) if self.uses_beta else ():
             with contextlib.suppress(ExpressionError):
-                if self.numbers(n, factor * beta, e)["misplaced"] <= self.eps:
-                    return False
-        return True
+                if self.misplaced(n, factor * beta, e) <= self.eps:
+                    return True
+        return False
 
     def numbers(self, n: int, beta: float, e: float) -> dict[str, Any]:
-        """Keys, queries, logits, weights of one instance; weights alone if there are many keys."""
+        """Weights of one instance, with its keys, queries and logits if they are few and exact."""
         numbers: dict[str, Any] = {"beta": beta} if self.uses_beta or beta != 1 else {}
         if self.stretched:
             numbers["e"] = e
-        far = beta > 1e14 and bool(self.exact) and not self.stretched
-        if n <= SHOWN_N and not far:
-            keys = orthonormal(n, n)
-            queries = self.queries(keys, beta)
-            keys[0] *= e
-            result = attend(queries, keys, np.eye(n))
-            weights = result.weights.mean(axis=0)
-            grouped = self.by_group(weights)
-            numbers["keys"] = keys.tolist()
-            tables = {"queries": queries, "logits": result.scores, "weights": weights}
-            numbers |= {name: np.round(table, 6).tolist() for name, table in tables.items()}
-        else:
-            heads = np.array(self.differences(beta, n) if far else self.logits(beta, n))
-            heads[:, 0] *= e
-            grouped = self.weights(heads, n).mean(axis=0)
-        rounded = np.round(grouped, 6).tolist()
-        numbers["weights_by_group"] = dict(zip(self.groups, rounded, strict=True))
-        numbers["wanted_by_group"] = dict(self.problem.target)
-        return numbers | {"misplaced": float(self.distance(grouped))}
+        if n <= SHOWN_N and beta <= FLOATS_BETA:
+            with contextlib.suppress(ExpressionError):
+                keys = orthonormal(n, n)
+                queries = self.queries(keys, beta)
+                keys[0] *= e
+                result = attend(queries, keys, np.eye(n))
+                numbers["keys"] = keys.tolist()
+                weights = result.weights.mean(axis=0)
+                tables = {"queries": queries, "logits": result.scores, "weights": weights}
+                numbers |= {name: np.round(table, 6).tolist() for name, table in tables.items()}
+        weights = np.round(self.weights_at(n, beta, e), 6)
+        numbers["weights_by_group"] = dict(zip(self.groups, weights.tolist(), strict=True))
+        return numbers | {"wanted_by_group": dict(self.problem.target)}
 
     def queries(self, keys: Floats, beta: float) -> Floats:
         """The queries over these keys (or means), one per row."""
@@ -439,19 +439,19 @@ class KeysJudge(Queries):
         small = self.first_usable(REPORTED_N, least=2.0) or 1.0
         for n, d in SEARCHED:
             straight = orthonormal(n, d, rng)
-            found = straight @ self.queries(straight, small).T
-            for what, keys in variants(straight, self.named, rng, DRAWS):
+            expected = straight @ self.queries(straight, small).T
+            for what, keys in variants(straight, self.named, rng):
                 tried += 1
                 where = f"with n = {n} and {what}"
                 try:
                     again = keys @ self.queries(keys, small).T
                 except ExpressionError:
                     return Assumption(name, True, f"{where}, the formula has no value")
-                same = same and bool(np.allclose(again, found, rtol=1e-8, atol=1e-8))
+                same = same and bool(np.allclose(again, expected, rtol=1e-8, atol=1e-8))
                 weights = self.missed_in_the_limit(keys)
                 if weights is not None:
-                    told = self.tell(weights, "{} {:.3g}", "the others")
-                    return Assumption(name, True, f"{where}, the weights tend to {told}")
+                    shares = self.tell(weights, "{} {:.3g}", "the others")
+                    return Assumption(name, True, f"{where}, the weights tend to {shares}")
         if same:
             return Assumption(name, False, f"{tried} sets of keys without it have the same logits")
         return Assumption(name, None, say("no_counterexample", tried=tried))
@@ -513,7 +513,7 @@ def judge_variance(problem: Problem, texts: Sequence[str], draft: CheckResult) -
         sign, left, right, read = _read_claim(problem, claim)
         claimed = replace(draft, read_as={"claim": read})
         try:
-            sides = [Polynomials(SAME).one(side) for side in (left, right)]
+            sides = [polynomial(side, SAME) for side in (left, right)]
             results.append(_compare(claimed, sign, *sides))
         except NotExactError:
             results.append(claimed.judged("inconclusive", say("variances_only")))
@@ -538,28 +538,28 @@ def _links(claim: str) -> list[str]:
     return [claim[start:end] for start, end in zip(starts, ends, strict=False)]
 
 
-def _read_claim(problem: Problem, claim: str) -> tuple[str, Any, Any, str]:
+def _read_claim(problem: Problem, claim: str) -> tuple[str, Expression, Expression, str]:
     """The relation, both sides, and the claim as it was understood; columns stay where they are."""
 
-    def named(found: re.Match[str]) -> str:
-        which = re.sub(r"[_{}]", "", found[1])
+    def named(variance: re.Match[str]) -> str:
+        which = re.sub(r"[_{}]", "", variance[1])
         name = "var_norm" if which.startswith("norm") else f"var_{which}"
-        return name.ljust(len(found[0]))
+        return name.ljust(len(variance[0]))
 
     plain = VARIANCE.sub(named, claim.replace("₁", "1").replace("₂", "2"))
-    found = list(RELATION.finditer(plain))
-    if len(found) != 1:
+    relation = RELATION.search(plain)
+    if relation is None:
         sentence = 'a claim has one comparison, as in "var_c < var_one" or "var_one -> 1/4".'
-        raise ExpressionError(sentence, claim, found[1].start() + 1 if found else 1)
-    sign = next(name for name, pattern in RELATIONS.items() if re.fullmatch(pattern, found[0][0]))
+        raise ExpressionError(sentence, claim, 1)
+    sign = next(name for name, pattern in RELATIONS.items() if re.fullmatch(pattern, relation[0]))
     shapes = {given.name: given.shape for given in problem.givens}
-    start, end = found[0].span()
+    start, end = relation.span()
     sides = []
-    for text in (plain[:start], " " * end + plain[end:]):
+    for text, column in ((plain[:start], 1), (" " * end + plain[end:], end + 1)):
         try:
             sides.append(parse(text, problem.spellings(), problem.refused, shapes))
         except ExpressionError as mistake:
-            column = mistake.column if text.strip() else (1 if text == plain[:start] else end + 1)
+            column = mistake.column if text.strip() else column
             raise ExpressionError(mistake.sentence, claim, column) from None
     return sign, sides[0], sides[1], f"{write(sides[0].tree)} {sign} {write(sides[1].tree)}"
 
@@ -619,8 +619,8 @@ def _claim_fails(draft: CheckResult, sign: str, left: Poly, right: Poly, why: st
     """Refuted, with the first n and beta that show it."""
     for n, beta in itertools.product((3, 4, 10, 100), (10.0, 20.0, 50.0, 200.0, 5.0, 1000.0)):
         if not TRUE[sign](_at(left - right, n, beta)):
-            found = {name: round(x, 6) for name, x in variances(n, beta).items()}
-            numbers = {"beta": beta, **found}
+            exact = {name: round(x, 6) for name, x in variances(n, beta).items()}
+            numbers = {"beta": beta, **exact}
             sides = " and ".join(f"{_at(side, n, beta):.6g}" for side in (left, right))
             sentence = say("sides_shown", n=n, beta=beta, sides=sides)
             return draft.refuted(why + ".", sentence, {"n": n}, numbers)

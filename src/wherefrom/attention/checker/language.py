@@ -113,14 +113,13 @@ def evaluate(expression: Expression, algebra: Any) -> Any:
 
     def value(node: Node) -> Any:
         if node.op == "number":
-            return algebra.number(node.number)
+            return algebra.matrix(node.number)
         if node.op == "name":
-            return algebra.name(node.name)
+            return algebra.values[node.name]
         arguments = [value(child) for child in node.arguments]
         try:
-            if node.op == "**":
-                return algebra.power(arguments[0], int(node.number))
-            return algebra.apply(node.op, arguments)
+            exponent = [int(node.number)] if node.op == "**" else []
+            return algebra.apply(node.op, arguments + exponent)
         except UndefinedError as problem:
             raise ExpressionError(
                 str(problem), expression.source, node.column, too_large=problem.too_large

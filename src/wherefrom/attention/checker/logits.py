@@ -8,22 +8,16 @@ from __future__ import annotations
 import contextlib
 import decimal
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from wherefrom.attention.checker.algebra import Field, NotExactError, Scalar, Trend
-from wherefrom.attention.checker.instances import (
-    Decimals,
-    Digits,
-    Exact,
-    Floats,
-    Numeric,
-    grouped_keys,
-)
+from wherefrom.attention.checker.instances import Digits, Exact, Floats, Numeric, grouped_keys
 from wherefrom.attention.checker.language import Construction, ExpressionError, evaluate
 from wherefrom.attention.checker.reading import say
 from wherefrom.attention.equation import softmax_over_keys
@@ -65,8 +59,7 @@ class Queries:
         with contextlib.suppress(NotExactError):
             root = field.function("sqrt", field.n - field.rational(self.named))
             algebra = Exact(field, grouped_keys(self.problem, field.beta, field.n, root))
-            values = [evaluate(x, algebra).ravel() for x in self.expressions.values()]
-            rows = [[*q[: self.named], q[self.named] / root] for q in values]
+            rows = self.heads_in(algebra, root)
             heads = [dict(zip(self.groups, row, strict=True)) for row in rows]
             self.gaps = [{(g, h): x[g] - x[h] for g in x for h in x} for x in heads]
             self.exact = heads
@@ -74,6 +67,11 @@ class Queries:
         named = any("beta" in expression.names for expression in self.expressions.values())
         self.uses_beta = moving if self.exact else named
         self.logits = cache(self.compute_logits)
+
+    def heads_in(self, algebra: Numeric, root: Any) -> list[tuple[Any, ...]]:
+        """For each query the logit of each group, over `grouped_keys` with this root."""
+        queries = [evaluate(x, algebra).ravel().tolist() for x in self.expressions.values()]
+        return [(*q[: self.named], q[self.named] / root) for q in queries]
 
     def is_exact_at(self, n: int) -> bool:
         return bool(self.exact) and not self.field.has_doubt(n)
@@ -86,8 +84,7 @@ class Queries:
                 self.at_n[n] = Numeric(grouped_keys(self.problem, beta, n, root))
             algebra = self.at_n[n]
             algebra.values["beta"] = algebra.matrix(beta)
-            found = [evaluate(x, algebra).ravel().tolist() for x in self.expressions.values()]
-            return [(*q[: self.named], q[self.named] / root) for q in found]
+            return self.heads_in(algebra, root)
         source = next(iter(self.expressions.values())).source
         try:
             heads = [tuple(x.at(beta, n) for x in head.values()) for head in self.exact]
@@ -100,24 +97,28 @@ class Queries:
             raise ExpressionError(sentence, source, 1, too_large=True)
         return heads
 
-    def differences(self, beta: float, n: int) -> list[Head]:
-        """The logits less that of the first group, subtracted exactly where they are exact."""
-        first = self.groups[0]
-        try:
-            return [tuple(gap[g, first].at(beta, n) for g in self.groups) for gap in self.gaps]
-        except (ZeroDivisionError, OverflowError):
-            return self.logits(beta, n)
+    def weights_at(self, n: int, beta: float, e: float) -> Floats:
+        """The weight of each group, averaged over the heads, where k_a has the length e.
+        One head without noise is computed from exact differences, so that large logits keep their
+        digits."""
+        heads = np.array(self.logits(beta, n))
+        if self.is_exact_at(n) and not self.stretched:
+            with contextlib.suppress(ZeroDivisionError, OverflowError):
+                first = self.groups[0]
+                heads = np.array([[self.gaps[0][g, first].at(beta, n) for g in self.groups]])
+        heads[:, 0] *= e
+        return np.asarray(self.weights(heads, n).mean(axis=0))
 
     def usable(self, rungs: Sequence[float], n: int, most: int = 100) -> list[float]:
         """The last `most` factors of a ladder at which the queries have values that fit."""
-        found: list[float] = []
+        usable: list[float] = []
         for beta in reversed(rungs):
             with contextlib.suppress(ExpressionError):
                 self.logits(beta, n)
-                found.insert(0, beta)
-            if len(found) == most:
+                usable.insert(0, beta)
+            if len(usable) == most:
                 break
-        return found
+        return usable
 
     def first_usable(self, n: int, least: float = 10.0) -> float | None:
         """The first factor from `least` on at which there is a value, or the last below it."""
@@ -126,8 +127,8 @@ class Queries:
 
     def weights(self, logits: ArrayLike, n: int) -> Floats:
         """The weight of each group, all of its keys together, along the last axis."""
-        many = np.array([0.0] * self.named + [math.log(n - self.named)])
-        return np.asarray(softmax_over_keys(np.asarray(logits) + many))
+        counts = np.array([1] * self.named + [n - self.named], dtype=float)
+        return np.asarray(softmax_over_keys(np.asarray(logits) + np.log(counts)))
 
     def distance(self, weights: Floats) -> Floats:
         """The misplaced share: half the sum of |weight - wanted| over the groups."""
@@ -175,7 +176,7 @@ class Queries:
         n at which a coefficient changes its sign; only the smallest n that fails, if one does."""
         exact = [*(gap for head in self.gaps for gap in head.values()), *self.field.doubts]
         turns = {m for x in exact for n in self.field.critical_n(x) for m in (n - 1, n)}
-        found: dict[int, Reading] = {}
+        readings: dict[int, Reading] = {}
         least = self.problem.least_n
         for n in sorted({*range(least, EVERY_N + 1), *LADDER_N, *turns} - set(range(least))):
             if not self.exact and n > NUMBERS_N:
@@ -189,14 +190,14 @@ class Queries:
             if reading[0] is None and n > EVERY_N:
                 break
             if reading[0] is False:
-                good, bad = max(found, default=n), n
+                good, bad = max(readings, default=n), n
                 while bad - good > 1:
                     middle = (good + bad) // 2
                     failed = self.reading_at(middle)[0] is False
                     good, bad = (good, middle) if failed else (middle, bad)
                 return {bad: self.reading_at(bad)}
-            found[n] = reading
-        return found
+            readings[n] = reading
+        return readings
 
     def reading_at(self, n: int) -> Reading:
         """By the limit of the weights where it is clear, else by a ladder of numbers."""
@@ -261,18 +262,17 @@ class Queries:
         """Does the goal also fail far out and with 500 digits, where no term is lost in rounding?
         A term so small that even that beta does not show it leaves it open; inverses are not
         tried."""
-        with decimal.localcontext(Decimals.context):
+        with decimal.localcontext(Digits.context):
             root = decimal.Decimal(n - self.named).sqrt()
             for beta, least in ((10.0, "1e-110"), (BEYOND, "0")):
                 algebra = Digits(grouped_keys(self.problem, beta, n, root), least)
                 try:
-                    values = [evaluate(x, algebra).ravel() for x in self.expressions.values()]
+                    heads = self.heads_in(algebra, root)
                 except (NotExactError, ExpressionError, ArithmeticError) as problem:
                     if beta == BEYOND or not isinstance(problem, ExpressionError):
                         return True
                     if problem.too_large:
                         return False
-            heads = [[*q[: self.named], q[self.named] / root] for q in values]
             most = decimal.Decimal(LARGEST)
             if self.stretched:
                 scale = max(1, max(abs(x) for q in heads for x in q) / most)
@@ -282,10 +282,10 @@ class Queries:
         return self.error(far, n) > self.limit
 
     def _tends(self, weights: Floats, n: int) -> str:
-        told = self.tell(weights, "{}: {:.3g}", "all others together")
-        return f"at n = {n} the weights {'tend to' if self.uses_beta else 'are'} {told}"
+        shares = self.tell(weights, "{}: {:.3g}", "all others together")
+        return f"at n = {n} the weights {'tend to' if self.uses_beta else 'are'} {shares}"
 
-    def tell(self, weights: Floats, form: str, others: str) -> str:
+    def tell(self, weights: Iterable[float], form: str, others: str) -> str:
         """The weight of each group in words."""
         names = (*self.groups[:-1], others)
         return ", ".join(form.format(name, w) for name, w in zip(names, weights, strict=True))
