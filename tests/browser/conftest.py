@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -12,12 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from wherefrom.storage import read_json
-from wherefrom.web.jobs import birth_of
-
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("web", "report")]
 
-from web_samples import write_record
+from web_samples import kill_trainings, write_record
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE_RUN = "x'\"><img src=x onerror=alert(1)>"
@@ -30,10 +26,7 @@ def served(tmp_path_factory, tiny_study):
     shutil.copytree(tiny_study, folder / "small")
     write_record(folder / HOSTILE_RUN, kind="study", status="<script>alert(2)</script>")
     yield folder
-    for path in (folder / ".wherefrom").glob("*.json"):  # what a failed test left running
-        known = read_json(path)
-        if birth_of(known["pid"]) == known["born"]:
-            os.kill(known["pid"], signal.SIGKILL)
+    kill_trainings(folder)
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,8 @@ from wherefrom.provenance.verdicts import percent
 from wherefrom.report.sections import mark
 from wherefrom.storage import write_json
 from wherefrom.training.run_folder import load_run
+from wherefrom.web import ask, models
 from wherefrom.web.app import create_app
-from wherefrom.web.guard import Limits
 from wherefrom.web.runs import RunIndex
 
 
@@ -132,9 +132,10 @@ def test_batches_that_cannot_be_asked(client, form, file, status, word):
     assert word in reply.json()["error"]
 
 
-def test_batches_and_waiting_questions_have_limits(served, people):
-    app = create_app(served, limits=Limits(batch=2, waiting=-2))
-    client = TestClient(app, base_url=LOCAL, raise_server_exceptions=False)
+def test_batches_and_waiting_questions_have_limits(served, people, monkeypatch):
+    monkeypatch.setattr(ask, "MOST_QUESTIONS", 2)
+    monkeypatch.setattr(models, "MOST_WAITING", -2)
+    client = TestClient(create_app(served), base_url=LOCAL, raise_server_exceptions=False)
     reply = client.post("/ask/batch.json", data={"run": "small", "text": "a\nb\nc"})
     assert reply.status_code == 400
     assert "2 questions" in reply.json()["error"]

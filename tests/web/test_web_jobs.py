@@ -17,12 +17,12 @@ from urllib.request import urlopen
 
 import pytest
 from starlette.testclient import TestClient
-from web_samples import LOCAL, PAGE
+from web_samples import LOCAL, PAGE, kill_trainings
 
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
 from wherefrom.web.app import create_app
-from wherefrom.web.jobs import TrainingRequest, Trainings, birth_of
+from wherefrom.web.jobs import TrainingRequest, Trainings
 from wherefrom.web.runs import RunIndex
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -44,9 +44,7 @@ def folder(tmp_path, monkeypatch):
     runs = tmp_path / "runs"
     runs.mkdir()
     yield runs
-    mine = runs / ".wherefrom" / "mine.json"
-    if mine.exists() and birth_of(read_json(mine)["pid"]) == read_json(mine)["born"]:
-        os.kill(read_json(mine)["pid"], signal.SIGKILL)
+    kill_trainings(runs)
 
 
 def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
@@ -118,7 +116,7 @@ def test_files_of_trainings_are_not_trusted(folder):
     kept = folder / ".wherefrom"
     kept.mkdir()
     record = {
-        "request": {"name": "x"}, "pid": bystander.pid, "born": "1", "since": 0.0, "command": [],
+        "request": {"name": "x"}, "pid": bystander.pid, "since": 0.0, "command": [],
     }  # fmt: skip
     write_json(kept / "x.json", record)  # the number was given to another process
     (kept / "a.json").write_text("{")

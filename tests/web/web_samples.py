@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
+
+from wherefrom.storage import read_json
+from wherefrom.web.jobs import Trainings
+from wherefrom.web.runs import RunIndex
 
 LOCAL = "http://127.0.0.1:8765"
 PAGE = {"Accept": "text/html"}
@@ -22,3 +28,9 @@ def write_record(folder, **record):
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     return folder
+
+
+def kill_trainings(folder):
+    """End what a failed test left running in a served folder."""
+    for name in Trainings(RunIndex(folder)).running():
+        os.kill(read_json(folder / ".wherefrom" / f"{name}.json")["pid"], signal.SIGKILL)
