@@ -219,6 +219,7 @@ def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, A
         facts = getattr(sections, words.get("facts", words["id"]))(records)
         if not facts:
             return section, facts
+        facts["audited"] = records.audited
         written = {
             key: _write(words.get(key, ""), facts) for key in ("sentence", "more", "caption")
         }

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 import uvicorn
 from fastapi import FastAPI
@@ -76,24 +75,25 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Ends at the first signal, without waiting for replies, and remembers which signal it was."""
-
-    signal: int | None = None
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.signal = sig
-        self.should_exit = self.force_exit = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
-
-
-def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[], None]) -> NoReturn:
-    """Answer until a signal comes, call `on_exit`, and end this process with 128 + the signal.
+    """Ends the process at the first signal, with 128 + the signal as its exit code.
 
     Threads and clients hold nothing that would be lost, and are not waited for.
     """
+
+    on_exit: Callable[[], None]
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # not inside the signal handler, which may interrupt a write to stderr
+        asyncio.get_running_loop().call_soon_threadsafe(self._end, sig)
+
+    def _end(self, sig: int) -> None:
+        self.on_exit()
+        sys.stderr.flush()
+        os._exit(128 + sig)
+
+
+def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[], None]) -> None:
+    """Answer until a signal comes, call `on_exit`, and end this process."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -103,12 +103,5 @@ def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[],
         ws="none",
     )
     server = _Server(config)
-
-    async def serve() -> None:
-        await server.serve(sockets=[bound])
-        on_exit()
-        sys.stderr.flush()
-        os._exit(1 if server.signal is None else 128 + server.signal)
-
-    asyncio.run(serve())
-    raise AssertionError("the process has ended")
+    server.on_exit = on_exit
+    server.run(sockets=[bound])
