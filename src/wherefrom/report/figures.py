@@ -33,17 +33,15 @@ LEGEND_ON_TOP: dict[str, Any] = {
 Record = Mapping[str, Any]
 
 
-def themed(
-    figure: go.Figure, *, x: str, y: str, title: str = "", height: int = 420, **layout: Any
-) -> go.Figure:
+def themed(figure: go.Figure, *, x: str, y: str, height: int = 420, **layout: Any) -> go.Figure:
     """Give a figure the shared look: titles, legend below, margins that leave a phone its room."""
     figure.update_layout(
-        title={"text": title, "x": 0, "xanchor": "left", "font": {"size": 15}} if title else None,
+        title=None,
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13, "color": GREY},
-        margin={"l": 58, "r": 12, "t": 44 if title else 14, "b": 54},
+        margin={"l": 58, "r": 12, "t": 14, "b": 54},
         legend={"orientation": "h", "x": 0, "y": -0.22, "xanchor": "left", "yanchor": "top"},
         colorway=list(COLOURS),
         height=height,
@@ -65,7 +63,7 @@ def as_record(figure: go.Figure) -> dict[str, Any]:
 
 
 def label(text: Any, longest: int = 26) -> str:
-    """A text of somebody else's as a label: one line, not too long, and no markup."""
+    """A text from outside as a label: one line, not too long, and no markup."""
     line = " ".join(str(text).split())
     return escape(line if len(line) <= longest else line[: longest - 1] + "…", quote=False)
 
