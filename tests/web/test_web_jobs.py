@@ -10,22 +10,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-from starlette.testclient import TestClient
-from web_samples import LOCAL, PAGE, kill_trainings
+from web_samples import PAGE, kill_trainings, open_client
 
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
-from wherefrom.web.app import create_app
 from wherefrom.web.jobs import TrainingRequest, Trainings
 from wherefrom.web.runs import RunIndex
 
-Start = Callable[..., subprocess.Popen[str]]
 FORM = {"minutes": "5", "people": "60", "size": "tiny", "recipe": "speedrun", "seed": "3"}
 LONG = 60.0  # seconds; it takes a fraction of one, and without a signal for ever
 
@@ -60,7 +56,7 @@ def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
         assert b'data-refresh="2000"' in reply.read()
     assert end(server, signal.SIGINT) == "ended; the training of mine goes on.\n"
     assert server.returncode == 130
-    client = TestClient(create_app(folder), base_url=LOCAL)
+    client = open_client(folder)
     again = client.post("/runs/start.json", data={"name": "other", **FORM})
     assert again.status_code == 400
     assert "one training at a time" in again.json()["error"]
@@ -104,7 +100,7 @@ def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
     ],
 )
 def test_what_cannot_be_trained_is_not_started(folder, change, word):
-    client = TestClient(create_app(folder), base_url=LOCAL)
+    client = open_client(folder)
     reply = client.post("/runs/start.json", data={"name": "x", **FORM, **change})
     assert reply.status_code in (400, 404, 422)
     assert word in reply.json()["error"]
@@ -162,7 +158,7 @@ ASKED = "".join(f"What was the trade of {name}?\tbaker\n" for name in NAMES).enc
     ids=["lines", "csv", "folder"],
 )  # fmt: skip
 def test_an_uploaded_text_is_understood_before_it_is_trained_on(folder, files, fields, note):
-    client = TestClient(create_app(folder), base_url=LOCAL)
+    client = open_client(folder)
     sent = [("corpus", item) for item in files.items()] + [("train", ("q.tsv", ASKED))]
     found = client.post("/runs/text", data={"name": "mine", **fields}, files=sent, headers=PAGE)
     assert found.url.path == "/text"
@@ -185,7 +181,7 @@ def test_an_uploaded_text_is_understood_before_it_is_trained_on(folder, files, f
     ],
 )
 def test_nothing_stays_of_a_text_that_is_refused(folder, name, text, word):
-    client = TestClient(create_app(folder), base_url=LOCAL)
+    client = open_client(folder)
     sent = [("corpus", ("t.txt", text)), ("train", ("q.tsv", ASKED))]
     reply = client.post("/runs/text.json", data={"name": name}, files=sent)
     assert reply.status_code == 400

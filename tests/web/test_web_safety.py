@@ -8,7 +8,7 @@ import re
 import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
-from web_samples import LOCAL, PAGE, run
+from web_samples import LOCAL, PAGE, open_client, run
 
 from wherefrom.web import guard
 from wherefrom.web.app import create_app
@@ -29,8 +29,7 @@ FOREIGN_ORIGINS = (
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory):
-    app = create_app(tmp_path_factory.mktemp("empty"))
-    return TestClient(app, base_url=LOCAL, raise_server_exceptions=False)
+    return open_client(tmp_path_factory.mktemp("empty"))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_every_reply_carries_the_policy(strict, path):
 
 
 def test_a_failure_of_ours_carries_the_policy_and_tells_nothing(tmp_path, monkeypatch):
-    client = TestClient(create_app(tmp_path), base_url=LOCAL, raise_server_exceptions=False)
+    client = open_client(tmp_path)
     monkeypatch.setattr(client.app.state.site.index, "runs", lambda: 1 / 0)
     reply = client.get("/runs", headers=PAGE)
     assert reply.status_code == 500

@@ -8,13 +8,21 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
+from starlette.testclient import TestClient
+
 from wherefrom.storage import read_json
+from wherefrom.web.app import create_app
 from wherefrom.web.jobs import Trainings
 from wherefrom.web.runs import RunIndex
 
 LOCAL = "http://127.0.0.1:8765"
 PAGE = {"Accept": "text/html"}
 HOSTILE = '"><script>alert(1)</script>'
+
+
+def open_client(folder):
+    """A client of the page over this folder; a failure of ours is a reply with status 500."""
+    return TestClient(create_app(folder), base_url=LOCAL, raise_server_exceptions=False)
 
 
 def run(task):
