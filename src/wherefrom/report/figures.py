@@ -245,7 +245,7 @@ def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
     figure, others = go.Figure(), cycle(OTHERS)
     ours = {"internal": BLUE, "checked": GREEN}
     for name, score in scores.items():
-        curve = score["groups"]["together"].get("risk_coverage") or {}
+        curve = score.get("risk_coverage") or {}
         if not curve.get("coverage"):
             continue
         colour, dash = (ours[name], "solid") if name in ours else next(others)

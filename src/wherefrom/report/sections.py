@@ -89,6 +89,7 @@ def recall(records: Records) -> Facts | None:
     tests = [_compare_pairs(records, name) for name in ("majority", "no pretraining")]
     beaten = bool(model and common and model["value"] <= common["value"])
     notes = [str(note) for note in records.info.get("notes") or ()]
+    columns = "name about correct total value low high seconds"
     return {
         "model": model,
         "common": common,
@@ -99,9 +100,7 @@ def recall(records: Records) -> Facts | None:
         "beaten": beaten,
         # the study's own sentence on it, which has the likely reason
         "warning": next((n for n in notes if beaten and n.startswith("The model does not")), ""),
-        "rows": [
-            pick(row, "name about correct total value low high seconds") for row in rows.values()
-        ],
+        "rows": [pick(row, columns) for row in rows.values()],
         "figure": figures.recall_bars(list(rows.values())),
     }
 
@@ -168,16 +167,14 @@ def documents(records: Records) -> Facts | None:
         return {"asked": count, "share": right / count if count else 0.0}
 
     right = [row for row in records.judged if row["right"]]
+    columns = "subjects recall.value recall.low recall.high"
     return {
         "read": recall_of([group for group in groups if group["documents"] != 0]),
         "unread": recall_of([group for group in groups if group["documents"] == 0]),
         "right": len(right),
         "stated": sum(row["verdict"] == "stated" for row in right),
         "twin": recall_rows(records).get("no pretraining"),
-        "rows": [
-            [str(group["documents"]), *pick(group, "subjects recall.value recall.low recall.high")]
-            for group in groups
-        ],
+        "rows": [[str(group["documents"]), *pick(group, columns)] for group in groups],
         "figure": figures.documents_bars(groups),
     }
 
@@ -220,34 +217,29 @@ def answers(records: Records) -> Facts | None:
 # ---- confidence and verdicts; each of these needs a judgement
 
 
-def _metrics(judgement: Facts, name: str) -> dict[str, Facts]:
-    """One metric of every score, over all judged subjects."""
-    return {
-        score: record["groups"]["together"]["metrics"][name]
-        for score, record in judgement["scores"].items()
-    }
+def _scores(judgement: Facts) -> dict[str, Facts]:
+    """Every score, with what was measured over all judged subjects."""
+    scores = judgement["scores"].items()
+    return {name: {**score, **score["groups"]["together"]} for name, score in scores}
 
 
 def telling(records: Records) -> Facts:
     """Whether right answers can be told from wrong ones, by what the model gives away."""
     judgement = records.judgement or {}
-    aurocs, errors = _metrics(judgement, "auroc"), _metrics(judgement, "ece")
-    scores = judgement["scores"]
+    scores, unmeasured = _scores(judgement), {"value": None}
+    aurocs = {name: score["metrics"]["auroc"] for name, score in scores.items()}
     stated = {row["score"]: row["auroc"] for row in judgement.get("stated", [])}
-    histogram = scores["internal"]["groups"]["together"]["histogram"]
+    columns = "about metrics.auroc.value metrics.auroc.low metrics.auroc.high metrics.ece.value"
     return {
         "own": aurocs["internal"],
-        "checked": aurocs.get("checked", {"value": None}),
-        "unknown": _metrics(judgement, "unseen_unknown")["internal"],
+        "checked": aurocs.get("checked", unmeasured),
+        "unknown": scores["internal"]["metrics"]["unseen_unknown"],
         "level": judgement["level"],
-        "alone": stated.get("internal", {"value": None}),
-        "rival": stated.get("greedy likelihood", {"value": None}),
+        "alone": stated.get("internal", unmeasured),
+        "rival": stated.get("greedy likelihood", unmeasured),
         "against": judgement.get("against_the_best", []),
-        "rows": [
-            [name, scores[name]["about"], *pick(auroc, INTERVAL), errors[name]["value"]]
-            for name, auroc in aurocs.items()
-        ],
-        "figure": figures.confidence_histogram(histogram),
+        "rows": [[name, *pick(score, columns)] for name, score in scores.items()],
+        "figure": figures.confidence_histogram(scores["internal"]["histogram"]),
     }
 
 
@@ -259,27 +251,24 @@ def probabilities(records: Records) -> Facts:
     names = {"from_text": "is from the text", "right": "is right"}
     for target, name in names.items():
         for mode, record in targets[target].items():
-            metrics = [
-                record["metrics"].get(key, {}) for key in ("auroc", "auroc_among_seen", "ece")
-            ]
+            keys = ("auroc", "auroc_among_seen", "ece")
+            metrics = [record["metrics"].get(key, {}).get("value") for key in keys]
             shares = "used right_shown.value missed.value wrong_shown.value unseen_shown.value"
-            values = [metric.get("value") for metric in metrics]
-            rows.append([name, mode, *values, *pick(record, shares)])
+            rows.append([name, mode, *metrics, *pick(record, shares)])
     return {"internal": {name: targets[name]["internal"] for name in names}, "rows": rows}
 
 
 def calibration(records: Records) -> Facts:
     """Whether "80 % likely to be right" is right in 80 % of cases."""
     judgement = records.judgement or {}
-    ours = [name for name in OURS if name in judgement["scores"]]
-    groups = {name: judgement["scores"][name]["groups"]["together"] for name in ours}
-    curves = [(name, group["reliability"]) for name, group in groups.items()]
+    ours = {name: score for name, score in _scores(judgement).items() if name in OURS}
+    curves = [(name, score["reliability"]) for name, score in ours.items()]
     keys = "subjects low high confidence accuracy"
     rows = [[name, *pick(one, keys)] for name, bins in curves for one in bins]
     errors = [
-        {"mode": name, "error": error, "chance": group["ece_of_chance"]["value"]}
-        for name, group in groups.items()
-        if (error := group["metrics"]["ece"]["value"]) is not None
+        {"mode": name, "error": error, "chance": score["ece_of_chance"]["value"]}
+        for name, score in ours.items()
+        if (error := score["metrics"]["ece"]["value"]) is not None
     ]
     return {
         "errors": errors,
@@ -294,24 +283,19 @@ def calibration(records: Records) -> Facts:
 def risk(records: Records) -> Facts:
     """What may be automated: how many answers can be given at which share of wrong ones."""
     judgement = records.judgement or {}
-    coverage, given, augrc = (
-        _metrics(judgement, name)
-        for name in ("coverage_at_precision", "right_given_at_precision", "augrc")
-    )
-    scores = judgement["scores"]
+    scores = _scores(judgement)
+    coverage = {name: score["metrics"]["coverage_at_precision"] for name, score in scores.items()}
     rivals = {
-        name: metric["value"]
-        for name, metric in coverage.items()
-        if not scores[name]["ours"] and metric["value"] is not None
+        name: coverage[name]["value"]
+        for name, score in scores.items()
+        if not score["ours"] and coverage[name]["value"] is not None
     }
+    others = "metrics.right_given_at_precision.value metrics.augrc.value"
     return {
         "found": coverage,
         "precision": f"{100 * judgement['precision']:.0f} %",
         "best": max(rivals, key=rivals.__getitem__, default=None),
-        "rows": [
-            [name, *pick(metric, INTERVAL), given[name]["value"], augrc[name]["value"]]
-            for name, metric in coverage.items()
-        ],
+        "rows": [[n, *pick(coverage[n], INTERVAL), *pick(scores[n], others)] for n in scores],
         "figure": figures.risk_coverage_curves(scores),
     }
 
