@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
 import sys
@@ -13,10 +12,9 @@ import pytest
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("web", "report")]
 
-from web_samples import kill_trainings, write_record
+from web_samples import HOSTILE_RUN, kill_trainings, start_server, write_record
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-HOSTILE_RUN = "x'\"><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="session")
@@ -32,9 +30,8 @@ def served(tmp_path_factory, tiny_study):
 @pytest.fixture(scope="session")
 def address(served, start_process):
     """`wherefrom serve` as a user starts it."""
-    server = start_process("serve", served, "--port", "0")
-    said = server.stderr.readline()
-    yield re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
+    server, port = start_server(start_process, served)
+    yield f"http://127.0.0.1:{port}"
     server.send_signal(signal.SIGINT)
     _, rest = server.communicate(timeout=30)
     assert "Traceback" not in rest, rest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-from web_samples import PAGE, kill_trainings, open_client
+from web_samples import PAGE, kill_trainings, open_client, start_server
 
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
@@ -49,7 +48,7 @@ def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
     # neither what lies in the served folder nor what is written there is ever executed
     (folder / "click.py").write_text("raise SystemExit('executed')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", *filter(None, sys.path)]))
-    server, port = open_page(start_process, folder)
+    server, port = start_server(start_process, folder)
     form = urlencode({"name": "mine", **FORM}).encode()
     with urlopen(f"http://127.0.0.1:{port}/runs/start", form, timeout=LONG) as reply:
         assert reply.url.endswith("/runs")  # the page leads there
@@ -191,15 +190,6 @@ def test_nothing_stays_of_a_text_that_is_refused(folder, name, text, word):
     assert client.get("/text.json", params={"name": name}).status_code == 400
 
 
-def open_page(start_process, folder):
-    server = start_process("serve", folder, "--port", "0")
-    assert server.stderr is not None
-    said = server.stderr.readline()
-    found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
-    assert found is not None, said
-    return server, int(found[1])
-
-
 def end(server, sent):
     server.send_signal(sent)
     try:
@@ -209,7 +199,7 @@ def end(server, sent):
 
 
 def test_it_ends_with_one_sentence_whatever_is_under_way(served, start_process):
-    server, port = open_page(start_process, served)
+    server, port = start_server(start_process, served)
 
     def send(head, rest):
         line = socket.create_connection(("127.0.0.1", port), timeout=LONG)

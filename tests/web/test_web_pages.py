@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from web_samples import HOSTILE, PAGE, open_client, write_record
+from web_samples import HOSTILE, HOSTILE_RUN, PAGE, open_client, write_record
 
 from wherefrom.report.study_report import as_data
 from wherefrom.web.app import create_app
@@ -129,10 +129,9 @@ def test_errors_have_one_shape_and_one_page(client, address, status):
 
 
 def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path):
-    name = "x'\"><img src=x onerror=alert(1)>&amp;"
     row = {"name": HOSTILE, "about": HOSTILE, "recall": 0.5, "correct": 1, "total": 2}
     folder = write_record(
-        tmp_path / name, kind=HOSTILE, status=HOSTILE, command=["w", "study", HOSTILE],
+        tmp_path / HOSTILE_RUN, kind=HOSTILE, status=HOSTILE, command=["w", "study", HOSTILE],
         results=[row | {"name": "pretrained"}, row], templates=[HOSTILE], started=HOSTILE,
         data={HOSTILE: {"path": HOSTILE, "sha256": HOSTILE}}, versions={HOSTILE: HOSTILE},
         job={"model": {"variant": HOSTILE}, "phases": [{"name": HOSTILE}]},
@@ -143,7 +142,7 @@ def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path):
     client = open_client(tmp_path)
     for path, key in (("/runs", None), ("/run", "name"), ("/compare", "run"), ("/report", "run"),
                       ("/ask", "run"), ("/inside", "run")):  # fmt: skip
-        page = client.get(path, params={key: name} if key else None, headers=PAGE)
+        page = client.get(path, params={key: HOSTILE_RUN} if key else None, headers=PAGE)
         assert page.status_code in (200, 400), page.text
         assert not re.search("<img|<script>alert|\nonerror", page.text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,12 +18,20 @@ from wherefrom.web.runs import RunIndex
 
 LOCAL = "http://127.0.0.1:8765"
 PAGE = {"Accept": "text/html"}
+HOSTILE_RUN = "x'\"><img src=x onerror=alert(1)>&amp;"
 HOSTILE = '"><script>alert(1)</script>'
 
 
 def open_client(folder):
     """A client of the page over this folder; a failure of ours is a reply with status 500."""
     return TestClient(create_app(folder), base_url=LOCAL, raise_server_exceptions=False)
+
+
+def start_server(start_process, folder):
+    """`wherefrom serve` as a user starts it: its process and its port."""
+    server = start_process("serve", folder, "--port", "0")
+    address = re.search(r"http://127\.0\.0\.1:(\d+)", server.stderr.readline())
+    return server, int(address[1])
 
 
 def run(task):
