@@ -130,8 +130,8 @@ def share_bars(
          "hovertemplate": "%{y}: %{x:.1%}<extra>" + name + "</extra>"}
         for (name, values), colour in zip(shares.items(), colours, strict=False)
     ]  # fmt: skip
-    shown, look = [label(each, 40) for each in names], {**LEGEND_ON_TOP, "bargap": 0.35}
-    return bars(shown, traces, x=x, height=130 + 80 * len(shown), above=25, **look)
+    labels, look = [label(name, 40) for name in names], {**LEGEND_ON_TOP, "bargap": 0.35}
+    return bars(labels, traces, x=x, height=130 + 80 * len(labels), above=25, **look)
 
 
 def stacked_bars(
@@ -139,7 +139,7 @@ def stacked_bars(
 ) -> go.Figure:
     """Counts by kind ("right", "wrong", "I don't know"), one bar a name, with numbers in them."""
     colours = {"right": RIGHT, "wrong": WRONG}
-    totals = [max(1, sum(each)) if shares else 1 for each in zip(*parts.values(), strict=True)]
+    totals = [max(1, sum(bar)) if shares else 1 for bar in zip(*parts.values(), strict=True)]
     traces = [
         {"x": [count / total for count, total in zip(counts, totals, strict=True)],
          "name": kind, "marker": {"color": colours.get(kind, WITHHELD)},
@@ -158,11 +158,11 @@ def stacked_bars(
 
 def documents_bars(groups: Sequence[Record]) -> go.Figure:
     """Recall by how many documents are about a subject, with the number of subjects."""
-    rows = [one["recall"] for one in groups]
+    rows = [group["recall"] for group in groups]
     names = [
-        f"{str(one['documents']).replace(' or more', '+')}<br>"
-        f"{100 * one['recall']['value']:.0f} %<br>of {one['subjects']:,}"
-        for one in groups
+        f"{str(group['documents']).replace(' or more', '+')}<br>"
+        f"{100 * group['recall']['value']:.0f} %<br>of {group['subjects']:,}"
+        for group in groups
     ]
     figure = go.Figure().add_bar(
         x=names, y=[row["value"] for row in rows], error_y=whiskers(rows), width=0.6,
@@ -213,12 +213,12 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
         line={"color": GREY, "dash": "dash", "width": 1},
     )  # fmt: skip
     for (name, bins), colour in zip(curves, (BLUE, GREEN), strict=False):
-        most = max((one["subjects"] for one in bins), default=1)
+        subjects = [point["subjects"] for point in bins]
+        most = max(subjects, default=1)
         figure.add_scatter(
-            x=[one["confidence"] for one in bins], y=[one["accuracy"] for one in bins],
+            x=[point["confidence"] for point in bins], y=[point["accuracy"] for point in bins],
             name=name, mode="lines+markers", line={"color": colour, "width": 1.5},
-            marker={"size": [5 + 6 * one["subjects"] / most for one in bins]},
-            customdata=[one["subjects"] for one in bins],
+            marker={"size": [5 + 6 * count / most for count in subjects]}, customdata=subjects,
             hovertemplate="%{customdata} answers at %{x:.1%}: %{y:.1%} right<extra></extra>",
         )  # fmt: skip
     themed(figure, x="confidence", y="share that was right", height=440, **LEGEND_ON_TOP)

@@ -317,6 +317,12 @@ def make_environment(*packages: str, escaping: bool = True, **filters: Any) -> E
     return environment
 
 
+def hash_for_policy(text: str) -> str:
+    """How a Content-Security-Policy allows exactly this script or style."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
 def render_html(report: dict[str, Any]) -> str:
     """The page for the dictionary of a report; its policy forbids every request."""
     from plotly.offline import get_plotlyjs
@@ -327,10 +333,8 @@ def render_html(report: dict[str, Any]) -> str:
     )
     # with the line ends that a browser sees, so that it computes the same hashes
     scripts = [re.sub("\r\n?", "\n", text) for text in (str(get_plotlyjs()), script)]
-    digests = (hashlib.sha256(script.encode("utf-8")).digest() for script in scripts)
-    hashes = " ".join(f"'sha256-{base64.b64encode(one).decode('ascii')}'" for one in digests)
     policy = (
-        f"default-src 'none'; script-src {hashes}; "
+        f"default-src 'none'; script-src {' '.join(map(hash_for_policy, scripts))}; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return make_environment("wherefrom.report").get_template("file.html").render(

@@ -7,8 +7,6 @@ visitor's browser send requests here; the Host, Origin and Sec-Fetch headers sho
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import re
 from collections.abc import Iterable
 
@@ -17,6 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wherefrom.report.study_report import hash_for_policy
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MOST_BODY = 1_000_000  # bytes
@@ -27,10 +27,7 @@ BODY_SECONDS = 60.0  # in which a body has to arrive
 # The style attributes that plotly.js writes (for bold, italic and lowered text in labels, and to
 # clear one), allowed by their hashes: exactly this text as an attribute and nothing else.
 ATTRIBUTES = ("", "font-weight:bold", "font-style:italic", "font-size:70%")
-HASHES = " ".join(
-    f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
-    for text in ATTRIBUTES
-)
+HASHES = " ".join(map(hash_for_policy, ATTRIBUTES))
 # Scripts, styles and pictures come from this server only, and none is written inside a page.
 # plotly.js needs two exceptions: pictures as data: (its maps), and the attributes above; its style
 # element is replaced by /static/plotly.css.
