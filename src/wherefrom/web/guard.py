@@ -1,4 +1,4 @@
-"""What is refused before a page looks at a request: foreign names, foreign sites, too many bytes.
+"""What is refused before a page looks at a request: foreign names, foreign sites, too much.
 
 The server is for one machine. A site elsewhere can point its own name at 127.0.0.1, or make a
 visitor's browser send requests here; the Host, Origin and Sec-Fetch headers show both.
