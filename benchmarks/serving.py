@@ -4,8 +4,8 @@
 
 A real server (`wherefrom serve`) and its clients share the machine. First the clients keep to the
 rate that the page must hold, then they ask as fast as they can. Every question is about another
-name where the run has that many, and names are invented beyond that, so no answer is a kept one
-unless --repeat says so. Latency is from the first byte sent to the last received; the server's
+name where the run has that many, and names are invented beyond that; with --repeat 500 people are
+asked about again and again. Latency is from the first byte sent to the last received; the server's
 memory is read as the requests go by. A table is printed, the records are kept in
 benchmarks/results, and `python docs/figures/make.py` draws them.
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import signal
 import sys
@@ -12,15 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from wherefrom.storage import read_json
-from wherefrom.web.jobs import birth_of
-
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("web", "report")]
 
-from web_samples import write_record
+from web_samples import HOSTILE_RUN, kill_trainings, start_server, write_record
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-HOSTILE_RUN = "x'\"><img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="session")
@@ -30,18 +24,14 @@ def served(tmp_path_factory, tiny_study):
     shutil.copytree(tiny_study, folder / "small")
     write_record(folder / HOSTILE_RUN, kind="study", status="<script>alert(2)</script>")
     yield folder
-    for path in (folder / ".wherefrom").glob("*.json"):  # what a failed test left running
-        known = read_json(path)
-        if birth_of(known["pid"]) == known["born"]:
-            os.kill(known["pid"], signal.SIGKILL)
+    kill_trainings(folder)
 
 
 @pytest.fixture(scope="session")
 def address(served, start_process):
     """`wherefrom serve` as a user starts it."""
-    server = start_process("serve", served, "--port", "0")
-    said = server.stderr.readline()
-    yield re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
+    server, port = start_server(start_process, served)
+    yield f"http://127.0.0.1:{port}"
     server.send_signal(signal.SIGINT)
     _, rest = server.communicate(timeout=30)
     assert "Traceback" not in rest, rest

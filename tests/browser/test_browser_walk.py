@@ -6,6 +6,7 @@ import time
 from urllib.parse import quote
 
 import pytest
+from web_samples import HOSTILE_RUN
 
 PAGES = {
     "/ask": "Ask, and see",
@@ -15,6 +16,7 @@ PAGES = {
     "/inside?run=small&other=small/twins/scratch&question=Ann+Moe": "Inside",
     "/runs": "Runs",
     "/run?name=small": "small",
+    f"/run?name={quote(HOSTILE_RUN)}": HOSTILE_RUN,
     "/compare?run=small&run=small/twins/scratch": "Side by side",
     "/report?run=small": "Report",
     "/api": "For programs",
@@ -157,25 +159,6 @@ def test_a_head_is_chosen_and_its_map_shown(visit, somebody):
     page.keyboard.press("Enter")
     page.wait_for_selector("h3 >> text=The whole map of head 2.0")
     assert page.evaluate("document.activeElement.id") == "m1-2-0"
-
-
-def test_runs_are_compared(visit):
-    page = visit("/runs")
-    page.check("[aria-label='Compare small']")
-    page.check("[aria-label='Compare small/twins/scratch']")
-    page.click("text=Compare the chosen")
-    page.wait_for_selector(".main-svg")
-    page.click("text=Look inside both")
-    page.wait_for_selector("#side-2")
-
-
-def test_a_hostile_run_does_nothing_but_stand_there(visit, served):
-    page = visit("/runs")
-    name = next(path.name for path in served.iterdir() if "onerror" in path.name)
-    assert name in page.inner_text("tbody")
-    page.click('a[href*="onerror"]')
-    page.wait_for_load_state("networkidle")
-    assert page.inner_text("h1") == name
 
 
 def test_the_page_says_something_without_scripts(visit, somebody):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from report_samples import HOSTILE, write_lines, write_run
+from report_samples import HOSTILE, write_hostile_run
 
 from wherefrom.report.study_report import make_report, render_html
 
@@ -15,11 +13,7 @@ WIDE, NARROW = {"width": 1200, "height": 800}, {"width": 375, "height": 700}
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     """The report on a run whose people and notes would like to run scripts."""
-    run = write_run(tmp_path_factory.mktemp("opened") / "run", notes=[HOSTILE])
-    judged = [json.loads(line) for line in (run / "judged.jsonl").read_text("utf-8").splitlines()]
-    for one in judged:
-        one["answer"] = f"{HOSTILE} {one['answer']}"
-    write_lines(run / "judged.jsonl", judged)
+    run = write_hostile_run(tmp_path_factory.mktemp("opened") / "run")
     path = run / "report.html"
     path.write_text(render_html(make_report(run)), encoding="utf-8")
     return path

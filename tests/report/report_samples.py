@@ -94,6 +94,18 @@ def write_run(folder, **changes):
     return folder
 
 
+def write_hostile_run(folder, **changes):
+    """A run whose people, answers and notes would like to run scripts."""
+    run = write_run(folder, notes=[HOSTILE, "`<b>`"], **changes)
+    judged = [json.loads(line) for line in (run / "judged.jsonl").read_text("utf-8").splitlines()]
+    for row in judged:
+        row |= {"question": HOSTILE, "said": HOSTILE, "answer": f"{HOSTILE} Rome"}
+        if row["subject"] != "Ann Clark":  # whose line is still found
+            row["subject"] = f"Ann {HOSTILE}"
+    write_lines(run / "judged.jsonl", judged)
+    return run
+
+
 def write_predictions(folder, results):
     """What each row answers, question by question: the first ones rightly, as many as it says."""
     rows = {row["name"]: row for row in results if isinstance(row, dict)}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_samples import HOSTILE, write_lines, write_run
+from report_samples import HOSTILE, write_hostile_run, write_run
 
 from wherefrom.report.figures import label
 from wherefrom.report.study_report import make_report, render_html, render_markdown, show_cell
@@ -46,14 +46,10 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def render(run):
-    report = make_report(run)
-    return report, Page(render_html(report))
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return render(write_run(tmp_path_factory.mktemp("pages") / "run"))
+    report = make_report(write_run(tmp_path_factory.mktemp("pages") / "run"))
+    return report, Page(render_html(report))
 
 
 def test_nothing_comes_from_elsewhere_and_only_what_the_page_holds_may_run(made):
@@ -65,13 +61,11 @@ def test_nothing_comes_from_elsewhere_and_only_what_the_page_holds_may_run(made)
             assert (attributes.get(name) or "#").startswith("#")
         assert not [name for name in attributes if name.startswith("on")]
     policy = next(m["content"] for m in page.of("meta") if "http-equiv" in m)
-    assert "default-src 'none'" in policy
-    allowed = re.findall(r"'sha256-([^']+)'", policy)
     scripts = [text for attributes, text in page.scripts if not attributes.get("type")]
-    found = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
-    assert found == allowed
-    assert len(scripts) == 2
-    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
+    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
+    assert len(hashes) == 2
+    allowed = " ".join(f"'sha256-{one}'" for one in hashes)
+    assert policy.startswith(f"default-src 'none'; script-src {allowed}; ")
 
 
 def test_all_of_the_dictionary_is_shown_and_links_lead_somewhere(made):
@@ -87,8 +81,6 @@ def test_all_of_the_dictionary_is_shown_and_links_lead_somewhere(made):
     for one in report["headlines"]:
         assert one["value"] in page.text
         assert one["about"] in page.text
-    for one in report["questions"]:
-        assert one["question"] in page.text
     for table in (section["table"] for section in report["sections"] if section["table"]):
         for row in table["rows"]:
             for value, form in zip(row, table["formats"], strict=True):
@@ -98,24 +90,18 @@ def test_all_of_the_dictionary_is_shown_and_links_lead_somewhere(made):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     bad = f'"><img src=x onerror=alert(1)>{HOSTILE}'.replace("/", "\u2215")
-    run = write_run(
+    row = {"name": HOSTILE, "about": HOSTILE, "correct": 1, "total": 2, "recall": 0.5}
+    return write_hostile_run(
         tmp_path_factory.mktemp("hostile") / bad,
-        notes=[HOSTILE, "`<b>`"],
         command=["wherefrom", HOSTILE],
         versions={HOSTILE: HOSTILE},
-        results=[{"name": HOSTILE, "about": HOSTILE, "correct": 1, "total": 2, "recall": 0.5,
-                  "seconds": None}],
-    )  # fmt: skip
-    judged = [json.loads(line) for line in (run / "judged.jsonl").read_text("utf-8").splitlines()]
-    for one in judged:
-        one |= {"subject": f"Ann {HOSTILE}", "question": HOSTILE, "said": HOSTILE}
-        one["answer"] = f"{HOSTILE} Rome"
-    write_lines(run / "judged.jsonl", judged)
-    return run
+        results=[{**row, "seconds": None}],
+    )
 
 
 def test_hostile_names_and_runs_are_escaped(hostile):
-    report, page = render(hostile)
+    report = make_report(hostile)
+    page = Page(render_html(report))
     assert not page.of("img")
     assert not page.of("b")[len(report["headlines"]) :]
     figures = [section for section in report["sections"] if section["figure"]]
@@ -139,21 +125,6 @@ def test_markdown_has_no_markup_of_strangers(hostile, made):
 @given(st.text(max_size=80))
 def test_a_label_is_one_short_line_without_tags(text):
     assert not set("<>\n") & set(label(text))
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "shown"),
-    [
-        (None, "percent", "–"),
-        (0.8125, "percent", "81.2 %"),
-        (1234567, "count", "1,234,567"),
-        (0.93267, "number", "0.933"),
-        (299.77, "number", "299.8"),
-        (True, "count", "True"),
-    ],
-)
-def test_cells_read_as_people_write_them(value, form, shown):
-    assert show_cell(value, form) == shown
 
 
 # ---- `wherefrom report`, and the report that a study ends with

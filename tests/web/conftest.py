@@ -5,11 +5,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from starlette.testclient import TestClient
-from web_samples import LOCAL
+from web_samples import open_client
 
 from wherefrom.corpus.questions import read_questions
-from wherefrom.web.app import create_app
 
 
 @pytest.fixture(scope="session")
@@ -29,5 +27,5 @@ def people(served):
 
 @pytest.fixture(scope="session")
 def client(served):
-    with TestClient(create_app(served), base_url=LOCAL, raise_server_exceptions=False) as client:
+    with open_client(served) as client:
         yield client

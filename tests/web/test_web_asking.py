@@ -8,8 +8,7 @@ import shlex
 from shutil import copytree
 
 import pytest
-from starlette.testclient import TestClient
-from web_samples import LOCAL, PAGE
+from web_samples import PAGE, open_client
 
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.attribution.twins import map_line
@@ -17,8 +16,7 @@ from wherefrom.provenance.verdicts import percent
 from wherefrom.report.sections import mark
 from wherefrom.storage import write_json
 from wherefrom.training.run_folder import load_run
-from wherefrom.web.app import create_app
-from wherefrom.web.guard import Limits
+from wherefrom.web import ask, models
 from wherefrom.web.runs import RunIndex
 
 
@@ -101,7 +99,6 @@ def test_a_batch_as_text_as_file_and_to_download(client, people):
     file = {"file": ("people.tsv", ("\ufeff" + text).encode(), "text/plain")}
     assert client.post("/ask/batch.json", data={"run": "small"}, files=file).json()["rows"] == rows
     table = client.post("/ask/batch.tsv", data={"run": "small", "text": text})
-    assert "attachment" in table.headers["content-disposition"]
     lines = [line.split("\t") for line in table.text.splitlines()]
     assert lines[0][:3] == ["question", "shown", "verdict"]
     assert [len(line) for line in lines] == [12] * 4
@@ -132,9 +129,10 @@ def test_batches_that_cannot_be_asked(client, form, file, status, word):
     assert word in reply.json()["error"]
 
 
-def test_batches_and_waiting_questions_have_limits(served, people):
-    app = create_app(served, limits=Limits(batch=2, waiting=-2))
-    client = TestClient(app, base_url=LOCAL, raise_server_exceptions=False)
+def test_batches_and_waiting_questions_have_limits(served, people, monkeypatch):
+    monkeypatch.setattr(ask, "MOST_QUESTIONS", 2)
+    monkeypatch.setattr(models, "MOST_WAITING", -2)
+    client = open_client(served)
     reply = client.post("/ask/batch.json", data={"run": "small", "text": "a\nb\nc"})
     assert reply.status_code == 400
     assert "2 questions" in reply.json()["error"]
@@ -150,12 +148,10 @@ def test_twins_that_never_read_of_somebody_are_found(tmp_path):
     record = {"subject": "Ann Moe", "with": {"answer": "Paris"}, "without": {"answer": "London"},
               "why": "It needs the line.", "documents": [{"line": 3, "text": "x"}]}  # fmt: skip
     write_json(folder / "without.json", record)
-    (found,) = RunIndex(tmp_path).twins_without(run, "ann MOE")
-    said = (found["with"], found["without"], found["documents"][0]["line"])
-    assert said == ("Paris", "London", 3)
+    (twin,) = RunIndex(tmp_path).twins_without(run, "ann MOE")
+    answers = (twin["with"], twin["without"], twin["documents"][0]["line"])
+    assert answers == ("Paris", "London", 3)
     assert RunIndex(tmp_path).twins_without(run, "Bob Moe") == []
-    (folder / "without.json").write_text('{"subject": "Ann Moe"}')
-    assert RunIndex(tmp_path).twins_without(run, "Ann Moe") == []
 
 
 def test_inside_shows_every_head_of_both_runs(client, people):
@@ -177,17 +173,16 @@ def test_inside_shows_every_head_of_both_runs(client, people):
 
 def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, people):
     run = load_run(copytree(served / "small", tmp_path / "small"))
-    client = TestClient(create_app(tmp_path), base_url=LOCAL)
+    client = open_client(tmp_path)
     asked = {"run": "small", "question": people[0]}
     page = client.get("/inside.json", params=asked).json()
     (side,) = page["sides"]
-    last, before = side["lens"]["layers"][-1], [row["layer"] for row in side["lens"]["layers"]]
-    assert before == list(range(run.model.config.layers))
+    layers = side["lens"]["layers"]
+    assert [row["layer"] for row in layers] == list(range(run.model.config.layers))
     # after the last layer the lens is the model itself
-    assert math.prod(last["probability"]) == pytest.approx(side["probability"], rel=0.02, abs=1e-3)
-    assert (side["entry"], side["entries"]) == (None, [])
+    last = math.prod(layers[-1]["probability"])
+    assert last == pytest.approx(side["probability"], rel=0.02, abs=1e-3)
     assert people[0] in side["entry_command"]
-    assert "wherefrom twins" in client.get("/inside", params=asked, headers=PAGE).text
 
     where = map_line(run, load_run(run.folder / "twins" / "scratch"), page["question"], "Rome")
     record = {"subject": people[0], "question": page["question"], "with": {"answer": "Rome"},
@@ -223,7 +218,7 @@ def test_a_run_that_cannot_be_loaded_does_not_hide_the_others(served, tmp_path):
     for file in ("model.safetensors", "calibration.json"):
         (broken / file).write_bytes(b"nothing")
     copytree(served / "small", tmp_path / "small")
-    client = TestClient(create_app(tmp_path), base_url=LOCAL)
+    client = open_client(tmp_path)
     for path in ("/ask", "/inside"):
         assert client.get(f"{path}.json").json()["run"] == "small"
         assert client.get(f"{path}.json", params={"run": "a-broken-one"}).status_code == 400

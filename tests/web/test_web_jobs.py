@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import html
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-from starlette.testclient import TestClient
-from web_samples import LOCAL, PAGE
+from web_samples import PAGE, kill_trainings, open_client, start_server
 
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
-from wherefrom.web.app import create_app
-from wherefrom.web.jobs import TrainingRequest, Trainings, birth_of
+from wherefrom.web.jobs import TrainingRequest, Trainings
 from wherefrom.web.runs import RunIndex
 
-Start = Callable[..., subprocess.Popen[str]]
 FORM = {"minutes": "5", "people": "60", "size": "tiny", "recipe": "speedrun", "seed": "3"}
 LONG = 60.0  # seconds; it takes a fraction of one, and without a signal for ever
 
@@ -44,9 +39,7 @@ def folder(tmp_path, monkeypatch):
     runs = tmp_path / "runs"
     runs.mkdir()
     yield runs
-    mine = runs / ".wherefrom" / "mine.json"
-    if mine.exists() and birth_of(read_json(mine)["pid"]) == read_json(mine)["born"]:
-        os.kill(read_json(mine)["pid"], signal.SIGKILL)
+    kill_trainings(runs)
 
 
 def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
@@ -55,14 +48,14 @@ def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
     # neither what lies in the served folder nor what is written there is ever executed
     (folder / "click.py").write_text("raise SystemExit('executed')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", *filter(None, sys.path)]))
-    server, port = open_page(start_process, folder)
+    server, port = start_server(start_process, folder)
     form = urlencode({"name": "mine", **FORM}).encode()
     with urlopen(f"http://127.0.0.1:{port}/runs/start", form, timeout=LONG) as reply:
         assert reply.url.endswith("/runs")  # the page leads there
         assert b'data-refresh="2000"' in reply.read()
     assert end(server, signal.SIGINT) == "ended; the training of mine goes on.\n"
     assert server.returncode == 130
-    client = TestClient(create_app(folder), base_url=LOCAL)
+    client = open_client(folder)
     again = client.post("/runs/start.json", data={"name": "other", **FORM})
     assert again.status_code == 400
     assert "one training at a time" in again.json()["error"]
@@ -106,7 +99,7 @@ def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
     ],
 )
 def test_what_cannot_be_trained_is_not_started(folder, change, word):
-    client = TestClient(create_app(folder), base_url=LOCAL)
+    client = open_client(folder)
     reply = client.post("/runs/start.json", data={"name": "x", **FORM, **change})
     assert reply.status_code in (400, 404, 422)
     assert word in reply.json()["error"]
@@ -118,7 +111,7 @@ def test_files_of_trainings_are_not_trusted(folder):
     kept = folder / ".wherefrom"
     kept.mkdir()
     record = {
-        "request": {"name": "x"}, "pid": bystander.pid, "born": "1", "since": 0.0, "command": [],
+        "request": {"name": "x"}, "pid": bystander.pid, "since": 0.0, "command": [],
     }  # fmt: skip
     write_json(kept / "x.json", record)  # the number was given to another process
     (kept / "a.json").write_text("{")
@@ -164,7 +157,7 @@ ASKED = "".join(f"What was the trade of {name}?\tbaker\n" for name in NAMES).enc
     ids=["lines", "csv", "folder"],
 )  # fmt: skip
 def test_an_uploaded_text_is_understood_before_it_is_trained_on(folder, files, fields, note):
-    client = TestClient(create_app(folder), base_url=LOCAL)
+    client = open_client(folder)
     sent = [("corpus", item) for item in files.items()] + [("train", ("q.tsv", ASKED))]
     found = client.post("/runs/text", data={"name": "mine", **fields}, files=sent, headers=PAGE)
     assert found.url.path == "/text"
@@ -187,7 +180,7 @@ def test_an_uploaded_text_is_understood_before_it_is_trained_on(folder, files, f
     ],
 )
 def test_nothing_stays_of_a_text_that_is_refused(folder, name, text, word):
-    client = TestClient(create_app(folder), base_url=LOCAL)
+    client = open_client(folder)
     sent = [("corpus", ("t.txt", text)), ("train", ("q.tsv", ASKED))]
     reply = client.post("/runs/text.json", data={"name": name}, files=sent)
     assert reply.status_code == 400
@@ -195,15 +188,6 @@ def test_nothing_stays_of_a_text_that_is_refused(folder, name, text, word):
     assert str(folder) not in reply.json()["error"]
     assert not list(folder.rglob("*.tsv"))
     assert client.get("/text.json", params={"name": name}).status_code == 400
-
-
-def open_page(start_process, folder):
-    server = start_process("serve", folder, "--port", "0")
-    assert server.stderr is not None
-    said = server.stderr.readline()
-    found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
-    assert found is not None, said
-    return server, int(found[1])
 
 
 def end(server, sent):
@@ -215,7 +199,7 @@ def end(server, sent):
 
 
 def test_it_ends_with_one_sentence_whatever_is_under_way(served, start_process):
-    server, port = open_page(start_process, served)
+    server, port = start_server(start_process, served)
 
     def send(head, rest):
         line = socket.create_connection(("127.0.0.1", port), timeout=LONG)

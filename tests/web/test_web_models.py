@@ -10,7 +10,6 @@ import pytest
 from web_samples import run
 
 from wherefrom.audit import runs as audit
-from wherefrom.web.guard import Limits
 from wherefrom.web.models import BusyError, Limiter, Models
 from wherefrom.web.runs import RunIndex
 
@@ -33,7 +32,6 @@ def test_a_limiter_runs_few_and_lets_few_wait():
             await limiter.run(work, 9)
         go_on.set()
         assert await asyncio.gather(*tasks) == [0, 1, 2]
-        limiter.close()
 
     run(ask())
 
@@ -53,20 +51,21 @@ def test_a_loaded_run_answers_while_another_is_loaded_once(served, tmp_path, peo
 
     monkeypatch.setattr(audit, "open_asker", slowly)
 
-    async def question():
-        models = Models(RunIndex(tmp_path), Limits())
+    async def ask():
+        models = Models(RunIndex(tmp_path))
         loaded = await models.get("loaded")
         waiting = [asyncio.create_task(models.get("slow")) for _ in range(3)]
         async with asyncio.timeout(60):
             while not begun.is_set():
                 await asyncio.sleep(0.01)
             assert await models.get("loaded") is loaded
-            assert (await loaded.ask(f"Where was {people[0]} born?"))["subject"] == people[0]
+            question = f"Where was {people[0]} born?"
+            (verdict,) = await loaded.run(lambda asker: asker.ask([question]))
+            assert verdict.subject == people[0]
         assert not any(each.done() for each in waiting)
         go_on.set()
         first, *others = await asyncio.gather(*waiting)
         assert all(each is first for each in others)
         assert len(opened) == 2
-        models.close()
 
-    run(question())
+    run(ask())

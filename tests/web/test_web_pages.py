@@ -16,8 +16,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from starlette.testclient import TestClient
-from web_samples import HOSTILE, LOCAL, PAGE, write_record
+from web_samples import HOSTILE, HOSTILE_RUN, PAGE, open_client, write_record
 
 from wherefrom.report.study_report import as_data
 from wherefrom.web.app import create_app
@@ -87,7 +86,7 @@ def test_no_request_that_the_description_allows_or_forbids_is_a_failure_of_ours(
 
 
 def test_a_folder_without_runs_says_what_to_do(tmp_path):
-    client = TestClient(create_app(tmp_path), base_url=LOCAL)
+    client = open_client(tmp_path)
     for address in ("/ask", "/inside", "/runs", "/report", "/workbench", "/compare"):
         reply = client.get(address, headers=PAGE)
         assert reply.status_code == 200
@@ -130,10 +129,9 @@ def test_errors_have_one_shape_and_one_page(client, address, status):
 
 
 def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path):
-    name = "x'\"><img src=x onerror=alert(1)>&amp;"
     row = {"name": HOSTILE, "about": HOSTILE, "recall": 0.5, "correct": 1, "total": 2}
     folder = write_record(
-        tmp_path / name, kind=HOSTILE, status=HOSTILE, command=["w", "study", HOSTILE],
+        tmp_path / HOSTILE_RUN, kind=HOSTILE, status=HOSTILE, command=["w", "study", HOSTILE],
         results=[row | {"name": "pretrained"}, row], templates=[HOSTILE], started=HOSTILE,
         data={HOSTILE: {"path": HOSTILE, "sha256": HOSTILE}}, versions={HOSTILE: HOSTILE},
         job={"model": {"variant": HOSTILE}, "phases": [{"name": HOSTILE}]},
@@ -141,10 +139,10 @@ def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path):
     point = {"phase": HOSTILE, "step": 1, "loss": 1.0, "seconds": 1.0, "progress": 0.1}
     (folder / "metrics.jsonl").write_text(json.dumps(point) + "\n")
     (folder / "model.safetensors").write_bytes(b"no weights")
-    client = TestClient(create_app(tmp_path), base_url=LOCAL, raise_server_exceptions=False)
+    client = open_client(tmp_path)
     for path, key in (("/runs", None), ("/run", "name"), ("/compare", "run"), ("/report", "run"),
                       ("/ask", "run"), ("/inside", "run")):  # fmt: skip
-        page = client.get(path, params={key: name} if key else None, headers=PAGE)
+        page = client.get(path, params={key: HOSTILE_RUN} if key else None, headers=PAGE)
         assert page.status_code in (200, 400), page.text
         assert not re.search("<img|<script>alert|\nonerror", page.text)
 

@@ -10,12 +10,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
-from web_samples import HOSTILE, LOCAL, write_record
+from web_samples import HOSTILE, open_client, write_record
 
 from wherefrom.errors import UserError
 from wherefrom.web import runs
-from wherefrom.web.app import create_app
 from wherefrom.web.runs import MOST_POINTS, RunIndex, UnknownRunError
 
 JSON = st.recursive(
@@ -139,7 +137,7 @@ def test_a_study_of_files_can_lend_them(tmp_path, served):
 
 
 def test_files_are_read_once_until_they_change(served, monkeypatch):
-    client = TestClient(create_app(served), base_url=LOCAL)
+    client = open_client(served)
     asked = ("runs.json", "report.json?run=small", "compare.json?run=small", "run.json?name=small")
     first = [client.get(page).json() for page in asked]
     made = []
@@ -150,11 +148,3 @@ def test_files_are_read_once_until_they_change(served, monkeypatch):
     os.utime(served / "small" / "run.json")
     client.get("/report.json?run=small")
     assert len(made) == 2  # the record and the report
-
-
-def test_records_have_a_limit_of_their_own(served):
-    client = TestClient(create_app(served), base_url=LOCAL)
-    client.app.state.site.reading._most = 0  # type: ignore[attr-defined]
-    for page in ("/runs", "/report", "/compare", "/run?name=small"):
-        assert client.get(page).status_code == 503
-    assert client.get("/workbench.json").status_code == 200

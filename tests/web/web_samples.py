@@ -4,11 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import signal
 from concurrent.futures import ThreadPoolExecutor
+
+from starlette.testclient import TestClient
+
+from wherefrom.storage import read_json
+from wherefrom.web.app import create_app
+from wherefrom.web.jobs import Trainings
+from wherefrom.web.runs import RunIndex
 
 LOCAL = "http://127.0.0.1:8765"
 PAGE = {"Accept": "text/html"}
+HOSTILE_RUN = "x'\"><img src=x onerror=alert(1)>&amp;"
 HOSTILE = '"><script>alert(1)</script>'
+
+
+def open_client(folder):
+    """A client of the page over this folder; a failure of ours is a reply with status 500."""
+    return TestClient(create_app(folder), base_url=LOCAL, raise_server_exceptions=False)
+
+
+def start_server(start_process, folder):
+    """`wherefrom serve` as a user starts it: its process and its port."""
+    server = start_process("serve", folder, "--port", "0")
+    address = re.search(r"http://127\.0\.0\.1:(\d+)", server.stderr.readline())
+    return server, int(address[1])
 
 
 def run(task):
@@ -22,3 +45,9 @@ def write_record(folder, **record):
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     return folder
+
+
+def kill_trainings(folder):
+    """End what a failed test left running in a served folder."""
+    for name in Trainings(RunIndex(folder)).running():
+        os.kill(read_json(folder / ".wherefrom" / f"{name}.json")["pid"], signal.SIGKILL)

@@ -60,7 +60,7 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
         echo_err("anybody who can reach this machine can use the page and train models on it.")
 
     def on_exit() -> None:
-        going_on = app.state.site.close()
+        going_on = app.state.site.trainings.running()
         echo_err(f"ended; the training of {going_on[0]} goes on." if going_on else "ended.")
 
     serve_until_signal(app, socket, on_exit)

@@ -33,17 +33,15 @@ LEGEND_ON_TOP: dict[str, Any] = {
 Record = Mapping[str, Any]
 
 
-def themed(
-    figure: go.Figure, *, x: str, y: str, title: str = "", height: int = 420, **layout: Any
-) -> go.Figure:
+def themed(figure: go.Figure, *, x: str, y: str, height: int = 420, **layout: Any) -> go.Figure:
     """Give a figure the shared look: titles, legend below, margins that leave a phone its room."""
     figure.update_layout(
-        title={"text": title, "x": 0, "xanchor": "left", "font": {"size": 15}} if title else None,
+        title=None,
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13, "color": GREY},
-        margin={"l": 58, "r": 12, "t": 44 if title else 14, "b": 54},
+        margin={"l": 58, "r": 12, "t": 14, "b": 54},
         legend={"orientation": "h", "x": 0, "y": -0.22, "xanchor": "left", "yanchor": "top"},
         colorway=list(COLOURS),
         height=height,
@@ -65,7 +63,7 @@ def as_record(figure: go.Figure) -> dict[str, Any]:
 
 
 def label(text: Any, longest: int = 26) -> str:
-    """A text of somebody else's as a label: one line, not too long, and no markup."""
+    """A text from outside as a label: one line, not too long, and no markup."""
     line = " ".join(str(text).split())
     return escape(line if len(line) <= longest else line[: longest - 1] + "…", quote=False)
 
@@ -132,8 +130,8 @@ def share_bars(
          "hovertemplate": "%{y}: %{x:.1%}<extra>" + name + "</extra>"}
         for (name, values), colour in zip(shares.items(), colours, strict=False)
     ]  # fmt: skip
-    shown, look = [label(each, 40) for each in names], {**LEGEND_ON_TOP, "bargap": 0.35}
-    return bars(shown, traces, x=x, height=130 + 80 * len(shown), above=25, **look)
+    labels, look = [label(name, 40) for name in names], {**LEGEND_ON_TOP, "bargap": 0.35}
+    return bars(labels, traces, x=x, height=130 + 80 * len(labels), above=25, **look)
 
 
 def stacked_bars(
@@ -141,7 +139,7 @@ def stacked_bars(
 ) -> go.Figure:
     """Counts by kind ("right", "wrong", "I don't know"), one bar a name, with numbers in them."""
     colours = {"right": RIGHT, "wrong": WRONG}
-    totals = [max(1, sum(each)) if shares else 1 for each in zip(*parts.values(), strict=True)]
+    totals = [max(1, sum(bar)) if shares else 1 for bar in zip(*parts.values(), strict=True)]
     traces = [
         {"x": [count / total for count, total in zip(counts, totals, strict=True)],
          "name": kind, "marker": {"color": colours.get(kind, WITHHELD)},
@@ -160,11 +158,11 @@ def stacked_bars(
 
 def documents_bars(groups: Sequence[Record]) -> go.Figure:
     """Recall by how many documents are about a subject, with the number of subjects."""
-    rows = [one["recall"] for one in groups]
+    rows = [group["recall"] for group in groups]
     names = [
-        f"{str(one['documents']).replace(' or more', '+')}<br>"
-        f"{100 * one['recall']['value']:.0f} %<br>of {one['subjects']:,}"
-        for one in groups
+        f"{str(group['documents']).replace(' or more', '+')}<br>"
+        f"{100 * group['recall']['value']:.0f} %<br>of {group['subjects']:,}"
+        for group in groups
     ]
     figure = go.Figure().add_bar(
         x=names, y=[row["value"] for row in rows], error_y=whiskers(rows), width=0.6,
@@ -215,12 +213,12 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
         line={"color": GREY, "dash": "dash", "width": 1},
     )  # fmt: skip
     for (name, bins), colour in zip(curves, (BLUE, GREEN), strict=False):
-        most = max((one["subjects"] for one in bins), default=1)
+        subjects = [point["subjects"] for point in bins]
+        most = max(subjects, default=1)
         figure.add_scatter(
-            x=[one["confidence"] for one in bins], y=[one["accuracy"] for one in bins],
+            x=[point["confidence"] for point in bins], y=[point["accuracy"] for point in bins],
             name=name, mode="lines+markers", line={"color": colour, "width": 1.5},
-            marker={"size": [5 + 6 * one["subjects"] / most for one in bins]},
-            customdata=[one["subjects"] for one in bins],
+            marker={"size": [5 + 6 * count / most for count in subjects]}, customdata=subjects,
             hovertemplate="%{customdata} answers at %{x:.1%}: %{y:.1%} right<extra></extra>",
         )  # fmt: skip
     themed(figure, x="confidence", y="share that was right", height=440, **LEGEND_ON_TOP)
@@ -247,7 +245,7 @@ def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
     figure, others = go.Figure(), cycle(OTHERS)
     ours = {"internal": BLUE, "checked": GREEN}
     for name, score in scores.items():
-        curve = score["groups"]["together"].get("risk_coverage") or {}
+        curve = score.get("risk_coverage") or {}
         if not curve.get("coverage"):
             continue
         colour, dash = (ours[name], "solid") if name in ours else next(others)

@@ -1,22 +1,24 @@
 """What each section of the report is made from: records of a run in, facts out.
 
-`sections.toml` has the sections in reading order with their words. The function of a section gives
-the facts for these words, and with them `rows` of its table, a `figure`, `examples`. It gives None
-where no record holds them, and {} where the section does not apply to the run.
+`sections.toml` has the sections in reading order with their words. The function of a section
+returns the facts for these words, and with them `rows` of its table, a `figure`, `examples`. It
+returns None if no record holds them, and {} if the section does not apply to the run.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
+from functools import reduce
 from itertools import groupby
+from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence import Evidence, find_support
+from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
 from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
 
@@ -27,23 +29,26 @@ Facts = dict[str, Any]
 OURS = ("internal", "checked")
 MODES = ("always answer", *OURS)
 GRADES = ("correct", "wrong", "not_attempted")
-INTERVAL = ("value", "low", "high")
+INTERVAL = "value low high"
 VERDICTS = ("stated", "misremembered", "guessed", "made up")  # as judged.jsonl has them
+# of judged.jsonl, for an example
+EXAMPLE = ("verdict", "question", "subject", "said", "answer", "right", "seen", "shown",
+           "shown_internal", "confidence", "internal_confidence", "from_text",
+           "internal_from_text")  # fmt: skip
 RELATION_ROWS = ("majority", "by name", "no pretraining", "pretrained")
 COMMONEST = 12  # answers that are shown one by one
-LINES = 3  # of evidence for an example
 
 
-def pick(record: Facts, keys: str | tuple[str, ...]) -> list[Any]:
-    """The values of several keys, named in a tuple or in one text."""
-    return [record[key] for key in (keys.split() if isinstance(keys, str) else keys)]
+def pick(record: Facts, paths: str) -> list[Any]:
+    """Values out of a nested record: "seed model.width" are its "seed" and the model's "width"."""
+    return [reduce(getitem, path.split("."), record) for path in paths.split()]
 
 
 def mark(text: str, subject: str, answer: str, truth: str = "") -> list[dict[str, str]]:
-    """The text in pieces {"kind", "text"}, in order, nothing lost; accents and case do not count.
+    """The whole text in pieces {"kind", "text"}, in order; accents and case are ignored.
 
-    The kind is "name" (a family name alone too), "place" for the answer, "truth" for another
-    answer that is the right one, and "" for the rest.
+    The kind is "name" (also for a family name alone), "place" for the answer, "truth" for the right
+    answer if it is another one, and "" for all else.
     """
     words = split_words(text)
     folded = [word.folded for word in words]
@@ -51,13 +56,13 @@ def mark(text: str, subject: str, answer: str, truth: str = "") -> list[dict[str
     name = fold_words(subject)
     stated = ((fold_words(truth), "truth"), (fold_words(answer), "place"))
     for phrase, kind in (*stated, (name[-1:], "name"), (name, "name")):
-        for at in find_phrase(folded, phrase):
-            first, last = words[at].start, words[at + len(phrase) - 1].end
+        for i in find_phrase(folded, phrase):
+            start, end = words[i].start, words[i + len(phrase) - 1].end
             whole = phrase == name or kind != "name"
-            if whole or (text[first].isupper() and not any(kinds[first:last])):
-                kinds[first:last] = [kind] * (last - first)
+            if whole or (text[start].isupper() and not any(kinds[start:end])):
+                kinds[start:end] = [kind] * (end - start)
     return [
-        {"kind": kind, "text": "".join(text[at] for at in places)}
+        {"kind": kind, "text": "".join(text[i] for i in places)}
         for kind, places in groupby(range(len(text)), key=kinds.__getitem__)
     ]
 
@@ -67,12 +72,12 @@ def mark(text: str, subject: str, answer: str, truth: str = "") -> list[dict[str
 
 def recall_rows(records: Records) -> dict[str, Facts]:
     """The study's table by name, with intervals; rows without questions are left out."""
-    return {
-        row["name"]: {**row, **{key: found[key] for key in INTERVAL}}
-        for row in records.info.get("results") or []
-        if row["total"]
-        for found in [rate(row["correct"], row["total"])]
-    }
+    rows = {}
+    for row in records.info.get("results") or []:
+        if row["total"]:
+            interval = rate(row["correct"], row["total"])
+            rows[row["name"]] = {**row, **{key: interval[key] for key in INTERVAL.split()}}
+    return rows
 
 
 def recall(records: Records) -> Facts | None:
@@ -81,24 +86,23 @@ def recall(records: Records) -> Facts | None:
     if not rows:
         return None
     model, common, twin = (rows.get(n) for n in ("pretrained", "majority", "no pretraining"))
-    paired = [_compare_pairs(records, name) for name in ("majority", "no pretraining")]
+    tests = [_compare_pairs(records, name) for name in ("majority", "no pretraining")]
     beaten = bool(model and common and model["value"] <= common["value"])
     notes = [str(note) for note in records.info.get("notes") or ()]
+    columns = "name about correct total value low high seconds"
     return {
-        "audited": records.audited,
         "model": model,
         "common": common,
         "twin": twin,
         "left_out": rows.get("left-out subjects"),
-        "paired": [one for one in paired if one],
-        "better": all(one and one["p"] < 0.05 for one in paired),
+        "paired": [test for test in tests if test],
+        "better": all(test and test["p"] < 0.05 for test in tests),
         "beaten": beaten,
         # the study's own sentence on it, which has the likely reason
         "warning": next((n for n in notes if beaten and n.startswith("The model does not")), ""),
-        "rows": [pick(row, "name about correct total value low high seconds")
-                 for row in rows.values()],
+        "rows": [pick(row, columns) for row in rows.values()],
         "figure": figures.recall_bars(list(rows.values())),
-    }  # fmt: skip
+    }
 
 
 def _compare_pairs(records: Records, other: str) -> Facts | None:
@@ -121,81 +125,85 @@ def _compare_pairs(records: Records, other: str) -> Facts | None:
 def relations(records: Records) -> Facts:
     """Recall, baselines and calibration of each kind of question, where there are several."""
     by_name = recall_rows(records)
-    rows = {n: by_name[n].get("relations") or {} for n in RELATION_ROWS if n in by_name}
-    if not rows.get("pretrained"):
+    by_wording = {n: by_name[n].get("relations") or {} for n in RELATION_ROWS if n in by_name}
+    if not by_wording.get("pretrained"):
         return {}
-    shares: dict[str, list[float]] = {name: [] for name in rows}
-    table = []
+    names, table = [], []
 
-    def mean(those: list[Facts], key: str) -> float | None:
-        return sum(one[key] for one in those) / len(those) if those else None
+    def mean(rows: list[Facts], key: str) -> float | None:
+        return sum(row[key] for row in rows) / len(rows) if rows else None
 
-    for wording, own in rows["pretrained"].items():
-        for name, found in rows.items():
-            shares[name].append(found[wording]["recall"])
-        here = [one for one in records.judged if one["template"] == wording]
-        shown = [one for one in here if one["shown"]]
-        recalls = [shares[name][-1] if name in shares else None for name in RELATION_ROWS]
-        sure = [mean(here, "internal_confidence"), mean(here, "right")]
-        name = wording.replace(SLOT, "…")
-        table.append([name, own["total"], *recalls, *sure, len(shown), mean(shown, "right")])
-    names = [row[0] for row in table]
+    for wording, pretrained in by_wording["pretrained"].items():
+        names.append(wording.replace(SLOT, "…"))
+        judged = [row for row in records.judged if row["template"] == wording]
+        shown = [row for row in judged if row["shown"]]
+        recalls = {name: rows[wording]["recall"] for name, rows in by_wording.items()}
+        confidence = [mean(judged, "internal_confidence"), mean(judged, "right")]
+        precision = [len(shown), mean(shown, "right")]
+        columns = [*map(recalls.get, RELATION_ROWS), *confidence, *precision]
+        table.append([names[-1], pretrained["total"], *columns])
+    shares = {n: [row["recall"] for row in rows.values()] for n, rows in by_wording.items()}
     ranked = sorted(zip(shares["pretrained"], names, strict=True))
     colours = (figures.GREY, figures.VIOLET, figures.ORANGE, figures.BLUE)
-    figure = figures.share_bars(names, shares, x="recall", colours=colours)
-    return {"count": len(names), "best": ranked[-1], "worst": ranked[0], "rows": table,
-            "figure": figure}  # fmt: skip
+    return {
+        "count": len(names),
+        "best": ranked[-1],
+        "worst": ranked[0],
+        "rows": table,
+        "figure": figures.share_bars(names, shares, x="recall", colours=colours),
+    }
 
 
 def documents(records: Records) -> Facts | None:
     """Recall by how many documents were read about a subject."""
-    groups = [one for one in (records.judgement or {}).get("by_documents", []) if one["subjects"]]
-    if not groups or records.no_text:
-        return {} if records.no_text else None
+    judgement = records.judgement or {}
+    groups = [group for group in judgement.get("by_documents", []) if group["subjects"]]
+    if not groups:
+        return None
 
-    def right(read: bool) -> Facts:
-        here = [one for one in groups if (one["documents"] != 0) == read]
-        count = sum(one["subjects"] for one in here)
-        hits = sum(one["subjects"] * one["recall"]["value"] for one in here)
-        return {"asked": count, "share": hits / count if count else 0.0}
+    def recall_of(groups: list[Facts]) -> Facts:
+        count = sum(group["subjects"] for group in groups)
+        right = sum(group["subjects"] * group["recall"]["value"] for group in groups)
+        return {"asked": count, "share": right / count if count else 0.0}
 
-    hits = [one for one in records.judged if one["right"]]
+    right = [row for row in records.judged if row["right"]]
+    columns = "subjects recall.value recall.low recall.high"
     return {
-        "read": right(True),
-        "unread": right(False),
-        "right": len(hits),
-        "stated": sum(one["verdict"] == "stated" for one in hits),
+        "read": recall_of([group for group in groups if group["documents"] != 0]),
+        "unread": recall_of([group for group in groups if group["documents"] == 0]),
+        "right": len(right),
+        "stated": sum(row["verdict"] == "stated" for row in right),
         "twin": recall_rows(records).get("no pretraining"),
-        "rows": [[str(one["documents"]), one["subjects"], *pick(one["recall"], INTERVAL)]
-                 for one in groups],
+        "rows": [[str(group["documents"]), *pick(group, columns)] for group in groups],
         "figure": figures.documents_bars(groups),
-    }  # fmt: skip
+    }
 
 
 def answers(records: Records) -> Facts | None:
     """Recall by the right answer, the commonest first, and by whether training had it."""
-    seen = [one for one in records.judged if one["seen"] and one["answer"] is not None]
+    seen = [row for row in records.judged if row["seen"] and row["answer"] is not None]
     if not seen:
         return None
-    total = Counter(one["answer"] for one in seen)
-    right = Counter(one["answer"] for one in seen if one["right"])
+    total = Counter(row["answer"] for row in seen)
+    right = Counter(row["answer"] for row in seen if row["right"])
     common = sorted(total, key=lambda answer: (-total[answer], answer))[:COMMONEST]
     known = records.known_answers()
-    kinds = {
-        **{each: [each] for each in common},
+    groups = {
+        **{answer: [answer] for answer in common},
         f"all {len(total) - len(common):,} other answers": [a for a in total if a not in common],
         "an answer in training": [a for a in total if a in known],
         "no answer in training": [a for a in total if known and a not in known],
     }
-    rows = [
-        [name, count, hits, hits / count]
-        for name, those in kinds.items()
-        if (count := sum(total[a] for a in those))
-        for hits in [sum(right[a] for a in those)]
-    ]
-    counts = {"right": [right[each] for each in common]}
-    counts["wrong"] = [total[each] - right[each] for each in common]
-    names = [figures.label(each) for each in common]
+    rows: list[list[Any]] = []
+    for name, answers in groups.items():
+        if count := sum(total[answer] for answer in answers):
+            correct = sum(right[answer] for answer in answers)
+            rows.append([name, count, correct, correct / count])
+    names = [figures.label(answer) for answer in common]
+    counts = {
+        "right": [right[answer] for answer in common],
+        "wrong": [total[answer] - right[answer] for answer in common],
+    }
     return {
         "asked": len(seen),
         "distinct": len(total),
@@ -209,33 +217,30 @@ def answers(records: Records) -> Facts | None:
 # ---- confidence and verdicts; each of these needs a judgement
 
 
-def _metrics(judgement: Facts, name: str) -> dict[str, Facts]:
-    """One metric of every score, over all judged subjects."""
-    return {
-        score: found["groups"]["together"]["metrics"][name]
-        for score, found in judgement["scores"].items()
-    }
+def _scores(judgement: Facts) -> dict[str, Facts]:
+    """Every score, with what was measured over all judged subjects."""
+    scores = judgement["scores"].items()
+    return {name: {**score, **score["groups"]["together"]} for name, score in scores}
 
 
 def telling(records: Records) -> Facts:
     """Whether right answers can be told from wrong ones, by what the model gives away."""
     judgement = records.judgement or {}
-    found, scores = _metrics(judgement, "auroc"), judgement["scores"]
-    errors = _metrics(judgement, "ece")
-    stated = {one["score"]: one["auroc"] for one in judgement.get("stated", [])}
-    histogram = scores["internal"]["groups"]["together"]["histogram"]
+    scores, unmeasured = _scores(judgement), {"value": None}
+    aurocs = {name: score["metrics"]["auroc"] for name, score in scores.items()}
+    stated = {row["score"]: row["auroc"] for row in judgement.get("stated", [])}
+    columns = "about metrics.auroc.value metrics.auroc.low metrics.auroc.high metrics.ece.value"
     return {
-        "own": found["internal"],
-        "checked": found.get("checked", {"value": None}),
-        "unknown": _metrics(judgement, "unseen_unknown")["internal"],
+        "own": aurocs["internal"],
+        "checked": aurocs.get("checked", unmeasured),
+        "unknown": scores["internal"]["metrics"]["unseen_unknown"],
         "level": judgement["level"],
-        "alone": stated.get("internal", {"value": None}),
-        "rival": stated.get("greedy likelihood", {"value": None}),
+        "alone": stated.get("internal", unmeasured),
+        "rival": stated.get("greedy likelihood", unmeasured),
         "against": judgement.get("against_the_best", []),
-        "rows": [[name, scores[name]["about"], *pick(auroc, INTERVAL), errors[name]["value"]]
-                 for name, auroc in found.items()],
-        "figure": figures.confidence_histogram(histogram),
-    }  # fmt: skip
+        "rows": [[name, *pick(score, columns)] for name, score in scores.items()],
+        "figure": figures.confidence_histogram(scores["internal"]["histogram"]),
+    }
 
 
 def probabilities(records: Records) -> Facts:
@@ -245,26 +250,25 @@ def probabilities(records: Records) -> Facts:
     targets, rows = (records.judgement or {})["targets"], []
     names = {"from_text": "is from the text", "right": "is right"}
     for target, name in names.items():
-        for mode, found in targets[target].items():
-            metrics = [found["metrics"].get(key, {}).get("value")
-                       for key in ("auroc", "auroc_among_seen", "ece")]  # fmt: skip
-            counts = pick(found, "right_shown missed wrong_shown unseen_shown")
-            rows.append([name, mode, *metrics, found["used"], *(one["value"] for one in counts)])
+        for mode, record in targets[target].items():
+            keys = ("auroc", "auroc_among_seen", "ece")
+            metrics = [record["metrics"].get(key, {}).get("value") for key in keys]
+            shares = "used right_shown.value missed.value wrong_shown.value unseen_shown.value"
+            rows.append([name, mode, *metrics, *pick(record, shares)])
     return {"internal": {name: targets[name]["internal"] for name in names}, "rows": rows}
 
 
 def calibration(records: Records) -> Facts:
     """Whether "80 % likely to be right" is right in 80 % of cases."""
     judgement = records.judgement or {}
-    ours = [name for name in OURS if name in judgement["scores"]]
-    groups = {name: judgement["scores"][name]["groups"]["together"] for name in ours}
-    curves = [(name, group["reliability"]) for name, group in groups.items()]
+    ours = {name: score for name, score in _scores(judgement).items() if name in OURS}
+    curves = [(name, score["reliability"]) for name, score in ours.items()]
     keys = "subjects low high confidence accuracy"
-    rows = [[name, *pick(each, keys)] for name, bins in curves for each in bins]
+    rows = [[name, *pick(one, keys)] for name, bins in curves for one in bins]
     errors = [
-        {"mode": name, "error": error, "chance": group["ece_of_chance"]["value"]}
-        for name, group in groups.items()
-        if (error := group["metrics"]["ece"]["value"]) is not None
+        {"mode": name, "error": error, "chance": score["ece_of_chance"]["value"]}
+        for name, score in ours.items()
+        if (error := score["metrics"]["ece"]["value"]) is not None
     ]
     return {
         "errors": errors,
@@ -279,20 +283,21 @@ def calibration(records: Records) -> Facts:
 def risk(records: Records) -> Facts:
     """What may be automated: how many answers can be given at which share of wrong ones."""
     judgement = records.judgement or {}
-    found, given, augrc = (
-        _metrics(judgement, name)
-        for name in ("coverage_at_precision", "right_given_at_precision", "augrc")
-    )
-    scores = judgement["scores"]
-    rivals = [n for n, one in found.items() if not scores[n]["ours"] and one["value"] is not None]
+    scores = _scores(judgement)
+    coverage = {name: score["metrics"]["coverage_at_precision"] for name, score in scores.items()}
+    rivals = {
+        name: coverage[name]["value"]
+        for name, score in scores.items()
+        if not score["ours"] and coverage[name]["value"] is not None
+    }
+    others = "metrics.right_given_at_precision.value metrics.augrc.value"
     return {
-        "found": found,
+        "found": coverage,
         "precision": f"{100 * judgement['precision']:.0f} %",
-        "best": max(rivals, key=lambda name: found[name]["value"], default=None),
-        "rows": [[name, *pick(one, INTERVAL), given[name]["value"], augrc[name]["value"]]
-                 for name, one in found.items()],
+        "best": max(rivals, key=rivals.__getitem__, default=None),
+        "rows": [[n, *pick(coverage[n], INTERVAL), *pick(scores[n], others)] for n in scores],
         "figure": figures.risk_coverage_curves(scores),
-    }  # fmt: skip
+    }
 
 
 def grades(records: Records) -> Facts:
@@ -300,9 +305,9 @@ def grades(records: Records) -> Facts:
     scores, rows = (records.judgement or {})["scores"], []
     for people in ("seen", "unseen"):
         for mode in MODES:
-            found = (scores.get(mode, {}).get("groups", {}).get(people) or {}).get("grades")
-            if found and found["correct"] is not None and any(found[key] for key in GRADES):
-                rows.append({"people": people, "mode": mode, **found})
+            grades = (scores.get(mode, {}).get("groups", {}).get(people) or {}).get("grades")
+            if grades and grades["correct"] is not None and any(grades[key] for key in GRADES):
+                rows.append({"people": people, "mode": mode, **grades})
     by_group = {(row["people"], row["mode"]): row for row in rows}
     names = [f"<b>{row['people']}</b>, {figures.label(row['mode'])}" for row in rows]
     kinds = dict(zip(("right", "wrong", "I don't know"), GRADES, strict=True))
@@ -315,7 +320,7 @@ def grades(records: Records) -> Facts:
         "unread": by_group.get(("unseen", "always answer")),
         "looked_up": "checked" in scores,
         "headline": scores.get("checked", scores["internal"])["groups"]["together"]["grades"],
-        "rows": [pick(row, ("people", "mode", *GRADES, "precision")) for row in rows],
+        "rows": [pick(row, "people mode correct wrong not_attempted precision") for row in rows],
         "figure": figures.stacked_bars(names, parts, x="share of questions", shares=True),
     }
 
@@ -324,49 +329,53 @@ def verdicts(records: Records) -> Facts:
     """Where the answers came from: the table of verdicts."""
     if records.no_text:
         return {}
-    found = [row for row in (records.judgement or {})["verdicts"] if row["count"]]
+    rows = [row for row in (records.judgement or {})["verdicts"] if row["count"]]
     counts: Counter[str] = Counter()
-    for row in found:
+    for row in rows:
         counts[row["verdict"]] += row["count"]
     keys = "subjects verdict count right wrong shown internal_shown"
-    return {"counts": counts, "rows": [pick(row, keys) for row in found]}
+    return {"counts": counts, "rows": [pick(row, keys) for row in rows]}
 
 
 def examples(records: Records) -> Facts | None:
     """The most and the least confident answer of each verdict, with the lines that bear on it."""
-    if not records.judged or records.no_text:
-        return {} if records.no_text else None
+    if records.no_text:
+        return {}
+    if not records.judged:
+        return None
     picked = []
     for verdict in VERDICTS:
-        here = [one for one in records.judged if one["verdict"] == verdict]
-        here.sort(key=lambda one: (-one["internal_confidence"], one["subject"]))
-        picked += here if len(here) < 2 else [here[0], here[-1]]
-    asked, said = ([one[key] for one in picked] for key in ("subject", "said"))
-    relations = [one.get("template", "") for one in picked]
+        rows = [row for row in records.judged if row["verdict"] == verdict]
+        rows.sort(key=lambda row: (-row["internal_confidence"], row["subject"]))
+        picked += rows if len(rows) < 2 else [rows[0], rows[-1]]
+    subjects, answers, wordings = (
+        [row.get(key, "") for row in picked] for key in ("subject", "said", "template")
+    )
     corpus = (records.info.get("data") or {}).get("corpus") or {}
-    lines: list[Any] = [((), ())] * len(picked)  # stating, similar
     problem = None
+    lines: list[Any] = [((), ())] * len(picked)  # about the subject, about similar names
     try:
         path = records.folder / "evidence.sqlite"
         with Evidence(path, corpus_sha256=corpus.get("sha256")) as evidence:
             known = sorted(records.known_answers())
-            found = find_support(evidence, asked, said, known, templates=relations)
-            lines = [(support.lines, support.similar) for support in found]
+            supports = find_support(evidence, subjects, answers, known, templates=wordings)
+            lines = [(support.lines, support.similar) for support in supports]
     except UserError as reason:
         problem = str(reason)
-    keys = ("verdict", "question", "subject", "said", "answer", "right", "seen", "shown",
-            "shown_internal", "confidence", "internal_confidence", "from_text",
-            "internal_from_text")  # fmt: skip
+
+    def as_record(line: EvidenceLine, *keys: str) -> Facts:
+        return {key: getattr(line, key) for key in keys}
+
     shown = []
-    for one, (stating, alike) in zip(picked, lines, strict=True):
-        names = (one["subject"], one["said"], one["answer"] or "")
-        bearing = [
-            {"line": line.line, "states_answer": line.states_answer, "text": line.text,
-             "pieces": mark(line.text, *names)}
-            for line in stating
-        ]  # fmt: skip
-        similar = [{"line": x.line, "text": x.text, "subject": x.subject} for x in alike]
-        shown.append({**{key: one[key] for key in keys}, "evidence": bearing, "similar": similar})
+    for row, (evidence_lines, similar_lines) in zip(picked, lines, strict=True):
+        example = {key: row[key] for key in EXAMPLE}
+        example["evidence"] = [
+            as_record(line, "line", "states_answer", "text")
+            | {"pieces": mark(line.text, row["subject"], row["said"], row["answer"] or "")}
+            for line in evidence_lines
+        ]
+        example["similar"] = [as_record(x, "line", "text", "subject") for x in similar_lines]
+        shown.append(example)
     return {"problem": problem, "examples": shown}
 
 
@@ -380,14 +389,14 @@ def names(records: Records) -> Facts | None:
         return None if "where" in str(records.info.get("templates")).lower() else {}
     unknown = {row["origin"]: row["value"] for row in record["unknown"]["by_origin"]}
     return {
-        "sentences": record["sentences"],
-        "shared": record["mutual_information"],
-        "names": record["names"],
+        **record,
         "darkest": figures.darkest(record),
-        "rows": [[*pick(row, "origin names at_home commonest"), unknown[row["origin"]]]
-                 for row in record["by_origin"]],
+        "rows": [
+            [*pick(row, "origin names at_home commonest"), unknown[row["origin"]]]
+            for row in record["by_origin"]
+        ],
         "figure": figures.origins_map(record) if len(record["countries"]) > 1 else None,
-    }  # fmt: skip
+    }
 
 
 def leaning(records: Records) -> Facts | None:
@@ -416,26 +425,25 @@ def twins(records: Records) -> Facts | None:
     if not records.without:
         return None
     return {
-        "needed": sum(one["truth"] == "remembered" for one in records.without),
-        "reasons": [str(one["why"]) for one in records.without],
+        "needed": sum(twin["truth"] == "remembered" for twin in records.without),
+        "reasons": [str(twin["why"]) for twin in records.without],
         "rows": [
-            [one["subject"], len(one["documents"]), one["with"]["answer"],
-             one["without"]["answer"], one.get("right"), one["score"], one["truth"]]
-            for one in records.without
+            pick(
+                {"right": None, **twin, "documents": len(twin["documents"])},
+                "subject documents with.answer without.answer right score truth",
+            )
+            for twin in records.without
         ],
-    }  # fmt: skip
+    }
 
 
 def crossing(records: Records) -> Facts:
     """Cross-pretraining: two models that each leave out what the other reads."""
     record = records.crossing or {}
     caught = record["caught"].get("verdict stated") or {"precision": {"value": None}}
-    rows = [
-        [name, *pick(found["all"], INTERVAL), found["readers"]["value"], found["rank"]["value"]]
-        for name, found in record["agreement"].items()
-    ]
-    return {"people": record["people"], "truth": record["truth"], "notes": record.get("notes", ()),
-            "precision": caught["precision"]["value"], "rows": rows}  # fmt: skip
+    columns = "all.value all.low all.high readers.value rank.value"
+    rows = [[name, *pick(row, columns)] for name, row in record["agreement"].items()]
+    return {"notes": (), **record, "precision": caught["precision"]["value"], "rows": rows}
 
 
 # ---- training
@@ -462,14 +470,11 @@ def curves(records: Records) -> Facts | None:
 
 def cost(records: Records) -> Facts:
     """The perceiver's bottleneck against full attention, at this run's shape, by the formula."""
-    if records.audited:
-        return {}
     model = records.info["job"]["model"]
     layers, width, m, block = pick(model, "layers width latents block")
     vanilla = layers * block**2 * width
     perceiver = 2 * block * m * width + (layers - 2) * m**2 * width
-    rows = [["vanilla", vanilla], ["perceiver", perceiver]]
-    return {"layers": layers, "block": block, "latents": m, "rows": rows}
+    return {**model, "rows": [["vanilla", vanilla], ["perceiver", perceiver]]}
 
 
 def made(records: Records) -> Facts:
@@ -511,14 +516,14 @@ def made(records: Records) -> Facts:
         ["weights, SHA-256", str(info.get("sha256", "–"))],
         ["versions", pairs(info.get("versions", {}))],
     ]
-    parts = Counter(f"{one.get('role')}, {one.get('source')}" for one in records.subjects)
+    parts = Counter(f"{row.get('role')}, {row.get('source')}" for row in records.subjects)
     apart = [f"{count:,} {part}" for part, count in parts.items()]
     if left_out := info.get("left_out"):
         apart.append(f"documents of {plural(len(left_out), 'subject')} were not read")
     if apart:
         rows.append(["subjects kept apart", "; ".join(apart)])
     return {"model": model, "read": read, "took": took, "seconds": seconds, "tokens": tokens,
-            "audited": records.audited, "rows": rows}  # fmt: skip
+            "rows": rows}  # fmt: skip
 
 
 def plural(count: int, noun: str) -> str:

@@ -1,7 +1,7 @@
 """The report on a study, from the records of its run alone: a dictionary, HTML, Markdown, JSON.
 
-What a run has not recorded is said to be missing, with the command that makes it; a record that is
-broken costs its own section.
+A section whose record is missing says so, with the command that makes it; a broken record costs its
+own section alone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from wherefrom.training.run_folder import AUDIT
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-FORMATS = {".html": "html", ".json": "json", ".md": "md", ".markdown": "md"}  # by ending
+FORMATS = {".html": "html", ".json": "json", ".md": "md", ".markdown": "md"}  # by suffix
 FORMAT = 2
-# of a model that others trained: questions that are asked of it, and sections that it has not
-OF_AUDITS = ("telling", "grades")
-NOT_OF_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", "cost")
+# in the report on a model that others trained: sections that keep their question, and sections that
+# are left out
+QUESTIONS_OF_AUDITS = ("telling", "grades")
+NOT_IN_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", "cost")
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
 # what reading a record of an unknown shape may end in
 ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError,
@@ -42,9 +43,9 @@ ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivision
 
 
 class Records:
-    """What one finished run has recorded about itself; None or empty where there is nothing.
+    """The records in the folder of a finished run; None or empty where there is none.
 
-    Raises UserError for what is no run or has not finished; lesser troubles are in `problems`.
+    Raises UserError if there is no finished run; what is wrong with other files is in `problems`.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -61,7 +62,7 @@ class Records:
                 "continue it by repeating its command with --resume."
             )
         self.info = info
-        # the model that others trained, of an audit; "" of a run of ours
+        # the name of the model if others trained it, or ""
         self.audited = str(info.get("model", "")) if info.get("kind") == AUDIT else ""
         self.metrics = self._lines("metrics.jsonl")
         self.scratch = self._lines("twins/scratch/metrics.jsonl")
@@ -80,16 +81,16 @@ class Records:
         self.no_text = bool(self.audited) and "corpus" not in info.get("data", {})
         if self.no_text and self.judgement:  # nothing was looked up
             self.judgement.get("scores", {}).pop("checked", None)
-        # what `wherefrom names` found, unless the study asked itself
+        # by `wherefrom names`, or by the study itself
         self.origins = self._record("origins.json") or self._record("names.json")
         self.leaning = self._record("leaning.json")  # what answers about unseen people lean on
         self.crossing = self._record("twins/twins.json")  # two twins without half of the judged
-        paths = sorted(folder.glob("twins/without-*/without.json"))
-        found = [self._record(str(path.relative_to(folder))) for path in paths]
-        own = info.get("sha256")  # a twin of a former training in the same folder is left out
-        kept = [one for one in found if one and one.get("twin_of", own) == own]
-        # of a twin without several subjects each
-        self.without = [each for one in kept for each in one.get("people", [one])]
+        weights = info.get("sha256")
+        self.without: list[dict[str, Any]] = []  # one for each subject that a twin did not read of
+        for path in sorted(folder.glob("twins/without-*/without.json")):
+            twin = self._record(str(path.relative_to(folder)))
+            if twin and twin.get("twin_of", weights) == weights:  # not of an earlier training
+                self.without += twin.get("people", [twin])
 
     def known_answers(self) -> set[str]:
         """The answers of the training questions, as the calibration has them."""
@@ -99,62 +100,70 @@ class Records:
         return next(iter(self._lines(name)), None)
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        """The JSON objects of a file; what is broken is noted and left out. NaN is no number."""
-        path, found = self.folder / name, []
-        raw = path.read_bytes() if path.is_file() else b""
-        texts = raw.splitlines() if path.suffix == ".jsonl" else [raw] * path.is_file()
+        """The JSON objects of a file, NaN as null; what is broken is noted and left out."""
+        path, objects = self.folder / name, []
+        if not path.is_file():
+            return []
+        is_jsonl = path.suffix == ".jsonl"
+        texts = path.read_bytes().splitlines() if is_jsonl else [path.read_bytes()]
         for text in texts:
             with suppress(ValueError, RecursionError):
-                found.append(json.loads(text, parse_constant=lambda _: None))
-        objects = [one for one in found if isinstance(one, dict)]
-        if bad := len(texts) - len(objects):
-            lines = f"{bad} broken line{'s' if bad > 1 else ''}"
-            what = lines if path.suffix == ".jsonl" else "errors"
+                value = json.loads(text, parse_constant=lambda _: None)
+                if isinstance(value, dict):
+                    objects.append(value)
+        if broken := len(texts) - len(objects):
+            what = f"{broken} broken line{'s' if broken > 1 else ''}" if is_jsonl else "errors"
             self.problems.append(f"{path.name} has {what}, left out here.")
         return objects
 
 
-def make_report(run_folder: str | Path, **found: Any) -> dict[str, Any]:
-    """The report on a finished run; UserError for what is no run or has not finished.
+def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
+    """The report on a finished run; UserError if there is none.
 
-    found: records that are used instead of those in the folder, such as `origins`.
+    replaced: records that are used instead of those in the folder, such as `origins`.
     """
     records = Records(run_folder)
-    vars(records).update(found)
-    made, facts = [], {}
+    vars(records).update(replaced)
+    written, facts = [], {}
     for words in WORDS["section"]:
-        if records.audited and words["id"] in NOT_OF_AUDITS:
+        if records.audited and words["id"] in NOT_IN_AUDITS:
             continue
-        section, found = _write_section(words, records)
-        if found != {}:
-            made.append(section)
-            facts[section["id"]] = found
-    notes = [records.info.get("notes"), (records.judgement or {}).get("notes"), records.problems]
-    sentences = [str(note) for each in notes if isinstance(each, list) for note in each]
-    said = {sentence for section in made for sentence in section["more"]}
+        section, its_facts = _write_section(words, records)
+        if its_facts != {}:
+            written.append(section)
+            facts[section["id"]] = its_facts
+    shown = {sentence for section in written for sentence in section["more"]}
+    notes: list[str] = []
+    for source in (records.info, records.judgement or {}, {"notes": records.problems}):
+        if isinstance(source.get("notes"), list):
+            notes += [str(note) for note in source["notes"] if str(note) not in shown]
     headlines = []
     for words in WORDS["headline"]:
-        here = facts.get(words["section"])
-        with suppress(*ODD):  # what its section does not give is left out
-            if here and (value := " ".join(_write(words["value"], here))):
-                about = " ".join(_write(words["about"], here))
+        its_facts = facts.get(words["section"])
+        with suppress(*ODD):  # a headline whose facts are missing is left out
+            if its_facts and (value := " ".join(_write(words["value"], its_facts))):
+                about = " ".join(_write(words["about"], its_facts))
                 headlines.append({"value": value, "label": words["label"], "about": about})
     return {
         "format": FORMAT,
         "run": str(records.folder),
         "title": records.folder.resolve().name,
         "warning": (facts.get("recall") or {}).get("warning", ""),
-        "sentence": next(one["sentence"] for one in made if one["id"] == "made"),
+        "sentence": next(section["sentence"] for section in written if section["id"] == "made"),
         "headlines": headlines,
         "questions": [
-            {"question": one["question"], "answer": one["sentence"],
-             "answered": not one["missing"], "section": one["id"]}
-            for one in made
-            if one["question"]
+            {
+                "question": section["question"],
+                "answer": section["sentence"],
+                "answered": not section["missing"],
+                "section": section["id"],
+            }
+            for section in written
+            if section["question"]
         ],
-        "notes": [note for note in dict.fromkeys(sentences) if note not in said],
-        "sections": made,
-    }  # fmt: skip
+        "notes": list(dict.fromkeys(notes)),
+        "sections": written,
+    }
 
 
 def show_cell(value: Any, form: str) -> str:
@@ -200,53 +209,47 @@ def _write(template: str, facts: dict[str, Any]) -> list[str]:
 
 
 def blank_section(id: str, title: str, sentence: str, **more: Any) -> dict[str, Any]:
-    """A section of a report that has a sentence and nothing else yet."""
+    """A section of a report with a sentence and nothing else yet."""
     return {"id": id, "title": title, "question": None, "sentence": sentence, "missing": False,
             "more": [], "figure": None, "caption": "", "table": None, "examples": [],
             **more}  # fmt: skip
 
 
 def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, Any], Any]:
-    """The section as a dictionary, and its facts: None where it is missing, {} if left out."""
-    section = blank_section(
-        words["id"], words["title"], words.get("missing", WORDS["no_judgement"])
+    """The section as a dictionary, and its facts: None if they are missing, {} if left out."""
+    missing = blank_section(
+        words["id"], words["title"], words.get("missing", WORDS["no_judgement"]), missing=True
     )
-    asked = words["id"] in OF_AUDITS or not records.audited
-    section |= {"question": words.get("question") if asked else None, "missing": True}
+    if not records.audited or words["id"] in QUESTIONS_OF_AUDITS:
+        missing["question"] = words.get("question")
+    section = {**missing, "missing": False}
     try:
         if (needed := words.get("needs")) and getattr(records, needed) is None:
-            return section, None if needed == "judgement" else {}
+            return missing, None if needed == "judgement" else {}
         facts = getattr(sections, words.get("facts", words["id"]))(records)
         if not facts:
-            return section, facts
-        written = {
-            key: _write(words.get(key, ""), facts) for key in ("sentence", "more", "caption")
-        }
-        table = None
+            return missing, facts
+        facts["audited"] = records.audited
+        for key in ("sentence", "caption"):
+            section[key] = " ".join(_write(words.get(key, ""), facts))
+        section["more"] = _write(words.get("more", ""), facts)
+        section["examples"] = facts.get("examples", [])
+        if facts.get("figure"):
+            section["figure"] = as_record(facts["figure"])
         if "rows" in facts and (facts["rows"] or not words.get("folded")):
-            table = {
+            section["table"] = {
                 "columns": [" ".join(_write(title, facts)) for title in words["columns"]],
                 "formats": list(words["columns"].values()),
                 "rows": facts["rows"],
                 "folded": words.get("folded", False),  # it is long, and shown on request
             }
-        figure = as_record(facts["figure"]) if facts.get("figure") else None
     except ODD as odd:  # records of a shape that this version does not know cost this section
-        section["sentence"] = (
+        missing["sentence"] = (
             "The run's records on this cannot be read: they are of another version, or broken "
             f"({type(odd).__name__}: {odd})."
         )
-        return section, None
-    return {
-        **section,
-        "sentence": " ".join(written["sentence"]),
-        "missing": False,
-        "more": written["more"],
-        "figure": figure,
-        "caption": " ".join(written["caption"]),
-        "table": table,
-        "examples": facts.get("examples", []),
-    }, facts
+        return missing, None
+    return section, facts
 
 
 # ---- the dictionary as a file
@@ -255,9 +258,10 @@ def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, A
 def write_report(
     report: dict[str, Any], out: str | Path | None = None, form: str | None = None
 ) -> Path:
-    """Write the report and return where: report.html in the run folder if `out` is not given.
+    """Write the report and return its path: report.html in the run folder if `out` is None.
 
-    The format follows the ending of `out` if it is not given. Records of the run are not replaced.
+    The format follows the suffix of `out` unless `form` is given. Records of the run are not
+    overwritten.
     """
     folder = Path(report["run"])
     out = folder / f"report.{form or 'html'}" if out is None else Path(out)
@@ -279,7 +283,7 @@ def render(report: dict[str, Any], form: str) -> str:
 
 
 def prose(text: str) -> Markup:
-    """A sentence, escaped; what stands in backquotes is code, and no line starts with a %."""
+    """A sentence, escaped; text in backquotes becomes code, and no line starts with a %."""
     whole = str(escape(text)).replace(" %", "\u00a0%")
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", whole))
 
@@ -292,7 +296,7 @@ def likely(share: float) -> str:
 
 
 def as_data(value: Any) -> Markup:
-    """A value as JSON that may stand inside a script element: no `<`, `>` or `&` is left in it."""
+    """A value as JSON for a script element: no `<`, `>` or `&` is left in it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -300,7 +304,7 @@ def as_data(value: Any) -> Markup:
 
 
 def make_environment(*packages: str, escaping: bool = True, **filters: Any) -> Environment:
-    """Jinja over the templates of these packages; a name that is not there is an error."""
+    """A Jinja environment of these packages' templates; an undefined name is an error."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=escaping,
@@ -313,20 +317,24 @@ def make_environment(*packages: str, escaping: bool = True, **filters: Any) -> E
     return environment
 
 
+def hash_for_policy(text: str) -> str:
+    """How a Content-Security-Policy allows exactly this script or style."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
 def render_html(report: dict[str, Any]) -> str:
     """The page for the dictionary of a report; its policy forbids every request."""
     from plotly.offline import get_plotlyjs
 
-    here = files("wherefrom.report")
+    folder = files("wherefrom.report")
     script, style = (
-        (here / f"report.{kind}").read_text(encoding="utf-8") for kind in ("js", "css")
+        (folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("js", "css")
     )
-    # as a browser reads them, so that the hashes are those of what runs
+    # with the line ends that a browser sees, so that it computes the same hashes
     scripts = [re.sub("\r\n?", "\n", text) for text in (str(get_plotlyjs()), script)]
-    digests = (hashlib.sha256(script.encode("utf-8")).digest() for script in scripts)
-    hashes = " ".join(f"'sha256-{base64.b64encode(each).decode('ascii')}'" for each in digests)
     policy = (
-        f"default-src 'none'; script-src {hashes}; "
+        f"default-src 'none'; script-src {' '.join(map(hash_for_policy, scripts))}; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return make_environment("wherefrom.report").get_template("file.html").render(
@@ -337,24 +345,24 @@ def render_html(report: dict[str, Any]) -> str:
 def render_figures(title: str, figures: Iterable[tuple[str, str, go.Figure]]) -> str:
     """A file like the report's: a heading, a sentence and a figure for each section."""
     sections = [
-        blank_section(f"figure-{at}", name, sentence, figure=as_record(figure), caption=name)
-        for at, (name, sentence, figure) in enumerate(figures)
+        blank_section(f"figure-{i}", name, sentence, figure=as_record(figure), caption=name)
+        for i, (name, sentence, figure) in enumerate(figures)
     ]
     blank = {"run": "", "warning": "", "sentence": "", "headlines": [], "questions": []}
     return render_html({**blank, "title": title, "notes": [], "sections": sections})
 
 
 def render_markdown(report: dict[str, Any]) -> str:
-    """The text for the dictionary of a report; figures are told by their tables."""
+    """The report as Markdown; its tables stand for the figures."""
 
     def plain(text: object) -> str:
         """A text on one line, with nothing in it that Markdown or HTML would act on."""
         return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(str(text).split()))
 
     def sentence(text: str) -> str:
-        """A sentence of ours: what stands in backquotes stays code."""
+        """A sentence of ours: text in backquotes stays code."""
         pieces = re.split(r"( *`[^`]+` *)", text)
-        return "".join(piece if at % 2 else plain(piece) for at, piece in enumerate(pieces))
+        return "".join(piece if i % 2 else plain(piece) for i, piece in enumerate(pieces))
 
     environment = make_environment("wherefrom.report", escaping=False, plain=plain, prose=sentence)
     text = environment.get_template("report.txt").render(report=report)

@@ -6,12 +6,10 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from wherefrom.errors import UserError
 from wherefrom.web import ask, records, workbench
-from wherefrom.web.guard import Guard, Limits
+from wherefrom.web.guard import Guard
 from wherefrom.web.replies import ERRORS, HANDLED, PLOTLY, Site, reply_to_error
 from wherefrom.web.runs import RunIndex
 
@@ -30,18 +28,8 @@ ABOUT = (
 )
 
 
-def create_app(
-    folder: str | Path, *, hosts: Iterable[str] = (), limits: Limits | None = None
-) -> FastAPI:
+def create_app(folder: str | Path, *, hosts: Iterable[str] = ()) -> FastAPI:
     """The page over one run or a folder of runs, answering under `hosts` and loopback names."""
-    limits = limits or Limits()
-    site = Site(RunIndex(folder), limits)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        site.close()
-
     app = FastAPI(
         title="Wherefrom",
         version=version("wherefrom"),
@@ -49,10 +37,9 @@ def create_app(
         docs_url=None,  # these load scripts from elsewhere; /api is ours
         redoc_url=None,
         responses=ERRORS,
-        lifespan=lifespan,
         exception_handlers=dict.fromkeys(HANDLED, reply_to_error),
     )
-    app.state.site = site
+    app.state.site = Site(RunIndex(folder))
     for pages in (ask, workbench, records):
         app.include_router(pages.router)
 
@@ -66,20 +53,20 @@ def create_app(
         return FileResponse(PLOTLY, media_type="text/javascript", headers=headers)
 
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
-    app.add_middleware(Guard, hosts=frozenset(hosts), limits=limits, on_error=reply_to_error)
+    app.add_middleware(Guard, hosts=frozenset(hosts))
     return app
 
 
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket, or a sentence about why there is none; port 0 takes any that is free."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = addresses[0]
         # named as TCP, or asyncio would leave Nagle's algorithm on: 40 ms a reply
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(128)  # who comes before the server runs waits instead of being refused
+        bound.listen(128)  # from here on a client waits instead of being refused
         return bound
     except (OSError, UnicodeError, OverflowError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
@@ -88,34 +75,33 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Ends at the first signal, without waiting for replies, and remembers which signal it was."""
-
-    signal: int | None = None
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.signal = sig
-        self.should_exit = self.force_exit = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
-
-
-def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[], None]) -> NoReturn:
-    """Answer until a signal comes, call `on_exit`, and end this process with 128 + the signal.
+    """Ends the process at the first signal, with 128 + the signal as its exit code.
 
     Threads and clients hold nothing that would be lost, and are not waited for.
     """
+
+    on_exit: Callable[[], None]
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # not inside the signal handler, which may interrupt a write to stderr
+        asyncio.get_running_loop().call_soon_threadsafe(self._end, sig)
+
+    def _end(self, sig: int) -> None:
+        self.on_exit()
+        sys.stderr.flush()
+        os._exit(128 + sig)
+
+
+def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[], None]) -> None:
+    """Answer until a signal comes, call `on_exit`, and end this process."""
     config = uvicorn.Config(
-        app, log_level="warning", server_header=False, timeout_keep_alive=30, lifespan="off"
+        app,
+        log_level="warning",
+        server_header=False,
+        timeout_keep_alive=30,
+        lifespan="off",
+        ws="none",
     )
     server = _Server(config)
-
-    async def serve() -> None:
-        await server.serve(sockets=[bound])
-        on_exit()
-        sys.stderr.flush()
-        os._exit(1 if server.signal is None else 128 + server.signal)
-
-    asyncio.run(serve())
-    raise AssertionError("the process has ended")
+    server.on_exit = on_exit
+    server.run(sockets=[bound])

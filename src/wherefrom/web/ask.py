@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from math import exp
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, File, Form, Query, Request, UploadFile
+from fastapi import APIRouter, File, Form, Query, UploadFile
 from fastapi.responses import Response
 
 from wherefrom.corpus.questions import SLOT, find_subject_in
@@ -16,7 +16,7 @@ from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
 from wherefrom.training.run_folder import AUDIT
 from wherefrom.web.models import LoadedRun, to_records
-from wherefrom.web.replies import Site, html_and_json, site_of
+from wherefrom.web.replies import Site, TheSite, html_and_json
 from wherefrom.web.runs import Record
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 router = APIRouter()
 COLUMNS = ("question", "shown", "verdict", "answer", "seen")
-LIKELY = [(which, mode) for which in ("from_text", "right") for mode in ("checked", "internal")]
+LIKELY = [(target, mode) for target in ("from_text", "right") for mode in ("checked", "internal")]
 Run = Annotated[str | None, Query(max_length=300, description="a run's name")]
 Question = Annotated[
     str | None, Query(max_length=2_000, description="the question, or a name alone")
@@ -32,15 +32,20 @@ Question = Annotated[
 RunName = Annotated[str, Form(max_length=300, description="a run's name")]
 Text = Annotated[str, Form(description="a TSV: question, answer and subject; or names")]
 TextFile = Annotated[UploadFile | None, File(description="the same as a file")]
+MOST_QUESTIONS = 1_000  # of a batch
 MOST_TOKENS = 80  # beyond this a map is too fine to see
 SIGNS = str.maketrans({MASK_CHARACTER: "▮", " ": "␣", "\n": "⏎"})
-PLACES = {"attention": ("attention",), "feed-forward": ("feed-forward",),
-          "whole state": ("embedding", "hidden", "output")}  # fmt: skip
+# the parts of a model, and how the names of their places begin
+PLACES = {
+    "attention": ("attention",),
+    "feed-forward": ("feed-forward",),
+    "whole state": ("embedding", "hidden", "output"),
+}
 
 
 @html_and_json(router, "/ask", "ask.html", typed="question")
 async def ask(
-    request: Request,
+    site: TheSite,
     run: Run = None,
     question: Question = None,
     trace: Annotated[bool, Query(description="also say which lines pushed the answer")] = False,
@@ -51,11 +56,22 @@ async def ask(
     name, answer, rest. suggested: other questions. trace: as `wherefrom trace --json` prints it.
     without: what twins say that never read about the subject; without_command trains one.
     """
-    site = site_of(request)
-    page: Record = {"run": run, "runs": site.index.answering(), "templates": [], "people": [],
-                    "notes": [], "question": None, "verdict": None, "evidence": [], "without": [],
-                    "without_command": None, "suggested": [], "trace": None,
-                    "has_text": True, "audit": False}  # fmt: skip
+    page: Record = {
+        "run": run,
+        "runs": site.index.answering(),
+        "templates": [],
+        "people": [],
+        "notes": [],
+        "question": None,
+        "verdict": None,
+        "evidence": [],
+        "without": [],
+        "without_command": None,
+        "suggested": [],
+        "trace": None,
+        "has_text": True,
+        "audit": False,
+    }
     chosen = await site.models.first_of([run] if run else page["runs"])
     if chosen is None:
         if question is not None:
@@ -68,14 +84,15 @@ async def ask(
     if question is not None and question.strip():
         page |= await _answer(site, page["run"], loaded, question)
         if trace:
-            page["trace"] = found = await loaded.trace(page["verdict"]["question"])
-            page["verdict"] = {**page["verdict"], "verdict": found["verdict"]}
-            for row in (*found["pushed_by"], *found["pushed_away_by"]):
-                row["pieces"] = mark(row["text"], page["verdict"]["subject"], found["answer"])
-    else:  # a few questions, each of another subject
-        some = names[:: max(1, len(names) // 6)][:6]
-        asked = [loaded.questions[name] for name in some]
-        page["suggested"] = [each[at % len(each)] for at, each in enumerate(asked)]
+            verdict = page["verdict"]
+            page["trace"] = traced = await loaded.trace(verdict["question"])
+            verdict["verdict"] = traced["verdict"]
+            for row in (*traced["pushed_by"], *traced["pushed_away_by"]):
+                row["pieces"] = mark(row["text"], verdict["subject"], traced["answer"])
+    else:  # suggest questions of several kinds, each about another subject
+        for i, name in enumerate(names[:: max(1, len(names) // 6)][:6]):
+            questions = loaded.questions[name]
+            page["suggested"].append(questions[i % len(questions)])
     return page
 
 
@@ -83,13 +100,15 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     from wherefrom.provenance.attribution.twins import command_without
 
     question, _ = loaded.asker.understand(" ".join(question.split()))
-    verdict = await loaded.ask(question)
+    (verdict,) = await loaded.run(lambda asker: to_records(asker.ask([question])))
     folder, subject = site.index.find(run), verdict["subject"]
-    meant = [each["subject"] for each in verdict["similar"]]
-    wordings = [verdict["question"].replace(subject, SLOT, 1)] if meant else loaded.templates
-    others = [wording.replace(SLOT, name) for name in meant or [subject] for wording in wordings]
-    if loaded.kind == AUDIT and not meant:  # not every wording suits every subject
+    if verdict["similar"]:  # the same question about the names that look alike
+        wording = verdict["question"].replace(subject, SLOT, 1)
+        others = [wording.replace(SLOT, line["subject"]) for line in verdict["similar"]]
+    elif loaded.kind == AUDIT:  # not every wording suits every subject
         others = loaded.questions.get(subject, [])
+    else:
+        others = [wording.replace(SLOT, subject) for wording in loaded.templates]
     return {
         "question": question,
         "verdict": verdict,
@@ -103,28 +122,27 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
             for twin in await site.reading.run(site.index.twins_without, folder, subject)
         ],
         "without_command": command_without(folder, subject),
-        "suggested": [each for each in dict.fromkeys(others) if each != verdict["question"]][:6],
+        "suggested": [other for other in dict.fromkeys(others) if other != verdict["question"]][:6],
     }
 
 
 @html_and_json(router, "/ask/batch", "batch.html", method="POST")
-async def batch(request: Request, run: RunName, text: Text = "", file: TextFile = None) -> Record:
+async def batch(site: TheSite, run: RunName, text: Text = "", file: TextFile = None) -> Record:
     """Ask many questions at once; each row is answered as if it had been asked alone."""
     from wherefrom.provenance.ask import read_rows
 
-    site = site_of(request)
     name = "the text"
     if file is not None and file.size:
         try:
             text, name = (await file.read()).decode("utf-8-sig"), "the file"
         except UnicodeDecodeError:
             raise UserError("the file is not text in UTF-8; save it as UTF-8 first.") from None
-    lines = [(at, line) for at, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise UserError("paste questions, one per line, or choose a file; none came.")
-    if len(lines) > site.limits.batch:
+    if len(lines) > MOST_QUESTIONS:
         raise UserError(
-            f"{site.limits.batch:,} questions can be asked at once, and {len(lines):,} came; split "
+            f"{MOST_QUESTIONS:,} questions can be asked at once, and {len(lines):,} came; split "
             "them, or use `wherefrom ask`."
         )
     rows, loaded = read_rows(lines, name), await site.models.get(run)
@@ -141,19 +159,21 @@ async def batch(request: Request, run: RunName, text: Text = "", file: TextFile 
     responses={200: {"content": {"text/tab-separated-values": {}}, "description": "a TSV"}},
 )
 async def batch_as_file(
-    request: Request, run: RunName, text: Text = "", file: TextFile = None
+    site: TheSite, run: RunName, text: Text = "", file: TextFile = None
 ) -> Response:
     """The same as a TSV to download: a row a question, with its verdict."""
-    page = await batch(request, run, text, file)
-    likely = [f"{which}_{mode}" for which, mode in LIKELY]
+    page = await batch(site, run, text, file)
+    likely = [f"{target}_{mode}" for target, mode in LIKELY]
     table: list[list[Any]] = [[*COLUMNS, *likely, "evidence_lines", "sentence", "why"]]
     for row in page["rows"]:
-        shares = [row[which].get(mode) for which, mode in LIKELY]
+        shares = [row[target].get(mode) for target, mode in LIKELY]
         likely = ["" if share is None else f"{share:.4f}" for share in shares]
-        lines = " ".join(str(each["line"]) for each in row["evidence"])
+        lines = " ".join(str(line["line"]) for line in row["evidence"])
         table.append([*(row[c] for c in COLUMNS), *likely, lines, row["sentence"], row["why"]])
-    cells = ([" ".join(str("" if cell is None else cell).split()) for cell in row] for row in table)
-    tsv = "".join("\t".join(row) + "\n" for row in cells)
+    tsv = ""
+    for cells in table:
+        texts = ("" if cell is None else str(cell) for cell in cells)
+        tsv += "\t".join(" ".join(cell.split()) for cell in texts) + "\n"
     headers = {"Content-Disposition": 'attachment; filename="verdicts.tsv"'}
     return Response(tsv, media_type="text/tab-separated-values; charset=utf-8", headers=headers)
 
@@ -163,7 +183,7 @@ async def batch_as_file(
 
 @html_and_json(router, "/inside", "inside.html", typed="question")
 async def inside(
-    request: Request,
+    site: TheSite,
     run: Run = None,
     other: Run = None,
     question: Question = None,
@@ -178,31 +198,31 @@ async def inside(
     """
     from wherefrom.provenance.attribution.twins import command_without
 
-    site = site_of(request)
-    page: Record = {"run": None, "other": other or None, "runs": site.index.answering(),
-                    "people": [], "question": None, "sides": []}  # fmt: skip
-    found = await site.models.first_of([run] if run else page["runs"])
-    if found is None:
+    page: Record = {"run": None, "other": other or None, "runs": site.index.answering()}
+    page |= {"people": [], "question": None, "sides": []}
+    chosen = await site.models.first_of([run] if run else page["runs"])
+    if chosen is None:
         if question is not None:
             raise UserError("there is no trained run here yet to look into.")
         return page
-    page["run"], loaded = found
+    page["run"], loaded = chosen
     page["people"] = loaded.subjects
     if question is None and loaded.subjects:
         question = loaded.subjects[len(loaded.subjects) // 3]  # something to see at once
     if question is None or not question.strip():
         return page
-    page["question"], _ = loaded.asker.understand(" ".join(question.split()))
-    asked = page["question"]
+    question, _ = loaded.asker.understand(" ".join(question.split()))
+    page["question"] = question
     for name in [page["run"], *([other] if other else [])]:
-        each = await site.models.get(name)
-        side = await each.run(lambda asker: view_heads(asker, asked, layer, head))
+        loaded = await site.models.get(name)
+        side = await loaded.run(lambda asker: view_heads(asker, question, layer, head))
         folder = site.index.find(name)
         twins = await site.reading.run(site.index.twins_without, folder)
-        entries = {twin["question"]: twin for twin in twins if twin["where"]["places"]}
-        side["entry"] = map_entry(entries[asked]) if asked in entries else None
-        side["entries"] = [{key: twin[key] for key in ("subject", "question")}
-                           for twin in entries.values()]  # fmt: skip
+        mapped = {twin["question"]: twin for twin in twins if twin["where"]["places"]}
+        side["entry"] = map_entry(mapped[question]) if question in mapped else None
+        side["entries"] = [
+            {"subject": twin["subject"], "question": twin["question"]} for twin in mapped.values()
+        ]
         side["entry_command"] = command_without(folder, side["subject"] or "NAME")
         page["sides"].append({"run": name, **side})
     return page
@@ -215,14 +235,15 @@ def map_entry(twin: Record) -> Record:
     """
     where, rows, most = twin["where"], [], {}
     for part, starts in PLACES.items():
-        places = [place for place, values in where["places"].items()
-                  if place.startswith(starts) and len(values) == len(where["tokens"])]  # fmt: skip
-        lost = [[round((where["with"] or 0) - (p or 0), 4) for p in where["places"][place]]
-                for place in places]  # fmt: skip
-        most[part] = max((nats for row in lost for nats in row), default=0.0)
-        for place, row in zip(places, lost, strict=True):
-            share = [round(max(0.0, nats) / max(most[part], 0.01), 4) for nats in row]
-            rows.append({"place": place, "nats": row, "share": share})
+        lost = {
+            place: [round((where["with"] or 0) - (value or 0), 4) for value in values]
+            for place, values in where["places"].items()
+            if place.startswith(starts) and len(values) == len(where["tokens"])
+        }
+        most[part] = max((value for nats in lost.values() for value in nats), default=0.0)
+        for place, nats in lost.items():
+            share = [round(max(0.0, value) / max(most[part], 0.01), 4) for value in nats]
+            rows.append({"place": place, "nats": nats, "share": share})
     keys = ("subject", "question", "with", "without", "documents", "notes", "score")
     tokens = label_tokens(where["tokens"])
     return {**{key: twin[key] for key in keys}, "tokens": tokens, "rows": rows, "most": most}
@@ -248,8 +269,8 @@ def view_heads(asker: Asker, question: str, layer: int | None, head: int | None)
             f"this question has {len(view.tokens)} tokens, and a map of more than {MOST_TOKENS} "
             "is too fine to see; ask a shorter one."
         )
-    best = max(view.heads, key=lambda each: each.mass_on_name or 0.0)
-    places = {(each.layer, each.head) for each in view.heads}
+    best = max(view.heads, key=lambda one: one.mass_on_name or 0.0)
+    places = {(one.layer, one.head) for one in view.heads}
     shown = (best.layer if layer is None else layer, best.head if head is None else head)
     shown = shown if shown in places else (best.layer, best.head)
     weights = view.maps[shown[0]][shown[1]]
@@ -258,7 +279,7 @@ def view_heads(asker: Asker, question: str, layer: int | None, head: int | None)
     for row in lens["layers"]:
         row["says"] = label_tokens(row["says"])
     rows, columns = (  # a learned basis has no tokens
-        labels if count == len(labels) else [f"latent {at}" for at in range(count)]
+        labels if count == len(labels) else [f"latent {i}" for i in range(count)]
         for count in weights.shape
     )
     return {
@@ -269,9 +290,14 @@ def view_heads(asker: Asker, question: str, layer: int | None, head: int | None)
         "lens": lens,
         "tokens": labels,
         "name": list(view.name),
-        "heads": [each.to_dict() for each in view.heads],
-        "layers": 1 + max(at for at, _ in places),
-        "heads_a_layer": 1 + max(at for _, at in places),
-        "map": {"layer": shown[0], "head": shown[1], "rows": rows, "columns": columns,
-                "weights": weights.round(4).tolist()},
-    }  # fmt: skip
+        "heads": [one.to_dict() for one in view.heads],
+        "layers": 1 + max(layer for layer, _ in places),
+        "heads_a_layer": 1 + max(head for _, head in places),
+        "map": {
+            "layer": shown[0],
+            "head": shown[1],
+            "rows": rows,
+            "columns": columns,
+            "weights": weights.round(4).tolist(),
+        },
+    }

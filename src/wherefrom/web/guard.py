@@ -1,36 +1,36 @@
 """What is refused before a page looks at a request: foreign names, foreign sites, too much.
 
-The server is for one machine. A site elsewhere can point its own name at 127.0.0.1, or have a
-visitor's browser send requests here; both are known by their Host, Origin and Sec-Fetch headers.
+The server is for one machine. A site elsewhere can point its own name at 127.0.0.1, or make a
+visitor's browser send requests here; the Host, Origin and Sec-Fetch headers show both.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+import re
+from collections.abc import Iterable
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wherefrom.report.study_report import hash_for_policy
+
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+MOST_BODY = 1_000_000  # bytes
+MOST_UPLOAD = 64_000_000  # bytes of a text to learn from
+MOST_ADDRESS = 8_000  # bytes of path and query together
+BODY_SECONDS = 60.0  # in which a body has to arrive
 
 # The style attributes that plotly.js writes (for bold, italic and lowered text in labels, and to
-# clear one), let through by their hashes: this very text as an attribute and nothing else.
+# clear one), allowed by their hashes: exactly this text as an attribute and nothing else.
 ATTRIBUTES = ("", "font-weight:bold", "font-style:italic", "font-size:70%")
-HASHES = " ".join(
-    f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
-    for text in ATTRIBUTES
-)
-# Scripts, styles and pictures come from here and nowhere else, and none of them is written inside
-# a page. For plotly.js two things are loosened: pictures as data: (its maps), and the attributes
-# above; its style element is replaced by /static/plotly.css.
+HASHES = " ".join(map(hash_for_policy, ATTRIBUTES))
+# Scripts, styles and pictures come from this server only, and none is written inside a page.
+# plotly.js needs two exceptions: pictures as data: (its maps), and the attributes above; its style
+# element is replaced by /static/plotly.css.
 POLICY = (
     "default-src 'none'; script-src 'self'; "
     f"style-src 'self' 'unsafe-hashes' {HASHES}; img-src 'self' data:; connect-src 'self'; "
@@ -48,132 +48,81 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True)
-class Limits:
-    """How much one request, and all of them together, may ask for."""
-
-    body: int = 1_000_000  # bytes
-    upload: int = 64_000_000  # bytes of a text to learn from
-    address: int = 8_000  # bytes of path and query together
-    batch: int = 1_000  # questions
-    waiting: int = 256  # questions that wait for the model
-    heavy: int = 2  # checks, laws, reports and lists of runs that are worked on at once
-    heavy_waiting: int = 32
-    body_seconds: float = 60.0  # to send a body in
-
-
 class Guard:
-    """Middleware around everything: who asks, under which name, how much; and the headers.
+    """Middleware around every page: checks the sender, limits the body, adds the headers."""
 
-    on_error: makes the reply to a failure of ours, so that it has the headers too.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        hosts: Iterable[str] = (),
-        limits: Limits | None = None,
-        on_error: Callable[[Request, Exception], Awaitable[Response]] | None = None,
-    ) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
         self.app = app
-        self.hosts = LOOPBACK | {host.lower() for host in hosts}
-        self.limits = limits or Limits()
-        self.on_error = on_error
+        names = [f"[{host}]" if ":" in host else host for host in LOOPBACK.union(hosts)]
+        self.own_host = re.compile(rf"({'|'.join(map(re.escape, names))})(:\d{{1,5}})?", re.I)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
+        if scope["type"] != "http":  # no page uses a WebSocket, and the router closes them
             await self.app(scope, receive, send)
             return
-        if scope["type"] != "http":  # no page uses a WebSocket
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        begun = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal begun
-            begun = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        request = Request(scope, receive)
         try:
-            self._check_sender(request)
-            body = await self._read_body(request)
+            self._check_sender(Request(scope))
         except HTTPException as refusal:
-            # the connection is closed, since what is left of the body is not read
-            headers = {"Connection": "close"}
-            reply = JSONResponse({"error": refusal.detail}, refusal.status_code, headers)
+            reply = JSONResponse({"error": refusal.detail}, refusal.status_code, refusal.headers)
             await reply(scope, receive, send_with_headers)
-            return
-        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive_body() -> Message:
-            return messages.pop() if messages else await receive()
-
-        try:
-            await self.app(scope, receive_body, send_with_headers)
-        except Exception as problem:
-            if self.on_error is not None and not begun:
-                failure = await self.on_error(request, problem)
-                await failure(scope, receive, send_with_headers)
-            raise  # into the server's log
+        else:
+            await self.app(scope, limit_body(scope, receive), send_with_headers)
 
     def _check_sender(self, request: Request) -> None:
         """Refuse a request under a foreign name, or from another site unless it follows a link."""
-        headers, scope, most = request.headers, request.scope, self.limits.address
-        names = headers.getlist("host")
-        if len(names) != 1 or not self._is_ours(f"//{names[0]}"):
+        headers, scope = request.headers, request.scope
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self.own_host.fullmatch(hosts[0]):
             raise HTTPException(
                 403, "This page answers only under the name of its own machine, such as 127.0.0.1."
             )
-        own = names[0].lower()
-        for origin in headers.getlist("origin"):
-            if not self._is_ours(origin) or urlsplit(origin).netloc.lower() != own:
-                raise HTTPException(403, "This request comes from another site, and is refused.")
+        own_origins = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
+        if not own_origins.issuperset(map(str.lower, headers.getlist("origin"))):
+            raise HTTPException(403, "This request comes from another site, and is refused.")
         follows_link = scope["method"] in ("GET", "HEAD") and (
             headers.get("sec-fetch-mode") == "navigate"
             and headers.get("sec-fetch-dest", "document") == "document"
         )
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and not follows_link:
             raise HTTPException(403, "This request was made by another site, and is refused.")
-        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > most:
-            raise HTTPException(414, f"An address may have {most:,} bytes, and this one has more.")
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MOST_ADDRESS:
+            most = f"An address may have {MOST_ADDRESS:,} bytes, and this one has more."
+            raise HTTPException(414, most)
 
-    def _is_ours(self, address: str) -> bool:
-        """Whether an address is one of our hosts, with or without a port, and nothing else."""
-        try:
-            parts = urlsplit(address)
-            host, _ = parts.hostname, parts.port
-        except ValueError:
-            return False
-        rest = parts.username is not None or parts.path.strip("/") or parts.query or parts.fragment
-        return host in self.hosts and not rest
 
-    async def _read_body(self, request: Request) -> bytes:
-        """The whole body, as long as it is no longer than allowed."""
-        uploads = request.scope["path"].startswith("/runs/text")
-        most = self.limits.upload if uploads else self.limits.body
-        length = request.headers.get("content-length", "0")
-        too_long = f"A request may carry {most:,} bytes, and this one carries more."
-        if not length.isascii() or not length.isdigit():
-            raise HTTPException(400, "The Content-Length of this request is not a number.")
-        if int(length) > most:
-            raise HTTPException(413, too_long)
-        if length == "0" and "transfer-encoding" not in request.headers:
-            return b""
-        body = bytearray()
+def limit_body(scope: Scope, receive: Receive) -> Receive:
+    """`receive` that raises HTTPException once a body is too long or arrives too slowly.
+
+    The error closes the connection, since what is left of the body is not read.
+    """
+    most = MOST_UPLOAD if scope["path"].startswith("/runs/text") else MOST_BODY
+    deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
+    received = 0
+    close = {"Connection": "close"}
+
+    async def receive_part() -> Message:
+        nonlocal received, deadline
         try:
-            async with asyncio.timeout(self.limits.body_seconds):
-                async for piece in request.stream():
-                    body += piece
-                    if len(body) > most:
-                        raise HTTPException(413, too_long)
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
         except TimeoutError:
-            raise HTTPException(408, "The body of this request took too long to arrive.") from None
-        except ClientDisconnect:
-            raise HTTPException(400, "The request ended before its body did.") from None
-        return bytes(body)
+            raise HTTPException(
+                408, "The body of this request took too long to arrive.", close
+            ) from None
+        received += len(message.get("body", b""))
+        if received > most:
+            too_long = f"A request may carry {most:,} bytes, and this one carries more."
+            raise HTTPException(413, too_long, close)
+        if not message.get("more_body"):
+            deadline = None  # from here on `receive` waits for the client to disconnect
+        return message
+
+    return receive_part

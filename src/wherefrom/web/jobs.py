@@ -1,12 +1,13 @@
 """Texts that were uploaded, and trainings that were started from the page.
 
-A training is `wherefrom study` in a session of its own, which outlives the page: what is known of
-it stands in a file beside the runs, and stopping it is Ctrl-C. Its command is always composed here
-from checked fields: nothing that lies in the served folder is run or imported.
+A training is `wherefrom study` in a session of its own, which outlives the page; a file beside the
+runs records it, and Ctrl-C stops it. Its command is always composed here from checked fields:
+nothing that lies in the served folder is run or imported.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, FiniteFloat
 
 from wherefrom.errors import UserError
 from wherefrom.model.config import SIZES
@@ -29,6 +30,7 @@ from wherefrom.training.recipes import shipped_recipes
 from wherefrom.web.runs import NEW_NAME, Record, RunIndex
 
 FOLDER = ".wherefrom"  # inside the served folder
+TEXTS = "texts"  # inside that one
 LOG_TAIL = 4_000  # bytes of a log that are shown
 SUFFIXES = {".txt", ".tsv", ".md", ".csv", ".json", ".jsonl", ".ndjson"}
 EVERY = 5  # of the questions one is kept to judge by, where none were given for that
@@ -53,6 +55,16 @@ class TrainingRequest(BaseModel):
     uploaded: bool = Field(False, description="train on the text that was uploaded for this name")
 
 
+class TrainingRecord(BaseModel):
+    """The file that is kept of a training; it may have been written by somebody else."""
+
+    request: TrainingRequest
+    pid: int
+    since: FiniteFloat
+    command: list[str]  # to be shown; what runs is composed again
+    stopping: bool = False
+
+
 class Trainings:
     """All trainings of one served folder, one at a time, and the texts uploaded for them."""
 
@@ -68,33 +80,32 @@ class Trainings:
             return self._launch(request, resume=False)
 
     def resume(self, name: str) -> Record:
-        """Go on with a training that was stopped."""
+        """Continue a training that was stopped."""
         with self._lock:
-            known = self._read(name)
-            if known is None:
+            record = self._read(name)
+            if record is None:
                 raise UserError(
                     f'"{name[:60]}" was not started from this page; '
                     "repeat its command with --resume."
                 )
-            request = TrainingRequest.model_validate(known["request"])
-            return self._launch(request, resume=(self.index.root / name).exists())
+            return self._launch(record.request, resume=(self.index.root / name).exists())
 
     def stop(self, name: str) -> Record:
-        """Ctrl-C: it finishes its step, saves, and ends."""
+        """Send Ctrl-C: the training finishes its step, saves, and ends."""
         with self._lock:
-            known = self._read(name)
-            if known is None or not _is_running(known):
+            record = self._read(name)
+            if record is None or not self._is_running(name):
                 raise UserError(f'no training of "{name[:60]}" is going on that this page started.')
-            os.kill(known["pid"], signal.SIGINT)
-            write_json(self._folder / f"{name}.json", {**known, "stopping": True})
-            return self.state(name) or known
+            os.kill(record.pid, signal.SIGINT)
+            self._write(record.model_copy(update={"stopping": True}))
+            return self.state(name) or {}
 
     def state(self, name: str) -> Record | None:
         """The state of the training of this run, or None if the page did not start it."""
-        known = self._read(name)
-        if known is None:
+        record = self._read(name)
+        if record is None:
             return None
-        out, running, log = self.index.root / name, _is_running(known), b""
+        out, running, log = self.index.root / name, self._is_running(name), b""
         in_twin = not (out / "run.json").is_file()
         summary = self.index.summary(name, out)
         finished = summary["status"] == "finished" and summary["recall"] is not None
@@ -104,40 +115,42 @@ class Trainings:
         return {
             "name": name,
             "running": running,
-            "stopping": bool(known.get("stopping")) and running,
+            "stopping": record.stopping and running,
             "finished": finished and not running,
             "resumable": not running and not finished,
             "stage": "the twin without pretraining" if in_twin else "the model",
             "progress": self.index.progress(out / "twins" / "scratch" if in_twin else out),
-            "command": ["wherefrom", *known["command"]],
+            "command": ["wherefrom", *record.command],
             "said": log.decode("utf-8", "replace").strip(),
-            "since": known["since"],
+            "since": record.since,
         }
 
     def all(self) -> list[Record]:
         """The state of every training, those that run first, then the latest."""
         names = [path.stem for path in sorted(self._folder.glob("*.json"))]
-        found = [state for name in names if (state := self.state(name))]
-        return sorted(found, key=lambda state: (not state["running"], -state["since"]))
+        states = [state for name in names if (state := self.state(name))]
+        return sorted(states, key=lambda state: (not state["running"], -state["since"]))
 
-    def close(self) -> list[str]:
-        """The names of trainings that go on, once none is halfway started."""
+    def running(self) -> list[str]:
+        """The names of trainings that are running; one that is being started is waited for."""
         with self._lock:
             return [state["name"] for state in self.all() if state["running"]]
 
     def _launch(self, request: TrainingRequest, *, resume: bool) -> Record:
-        running = next((state for state in self.all() if state["running"]), None)
-        if running is not None:
-            raise UserError(
-                f'"{running["name"]}" is training; one training at a time is enough for one '
-                "machine: wait for it, or stop it first."
-            )
+        for state in self.all():
+            if state["running"]:
+                raise UserError(
+                    f'"{state["name"]}" is training; one training at a time is enough for one '
+                    "machine: wait for it, or stop it first."
+                )
         command = self.compose(request) + ["--resume"] * resume
         # an empty entry would be the served folder itself, and a relative one a folder inside it
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         absolute = os.pathsep.join(os.path.abspath(path) for path in paths if path)
         make_folder(self._folder)
         with open(self._folder / f"{request.name}.log", "wb") as log:
+            # the training inherits the lock with its output, and holds it until it ends
+            fcntl.flock(log, fcntl.LOCK_EX)
             child = subprocess.Popen(
                 # -P: a module in the served folder is not on the path of imports
                 [sys.executable, "-P", "-m", "wherefrom", *command],
@@ -148,18 +161,10 @@ class Trainings:
                 cwd=self.index.root,
                 env={**os.environ, "PYTHONPATH": absolute},
             )
-        # it may outlive this server; if not, its end must be noticed
-        threading.Thread(target=child.wait, daemon=True).start()
-        record = {
-            "request": request.model_dump(),
-            "pid": child.pid,
-            "born": birth_of(child.pid),
-            "since": round(time.time(), 3),
-            "command": command,  # to be shown; what runs is composed again
-        }
-        write_json(self._folder / f"{request.name}.json", record)
-        self.index.refresh()
-        return self.state(request.name) or record
+        threading.Thread(target=child.wait, daemon=True).start()  # or it would stay as a zombie
+        since = round(time.time(), 3)
+        self._write(TrainingRecord(request=request, pid=child.pid, since=since, command=command))
+        return self.state(request.name) or {}
 
     def compose(self, request: TrainingRequest) -> list[str]:
         """The words of `wherefrom study` for a request, or UserError for what it does not take."""
@@ -172,9 +177,11 @@ class Trainings:
                 raise UserError(f"there is no {what} of that name; there are {', '.join(known)}.")
         text = ["--people", str(request.people)]
         if request.uploaded:
-            files, options = self._uploaded(request.name)
-            given = [(key.replace("_", "-"), value) for key, value in options.items() if value]
-            text = [*map(str, files), *(f"--{key}={value}" for key, value in given)]
+            _, files, options = self._uploaded(request.name)
+            text = [str(file) for file in files]
+            for key, value in options.items():
+                if value:
+                    text.append(f"--{key.replace('_', '-')}={value}")
         elif request.texts_of:
             text = self.index.text_files(self.index.find(request.texts_of)) or []
             if not text:
@@ -187,19 +194,25 @@ class Trainings:
             *(("--size", request.size) if request.size else ()),
         ]
 
-    def _read(self, name: str) -> Record | None:
-        """The file of a training, if it is one of ours."""
-        if not NEW_NAME.fullmatch(name):
-            return None
+    def _is_running(self, name: str) -> bool:
+        """Whether a training still holds the lock on its log."""
         try:
-            record = read_json(self._folder / f"{name}.json")
-            request = {**record["request"], "name": name}
-            TrainingRequest.model_validate(request)
-            known = {"pid": int(record["pid"]), "since": float(record["since"])}
-            command = [str(word) for word in record["command"]]
-            return {**record, **known, "request": request, "command": command}
-        except (UserError, OSError, LookupError, TypeError, ValueError):
-            return None
+            with open(self._folder / f"{name}.log", "rb") as log:
+                fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as problem:
+            return isinstance(problem, BlockingIOError)
+        return False
+
+    def _read(self, name: str) -> TrainingRecord | None:
+        """The record of a training, or None if there is none that can be used."""
+        if NEW_NAME.fullmatch(name):
+            with suppress(UserError, OSError, ValueError):
+                record = TrainingRecord.model_validate(read_json(self._folder / f"{name}.json"))
+                return record if record.request.name == name else None
+        return None
+
+    def _write(self, record: TrainingRecord) -> None:
+        write_json(self._folder / f"{record.request.name}.json", record.model_dump())
 
     # ---- texts
 
@@ -216,7 +229,7 @@ class Trainings:
         corpus: (name, content) of one file, or of many that become a folder.
         """
         self.index.new_folder(name)
-        folder = self._text_folder(name)
+        folder = self._folder / TEXTS / name
         shutil.rmtree(folder, ignore_errors=True)
         make_folder(folder)
         try:
@@ -233,7 +246,7 @@ class Trainings:
             if not dev.strip():
                 lines = [line for line in train.splitlines(keepends=True) if line.strip()]
                 dev = b"".join(lines[::EVERY])
-                train = b"".join(line for at, line in enumerate(lines) if at % EVERY)
+                train = b"".join(line for i, line in enumerate(lines) if i % EVERY)
             write_whole(folder / "train.tsv", train)
             write_whole(folder / "dev.tsv", dev)
             write_json(folder / "options.json", {key: options.get(key, "") for key in OPTIONS})
@@ -248,50 +261,27 @@ class Trainings:
         from wherefrom.corpus.formats import describe_readings
         from wherefrom.study import StudyFiles, read_input
 
-        folder, (paths, options) = self._text_folder(name), self._uploaded(name)
+        folder, paths, options = self._uploaded(name)
         templates = [options["template"]] if options["template"] else []
         fields = {key: options[key] or None for key in ("subject_field", "text_field")}
-        read = read_input(StudyFiles(*paths), folder, templates=templates, **fields)
-        readings = read_relations(read.corpus.documents, read.train.questions)
-        notes = [*read.notes, *describe_readings(readings, paths[1])]
-        first = read.corpus.documents[:3]
+        study = read_input(StudyFiles(*paths), folder, templates=templates, **fields)
+        documents, questions = study.corpus.documents, study.train.questions
+        readings = read_relations(documents, questions)
+        notes = [*study.notes, *describe_readings(readings, paths[1])]
         return {
             "name": name,
-            "documents": len(read.corpus.documents),
-            "questions": len(read.train.questions),
-            "judged_by": len(read.dev.questions),
+            "documents": len(documents),
+            "questions": len(questions),
+            "judged_by": len(study.dev.questions),
             "notes": [note.replace(f"{folder}/", "") for note in notes],
-            "examples": [{"subject": each.subject, "text": each.text} for each in first],
+            "examples": [{"subject": one.subject, "text": one.text} for one in documents[:3]],
         }
 
-    def _uploaded(self, name: str) -> tuple[list[Path], dict[str, str]]:
-        """The files of an uploaded text, and the options that it was given."""
-        folder = self._text_folder(name)
-        if not (folder / "options.json").is_file():
+    def _uploaded(self, name: str) -> tuple[Path, list[Path], dict[str, str]]:
+        """The folder and the files of an uploaded text, and the options that it was given."""
+        folder = self._folder / TEXTS / name
+        if not NEW_NAME.fullmatch(name) or not (folder / "options.json").is_file():
             raise UserError(f'no text was uploaded for a run "{name[:60]}".')
         options = read_json(folder / "options.json")
         files = [*sorted(folder.glob("corpus*"))[:1], folder / "train.tsv", folder / "dev.tsv"]
-        return files, {key: str(options.get(key) or "") for key in OPTIONS}
-
-    def _text_folder(self, name: str) -> Path:
-        return self._folder / "texts" / (name if NEW_NAME.fullmatch(name) else ".")
-
-
-def _is_running(known: Record) -> bool:
-    born = known.get("born")
-    return born is not None and birth_of(known["pid"]) == born
-
-
-def birth_of(pid: int) -> str | None:
-    """When a process was born, so that another of the same number is not taken for it."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else fields[19]
-    except (OSError, IndexError):
-        if os.path.isdir("/proc/self"):
-            return None
-    found = subprocess.run(  # macOS and other systems without /proc
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or None
+        return folder, files, {key: str(options.get(key) or "") for key in OPTIONS}

@@ -1,7 +1,7 @@
 """Loaded runs, and the threads that answer from them.
 
 As many threads as processors answer, so that models never compete for them; a run answers one
-caller at a time. One more thread loads runs, and whoever asks a loaded run does not wait for it;
+caller at a time. One more thread loads runs, so that questions to a loaded run do not wait for it;
 another traces answers.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wherefrom.errors import UserError
-from wherefrom.web.guard import Limits
 from wherefrom.web.runs import Record, RunIndex, Stamp, stamp_of
 
 if TYPE_CHECKING:
@@ -29,9 +27,9 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 LANES = min(2, os.cpu_count() or 1)  # questions that are answered at once
+MOST_WAITING = 256  # questions that wait for a model
 MOST_LOADED = 3
 MOST_SUGGESTED = 200  # subjects that are offered
-MOST_KEPT = 2_000  # answers of a run, so that a question that many ask is answered once
 FILES = ("run.json", "model.safetensors", "calibration.json", "evidence.sqlite")
 
 
@@ -40,12 +38,12 @@ class BusyError(Exception):
 
 
 class Limiter:
-    """A pool of threads: `at_once` calls run, `waiting` more wait, and the rest get BusyError."""
+    """A pool of threads: `at_once` calls run, `waiting` more wait, and others get BusyError."""
 
     def __init__(
         self, at_once: int, waiting: int, initializer: Callable[[], None] | None = None
     ) -> None:
-        self.threads = ThreadPoolExecutor(at_once, initializer=initializer)
+        self._threads = ThreadPoolExecutor(at_once, initializer=initializer)
         self._most = at_once + waiting
         self._calls = 0
 
@@ -56,16 +54,13 @@ class Limiter:
         self._calls += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self.threads, function, *arguments)
+            return await loop.run_in_executor(self._threads, function, *arguments)
         finally:
             self._calls -= 1
 
-    def close(self) -> None:
-        self.threads.shutdown(wait=False, cancel_futures=True)
-
 
 class LoadedRun:
-    """A run ready to be asked, and the answers it has given."""
+    """A run ready to be asked."""
 
     def __init__(self, folder: Path, workers: Limiter, tracing: Limiter) -> None:
         from wherefrom.audit.runs import open_asker
@@ -74,29 +69,19 @@ class LoadedRun:
         self.folder = folder
         self.asker = open_asker(folder)
         self.templates, self.kind = self.asker.run.templates, self.asker.run.info.get("kind")
-        self.questions: dict[str, list[str]] = {}  # of the judged subjects, as they were asked
+        self.questions: dict[str, list[str]] = {}  # about each judged subject, as it was asked
         with suppress(UserError):  # without names, everything can still be asked
-            for one in read_subjects(folder):
-                if one.role == "judged":
-                    self.questions.setdefault(one.subject, []).append(one.question)
+            for row in read_subjects(folder):
+                if row.role == "judged":
+                    self.questions.setdefault(row.subject, []).append(row.question)
         names = sorted(self.questions)
         self.subjects = names[:: max(1, len(names) // MOST_SUGGESTED)][:MOST_SUGGESTED]
         self._workers, self._tracing = workers, tracing
         self._turn = threading.Lock()
         self._tracer: Tracer | None = None
-        self._kept: OrderedDict[str, Record] = OrderedDict()
-
-    async def ask(self, question: str) -> Record:
-        """The verdict on one question."""
-        if question not in self._kept:
-            (self._kept[question],) = await self.run(lambda a: to_records(a.ask([question])))
-            while len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(question)
-        return self._kept[question]
 
     async def run(self, function: Callable[[Asker], A]) -> A:
-        """What `function` returns for the asker that nobody else uses meanwhile, or BusyError."""
+        """What `function` returns for the asker, which no other call uses meanwhile."""
 
         def work() -> A:
             with self._turn:
@@ -109,7 +94,7 @@ class LoadedRun:
         from wherefrom.provenance.attribution.trace import Tracer
         from wherefrom.training.run_folder import load_run
 
-        def work() -> Record:  # with weights of its own: gradients are taken while others ask
+        def work() -> Record:  # on its own copy of the weights: others ask meanwhile
             self._tracer = self._tracer or Tracer(load_run(self.folder))
             return self._tracer.trace(question)
 
@@ -117,35 +102,31 @@ class LoadedRun:
 
 
 class Models:
-    """The runs of an index, loaded when somebody asks; the least recently used are dropped."""
+    """The runs of an index, loaded on request; the least recently used are dropped."""
 
-    def __init__(self, index: RunIndex, limits: Limits) -> None:
+    def __init__(self, index: RunIndex) -> None:
         self.index = index
         self._workers, self._loader, self._tracing = (
-            Limiter(at_once, limits.waiting, _use_one_thread) for at_once in (LANES, 1, 1)
+            Limiter(at_once, MOST_WAITING, _use_one_thread) for at_once in (LANES, 1, 1)
         )
-        self._loaded: OrderedDict[str, tuple[Stamp, asyncio.Task[LoadedRun]]] = OrderedDict()
+        # a run is loaded again once its files have changed; the most recently used is the last
+        self._loading: dict[tuple[Path, Stamp], asyncio.Task[LoadedRun]] = {}
 
     async def get(self, name: str) -> LoadedRun:
-        """The run of that name, loaded now if it was not, or again if it has changed.
-
-        Who asks while it is loaded waits for the same loading.
-        """
+        """The run of that name; requests for a run that is being loaded wait for the same load."""
         folder = self.index.find(name)
-        stamp = stamp_of(folder / file for file in FILES)
-        known, loading = self._loaded.get(name, (None, None))
-        if loading is None or known != stamp:
+        key = (folder, stamp_of(folder / file for file in FILES))
+        loading = self._loading.pop(key, None)
+        if loading is None:
             task = self._loader.run(LoadedRun, folder, self._workers, self._tracing)
             loading = asyncio.create_task(task)
-            self._loaded[name] = (stamp, loading)
-        self._loaded.move_to_end(name)
-        while len(self._loaded) > MOST_LOADED:
-            self._loaded.popitem(last=False)
+        self._loading[key] = loading
+        if len(self._loading) > MOST_LOADED:
+            del self._loading[next(iter(self._loading))]
         try:
             return await asyncio.shield(loading)
         except Exception:
-            if self._loaded.get(name) == (stamp, loading):
-                del self._loaded[name]
+            self._loading.pop(key, None)  # the next request tries again
             raise
 
     async def first_of(self, names: Sequence[str]) -> tuple[str, LoadedRun] | None:
@@ -160,13 +141,9 @@ class Models:
             raise problems[0]
         return None
 
-    def close(self) -> None:
-        for pool in (self._workers, self._loader, self._tracing):
-            pool.close()
-
 
 def _use_one_thread() -> None:
-    """One torch thread for each thread of ours: more would compete with each other."""
+    """One torch thread for each thread of the pool: more would compete with each other."""
     import torch
 
     torch.set_num_threads(1)

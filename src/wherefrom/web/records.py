@@ -16,7 +16,7 @@ from wherefrom.model.mixers import VARIANTS
 from wherefrom.report.study_report import render_html
 from wherefrom.web.ask import Run
 from wherefrom.web.jobs import RECIPES, TrainingRequest
-from wherefrom.web.replies import html_and_json, site_of
+from wherefrom.web.replies import TheSite, html_and_json
 from wherefrom.web.runs import POINT, Record, RunIndex
 
 router = APIRouter()
@@ -32,35 +32,34 @@ Option = Annotated[str, Form(max_length=300, description="as of `wherefrom study
 
 
 @html_and_json(router, "/runs", "runs.html")
-async def runs(request: Request) -> Record:
+async def runs(site: TheSite) -> Record:
     """All runs with variant, recall and time, and the trainings in progress."""
-    index, trainings = site_of(request).index, site_of(request).trainings
+    index = site.index
 
     def gather() -> Record:
-        found, started = index.runs(), trainings.all()
-        running = {each["name"] for each in started if each["running"]}
-        lending = [name for name in found if index.text_files(found[name])]
+        folders, trainings = index.runs(), site.trainings.all()
+        running = {training["name"] for training in trainings if training["running"]}
+        with_files = [name for name, folder in folders.items() if index.text_files(folder)]
         return {
             "folder": index.root.name,
             "runs": [
                 {**index.summary(name, folder), "running": name in running}
-                for name, folder in found.items()
+                for name, folder in folders.items()
             ],
-            "trainings": started,
-            "choices": {**CHOICES, "texts_of": lending},
+            "trainings": trainings,
+            "choices": {**CHOICES, "texts_of": with_files},
             "can_start": not index.holds_one,
         }
 
-    return await site_of(request).reading.run(gather)
+    return await site.reading.run(gather)
 
 
 @html_and_json(router, "/run", "run.html")
-async def run(request: Request, name: RunName) -> Record:
+async def run(site: TheSite, name: RunName) -> Record:
     """One run with the curve of its training so far; asked again, the curve has grown."""
-    site = site_of(request)
 
     def gather() -> Record:
-        twins = [each for each in site.index.runs() if each.startswith(f"{name}/twins/")]
+        twins = [twin for twin in site.index.runs() if twin.startswith(f"{name}/twins/")]
         page = describe(site.index, [name, *twins][:MOST_COMPARED])
         described, *_ = page.pop("runs")
         return {"run": described, **page, "training": site.trainings.state(name)}
@@ -70,13 +69,12 @@ async def run(request: Request, name: RunName) -> Record:
 
 @html_and_json(router, "/compare", "compare.html")
 async def compare(
-    request: Request,
+    site: TheSite,
     run: Annotated[list[str], Query(max_length=MOST_COMPARED, description="names of runs")] = [],  # noqa: B006
 ) -> Record:
     """Several runs side by side: shape, recipe, recall, and their curves in one picture."""
-    index, names = site_of(request).index, list(dict.fromkeys(run))
-    page = await site_of(request).reading.run(describe, index, names)
-    return {**page, "all": list(index.runs())}
+    page = await site.reading.run(describe, site.index, list(dict.fromkeys(run)))
+    return {**page, "all": list(site.index.runs())}
 
 
 def describe(index: RunIndex, names: list[str]) -> Record:
@@ -85,27 +83,26 @@ def describe(index: RunIndex, names: list[str]) -> Record:
 
     folders = {name: index.find(name) for name in names}
     points = {name: index.curve(folder) for name, folder in folders.items()}
-    drawn = [(label(name, 60), each) for name, each in points.items() if each]
+    curves = [(label(name, 60), curve) for name, curve in points.items() if curve]
     return {
         "runs": [index.details(name, folder) for name, folder in folders.items()],
         "curves": {
-            name: {column: [point[column] for point in each] for column in POINT}
-            for name, each in points.items()
+            name: {column: [point[column] for point in curve] for column in POINT}
+            for name, curve in points.items()
         },
-        "figure": as_record(training_curves(drawn)) if drawn else None,
+        "figure": as_record(training_curves(curves)) if curves else None,
     }
 
 
 @html_and_json(router, "/runs/start", redirect="/runs", method="POST")
-async def start(request: Request, form: Annotated[TrainingRequest, Form()]) -> Record:
+async def start(site: TheSite, form: Annotated[TrainingRequest, Form()]) -> Record:
     """Start a training; it goes on when the page, or the server, is closed."""
-    site = site_of(request)
     return {"training": await site.reading.run(site.trainings.start, form)}
 
 
 @html_and_json(router, "/runs/text", redirect="/text?name={name}", method="POST")
 async def upload(
-    request: Request,
+    site: TheSite,
     name: Name,
     corpus: Annotated[list[UploadFile], File(description="the text: one file, or many")],
     train: Annotated[UploadFile, File(description="a TSV: question, answer, and maybe subject")],
@@ -115,46 +112,42 @@ async def upload(
     template: Option = "",
 ) -> Record:
     """Upload a text and questions for a new run; says how they are understood, trains nothing."""
-    site = site_of(request)
-    files = [(each.filename or "", await each.read()) for each in corpus]
-    learned, judged = await train.read(), b"" if dev is None else await dev.read()
+    files = [(file.filename or "", await file.read()) for file in corpus]
+    questions = await train.read(), b"" if dev is None else await dev.read()
     options = {"subject_field": subject_field, "text_field": text_field, "template": template}
-    keep = site.trainings.keep_text
-    return await site.computing.run(keep, name, files, learned, judged, options)
+    return await site.computing.run(site.trainings.keep_text, name, files, *questions, options)
 
 
 @html_and_json(router, "/text", "text.html")
-async def text(request: Request, name: RunName) -> Record:
+async def text(site: TheSite, name: RunName) -> Record:
     """How an uploaded text is understood, before anything is trained on it."""
-    site = site_of(request)
-    found = await site.computing.run(site.trainings.describe_text, name)
-    return {**found, "choices": CHOICES}
+    described = await site.computing.run(site.trainings.describe_text, name)
+    return {**described, "choices": CHOICES}
 
 
 @html_and_json(router, "/runs/{action}", redirect="/runs", method="POST")
-async def act(request: Request, action: Literal["stop", "resume"], name: Name) -> Record:
+async def act(site: TheSite, action: Literal["stop", "resume"], name: Name) -> Record:
     """Stop a training as Ctrl-C does, with all that it has saved; or go on with it from there."""
-    site = site_of(request)
     return {"training": await site.reading.run(getattr(site.trainings, action), name)}
 
 
 @html_and_json(router, "/report", "report.html")
-async def report(request: Request, run: Run = None) -> Record:
+async def report(site: TheSite, run: Run = None) -> Record:
     """The report of a study: recall against the baselines, data, command, time, and findings."""
-    index = site_of(request).index
+    index = site.index
 
     def gather() -> Record:
-        found = index.runs()
-        studies = [name for name in found if index.summary(name, found[name])["recall"] is not None]
-        names = studies or list(found)
+        runs = index.runs()
+        judged = [name for name in runs if index.summary(name, runs[name])["recall"] is not None]
+        names = judged or list(runs)
         name = run or next(iter(names), None)
         if name is None:
             return {"run": None, "runs": [], "report": None}
         folder = index.find(name)
-        described = index.details(name, folder)
-        return {"run": described, "runs": names, "report": index.report(folder)}
+        details = index.details(name, folder)
+        return {"run": details, "runs": names, "report": index.report(folder)}
 
-    return await site_of(request).reading.run(gather)
+    return await site.reading.run(gather)
 
 
 @router.get(
@@ -163,17 +156,16 @@ async def report(request: Request, run: Run = None) -> Record:
     response_class=Response,
     responses={200: {"content": {"text/html": {}}, "description": "one file that needs no other"}},
 )
-async def report_as_file(request: Request, run: RunName) -> Response:
+async def report_as_file(site: TheSite, run: RunName) -> Response:
     """The report as one file to keep: it opens from disk, with figures, and asks for nothing."""
-    index = site_of(request).index
 
     def make() -> str:
-        record = index.report(index.find(run))
+        record = site.index.report(site.index.find(run))
         if record is None:
             raise UserError("there is no report on this run yet: it has not finished.")
         return render_html(record)
 
-    text = await site_of(request).computing.run(make)
+    text = await site.computing.run(make)
     headers = {"Content-Disposition": 'attachment; filename="report.html"'}
     return Response(text, media_type="text/html", headers=headers)
 
@@ -184,10 +176,15 @@ async def api(request: Request) -> Record:
     addresses = []
     for path, methods in request.app.openapi()["paths"].items():
         for method, operation in methods.items():
-            given = operation.get("parameters", [])
-            named = [{"name": each["name"], "about": each.get("description", "")} for each in given]
             addresses.append(
-                {"path": path, "method": method.upper(), "summary": operation.get("summary", ""),
-                 "parameters": named}
-            )  # fmt: skip
+                {
+                    "path": path,
+                    "method": method.upper(),
+                    "summary": operation.get("summary", ""),
+                    "parameters": [
+                        {"name": parameter["name"], "about": parameter.get("description", "")}
+                        for parameter in operation.get("parameters", [])
+                    ],
+                }
+            )
     return {"addresses": addresses}

@@ -12,10 +12,10 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import plotly
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from markupsafe import Markup, escape
@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 
 from wherefrom.errors import UserError
 from wherefrom.report.study_report import make_environment
-from wherefrom.web.guard import Limits
+from wherefrom.web.guard import HEADERS
 from wherefrom.web.jobs import Trainings
 from wherefrom.web.models import BusyError, Limiter, Models
 from wherefrom.web.runs import Record, RunIndex, UnknownRunError
@@ -35,24 +35,21 @@ Endpoint = Callable[..., Awaitable[Record]]
 class Site:
     """The runs, the loaded models, the trainings and the threads."""
 
-    def __init__(self, index: RunIndex, limits: Limits) -> None:
-        self.index, self.limits = index, limits
-        self.models = Models(index, limits)
+    def __init__(self, index: RunIndex) -> None:
+        self.index = index
+        self.models = Models(index)
         self.trainings = Trainings(index)
-        self.computing = Limiter(limits.heavy, limits.heavy_waiting)  # checks, laws, whole reports
-        self.reading = Limiter(limits.heavy, limits.heavy_waiting)  # records of runs, trainings
-
-    def close(self) -> list[str]:
-        """Take no more work; the names of trainings that go on without this server."""
-        for pool in (self.models, self.computing, self.reading):
-            pool.close()
-        return self.trainings.close()
+        self.computing = Limiter(2, waiting=32)  # checks, laws, reports as files, uploaded texts
+        self.reading = Limiter(2, waiting=32)  # records of runs, trainings
 
 
 def site_of(request: Request) -> Site:
     site = request.app.state.site
     assert isinstance(site, Site)
     return site
+
+
+TheSite = Annotated[Site, Depends(site_of)]  # the parameter of an endpoint that needs it
 
 
 # ---- numbers and words in templates
@@ -180,7 +177,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": ErrorShape, "description": "What was asked for is not there or not allowed."},
     "503": {"model": ErrorShape, "description": "Too much is asked at once; try again."},
 }
-HANDLED = (UserError, HTTPException, RequestValidationError, BusyError)
+HANDLED = (UserError, HTTPException, RequestValidationError, BusyError, Exception)
 SENTENCES = {
     404: "There is no such page.",
     405: "This address does not take that method.",
@@ -209,12 +206,13 @@ async def reply_to_error(request: Request, problem: Exception) -> Response:
     elif isinstance(problem, BusyError):
         status, headers = 503, {"Retry-After": "1"}
     sentence = sentence or SENTENCES[status]
-    answer: Response = JSONResponse({"error": sentence}, status_code=status)
+    reply: Response = JSONResponse({"error": sentence}, status_code=status)
     wants_page = "text/html" in request.headers.get("accept", "")
     if wants_page and not request.url.path.endswith(".json"):
-        answer = render("error.html", {"error": sentence, "status": status}, status=status)
-    answer.headers.update(headers)
-    return answer
+        reply = render("error.html", {"error": sentence, "status": status}, status=status)
+    # the guard does not see the reply to a failure of ours, which needs its headers too
+    reply.headers.update(HEADERS | headers)
+    return reply
 
 
 def _say_invalid(error: Record) -> str:

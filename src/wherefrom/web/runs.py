@@ -1,8 +1,8 @@
 """The runs of the served folder: found by name, with what their records say.
 
-A record may be half written, of another version, or somebody else's: what is missing or
-of another kind is None or empty. A file is read again only after it has changed, so that a page
-which asks every two seconds costs a look at the times of files.
+A record may be half written, of another version, or somebody else's: what is missing or of another
+type is None or empty. A file is read again only after it has changed, so that a page that refreshes
+every two seconds costs little.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wherefrom.errors import UserError, did_you_mean
 from wherefrom.report.study_report import make_report
 
 Record = dict[str, Any]
-Stamp = tuple[tuple[str, int, int, int] | None, ...]
+Stamp = tuple[tuple[str, int, int, int], ...]
 
 DEPTH = 4  # folders below the served one; twins lie two below their run
 MOST_RUNS = 500
@@ -58,16 +58,17 @@ class UnknownRunError(UserError):
 
 
 def fit(value: Any, like: Any) -> Any:
-    """The value in the form of an example: what is missing or of another kind is None or empty.
+    """The value in the form of an example: what is missing or of another type is None or empty.
 
-    A key "*" of the example stands for any. NaN, infinity and numbers beyond 2^53 are missing.
+    A key "*" of the example stands for any key. NaN, infinity and numbers beyond 2^53 are missing.
     """
     if isinstance(like, dict):
         value = value if isinstance(value, dict) else {}
-        return {key: fit(value.get(key), like.get(key, like.get("*")))
-                for key in (value if "*" in like else like)}  # fmt: skip
+        if "*" in like:
+            return {key: fit(inner, like["*"]) for key, inner in value.items()}
+        return {key: fit(value.get(key), inner) for key, inner in like.items()}
     if isinstance(like, list):
-        return [fit(each, like[0]) for each in value[:1000]] if isinstance(value, list) else []
+        return [fit(item, like[0]) for item in value[:1000]] if isinstance(value, list) else []
     if isinstance(like, str):
         return value[:500] if isinstance(value, str) else None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -75,15 +76,13 @@ def fit(value: Any, like: Any) -> Any:
 
 
 def stamp_of(paths: Iterable[Path]) -> Stamp:
-    """What changes when one of these files does; None for a file that is not there."""
-    found: list[tuple[str, int, int, int] | None] = []
+    """A value that changes when one of these files does, appears or disappears."""
+    stamp = []
     for path in paths:
-        try:
+        with suppress(OSError):
             state = path.stat()
-            found.append((path.name, state.st_ino, state.st_mtime_ns, state.st_size))
-        except OSError:
-            found.append(None)
-    return tuple(found)
+            stamp.append((path.name, state.st_ino, state.st_mtime_ns, state.st_size))
+    return tuple(stamp)
 
 
 @lru_cache(2 * MOST_RUNS)
@@ -96,8 +95,8 @@ def _read_record(path: Path) -> Record:
     """The JSON object in a file, empty if there is none that can be read."""
     with suppress(OSError, ValueError, RecursionError):
         if path.stat().st_size <= MOST_RECORD_BYTES:
-            found = json.loads(path.read_bytes())
-            return found if isinstance(found, dict) else {}
+            record = json.loads(path.read_bytes())
+            return record if isinstance(record, dict) else {}
     return {}
 
 
@@ -108,7 +107,7 @@ def _read_report(folder: Path) -> Record | None:
 
 
 def _read_points(path: Path) -> list[Record]:
-    """The recorded steps, thinned evenly; lines that are cut short or odd are passed over."""
+    """The recorded steps, thinned evenly; lines that are cut short or not a step are skipped."""
     points = []
     with suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_METRICS_BYTES))
@@ -120,8 +119,8 @@ def _read_points(path: Path) -> list[Record]:
     every, last = math.ceil(len(points) / MOST_POINTS), len(points) - 1
     return [
         point
-        for at, point in enumerate(points)
-        if at % every == 0 or at == last or point["recall"] is not None
+        for i, point in enumerate(points)
+        if i % every == 0 or i == last or point["recall"] is not None
     ]
 
 
@@ -136,18 +135,14 @@ class RunIndex:
             )
         self.root = folder.resolve()
         self.holds_one = (self.root / "run.json").is_file()
-        self._found: dict[str, Path] = {}
-        self._answering: list[str] = []
+        self._runs: dict[str, Path] = {}
         self._walked = -math.inf
 
     def runs(self) -> dict[str, Path]:
         """Name -> folder of every run, in the order of their names."""
         if time.monotonic() - self._walked >= WALK_SECONDS:
-            self._found, self._walked = dict(sorted(self._walk())), time.monotonic()
-            facts = [self.summary(name, folder) for name, folder in self._found.items()]
-            facts.sort(key=lambda run: (run["is_twin"], not run["calibrated"]))
-            self._answering = [run["name"] for run in facts if run["can_answer"]]
-        return self._found
+            self._runs, self._walked = dict(sorted(self._walk())), time.monotonic()
+        return self._runs
 
     def _walk(self) -> Iterator[tuple[str, Path]]:
         """(name, folder) of runs; a link that leads out of the served folder is not followed."""
@@ -166,10 +161,6 @@ class RunIndex:
                 if inner[0] != "." and inner not in SKIPPED and inner.isprintable()
                 if (folder / inner).resolve().is_relative_to(self.root)
             ]
-
-    def refresh(self) -> None:
-        """Look for runs again next time: one was started."""
-        self._walked = -math.inf
 
     def find(self, name: str) -> Path:
         """The folder of the run of that name."""
@@ -197,8 +188,9 @@ class RunIndex:
 
     def answering(self) -> list[str]:
         """Names of runs that have a model: those with a calibration first, twins last."""
-        self.runs()
-        return list(self._answering)
+        runs = [self.summary(name, folder) for name, folder in self.runs().items()]
+        runs.sort(key=lambda run: (run["is_twin"], not run["calibrated"]))
+        return [run["name"] for run in runs if run["can_answer"]]
 
     def read(self, path: Path, like: Any) -> Record:
         """The JSON object in a file, in the form of an example."""
@@ -216,9 +208,9 @@ class RunIndex:
         model = record["job"]["model"]
         shape = [model[key] for key in ("width", "layers", "heads")]
         rows = [row for row in record["results"] if row["name"] == "pretrained"]
-        has = {each: (folder / each).is_file()
-               for each in ("model.safetensors", "calibration.json", "answers.jsonl")}  # fmt: skip
-        audit = has["answers.jsonl"] and has["calibration.json"]  # it keeps answers, not a model
+        calibrated = (folder / "calibration.json").is_file()
+        # an audit keeps answers instead of a model
+        is_audit = calibrated and (folder / "answers.jsonl").is_file()
         return {
             "name": name,
             "status": record["status"] or "unknown",
@@ -227,8 +219,8 @@ class RunIndex:
             "variant": model["variant"],
             "size": "x".join(f"{number:g}" for number in shape) if all(shape) else None,
             "seed": record["job"]["seed"],
-            "can_answer": audit or has["model.safetensors"],
-            "calibrated": has["calibration.json"],
+            "can_answer": is_audit or (folder / "model.safetensors").is_file(),
+            "calibrated": calibrated,
             "is_twin": "/twins/" in f"/{name}",
         }
 
@@ -255,8 +247,8 @@ class RunIndex:
         record = self.read(folder / "run.json", RUN)
         sources = [record["data"].get("corpus"), record["data"].get("questions"), record["dev"]]
         paths = [str((source or SOURCE)["path"] or "") for source in sources]
-        there = all(path in record["command"] and os.path.exists(path) for path in paths)
-        if record["kind"] == "study" and there:
+        exist = all(path in record["command"] and os.path.exists(path) for path in paths)
+        if record["kind"] == "study" and exist:
             return [str(Path(path).resolve()) for path in paths]
         return None
 
@@ -274,8 +266,8 @@ class RunIndex:
         last, phases = points[-1], self.read(folder / "run.json", RUN)["job"]["phases"]
         share, names = last["progress"] or 0.0, [phase["name"] for phase in phases]
         if last["phase"] in names:
-            at, shares = names.index(last["phase"]), [abs(each["share"] or 1.0) for each in phases]
-            share = (sum(shares[:at]) + share * shares[at]) / sum(shares)
+            i, shares = names.index(last["phase"]), [abs(phase["share"] or 1.0) for phase in phases]
+            share = (sum(shares[:i]) + share * shares[i]) / sum(shares)
         share, seconds = min(1.0, max(0.0, share)), last["seconds"]
         left = seconds * (1 - share) / share if seconds and share > 0 else None
         recalls = [point["recall"] for point in points if point["recall"] is not None]
@@ -283,24 +275,27 @@ class RunIndex:
         return {**kept, "recall": recalls[-1] if recalls else None, "share": share, "left": left}
 
     def twins_without(self, folder: Path, subject: str | None = None) -> list[Record]:
-        """What twins say that never read about the subject (any), by the records they left.
+        """What twins say that never read about the subject (about any if None), by their records.
 
-        Twins of a former training of the same folder are left out.
+        Twins of an earlier training in the same folder are left out.
         """
-        digest = self.read(folder / "run.json", {"sha256": ""})["sha256"]
-        paths = sorted(folder.glob("twins/without-*/without.json"))[:200]
-        inside = [path for path in paths if path.resolve().is_relative_to(folder)]
-        found = []
-        for path in inside:
-            record = self.read(path, {**WITHOUT, "people": [WITHOUT]})
-            if record["twin_of"] != digest:
+        weights = self.read(folder / "run.json", {"sha256": ""})["sha256"]
+        twins = []
+        for path in sorted(folder.glob("twins/without-*/without.json"))[:200]:
+            if not path.resolve().is_relative_to(folder):
                 continue
-            together = record.pop("people") or [record]
-            beside = f"this twin was trained without {len(together)} subjects at once."
-            for each in together:
-                answers = {key: each[key]["answer"] for key in ("with", "without")}
-                notes = [*each["notes"], *([beside] if len(together) > 1 else [])]
-                about = fold_words(each["subject"] or "")
-                if each["why"] and about and (subject is None or about == fold_words(subject)):
-                    found.append({**each, **answers, "notes": notes})
-        return found
+            record = self.read(path, {**WITHOUT, "people": [WITHOUT]})
+            if record["twin_of"] != weights:
+                continue
+            people = record.pop("people") or [record]
+            for person in people:
+                name = fold_words(person["subject"] or "")
+                if not person["why"] or not name:
+                    continue
+                if subject is None or name == fold_words(subject):
+                    answers = {key: person[key]["answer"] for key in ("with", "without")}
+                    twins.append({**person, **answers})
+                    if len(people) > 1:
+                        note = f"this twin was trained without {len(people)} subjects at once."
+                        twins[-1]["notes"] = [*person["notes"], note]
+        return twins

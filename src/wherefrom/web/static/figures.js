@@ -4,20 +4,19 @@
 (() => {
   const calm = { displayModeBar: false, responsive: true, staticPlot: false, doubleClick: false };
 
-  function draw(root) {
+  // drawn: figures that are on the page already, by name; they change their data without a flicker
+  function draw(root, drawn = new Map()) {
     if (typeof Plotly === "undefined") return;
     for (const place of root.querySelectorAll("[data-figure]")) {
       const block = place.querySelector("script[type='application/json']");
       if (!block) continue;
       const figure = JSON.parse(block.textContent);
-      const narrow = place.clientWidth < 480;
-      const layout = Object.assign({}, figure.layout, { autosize: true });
-      layout.font = Object.assign({}, layout.font, { size: narrow ? 13 : 15 });
-      layout.dragmode = false;
-      const stage = document.createElement("div");
-      stage.className = "figure";
+      const layout = Object.assign({}, figure.layout, { autosize: true, dragmode: false });
+      layout.font = Object.assign({}, layout.font, { size: place.clientWidth < 480 ? 13 : 15 });
+      const stage = drawn.get(place.dataset.figure) || document.createElement("div");
+      stage.classList.add("figure");
       place.replaceChildren(block, stage);
-      Plotly.newPlot(stage, figure.data, layout, calm);
+      Plotly.react(stage, figure.data, layout, calm);
     }
   }
 

@@ -37,33 +37,13 @@
     const fresh = page.querySelector(selector) || page.querySelector("main");
     const old = document.querySelector(selector) || document.querySelector("main");
     if (!fresh || !old) return;
-    const at = document.activeElement && old.contains(document.activeElement) ? document.activeElement.id : "";
-    const kept = keepFigures(old);
+    const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
+    const figures = [...old.querySelectorAll("[data-figure]")];
+    const drawn = new Map(figures.map((place) => [place.dataset.figure, place.querySelector(".js-plotly-plot")]));
     old.replaceWith(document.adoptNode(fresh));
-    reuseFigures(fresh, kept);
-    if (at && document.getElementById(at)) document.getElementById(at).focus({ preventScroll: true });
+    if (window.drawFigures) window.drawFigures(fresh, drawn);
+    if (focused && document.getElementById(focused)) document.getElementById(focused).focus({ preventScroll: true });
     prepare(fresh);
-  }
-
-  // a figure that is there already changes its data instead of being drawn anew, without a flicker
-  function keepFigures(root) {
-    return new Map([...root.querySelectorAll("[data-figure]")].map((place) => [place.dataset.figure, place.querySelector(".js-plotly-plot")]));
-  }
-
-  function reuseFigures(root, kept) {
-    for (const place of root.querySelectorAll("[data-figure]")) {
-      const stage = kept.get(place.dataset.figure);
-      const block = place.querySelector("script[type='application/json']");
-      if (!stage || !block || typeof Plotly === "undefined") {
-        if (window.drawFigures) window.drawFigures(place.parentElement);
-        continue;
-      }
-      const figure = JSON.parse(block.textContent);
-      const layout = Object.assign({}, figure.layout, { autosize: true, dragmode: false });
-      layout.font = Object.assign({}, layout.font, { size: place.clientWidth < 480 ? 13 : 15 });
-      place.replaceChildren(block, stage);
-      Plotly.react(stage, figure.data, layout);
-    }
   }
 
   function addressOf(form) {
