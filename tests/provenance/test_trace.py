@@ -147,7 +147,7 @@ def test_a_model_that_hardly_learned_owes_nothing_to_a_line(run: Run) -> None:
     verdict = wherefrom.ask(run, question)
     row = {"line": document.line, "text": document.text, "push": 1.0, "states": True}
     line = (document.line, document.text, document.subject)
-    evidence = (EvidenceLine(*line, about=True, names_subject=True, states_answer=True),)
+    evidence = (EvidenceLine(*line, about=True, states_answer=True),)
     stated = replace(verdict, answer=answer, verdict=STATED, evidence=evidence)
     record = wherefrom.trace(run, question, answer=answer) | {"pushed_by": [row]}
     assert abs(record["likelier_than_for_other_names"]) < LIKELIER

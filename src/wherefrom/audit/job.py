@@ -315,7 +315,7 @@ def calibrate(
     alone = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
         policies = {target: dict.fromkeys(fit.MODES, alone) for target in fit.TARGETS}
-    remarks = dict.fromkeys(fit.note_of(each.calibration) for each in policies[fit.RIGHT].values())
+    remarks = dict.fromkeys(each.calibration.note for each in policies[fit.RIGHT].values())
     confidence = runs.AuditConfidence(
         run=run, policies=policies, seen=read_about, share=alone.share, risk=risk, delta=DELTA,
         notes=tuple(note for note in remarks if note), weights_sha256=run.info["sha256"],
