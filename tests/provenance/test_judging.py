@@ -232,15 +232,14 @@ def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own):
         (own.folder / file).unlink()
 
 
-def test_how_long_a_stage_still_takes_is_said_every_few_seconds_until_the_last_person(monkeypatch):
+def test_how_long_a_stage_still_takes_is_said_every_few_seconds(monkeypatch):
     said, now = [], [100.0]
     monkeypatch.setattr(after_training.time, "monotonic", lambda: now[0])
-    estimate = after_training.TimeLeft("asked about", 1000, said.append, began=100.0, said=100.0)
-    half = after_training.EVERY / 2
-    for seconds, people in ((half, 100), (half, 100), (0, 100), (2 * half, 100), (2 * half, 600)):
+    estimate = after_training.TimeLeft("asked", 1000, said.append)
+    for seconds, people in ((1, 100), (1, 100), (0, 100), (2, 100), (2, 600)):
         now[0] += seconds
         estimate(people)
     assert said == [  # 200 in 2 s
-        "asked about 200 of 1,000 questions, about 8 s left",
-        "asked about 400 of 1,000 questions, about 6 s left",
+        "asked 200 of 1,000 questions, about 8 s left",
+        "asked 400 of 1,000 questions, about 6 s left",
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -159,22 +158,18 @@ def free_subjects(split: Split, *, seed: int) -> list[Subject]:
     return subjects
 
 
-@dataclass
 class TimeLeft:
     """Called with the number of questions just done; says how long a stage will still take."""
 
-    what: str
-    total: int
-    say: Say
-    done: int = 0
-    began: float = field(default_factory=time.monotonic)
-    said: float = field(default_factory=time.monotonic)
+    def __init__(self, what: str, total: int, say: Say) -> None:
+        self.what, self.total, self.say, self.done = what, total, say, 0
+        self.began = self.last_said = time.monotonic()
 
     def __call__(self, more: int) -> None:
         now = time.monotonic()
         self.done += more
-        if 0 < self.done < self.total and now - self.said >= EVERY:
-            self.said = now
+        if 0 < self.done < self.total and now - self.last_said >= EVERY:
+            self.last_said = now
             left = (now - self.began) * (self.total - self.done) / self.done
             self.say(
                 f"{self.what} {self.done:,} of {self.total:,} questions, about {left:.0f} s left"

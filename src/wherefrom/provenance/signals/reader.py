@@ -16,20 +16,8 @@ from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.provenance.metrics import Floats
-from wherefrom.provenance.signals.likelihood import (
-    IMPOSSIBLE,
-    AnswerTrie,
-    Ids,
-    add_up_countries,
-    are_places,
-    can_encode,
-    encode_answers,
-    encode_context,
-    encode_names,
-    entropy_of,
-    score_answers,
-    score_tokens,
-)
+from wherefrom.provenance.signals import likelihood
+from wherefrom.provenance.signals.likelihood import AnswerTrie, score_answers, score_tokens
 from wherefrom.recall.decode import Answer, answer_all, encode_prompts
 from wherefrom.training.run_folder import Run, is_run, load_run
 
@@ -68,7 +56,7 @@ class SignalBatch:
             self.answers = [answer.text for answer in greedy]
         else:
             self.answers = [answer.strip() for answer in answers]
-        self.answer_ids = encode_answers(self.tokens, self.answers)
+        self.answer_ids = likelihood.encode_answers(self.tokens, self.answers)
 
     @cached_property
     def log_probability(self) -> Floats:
@@ -78,9 +66,9 @@ class SignalBatch:
         return score_answers(self.model, self.prompts, self.answer_ids)
 
     @cached_property
-    def names(self) -> list[Ids]:
+    def names(self) -> list[likelihood.Ids]:
         """`Name.` of each subject."""
-        return encode_names(self.tokens, self.subjects)
+        return likelihood.encode_names(self.tokens, self.subjects)
 
     @cached_property
     def others(self) -> tuple[Floats, Floats]:
@@ -98,7 +86,7 @@ class SignalBatch:
             others = [other for other in known if other != template and SLOT in other]
             for k, other in enumerate(others[:OTHERS]):
                 question = other.replace(SLOT, name)
-                if can_encode(self.tokens, question):
+                if likelihood.can_encode(self.tokens, question):
                     places.append((k, i))
                     questions.append(question)
         if questions:
@@ -137,7 +125,9 @@ def token_margin(batch: SignalBatch) -> Floats:
     leads = [answer.margin if answer and list(answer.ids) == ids else None for answer, ids in pairs]
     if None in leads:  # given answers, and those whose text has other tokens than were decoded
         scored = score_tokens(batch.model, batch.prompts, batch.answer_ids, compared=True)
-        forced = [IMPOSSIBLE if row is None else (row.own - row.other).min() for row in scored]
+        forced = [
+            likelihood.IMPOSSIBLE if row is None else (row.own - row.other).min() for row in scored
+        ]
         leads = [forced[i] if lead is None else lead for i, lead in enumerate(leads)]
     return np.array(leads)
 
@@ -148,7 +138,7 @@ def context_infill(batch: SignalBatch) -> Floats:
     Of several wordings of its relation the one that finds the answer likeliest counts.
     """
     prompts, answers, rows = [], [], []
-    encode = cache(partial(encode_context, batch.tokens))
+    encode = cache(partial(likelihood.encode_context, batch.tokens))
     for i, (template, name) in enumerate(zip(batch.templates, batch.names, strict=True)):
         for words in batch.reader.state.contexts.get(template) or ("",):
             prompts.append(name and [*name, *encode(words)])
@@ -165,7 +155,9 @@ def reference(batch: SignalBatch) -> Floats:
     if twin is None:
         return np.full(len(batch.answers), np.nan)
     prompts = encode_prompts(twin.model, twin.tokens, batch.questions)
-    return score_answers(twin.model.eval(), prompts, encode_answers(twin.tokens, batch.answers))
+    return score_answers(
+        twin.model.eval(), prompts, likelihood.encode_answers(twin.tokens, batch.answers)
+    )
 
 
 def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
@@ -182,9 +174,9 @@ def others_mean(batch: SignalBatch) -> Floats:
 def country_entropy(batch: SignalBatch) -> Floats:
     """Entropy after adding up the answers by country; NaN if most of them are not places."""
     known = batch.reader.trie.answers
-    if not are_places(known):
+    if not likelihood.are_places(known):
         return np.full(len(batch.answers), np.nan)
-    return entropy_of(add_up_countries(batch.outcomes, known, batch.answers))
+    return likelihood.entropy_of(likelihood.add_up_countries(batch.outcomes, known, batch.answers))
 
 
 # each signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)
@@ -202,7 +194,7 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "elsewhere": (lambda batch: np.fmax.reduce(batch.others[1], axis=0), -1),
     "reference": (reference, -1),
     # over the known answers, this answer, and anything else
-    "entropy": (lambda batch: entropy_of(batch.outcomes), -1),
+    "entropy": (lambda batch: likelihood.entropy_of(batch.outcomes), -1),
     "country_entropy": (country_entropy, -1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
