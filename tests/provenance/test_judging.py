@@ -151,21 +151,17 @@ def test_the_judged_subjects_are_judged_and_nobody_else_and_all_is_written(own):
     judgement = judge_run(own, **FEW)
     record, expected = judgement.record, [subject for subject in people if subject.role == JUDGED]
     assert [one.subject for one in judgement.subjects] == [subject.subject for subject in expected]
-    calibrating = {subject.subject for subject in people if subject.role == CALIBRATION}
-    assert calibrating
-    assert calibrating.isdisjoint(one.subject for one in judgement.subjects)
     assert record["subjects"] == {
         "judged": len(expected),
         "seen": sum(subject.seen for subject in expected),
         "unseen": sum(not subject.seen for subject in expected),
         "calibration": sum(subject.role == CALIBRATION for subject in people),
     }
+    assert record["subjects"]["calibration"] > 0
     assert list(record["scores"])[:3] == ["internal", "checked", "always answer"]
     assert "name support" in record["scores"]
-    # what was said is what the model says, right is exact, and a record is one flat line
     said = answer_all(own.model, own.tokens, [subject.question for subject in expected])
     assert [one.said for one in judgement.subjects] == [answer.text.strip() for answer in said]
-    assert list(asdict(judgement.subjects[0]))[:8] == [*vars(expected[0]), "said"]
     with judging.require_evidence(own) as evidence:
         for one in judgement.subjects:
             assert one.right == (one.said == one.answer)
