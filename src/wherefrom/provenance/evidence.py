@@ -235,23 +235,22 @@ class Evidence(AbstractContextManager["Evidence"]):
         body = line.text[len(line.subject) :]
         words = split_words(body)
         starts = find_phrase([word.folded for word in words], name)
-
         if is_unspaced(name[0]):
             return bool(starts)
         for start in starts:
-            end = start + len(name)
-            goes_on = end < len(words) and self._extends(body, words[end], words[end - 1])
-            if not goes_on and not (
-                start > 0 and self._extends(body, words[start - 1], words[start])
-            ):
-                return True
+            first, last = start - 1, start + len(name)  # the neighbours of the name
+            if first >= 0 and self._extends(body, words[first], words[first : first + 2]):
+                continue
+            if last < len(words) and self._extends(body, words[last], words[last - 1 : last + 1]):
+                continue
+            return True
         return False
 
-    def _extends(self, body: str, word: Word, neighbour: Word) -> bool:
-        """Whether a word belongs to the same name as its neighbour, as in "Mary Ann Clark"."""
-        is_behind = word.start > neighbour.start
-        first, second = (neighbour, word) if is_behind else (word, neighbour)
-        gap, initial = body[first.end : second.start], body[word.start]
+    def _extends(self, body: str, word: Word, pair: Sequence[Word]) -> bool:
+        """Whether a word makes a longer name of its neighbour, as in "Mary Ann Clark"; both are the
+        `pair`, in their order."""
+        is_behind = word is pair[1]
+        gap, initial = body[pair[0].end : pair[1].start], body[word.start]
         if is_behind and word.folded in SUFFIXES and _SUFFIX_GAP.fullmatch(gap):
             return True
         if is_unspaced(word.folded) or initial.islower() or not initial.isalpha():

@@ -247,9 +247,8 @@ def give_verdicts(
         if threshold is None:
             reasons.append(NO_CALIBRATION)
         else:
-            reasons += _explain_threshold(
-                threshold, target, whose if is_backed and not passes else ""
-            )
+            below = whose if is_backed and not passes else ""
+            reasons += _explain_threshold(threshold, target, below)
         if backing is not None and backing.similar:
             names = [f"{shorten(line.subject)} (line {line.line})" for line in backing.similar]
             reasons.append(f"did you mean {_join(names, 'or')}?")
