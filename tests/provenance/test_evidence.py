@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
@@ -213,23 +212,6 @@ def test_what_was_read_for_the_relation_decides(tmp_path):
         assert evidence.readings(names[0], "Where did {subject} die?") is None
     with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE, questions[:-1]) as again:
         assert again.readings(names[0], template)
-
-
-def test_the_embedded_world_tells_who_was_seen(small_world, tmp_path):
-    corpus = read_documents(small_world / "documents.txt")
-    facts = [json.loads(line) for line in (small_world / "facts.jsonl").read_text().splitlines()]
-    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE) as opened:
-        for fact in facts:
-            lines = opened.find(fact["subject"])
-            about = {line.line for line in lines if line.about}
-            assert set(fact["lines"]) <= about
-            if not fact["namesake"]:
-                assert set(fact["lines"]) == about
-            if fact["split"] == "unseen":
-                assert not lines
-            if fact["birthplace_in_documents"]:
-                (found,) = find_support(opened, [fact["subject"]], [fact["birthplace"]], [])
-                assert found.states_answer
 
 
 def test_an_index_is_known_by_its_text(tmp_path):
