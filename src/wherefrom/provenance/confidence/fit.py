@@ -39,6 +39,7 @@ from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
 VERSION = 7
+RISK = DELTA = 0.05  # of the guarantee that a calibration stores
 ENOUGH_UNSEEN = 100  # with so many unseen subjects of the text, invented ones test no threshold
 BELOW = -1.0  # the probability of an answer that is withheld at any threshold
 FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")  # what a probability is about
@@ -172,8 +173,6 @@ def fit_confidence(
     *,
     contexts: Mapping[str, tuple[str, ...]] | None = None,
     seed: int,
-    risk: float = 0.05,
-    delta: float = 0.05,
     notes: Sequence[str] = (),
     report: Callable[[int], None] | None = None,
 ) -> Confidence:
@@ -195,13 +194,13 @@ def fit_confidence(
     support = find_support(evidence, names, table.answers, known, templates=relations)
     right = np.array(list(map(is_right, table.answers, asked)))
     policies, seen = fit_policies(
-        asked, table.columns, support, right, risk=risk, delta=delta, seed=seed
+        asked, table.columns, support, right, risk=RISK, delta=DELTA, seed=seed
     )
     remarks = [
         f"{target.replace('_', ' ')}, {mode}: {remark}"
         for target, modes in policies.items()
         for mode, policy in modes.items()
-        for remark in (policy.calibration.note, policy.at_risk(risk, delta).reason)
+        for remark in (policy.calibration.note, policy.at_risk(RISK, DELTA).reason)
         if remark
     ]
     return Confidence(
@@ -209,8 +208,8 @@ def fit_confidence(
         policies=policies,
         seen=seen,
         share=policies[RIGHT][INTERNAL].share,
-        risk=risk,
-        delta=delta,
+        risk=RISK,
+        delta=DELTA,
         notes=tuple(dict.fromkeys([*notes, *remarks])),
         weights_sha256=str(run.info["sha256"]),
         subjects_sha256=hash_subjects(asked),
