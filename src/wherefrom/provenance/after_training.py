@@ -30,7 +30,13 @@ from wherefrom.corpus.subjects import (
     write_subjects,
 )
 from wherefrom.errors import UserError
-from wherefrom.provenance.confidence import fit
+from wherefrom.provenance.confidence.fit import (
+    Confidence,
+    fit_confidence,
+    hash_subjects,
+    load_confidence,
+    save_confidence,
+)
 from wherefrom.provenance.evidence import EVIDENCE_FILE, Evidence, ensure_evidence
 from wherefrom.provenance.judging import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
 from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
@@ -83,7 +89,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     write_judgement(run, judgement)
 
 
-def _is_judged(run: Run, confidence: fit.Confidence) -> bool:
+def _is_judged(run: Run, confidence: Confidence) -> bool:
     """Whether the folder has the judgement of these weights at this risk."""
     judgement = read_json(run.folder / "run.json").get("judgement") or {}
     expected = {"weights_sha256": run.info["sha256"], "risk": confidence.risk}
@@ -93,13 +99,13 @@ def _is_judged(run: Run, confidence: fit.Confidence) -> bool:
 
 def ensure_confidence(
     run: Run, evidence: Evidence, split: Split, *, seed: int, say: Say
-) -> fit.Confidence:
+) -> Confidence:
     """The confidence in the folder if it is of these subjects and weights, else a new fit."""
     subjects = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
     subjects += free_subjects(split, seed=seed)
     try:
-        confidence = fit.load_confidence(run)
-        if confidence.subjects_sha256 == fit.hash_subjects(subjects):
+        confidence = load_confidence(run)
+        if confidence.subjects_sha256 == hash_subjects(subjects):
             return confidence
     except UserError:
         pass  # missing, broken or of other weights: a new fit replaces it
@@ -107,7 +113,7 @@ def ensure_confidence(
     if processes.is_rank0:
         update_run(run.folder, judgement=None)
     say(f"fitting the confidence on {len(subjects):,} questions that were not learned")
-    confidence = fit.fit_confidence(
+    confidence = fit_confidence(
         run,
         evidence,
         subjects,
@@ -118,7 +124,7 @@ def ensure_confidence(
         report=TimeLeft("signals read of", len(subjects), say),
     )
     if processes.is_rank0:
-        fit.save_confidence(run.folder, confidence)
+        save_confidence(run.folder, confidence)
     return confidence
 
 
