@@ -35,7 +35,7 @@ def test_a_study_can_be_asked(command, run, dev):
     ended = command("ask", run, dev[0].text)
     assert (ended.code, ended.err) == (0, "")
     first, *rest = ended.out.splitlines()
-    assert re.search(r"^I don't know\. |^.+\. Remembered: line \d+ states it\. \d+ % likely", first)
+    assert re.search(r"^I don't know\. |^.+\. Stated by line \d+", first)
     line = rest[0].split(maxsplit=2)
     assert line[0] == "line"
     assert line[2].startswith(dev[0].subject)
