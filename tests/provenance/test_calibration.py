@@ -33,15 +33,6 @@ def logistic_subjects(count: int, seed: int):
     return signals, rng.random(count) < chance, chance
 
 
-def remembering_subjects(count: int, seed: int):
-    """Some are remembered and 95 % right, some not and 6 % right: no logistic curve."""
-    rng = np.random.default_rng(seed)
-    knows = rng.random(count) < 0.65
-    right = rng.random(count) < np.where(knows, 0.95, 0.06)
-    signals = {f"signal{i}": 2.5 * knows * (3 - i) / 3 + rng.normal(size=count) for i in range(3)}
-    return signals, right
-
-
 def fit(signals, right, **more) -> Calibration:
     return fit_calibration(signals, right, seed=more.pop("seed", 0), **more)[0]
 
@@ -50,6 +41,10 @@ def fit(signals, right, **more) -> Calibration:
 def fitted() -> Calibration:
     signals, right, _ = logistic_subjects(300, 1)
     return fit(signals, right, signs=SIGNS, seed=5)
+
+
+def value_of(formula, confidence, right) -> float:
+    return metrics.measure(formula, Answers(confidence, right))["value"]
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0, 100.0])
@@ -78,34 +73,18 @@ def test_probabilities_come_near_the_true_chances_and_the_seed_decides(fitted):
     found = fitted.probability(signals)
     # five numbers from 300 subjects: about sqrt(5 / 300 * p (1 - p)) = 0.05 in the root mean square
     assert np.abs(found - chance).mean() < 0.06
-    assert metrics.measure(metrics.ece, Answers(found, right))["value"] < 0.06
+    assert value_of(metrics.ece, found, right) < 0.06
     signals, right, _ = logistic_subjects(300, 1)
     assert fit(signals, right, signs=SIGNS, seed=5) == fitted
 
 
-def test_a_product_levels_off_where_some_are_remembered_and_some_of_those_are_wrong():
-    """Seen subjects are right by one signal, and who was seen is told by another."""
-    rng = np.random.default_rng(6)
-
-    def draw(count: int):
-        seen, sure = rng.random(count) < 0.6, rng.normal(size=count)
-        right = seen & (rng.random(count) < sigmoid(3 + 2 * sure))
-        name = np.where(seen, 2.5, -2.5) + rng.normal(size=count)
-        return {"name": name, "sure": sure}, seen, right
-
-    (signals, seen, right), (fresh, met, truth) = draw(900), draw(5000)
-    plain = fit(signals, right)
-    given = fit({"sure": signals["sure"][seen]}, right[seen])
-    both = Product(seen=fit({"name": signals["name"]}, seen), given=given, guessed=0.0)
-    found = [Answers(each.probability(fresh), truth) for each in (both, plain)]
-    errors = [metrics.measure(metrics.ece, each)["value"] for each in found]
-    telling = [metrics.measure(metrics.auroc, each.select(met))["value"] for each in found]
-    assert telling[0] > telling[1] + 0.02
-    assert errors[0] < min(0.02, errors[1])
-    # where the text tells who was seen, that is taken
-    told = Product(seen=None, given=given, guessed=0.1).probability(fresh | {"seen": 1.0 * met})
-    assert told[~met] == pytest.approx(0.1)
-    assert told[met] == pytest.approx(given.probability(fresh)[met])
+def test_a_product_is_the_sum_over_seen_and_unseen(fitted):
+    signals, _, _ = logistic_subjects(50, 6)
+    seen, likely = np.arange(50) % 2 == 0, fitted.probability(signals)
+    told = Product(seen=None, given=fitted, guessed=0.1).probability({**signals, "seen": seen})
+    assert told == pytest.approx(np.where(seen, likely, 0.1))
+    both = Product(seen=fitted, given=fitted, guessed=0.1).probability(signals)
+    assert both == pytest.approx(likely**2 + (1 - likely) * 0.1)
 
 
 def test_a_missing_value_counts_as_the_mean_and_one_beyond_as_the_strongest_seen(fitted):
@@ -118,12 +97,9 @@ def test_a_missing_value_counts_as_the_mean_and_one_beyond_as_the_strongest_seen
     assert ask(np.nan) == pytest.approx(ask(first.mean))
     without = {name: column for name, column in signals.items() if name != "signal0"}
     assert (fitted.probability(without) == ask(np.nan)).all()
-    assert (ask(1e9) == ask(first.high)).all()
     assert (ask(np.inf) == ask(first.high)).all()
     sure = Calibration(signals={}, intercept=99.0, subjects=1, right=1)
     assert sure.probability(signals)[0] < 1  # nothing is certain, whatever the weights
-    unknown = fitted.probability(signals | {"shoe size": np.full(7, 43.0)})
-    assert (unknown == fitted.probability(signals)).all()
 
 
 def test_a_signal_that_says_nothing_is_left_out():
@@ -154,14 +130,8 @@ def test_held_out_is_blind_to_the_own_grade():
     signals = {f"noise{i}": rng.normal(size=200) for i in range(12)}
     right = rng.random(200) < 0.5
     found, held_out = fit_calibration(signals, right, seed=0)
-    assert metrics.measure(metrics.auroc, Answers(held_out, right))["value"] < 0.58
-    assert (
-        metrics.measure(metrics.auroc, Answers(found.probability(signals), right))["value"] > 0.58
-    )
-    # and yet near what will be said when asked
-    signals, right = remembering_subjects(400, 19)
-    found, held_out = fit_calibration(signals, right, seed=0)
-    assert 0 < np.abs(held_out - found.probability(signals)).mean() < 0.02
+    assert value_of(metrics.auroc, held_out, right) < 0.58
+    assert value_of(metrics.auroc, found.probability(signals), right) > 0.58
     # rows of one group are held out together: copies of a row do not vouch for it
     twice = {name: np.repeat(values[:80], 2) for name, values in signals.items()}
     groups, graded = np.repeat(np.arange(80), 2), np.repeat(right[:80], 2)
@@ -176,7 +146,7 @@ def test_folds_spread_the_right_evenly_and_rows_count_for_all_that_they_stand_fo
     for rows in (right, ~right):
         sizes = np.bincount(folds[rows], minlength=5)
         assert sizes.max() - sizes.min() <= 1
-    signals, right = remembering_subjects(90, 2)
+    signals, right, _ = logistic_subjects(90, 2)
     counts = rng.integers(1, 4, size=90)
     again = np.repeat(np.arange(90), counts)
     many = {name: values[again] for name, values in signals.items()}
@@ -207,13 +177,7 @@ def test_the_bound_is_clopper_and_pearsons():
         bound = calibration.upper_bound(wrong, given_answers, 0.05)
         assert calibration.tail(wrong, given_answers, bound) == pytest.approx(0.05)
     assert calibration.fewest_answers(0.05, 0.05) == 59  # the rule of three
-
-
-@given(st.floats(0.001, 0.9), st.floats(0.001, 0.9))
-def test_the_fewest_answers_are_enough_and_one_less_is_not(risk, delta):
-    fewest = calibration.fewest_answers(risk, delta)
-    assert calibration.tail(0, fewest, risk) <= delta + 1e-9
-    assert fewest == 1 or calibration.tail(0, fewest - 1, risk) > delta - 1e-9
+    assert calibration.tail(0, 59, 0.05) <= 0.05 < calibration.tail(0, 58, 0.05)
 
 
 @pytest.mark.parametrize("always_false", [False, True])
@@ -320,7 +284,7 @@ def test_a_threshold_must_also_keep_the_unseen_out():
     assert "; 1 may)" in none.reason
 
 
-@pytest.mark.parametrize("wrong", [{"risk": 0.0}, {"risk": 1.0}, {"delta": 2.0}])
-def test_a_mistake_is_one_sentence(wrong):
-    with pytest.raises(UserError, match="must lie between 0 and 1"):
-        guarantee_threshold([0.9], [True], **wrong)
+def test_a_risk_lies_between_0_and_1():
+    for risk in (0.0, 1.0):
+        with pytest.raises(UserError, match="must lie between 0 and 1"):
+            guarantee_threshold([0.9], [True], risk=risk)

@@ -40,31 +40,39 @@ def test_the_judged_take_no_part_and_invented_subjects_are_always_wrong(lab):
     assert fit_again(lab, lab.subjects[:-1]).policies == lab.confidence.policies
 
 
-def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(lab):
-    asked, confidence = lab.subjects[:-1], lab.confidence
-    names, correct = [one.subject for one in asked], np.array([one.seen for one in asked])
-    assert set(confidence.signals) <= {*CORE, *GIVEN_SEEN}
-    questions = [one.question for one in asked]
-    table = confidence.reader.read(questions, names, only=confidence.signals)
+@pytest.fixture(scope="module")
+def asked(lab):
+    """Of the calibration subjects: who was seen, their signals, what the text says."""
+    subjects = lab.subjects[:-1]
+    names, questions = [one.subject for one in subjects], [one.question for one in subjects]
+    table = lab.confidence.reader.read(questions, names, only=lab.confidence.signals)
     support = find_support(lab.evidence, names, table.answers, PLACES)
-    likely = confidence.probabilities(table.columns, support)
+    return np.array([one.seen for one in subjects]), table.columns, support
+
+
+def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(lab, asked):
+    seen, columns, support = asked
+    assert set(lab.confidence.signals) <= {*CORE, *GIVEN_SEEN}
+    likely = lab.confidence.probabilities(columns, support)
     for probability in (*likely["right"].values(), *likely["from_text"].values()):
         assert ((probability >= 0) & (probability <= 1)).all()
-        assert probability[correct].mean() > probability[~correct].mean() + 0.3
-    denied = find_support(lab.evidence, ["Nobody Here"], ["Rome"], PLACES) * len(asked)
-    doubted = confidence.probabilities(table.columns, denied)["right"]["checked"]
-    assert (doubted <= likely["right"]["checked"] + 1e-12)[correct].all()
-    alone = confidence.probabilities(table.columns, None)
-    assert alone["right"]["checked"] is None
-    for mode, policy in confidence.policies["right"].items():
+        assert probability[seen].mean() > probability[~seen].mean() + 0.3
+    denied = find_support(lab.evidence, ["Nobody Here"], ["Rome"], PLACES) * len(support)
+    doubted = lab.confidence.probabilities(columns, denied)["right"]["checked"]
+    assert (doubted <= likely["right"]["checked"] + 1e-12)[seen].all()
+    assert lab.confidence.probabilities(columns, None)["right"]["checked"] is None
+    for mode, policy in lab.confidence.policies["right"].items():
         assert isinstance(policy.calibration, Product)
         assert mode == "internal" or policy.calibration.seen is None
         for name, signal in policy.calibration.given.signals.items():
             assert signal.weight * (SIGNS | fit.EVIDENCE_SIGNS)[name] >= 0
-    # another share of unseen subjects changes what the model alone believes
-    own = alone["from_text"]["internal"]
-    shares = (confidence.share, 0.9, 0.01)
-    same, more, fewer = (confidence.reweight(own, table.columns, share) for share in shares)
+
+
+def test_another_share_of_unseen_subjects_changes_what_the_model_alone_believes(lab, asked):
+    _, columns, _ = asked
+    own = lab.confidence.probabilities(columns, None)["from_text"]["internal"]
+    shares = (lab.confidence.share, 0.9, 0.01)
+    same, more, fewer = (lab.confidence.reweight(own, columns, share) for share in shares)
     np.testing.assert_allclose(same, own)
     assert (more <= same + 1e-12).all()
     assert (fewer >= same - 1e-12).all()
@@ -109,7 +117,7 @@ def test_asking_imports_no_scipy_and_no_scikit_learn(lab):
     assert 0 < float(done.stdout) < 1
 
 
-def drawn(count, share):
+def calibrating(count, share):
     """Subjects who calibrate, the first `share` of them invented."""
     kinds = [(SET_ASIDE, True) if at >= share * count else (INVENTED, False) for at in range(count)]
     return [
@@ -118,9 +126,11 @@ def drawn(count, share):
     ]
 
 
-def test_everybody_tests_by_a_fit_without_them_and_the_mix_stays_as_it_is():
-    extra = [subject_of(f"Kim {at}", FITTING, INVENTED, None, False) for at in range(500)]
-    everyone = [*drawn(400, 0.25), *extra]
+@pytest.mark.parametrize(("source", "unseen"), [(INVENTED, 600), ("left out", 500)])
+def test_everybody_tests_by_a_fit_without_them_and_the_mix_stays_as_it_is(source, unseen):
+    """Unseen people of the text test alone where they are enough; else invented ones test too."""
+    extra = [subject_of(f"Kim {at}", FITTING, source, None, False) for at in range(500)]
+    everyone = [*calibrating(400, 0.25), *extra]
     seen = np.array([one.seen for one in everyone])
     counts = fit.mixed_counts(everyone, np.ones_like(seen))
     assert counts[~seen].sum() / counts.sum() == pytest.approx(0.25)
@@ -130,23 +140,13 @@ def test_everybody_tests_by_a_fit_without_them_and_the_mix_stays_as_it_is():
     fitted, likely = fit_held_out(everyone, signal, hits, seed=1)
     assert not np.allclose(likely, fitted.probability(signal), atol=1e-9)
     policy = choose_testers(everyone, fitted, likely, hits, np.ones_like(seen), seed=1)
-    assert sorted(policy.tested) == pytest.approx(sorted(likely), abs=1e-6)
     found = policy.at_risk(0.05, 0.05)
     assert found.threshold is not None
-    assert (found.subjects, found.unseen) == (400, 600)
-    most = policy.at_risk(0.05, 0.05, share=0.6)  # another mix is tested on other people
-    assert most.subjects == 750
-    np.testing.assert_array_equal(fit.mix(np.array([True, False, True, False]), 0.5), [0, 2, 1, 3])
-
-
-def test_a_guarantee_rests_on_real_unseen_people_where_they_are_enough():
-    left_out = [subject_of(f"Lou {at}", FITTING, "left out", "Rome", False) for at in range(400)]
-    people = [*drawn(400, 0.25), *left_out]
-    seen = np.array([one.seen for one in people])
-    signal = {"signal": np.where(seen, 2.0, -2.0) + np.random.default_rng(0).normal(size=800)}
-    fitted, likely = fit_held_out(people, signal, seen, seed=1)
-    policy = choose_testers(people, fitted, likely, seen, np.ones_like(seen), seed=1)
-    assert policy.at_risk(0.05, 0.05).unseen == 400
+    assert (found.subjects, found.unseen) == (400, unseen)
+    if source == INVENTED:
+        assert sorted(policy.tested) == pytest.approx(sorted(likely), abs=1e-6)
+        most = policy.at_risk(0.05, 0.05, share=0.6)  # another mix is tested on other people
+        assert most.subjects == 750
 
 
 def test_few_subjects_get_a_sentence_and_nothing_is_shown(lab, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import Corpus, Document, find_subject, read_documents
 from wherefrom.corpus.folding import find_phrase, fold_words
-from wherefrom.corpus.questions import Question, read_questions
+from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.provenance import evidence as index
 from wherefrom.provenance.evidence import EVIDENCE_FILE, Evidence, ensure_evidence, find_support
@@ -69,15 +68,7 @@ def evidence(built):
 
 
 def naming(evidence, name):
-    return sorted(line.line for line in evidence.find(name) if line.names_subject)
-
-
-def test_a_document_about_the_subject_comes_before_one_that_mentions_it(evidence):
-    own, mention = evidence.find("Stanley Corrsin")
-    assert (own.line, own.about, own.names_subject, own.similarity) == (1, True, True, 1)
-    assert (mention.line, mention.about, mention.names_subject) == (3, False, True)
-    assert own.text == LINES[0]
-    assert [line.line for line in evidence.find("Ann Lee")] == [10, 11, 12]
+    return [line.line for line in evidence.find(name)]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +76,7 @@ def test_a_document_about_the_subject_comes_before_one_that_mentions_it(evidence
     [
         *((name, [3]) for name in ("jose munoz", "JOSÉ MUÑOZ", "Jose\u0301 Mun\u0303oz")),
         ("José-Muñoz", [3]),
+        ("Stanley Corrsin", [1, 3]),  # about it first
         ("Stanley Corrs", []),  # only whole words count
         ("Ann B Clark", [2]),
         ("Ann Clark", []),
@@ -99,11 +91,12 @@ def test_a_document_about_the_subject_comes_before_one_that_mentions_it(evidence
         *((name, [7]) for name in ('Robert "Bob" O\'Neil', "'; DROP TABLE names; --")),
         *((name, []) for name in ("Robert AND Bob", 'x" OR "1"="1', "NEAR(Stanley Corrsin, 3)",
                                   "Stan*", "^Stanley", "terms: Stanley", "NOT Stanley", "👩‍🚀 😀",
-                                  "x" * 1000, "Ann " * 250, "\u0000Ann")),
+                                  "x" * 1000, "Ann " * 250, "\u0000Ann", "?!", "")),
     ],
 )  # fmt: skip
 def test_who_is_named(evidence, name, lines):
     assert naming(evidence, name) == lines
+    assert evidence.count(name) == (len(lines), sum(line.about for line in evidence.find(name)))
 
 
 @pytest.mark.parametrize(
@@ -117,12 +110,11 @@ def test_who_is_named(evidence, name, lines):
     ],
 )
 def test_a_misspelt_name_leads_to_the_right_one_which_is_no_evidence(evidence, asked, meant):
-    lines = evidence.find(asked)
+    assert evidence.find(asked) == []
+    lines = evidence.find_similar(asked)
     assert lines[0].subject == meant
-    for line in lines:
-        assert line.names_subject is line.about is False
-        assert 0 < line.similarity < 1
-    assert evidence.find("Xavier Quill") == []
+    assert not any(line.about for line in lines)
+    assert evidence.find_similar("Xavier Quill") == []
 
 
 @pytest.mark.parametrize(
@@ -161,12 +153,7 @@ HOSTILE = st.text(max_size=40) | st.sampled_from(['"', "a* OR b", "אבג דהו
 
 
 @given(subject=HOSTILE, answer=HOSTILE | st.sampled_from(KNOWN))
-def test_any_text_is_looked_up_or_refused(evidence, subject, answer):
-    if not fold_words(subject):
-        for look in (evidence.find, evidence.count):
-            with pytest.raises(UserError, match="at least one letter or digit"):
-                look(subject)
-        return
+def test_any_text_is_looked_up(evidence, subject, answer):
     (found,) = find_support(evidence, [subject], [answer], KNOWN)
     assert found.states_answer <= found.seen
     assert not (found.states_answer and found.states_other)
@@ -190,7 +177,7 @@ def test_find_agrees_with_reading_every_line(tmp_path_factory, names):
             about = {d.line for d in documents if fold_words(d.subject) == wanted}
             bodies = {d.line: fold_words(d.text[len(d.subject) :]) for d in documents}
             holding = {line for line, body in bodies.items() if find_phrase(body, wanted)}
-            found = [line for line in opened.find(name) if line.names_subject]
+            found = opened.find(name)
             assert about <= {line.line for line in found} <= about | holding
             assert {line.line for line in found if line.about} == about
 
@@ -225,37 +212,6 @@ def test_what_was_read_for_the_relation_decides(tmp_path):
         assert evidence.readings(names[0], "Where did {subject} die?") is None
     with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE, questions[:-1]) as again:
         assert again.readings(names[0], template)
-
-
-def test_the_embedded_world_tells_who_was_seen(small_world, tmp_path):
-    corpus = read_documents(small_world / "documents.txt")
-    facts = [json.loads(line) for line in (small_world / "facts.jsonl").read_text().splitlines()]
-    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE) as opened:
-        for fact in facts:
-            lines = opened.find(fact["subject"])
-            about = {line.line for line in lines if line.about}
-            assert set(fact["lines"]) <= about
-            if not fact["namesake"]:
-                assert set(fact["lines"]) == about
-            if fact["split"] == "unseen":
-                assert not any(line.names_subject for line in lines)
-            if fact["birthplace_in_documents"]:
-                (found,) = find_support(opened, [fact["subject"]], [fact["birthplace"]], [])
-                assert found.states_answer
-
-
-A5 = Path(os.environ.get("WHEREFROM_A5") or Path(__file__).parents[3] / "shared" / "a5")
-
-
-@pytest.mark.skipif(not (A5 / "wiki.txt").is_file(), reason="the A5 files are not there")
-def test_a5_subjects_are_all_found_and_nearly_all_birthplaces_are_stated(tmp_path):
-    corpus = read_documents(A5 / "wiki.txt")
-    questions = read_questions(A5 / "birth_dev.tsv").questions
-    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE) as opened:
-        asked = [(q.subject, q.answer or "") for q in questions]
-        found = find_support(opened, *zip(*asked, strict=True), [])
-    assert all(one.lines[0].about for one in found)
-    assert sum(one.states_answer for one in found) >= 475  # 479 hold the letters
 
 
 def test_an_index_is_known_by_its_text(tmp_path):

@@ -181,5 +181,3 @@ def test_a_mistake_is_one_sentence():
     for wrong in ({"level": 1}, {"resamples": 0}, {"seed": (-1,)}):
         with pytest.raises(UserError, match=r"^[a-z].*\.$"):
             Bootstrap(**wrong)
-    with pytest.raises(UserError, match="a precision must be above 0"):
-        metrics.coverage_at_precision(0)

@@ -131,7 +131,7 @@ def test_a_model_that_hardly_learned_owes_nothing_to_a_line(study_copy):
     answer = document.text.split()[-1].strip(".")
     question = f"Where was {document.subject} born?"
     line = (document.line, document.text, document.subject)
-    evidence = (EvidenceLine(*line, about=True, names_subject=True, states_answer=True),)
+    evidence = (EvidenceLine(*line, about=True, states_answer=True),)
     verdict = wherefrom.ask(study_copy, question)
     stated = replace(verdict, answer=answer, verdict=STATED, evidence=evidence)
     row = {"line": document.line, "text": document.text, "push": 1.0, "states": True}

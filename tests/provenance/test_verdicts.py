@@ -96,6 +96,15 @@ def test_numbers_are_those_of_the_calibration_and_a_threshold_includes_itself(la
     assert judge(lab, ADA, PLACE, threshold=found.confidence).shown == PLACE
 
 
+def test_a_long_line_is_shown_where_the_answer_is():
+    text = "Ada Moe. " + "word " * 100 + "born in Oslo " + "word " * 100
+    shown = verdicts.excerpt(text, "Oslo")
+    assert "Oslo" in shown.strip(".")
+    assert (shown[:3], shown[-3:]) == ("...", "...")
+    assert verdicts.excerpt(text, "Rome").startswith("Ada Moe. word")
+    assert verdicts.excerpt("Ada\tMoe\x1b[0m.", "") == "Ada Moe [0m."
+
+
 def test_what_a_line_states_and_pushed_above_the_noise_is_remembered(lab):
     found = judge(lab, ADA, PLACE)
 

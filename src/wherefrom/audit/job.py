@@ -313,7 +313,7 @@ def calibrate(
     internal = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
         policies = {target: dict.fromkeys(fit.MODES, internal) for target in fit.TARGETS}
-    notes = dict.fromkeys(fit.note_of(each.calibration) for each in policies[fit.RIGHT].values())
+    notes = dict.fromkeys(each.calibration.note for each in policies[fit.RIGHT].values())
     confidence = runs.AuditConfidence(
         run=run, policies=policies, seen=read_about, share=internal.share, risk=risk, delta=DELTA,
         notes=tuple(note for note in notes if note), weights_sha256=run.info["sha256"],

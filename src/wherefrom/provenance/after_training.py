@@ -1,15 +1,14 @@
 """What follows training, stage by stage: subjects, evidence, confidence, judgement, names.
 
-Each stage leaves its file in the run folder and keeps what is there already, if it is of these
-very subjects and weights. So a study can be stopped anywhere after its training, and a finished
-one repeats its numbers at once.
+Each stage leaves a file in the run folder, and keeps one that was made from the same subjects and
+weights. So a study can be stopped anywhere after its training, and a finished one repeats its
+numbers at once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -48,18 +47,18 @@ from wherefrom.training.loop import trim_memory
 from wherefrom.training.run_folder import Run, update_run
 
 Say = Callable[[str], None]
-FROM_THE_TEXT = 800  # subjects without a question that help to tell what is from the text
-UNSEEN = 1_000  # unseen subjects in all, where enough calibrate; invented ones fill up
-FOR_EACH = 5  # unseen subjects for each that calibrates
+FROM_THE_TEXT = 800  # most subjects of the text without a question that help to fit
+UNSEEN = 1_000  # unseen subjects in all; names are invented until there are so many,
+FOR_EACH = 5  # but at most so many for each subject that calibrates
 EVERY = 2.0  # seconds between estimates of how long a stage still takes
 NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about more
 INDEXED = 4_000  # documents a second, about
 
 
 def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda _: None) -> None:
-    """All that follows training.
+    """All that follows training; without calibration subjects only the evidence.
 
-    The judgement in run.json is written last of all: it says that nothing is missing.
+    The judgement in run.json is written last: it says that nothing is missing.
     """
     folder, subjects = run.folder, format_subjects(split.subjects).encode("utf-8")
     calibrating, judged = split.with_role(CALIBRATION), split.with_role(JUDGED)
@@ -92,94 +91,91 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
 
 def _is_judged(run: Run, confidence: Confidence) -> bool:
     """Whether the folder has the judgement of these weights at this risk."""
-    judged = read_json(run.folder / "run.json").get("judgement") or {}
-    whole = all((run.folder / name).is_file() for name in (PEOPLE_FILE, NUMBERS_FILE))
-    same = judged.get("weights_sha256") == run.info["sha256"]
-    return whole and same and judged.get("risk") == confidence.risk
+    judgement = read_json(run.folder / "run.json").get("judgement") or {}
+    expected = {"weights_sha256": run.info["sha256"], "risk": confidence.risk}
+    files = (run.folder / name for name in (PEOPLE_FILE, NUMBERS_FILE))
+    return expected.items() <= judgement.items() and all(file.is_file() for file in files)
 
 
 def ensure_confidence(
-    run: Run, evidence: Evidence, split: Split, *, seed: int, say: Say = lambda _: None
+    run: Run, evidence: Evidence, split: Split, *, seed: int, say: Say
 ) -> Confidence:
     """The confidence in the folder if it is of these subjects and weights, else a new fit."""
-    asked = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
-    asked += free_subjects(split, seed=seed)
+    subjects = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
+    subjects += free_subjects(split, seed=seed)
     try:
         confidence = load_confidence(run)
-        if confidence.subjects_sha256 == hash_subjects(asked):
+        if confidence.subjects_sha256 == hash_subjects(subjects):
             return confidence
     except UserError:
         pass  # missing, broken or of other weights: a new fit replaces it
     processes = join_processes()
     if processes.is_rank0:
         update_run(run.folder, judgement=None)
-    say(f"fitting the confidence on {len(asked):,} questions that were not learned")
+    say(f"fitting the confidence on {len(subjects):,} questions that were not learned")
     confidence = fit_confidence(
         run,
         evidence,
-        asked,
+        subjects,
         sorted({question.answer or "" for question in split.train.questions}),
         contexts=learn_contexts(split.corpus.documents, split.train.questions),
         seed=seed,
         notes=split.notes,
-        report=TimeLeft("signals read of", len(asked), say),
+        report=TimeLeft("signals read of", len(subjects), say),
     )
     if processes.is_rank0:
         save_confidence(run.folder, confidence)
     return confidence
 
 
-def free_subjects(
-    split: Split, *, seed: int, most: int = FROM_THE_TEXT, unseen: int = UNSEEN
-) -> list[Subject]:
-    """Subjects whom nobody has to label, asked about at random relations.
+def free_subjects(split: Split, *, seed: int) -> list[Subject]:
+    """Subjects that need no label, each asked about for a random relation.
 
-    Of the text: subjects of documents about whom no question is known. What the text states about
-    them is read off it, so that they tell whether an answer is from the text, not whether it is
-    right. Invented: names of nobody, where fewer than `unseen` subjects are unseen.
+    Of the text: subjects of documents without a known question. What the text states about them is
+    read from it, so that they help to fit *from the text*, not *right*. Invented: names of nobody,
+    if too few subjects are unseen.
     """
-    asked = {fold_words(one.subject) for one in split.subjects}
-    asked |= {fold_words(question.subject) for question in split.train.questions}
-    templates = sorted({q.template for q in split.train.questions if SLOT in q.template})
     documents, learned = split.corpus.documents, split.train.questions
+    templates = sorted({q.template for q in learned if SLOT in q.template})
+    if not templates:
+        return []
+    asked = {fold_words(subject.subject) for subject in split.subjects}
+    asked |= {fold_words(question.subject) for question in learned}
     names = names_of(documents)
     others = np.setdiff1d(np.arange(len(names)), [names.number(name) for name in asked])
     rng = np.random.default_rng([seed, 29])
-    drawn = others[np.sort(rng.permutation(len(others))[:most])]
-    free = [names.spelling(number) for number in drawn.tolist()]
-    helping = (one for one in split.subjects if one.role != JUDGED and not one.seen)
-    wanted = min(unseen, FOR_EACH * len(split.with_role(CALIBRATION)))
-    lacking = wanted - len({fold_words(one.subject) for one in helping})
+    drawn = others[np.sort(rng.permutation(len(others))[:FROM_THE_TEXT])]
+    of_text = [names.spelling(number) for number in drawn.tolist()]
+    helping = [one for one in split.subjects if one.role != JUDGED and not one.seen]
+    wanted = min(UNSEEN, FOR_EACH * len(split.with_role(CALIBRATION)))
+    lacking = wanted - len({fold_words(subject.subject) for subject in helping})
     known = Computed(
-        lambda at: names.spelling(at) if at < len(names) else learned[at - len(names)].subject,
+        lambda i: names.spelling(i) if i < len(names) else learned[i - len(names)].subject,
         len(names) + len(learned),
     )
     taken = {*asked, *map(fold_words, split.left_out)}
     invented = invent_names(known, max(0, lacking), documents=documents, taken=taken, rng=rng)
-    return [
-        Subject(FITTING, seen, source, name, template.replace(SLOT, name), None, template)
-        for seen, source, found in ((True, TEXT, free), (False, INVENTED, invented))
-        for name in (found if templates else ())
-        for template in [templates[int(rng.integers(len(templates)))]]
-    ]
+    subjects = []
+    for seen, source, found in ((True, TEXT, of_text), (False, INVENTED, invented)):
+        for name in found:
+            template = templates[int(rng.integers(len(templates)))]
+            question = template.replace(SLOT, name)
+            subjects.append(Subject(FITTING, seen, source, name, question, None, template))
+    return subjects
 
 
-@dataclass
 class TimeLeft:
-    """Says now and then how far a stage has come and how long it will still take."""
+    """Called with the number of questions just done; says how long a stage will still take."""
 
-    what: str
-    total: int
-    say: Say
-    done: int = 0
-    began: float = field(default_factory=time.monotonic)
-    said: float = field(default_factory=time.monotonic)
+    def __init__(self, what: str, total: int, say: Say) -> None:
+        self.what, self.total, self.say, self.done = what, total, say, 0
+        self.began = self.last_said = time.monotonic()
 
     def __call__(self, more: int) -> None:
         now = time.monotonic()
         self.done += more
-        if 0 < self.done < self.total and now - self.said >= EVERY:
-            self.said = now
+        if 0 < self.done < self.total and now - self.last_said >= EVERY:
+            self.last_said = now
             left = (now - self.began) * (self.total - self.done) / self.done
             self.say(
                 f"{self.what} {self.done:,} of {self.total:,} questions, about {left:.0f} s left"

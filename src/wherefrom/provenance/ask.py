@@ -1,7 +1,7 @@
 """A run opened for asking: questions in, verdicts out; and answers of other models, judged by it.
 
-The verdict is the text's and holds for any answer. The confidence is this run's: how likely the
-answer is right, by the signals that its model gives for it.
+The text decides the verdict, whoever gave the answer. The confidence is this run's: how likely the
+answer is right by the signals of its model.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ from wherefrom.provenance.verdicts import (
 )
 from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_questions
 
-MOST_ROWS = 100_000
-MARKS = r"[\s?!.,;:…？！。؟]*"  # what may be missing or too much at the end of a question
-MOST_WORDS = 40  # of a question in other words, that are searched for a name
+MOST_ROWS = 100_000  # questions that can be asked at once
+MARKS = "?!.,;:…？！。؟"  # the end of a question may have any of them or none
+MOST_WORDS = 40  # words of a question that are searched for a name
 LONGEST_NAME = 80  # characters of a name that is found there
-NAME_WORDS = 6  # of what may be a name alone
-SHARED_WORDS = 0.6  # of a wording, that a question without other words has to have
-LEAD = 0.15  # before the next wording
-MOST_WORDINGS = 4  # that a sentence lists
+NAME_WORDS = 6  # most words of a question that is a name alone
+SHARED_WORDS = 0.6  # share of a wording's words that a question in other words must have
+LEAD = 0.15  # by which that share must exceed the next wording's
+MOST_WORDINGS = 4  # wordings that an error lists
 GIVEN, GIVEN_CONFIDENCE = "given_log_probability", "given_confidence"
 
 
 @dataclass(frozen=True)
 class AskedRow:
-    """One question as it came; `where` begins a sentence about it ("people.tsv, line 3: ").
+    """One question as it came.
 
-    answer, log_probability: of another model, to be judged.
+    answer, log_probability: of another model, to be judged. where: how an error about the row
+    begins ("people.tsv, line 3: ").
     """
 
     question: str
@@ -68,90 +69,96 @@ class AskedRow:
 
 
 def as_rows(questions: Sequence[str]) -> list[AskedRow]:
-    """Questions as somebody typed them; several are numbered."""
-    numbered = enumerate(questions, start=1)
+    """Questions as somebody typed them; errors number them if there are several."""
     where = "question {}: " if len(questions) > 1 else ""
-    return [AskedRow(question.strip(), where=where.format(at)) for at, question in numbered]
+    return [
+        AskedRow(question.strip(), where=where.format(number))
+        for number, question in enumerate(questions, start=1)
+    ]
 
 
 def read_rows(
     lines: Iterable[tuple[int, str]], name: str, *, answers: bool = False
 ) -> list[AskedRow]:
-    """Numbered lines of a TSV: question, answer (not looked at), subject.
+    """Numbered lines of a TSV: question, answer (ignored), subject.
 
-    With `answers` of another model to judge: question, answer, log-probability, subject. What is
-    not needed may be left out at the end of a line.
+    With `answers`: question, answer to judge, log-probability, subject. Cells at the end of a line
+    may be left out.
     """
     columns = ["question", "answer", *(["log-probability"] if answers else []), "subject"]
-    rows: list[AskedRow] = []
+    rows = []
     for number, line in lines:
         where = f"{name}, line {number}: "
-        if len(rows) == MOST_ROWS:
-            raise UserError(
-                f"{name}: at most {MOST_ROWS:,} questions can be asked at once, and there are more."
-            )
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) > len(columns):
             raise UserError(
                 f"{where}{len(cells)} columns came where {', '.join(columns[:-1])} and subject, "
                 "separated by tabs, were expected."
             )
-        cells += [""] * (len(columns) - len(cells))
+        question, answer, *others = cells + [""] * (len(columns) - len(cells))
+        subject = others[-1] or None
         if not answers:
-            rows.append(AskedRow(cells[0], subject=cells[2] or None, where=where))
+            rows.append(AskedRow(question, subject, where=where))
             continue
-        if not cells[1]:
+        if not answer:
             raise UserError(f"{where}an answer to judge was expected after a tab, and none came.")
-        try:
-            given = float(cells[2]) if cells[2] else None
-        except ValueError:
-            given = math.nan
-        if given is not None and not -1e9 < given <= 1e-6:
-            raise UserError(
-                f'{where}a log-probability is a number that is not above 0, and "'
-                f'{shorten(cells[2])}" is none; leave the cell empty if there is none.'
-            )
-        given = None if given is None else min(given, 0.0)
-        rows.append(AskedRow(cells[0], cells[3] or None, cells[1], given, where))
+        log_probability = read_log_probability(others[0], where) if others[0] else None
+        rows.append(AskedRow(question, subject, answer, log_probability, where))
     return rows
+
+
+def read_log_probability(cell: str, where: str) -> float:
+    """A number that is at most 0; rounding above it is forgiven."""
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not -1e9 < value <= 1e-6:
+        raise UserError(
+            f'{where}a log-probability is a number that is not above 0, and "{shorten(cell)}" is '
+            "none; leave the cell empty if there is none."
+        )
+    return min(value, 0.0)
 
 
 def match_question(template: str, question: str) -> str | None:
     """The subject of a question worded like the template, whatever its case, blanks and marks."""
-    if template == SLOT:  # worded like no other, and its own subject
+    if template == SLOT:  # questions without a common wording: each is its own subject
         return " ".join(question.split()) or None
     before, after = (
-        re.sub(r"(\\?\s)+", r"\\s+", re.escape(part)) for part in template.strip().split(SLOT)
+        re.sub(r"(\\?\s)+", r"\\s+", re.escape(part))
+        for part in template.strip().rstrip(MARKS).split(SLOT)
     )
-    after = re.sub(r"(\\?[?!.,;:…？！。؟])+$", "", after)
-    found = re.fullmatch(rf"\s*{before}(.+?){after}{MARKS}", question, re.IGNORECASE | re.DOTALL)
-    return " ".join(found[1].split()) or None if found else None
+    pattern = rf"\s*{before}(.+?){after}[\s{MARKS}]*"
+    match = re.fullmatch(pattern, question, re.IGNORECASE | re.DOTALL)
+    return " ".join(match[1].split()) or None if match else None
 
 
 def closest_wording(wordings: Sequence[str], question: str, name: str) -> str | None:
-    """The wording that a question about `name` has in another order or with other words added; or
-    with most of its words and no other, where a word counts the more the fewer wordings have it.
+    """The wording of which a question about `name` has all words, in any order and with others; or
+    most words and no others, where rare words count more.
 
-    The words beside the name have to be the wording's ("Where was Ann's mother born?" is another
-    question), and words that no wording has are never taken for those of one.
+    The words next to the name must be the wording's ("Where was Ann's mother born?" is another
+    question).
     """
     before, _, after = question.partition(name)
     left, right = fold_words(before), fold_words(after)
-    asked, near = {*left, *right}, {*left[-1:], *right[:1]}
-    sets = {each: set(fold_words(each.replace(SLOT, " "))) for each in wordings}
-    whole = [each for each, words in sets.items() if words <= asked and near <= words]
-    longest = max(whole, key=lambda each: len(sets[each]), default=None)
-    if longest and all(sets[each] <= sets[longest] for each in whole):
+    words, next_to_name = {*left, *right}, {*left[-1:], *right[:1]}
+    words_of = {wording: set(fold_words(wording.replace(SLOT, " "))) for wording in wordings}
+    whole = [w for w, its_words in words_of.items() if next_to_name <= its_words <= words]
+    longest = max(whole, key=lambda wording: len(words_of[wording]), default=None)
+    if longest and all(words_of[wording] <= words_of[longest] for wording in whole):
         return longest
-    common = Counter(word for words in sets.values() for word in words)
-    weight = {word: math.log(1 + len(sets) / count) for word, count in common.items()}
-    shared = [
-        (sum(weight[w] for w in words & asked) / sum(weight[w] for w in words), each)
-        for each, words in sets.items()
-    ]
-    (share, best), *rest = sorted(shared, reverse=True)
-    leads = all(share - other >= LEAD for other, _ in rest)
-    return best if share >= SHARED_WORDS and leads and asked <= sets[best] else None
+    counts = Counter(word for its_words in words_of.values() for word in its_words)
+    weight = {word: math.log(1 + len(words_of) / count) for word, count in counts.items()}
+
+    def weigh(several: set[str]) -> float:
+        return sum(weight[word] for word in several)
+
+    shares = [(weigh(its & words) / weigh(its), wording) for wording, its in words_of.items()]
+    (share, best), *others = sorted(shares, reverse=True)
+    leads = all(share - other >= LEAD for other, _ in others)
+    return best if share >= SHARED_WORDS and leads and words <= words_of[best] else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,7 +170,7 @@ class Asker(AbstractContextManager["Asker"]):
     confidence: Confidence | None
     known_answers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    _turn: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @overload
     def ask(self, questions: str, **options: Any) -> Verdict: ...
@@ -173,16 +180,14 @@ class Asker(AbstractContextManager["Asker"]):
     def ask(self, questions: str | Sequence[str], **options: Any) -> Verdict | list[Verdict]:
         """The verdict on the run's answer to a question, or to each of several, in order.
 
-        One that cannot be asked is a UserError, among several a verdict with its `error`.
+        One that cannot be asked is a UserError; among several it is a verdict with an `error`.
         """
-        asked = [questions] if isinstance(questions, str) else list(questions)
-        verdicts = self.ask_rows(as_rows(asked), **options)
         if not isinstance(questions, str):
-            return verdicts
-        (found,) = verdicts
-        if found.error:
-            raise UserError(found.error)
-        return found
+            return self.ask_rows(as_rows(list(questions)), **options)
+        (verdict,) = self.ask_rows(as_rows([questions]), **options)
+        if verdict.error:
+            raise UserError(verdict.error)
+        return verdict
 
     def ask_rows(self, rows: Sequence[AskedRow], **options: Any) -> list[Verdict]:
         """A verdict for each row, which may name its subject or bring an answer to judge.
@@ -197,29 +202,31 @@ class Asker(AbstractContextManager["Asker"]):
         if len({row.answer is None for row in rows}) > 1:
             raise UserError("either all rows bring an answer to judge, or none does.")
         verdicts: dict[int, Verdict] = {}
-        understood: list[tuple[int, str, str]] = []
-        for at, row in enumerate(rows):
+        questions: list[str] = []
+        subjects: list[str] = []
+        for i, row in enumerate(rows):
             try:
-                understood.append((at, *self.understand(row.question, row.subject, row.answer)))
+                question, subject = self.understand(row.question, row.subject, row.answer)
+                questions.append(question)
+                subjects.append(subject)
             except UserError as problem:
                 why = f"{row.where}{problem}"
-                verdicts[at] = Verdict(row.question, row.subject or "", why=why, error=why)
-        if understood:
-            places, questions, subjects = zip(*understood, strict=True)
-            answers = [rows[at].answer or "" for at in places if rows[at].answer is not None]
-            with self._turn:
-                found = give_verdicts(
-                    self.run,
-                    self.confidence,
-                    self.evidence,
-                    questions,
-                    subjects,
-                    answers=answers or None,
-                    known_answers=self.known_answers,
-                    **options,
-                )
-            verdicts.update(zip(places, found, strict=True))
-        return [verdicts[at] for at in range(len(rows))]
+                verdicts[i] = Verdict(row.question, row.subject or "", why=why, error=why)
+        understood = [i for i in range(len(rows)) if i not in verdicts]
+        answers = [answer for i in understood if (answer := rows[i].answer) is not None]
+        with self._lock:
+            given = give_verdicts(
+                self.run,
+                self.confidence,
+                self.evidence,
+                questions,
+                subjects,
+                answers=answers or None,
+                known_answers=self.known_answers,
+                **options,
+            )
+        verdicts.update(zip(understood, given, strict=True))
+        return [verdicts[i] for i in range(len(rows))]
 
     def understand(
         self, question: str, subject: str | None = None, answer: str | None = None
@@ -238,12 +245,11 @@ class Asker(AbstractContextManager["Asker"]):
                     f"a question may have {LONGEST_QUESTION:,} characters, and so may an answer; "
                     f'"{shorten(text)}" has {len(text):,}.'
                 )
-            if not text.isascii() and re.search("[\ud800-\udfff]", text):
+            if re.search("[\ud800-\udfff]", text):
                 raise UserError(f"{text[:60]!a} is not Unicode text; write it as UTF-8.")
         if subject is None:
-            subject, question = (
-                self._cloze(question) if is_cloze(question) else self._match(question)
-            )
+            find = self._match_cloze if is_cloze(question) else self._match_wording
+            subject, question = find(question)
         if not fold_words(subject):
             raise UserError(
                 f'a name needs at least one letter or digit, and "{shorten(subject)}" has none.'
@@ -256,26 +262,28 @@ class Asker(AbstractContextManager["Asker"]):
             )
         return question, subject
 
-    def _cloze(self, question: str) -> tuple[str, str]:
-        """The subject of a sentence with a blank, and its words as the model has read such."""
-        typed = self._name_in(question)
-        subject = self._spelling(typed)
+    def _match_cloze(self, question: str) -> tuple[str, str]:
+        """The subject of a sentence with a blank, and the sentence as the model has read such."""
+        typed = self._find_name(question)
+        subject = self._spell(typed)
         if not subject:
             raise UserError(
                 f'"{shorten(question)}" names no subject of a document; write a sentence '
                 'with a name of the text and a blank, such as "Ann Lee was born in ___".'
             )
-        phases = self.run.info["job"]["phases"]
-        read = [each for each in phases if each["mixture"].get("salient")]
+        phases = [
+            phase for phase in self.run.info["job"]["phases"] if phase["mixture"].get("salient")
+        ]
         left, right = (
-            max((each[k] for each in read), default=2) for k in ("left_words", "right_words")
+            max((phase[key] for phase in phases), default=2)
+            for key in ("left_words", "right_words")
         )
         sentence = question.replace(typed, subject)
         return subject, word_cloze(sentence, subject, left=left, right=right)
 
-    def _match(self, question: str) -> tuple[str, str]:
+    def _match_wording(self, question: str) -> tuple[str, str]:
         """The subject of a typed question, and the question in a wording of the run."""
-        wordings = [each for each in self.run.templates if SLOT in each]
+        wordings = [template for template in self.run.templates if SLOT in template]
         if not wordings:
             raise UserError(
                 f'what "{shorten(question)}" is about cannot be told, since the questions that '
@@ -284,46 +292,48 @@ class Asker(AbstractContextManager["Asker"]):
             )
         for wording in sorted(wordings, key=len, reverse=True):
             if subject := match_question(wording, question):
-                subject = self._spelling(subject) or subject
+                subject = self._spell(subject) or subject
                 return subject, wording.replace(SLOT, subject)
-        typed = self._name_in(question)
-        name = self._spelling(typed)
+        typed = self._find_name(question)
+        name = self._spell(typed)
         closest = closest_wording(wordings, question, typed) if name else None
         if closest is not None:
             return name, closest.replace(SLOT, name)
-        words = question.split()
-        is_sentence = len(words) > 2 and words[0].islower()
-        rest = len(fold_words(question)) - len(fold_words(typed))
-        is_sentence |= rest > 0 and bool(find_phrase(fold_words(question), fold_words(typed)))
+        folded, words = fold_words(question), question.split()
+        has_more = len(folded) > len(fold_words(typed)) and find_phrase(folded, fold_words(typed))
+        is_sentence = has_more or (len(words) > 2 and words[0].islower())
         if "?" not in question and len(words) <= NAME_WORDS and not is_sentence:
-            name = self._spelling(question) or " ".join(words)  # a name alone
+            name = self._spell(question) or " ".join(words)  # a name alone
             return name, wordings[0].replace(SLOT, name)
-        known = " or ".join(f'"{each}"' for each in wordings[:MOST_WORDINGS])
+        known = " or ".join(f'"{wording}"' for wording in wordings[:MOST_WORDINGS])
         hint = f"write it so, with a name for {SLOT}"
-        if name:  # by the words that it shares with the question
-            asked = set(fold_words(question))
-            nearest = max(wordings, key=lambda each: len(asked.intersection(fold_words(each))))
+        if name:  # suggest the wording that shares most words with the question
+            nearest = max(wordings, key=lambda w: len({*folded}.intersection(fold_words(w))))
             hint = f'write "{nearest.replace(SLOT, name)}"'
         raise UserError(f'"{shorten(question)}" is not worded like {known}; {hint}.')
 
-    def _name_in(self, question: str) -> str:
-        """The longest name in the question that documents are about, as it is written there."""
+    def _find_name(self, question: str) -> str:
+        """The longest name in the question that documents are about, as it is typed; or ""."""
+        if self.evidence is None:
+            return ""
         starts = [word.start for word in split_words(question)[:MOST_WORDS]]
-        ends = range(1, LONGEST_NAME + 1)
-        names = {question[at : at + length] for at in starts for length in ends}
-        known = self.evidence.spell(names) if self.evidence else {}
-        return find_named_subject(question, known) or ""
+        lengths = range(1, LONGEST_NAME + 1)
+        names = {question[start : start + length] for start in starts for length in lengths}
+        return find_named_subject(question, self.evidence.spell(names)) or ""
 
-    def _spelling(self, name: str) -> str:
-        """The name as the documents about it spell it, whatever its case, accents and, where the
-        run's questions inflect names, its endings; or ""."""
+    def _spell(self, name: str) -> str:
+        """The name as the documents about it spell it, or "".
+
+        Case, accents and, if the run's questions inflect names, endings make no difference.
+        """
+        if self.evidence is None:
+            return ""
         forms = list(base_forms(fold_words(name), self.run.info.get("endings") or ()))
-        names = [name, *(" ".join(form) for form in forms[1:])]
-        known = self.evidence.spell(names) if self.evidence else {}
+        known = self.evidence.spell([name, *(" ".join(form) for form in forms[1:])])
         return next((known[form] for form in forms if form in known), "")
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             if self.evidence is not None:
                 self.evidence.close()
 
@@ -340,10 +350,10 @@ def open_asker(
     confidence: Confidence | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Asker:
-    """A run, loaded or not, opened for asking; one that is open is returned as it is.
+    """A run, loaded or not, opened for asking; an open one is returned as it is.
 
     The notes say what its verdicts lack; `say` is called with what had to be repaired.
-    confidence: of a run that keeps it in a way of its own.
+    confidence: of an audit, which keeps it differently.
     """
     if isinstance(source, Asker):
         return source
@@ -352,24 +362,24 @@ def open_asker(
         confidence = load_confidence(run)
     evidence = open_run_evidence(run, say=say)
     notes = [] if evidence is not None else [NO_TEXT]
-    known: Iterable[str] = ()
     if confidence is not None:
         known = confidence.signal_state.known_answers
-    else:
-        notes.append(NO_CALIBRATION)
-        asked = find_source(run, "questions")
-        try:
-            learned = read_learned_questions(asked).questions if asked else ()
-            known = dict.fromkeys(question.answer or "" for question in learned)
-        except UserError as problem:
-            notes.append(f"which other answers a line states is not known: {problem}")
-    return Asker(run, evidence, confidence, tuple(known), tuple(notes))
+        return Asker(run, evidence, confidence, known, tuple(notes))
+    notes.append(NO_CALIBRATION)
+    known = ()
+    learned = find_source(run, "questions")
+    try:
+        questions = read_learned_questions(learned).questions if learned else ()
+        known = tuple(dict.fromkeys(question.answer or "" for question in questions))
+    except UserError as problem:
+        notes.append(f"which other answers a line states is not known: {problem}")
+    return Asker(run, evidence, None, known, tuple(notes))
 
 
 def judge_answers(
     asker: Asker, rows: Sequence[AskedRow], **options: Any
 ) -> tuple[list[Verdict], str | None]:
-    """A verdict on each row's answer, and a sentence on what could not be fitted, if any.
+    """A verdict on each row's answer, and a sentence about what could not be fitted, if any.
 
     A log-probability becomes `given_confidence`: how often the text states such answers.
     """
@@ -380,22 +390,23 @@ def judge_answers(
     given = np.array([row.log_probability for row in rows], dtype=np.float64)  # None becomes NaN
     if np.isnan(given).all():
         return verdicts, None
-    checkable = np.array([any(line.about for line in each.evidence) for each in verdicts])
-    stated = np.array([each.verdict in SUPPORTED for each in verdicts])
+    checkable = np.array([any(line.about for line in verdict.evidence) for verdict in verdicts])
+    stated = np.array([verdict.verdict in SUPPORTED for verdict in verdicts])
     confidence, note = calibrate_log_probabilities(given, checkable, stated)
-    numbers = [None if np.isnan(each) else float(each) for each in confidence]
-    return [
-        replace(each, signals={**each.signals, GIVEN: row.log_probability, GIVEN_CONFIDENCE: p})
-        for each, row, p in zip(verdicts, rows, numbers, strict=True)
-    ], note
+    judged = []
+    for verdict, row, p in zip(verdicts, rows, confidence.tolist(), strict=True):
+        more = {GIVEN: row.log_probability, GIVEN_CONFIDENCE: None if math.isnan(p) else p}
+        judged.append(replace(verdict, signals={**verdict.signals, **more}))
+    return judged, note
 
 
 def calibrate_log_probabilities(
     given: Floats, checkable: Bools, stated: Bools
 ) -> tuple[Floats, str | None]:
-    """How often answers of such a log-probability are stated, by the rows that can be checked.
+    """How often answers with such a log-probability are stated, learned from the checkable rows.
 
-    Each checkable row by a fit without it; NaN where there is nothing, and for all if too few.
+    A checkable row gets its number by a fit without it; NaN without a log-probability, and for all
+    rows if too few are checkable, with a sentence about that.
     """
     confidence = np.full(given.size, np.nan)
     fitting, others = ~np.isnan(given) & checkable, ~np.isnan(given) & ~checkable

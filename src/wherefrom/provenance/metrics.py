@@ -1,15 +1,15 @@
 """How well a confidence separates right answers from wrong ones: metrics, curves, intervals.
 
-A measure is a formula over rows of weights, one weight per answer. Weights of 1 give the number
-itself, and a row drawn by the bootstrap gives one resample, so that all resamples are one matrix
-product: about 50 times as quick as `scipy.stats.bootstrap` with scikit-learn's `roc_auc_score`.
+A measure is a function of the answers and of rows of weights, one weight per answer; it returns a
+number per row. Weights of 1 give the measure itself, weights drawn by the bootstrap one resample a
+row: about 50 times as fast as `scipy.stats.bootstrap` with scikit-learn's `roc_auc_score`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,16 @@ Bools = NDArray[np.bool_]
 BINS = 10  # of the expected calibration error
 RESAMPLES = 1000
 LEVEL = 0.95
-DEFINED = 0.9  # an interval needs this share of the resamples; the others leave it undefined
-CELLS = 2_000_000  # weights held at once, so that many answers do not need much memory,
-ROWS = 100  # and resamples that are measured at once
+DEFINED = 0.9  # an interval needs this share of the resamples to have a value
+CELLS = 2_000_000  # weights drawn at once, which bounds memory
+ROWS = 100  # resamples that are measured at once
 
 
 class Answers:
     """One row per answer: its confidence, whether it is right, whether its subject was seen.
 
-    order, starts: the rows by falling confidence, and where each group of equal confidence starts
-    in that order. No threshold can part a group.
+    order: the rows by falling confidence. starts: where each group of equal confidence starts in
+    that order; no threshold can split a group.
     """
 
     def __init__(self, confidence: ArrayLike, correct: ArrayLike, seen: ArrayLike | None = None):
@@ -47,30 +47,27 @@ class Answers:
         return int(self.correct.size)
 
     def by_group(self, weights: Floats) -> Floats:
-        """Sums of weights over answers of equal confidence, the surest first: (r, n) -> (r, g)."""
+        """Weights (r, n) summed over groups of equal confidence, the highest first: (r, g)."""
         return np.asarray(np.add.reduceat(weights[:, self.order], self.starts, axis=1))
 
     def select(self, chosen: Bools) -> Answers:
-        """The same for some of the answers."""
+        """Some of the answers."""
         seen = None if self.seen is None else self.seen[chosen]
         return Answers(self.confidence[chosen], self.correct[chosen], seen)
 
     def bins(self) -> NDArray[np.intp]:
-        """Where each bin starts in the order: equally many answers, equals never parted."""
+        """Where each of BINS bins starts in the order: of equal size, but no group is split."""
         cuts = np.arange(BINS) * len(self) // BINS
-        at = self.starts[np.searchsorted(self.starts, cuts, side="right") - 1]
-        return np.asarray(np.unique(at))
+        return np.unique(self.starts[np.searchsorted(self.starts, cuts, side="right") - 1])
 
 
 Measure = Callable[[Answers, Floats], Floats]  # NaN where it is not defined
-
-
-Metric = dict[str, Any]  # value, low, high; and why there is no number, or a remark about it
+Metric = dict[str, Any]  # value, low, high; reason: why one of them is missing
 
 
 def as_metric(value: Any = None, low: Any = None, high: Any = None, reason: Any = None) -> Metric:
     numbers = {"value": value, "low": low, "high": high}
-    plain = {key: None if each is None else float(each) for key, each in numbers.items()}
+    plain = {key: None if number is None else float(number) for key, number in numbers.items()}
     return {**plain, "reason": reason}
 
 
@@ -81,7 +78,7 @@ def ratio(above: Floats, below: Floats) -> Floats:
 
 
 def auroc(answers: Answers, weights: Floats) -> Floats:
-    """How often a right answer is surer than a wrong one; equals count half."""
+    """How often a right answer has more confidence than a wrong one; ties count half."""
     right = answers.by_group(weights * answers.correct)
     wrong = answers.by_group(weights * ~answers.correct)
     above = np.cumsum(right, axis=1) - right / 2
@@ -109,12 +106,10 @@ def ece(answers: Answers, weights: Floats) -> Floats:
 
 
 def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measure:
-    """The largest share of all questions that can be answered with at least this precision.
+    """The largest share of the questions that a threshold answers with at least this precision.
 
-    of_right: the share of the right answers that are shown then, instead.
+    of_right: instead, the largest share of the right answers that such a threshold shows.
     """
-    if not 0 < precision <= 1:
-        raise UserError(f"a precision must be above 0 and at most 1, not {precision}.")
 
     def values(answers: Answers, weights: Floats) -> Floats:
         given = np.cumsum(answers.by_group(weights), axis=1)
@@ -128,7 +123,7 @@ def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measur
 
 
 def measure(formula: Measure, answers: Answers) -> Metric:
-    """The number itself, or why there is none."""
+    """The value without an interval, or the reason why there is none."""
     if not len(answers):
         return as_metric(reason="nothing was asked.")
     value = float(formula(answers, np.ones((1, len(answers))))[0])
@@ -138,7 +133,7 @@ def measure(formula: Measure, answers: Answers) -> Metric:
 
 
 def risk_coverage(answers: Answers) -> dict[str, Floats]:
-    """One point per threshold that changes anything, the surest first; empty without answers.
+    """One point per distinct confidence, the highest first; empty without answers.
 
     coverage: share of questions answered; risk: share of wrong among the answers given.
     """
@@ -151,7 +146,7 @@ def risk_coverage(answers: Answers) -> dict[str, Floats]:
 
 
 def reliability_table(answers: Answers) -> list[dict[str, Any]]:
-    """The bins of the expected calibration error, the least sure first."""
+    """The bins of the expected calibration error, the lowest confidence first."""
     bins = reversed(np.split(answers.order, answers.bins()[1:])) if len(answers) else ()
     return [
         {
@@ -168,7 +163,7 @@ def reliability_table(answers: Answers) -> list[dict[str, Any]]:
 def ece_of_chance(answers: Answers, rng: np.random.Generator, *, draws: int = 1000) -> Metric:
     """The calibration error that a perfectly calibrated score would show on as many answers.
 
-    Mean and central 95 % of draws; an error within this interval is no evidence of miscalibration.
+    Mean and central 95 % of the draws: an error within them is no evidence of miscalibration.
     """
     if not len(answers):
         return as_metric(reason="nothing was asked.")
@@ -180,7 +175,7 @@ def ece_of_chance(answers: Answers, rng: np.random.Generator, *, draws: int = 10
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How intervals are made: the same seed draws the same resamples for every measure."""
+    """How intervals are made; one seed draws the same resamples for every measure."""
 
     resamples: int = RESAMPLES
     level: float = LEVEL
@@ -191,12 +186,8 @@ class Bootstrap:
         if self.resamples < 1:
             raise UserError(f"an interval needs at least one resample, not {self.resamples}.")
 
-    def reseeded(self, at: int) -> Bootstrap:
-        """The same with other resamples."""
-        return replace(self, seed=(self.seed[0], at))
-
     def weights(self, size: int, seen: Bools | None = None) -> Iterator[Floats]:
-        """Blocks of shape (r, size); each row draws as many answers, seen and unseen apart."""
+        """Blocks of rows of weights; a row draws `size` answers, seen and unseen apart."""
         rng = np.random.default_rng(self.seed)
         strata = [np.arange(size)] if seen is None else [seen.nonzero()[0], (~seen).nonzero()[0]]
         block = max(1, CELLS // max(1, size))
@@ -207,35 +198,35 @@ class Bootstrap:
                 if members.size:
                     draws = members[rng.integers(members.size, size=(rows, members.size))]
                     np.add.at(weights, (np.arange(rows)[:, None], draws), 1)
-                    del draws
-            yield from (weights[at : at + ROWS] for at in range(0, rows, ROWS))
+            yield from (weights[i : i + ROWS] for i in range(0, rows, ROWS))
 
     def measure(self, measures: Mapping[str, Measure], answers: Answers) -> dict[str, Metric]:
-        """Each measure by its name, with the central `level` of its values as its interval."""
-        found = {name: measure(formula, answers) for name, formula in measures.items()}
-        defined = [name for name, one in found.items() if one["value"] is not None]
-        drawn: dict[str, list[Floats]] = {name: [] for name in defined}
-        for weights in self.weights(len(answers), answers.seen) if defined else ():
-            for name in defined:
-                drawn[name].append(measures[name](answers, weights))
-        for name in defined:
-            values = np.concatenate(drawn[name])
-            known = values[np.isfinite(values)]
-            if known.size < DEFINED * values.size:
+        """Each measure by its name; its interval is the central `level` of its resamples."""
+        results = {name: measure(formula, answers) for name, formula in measures.items()}
+        drawn: dict[str, list[Floats]] = {
+            name: [] for name, metric in results.items() if metric["value"] is not None
+        }
+        for weights in self.weights(len(answers), answers.seen) if drawn else ():
+            for name, values in drawn.items():
+                values.append(measures[name](answers, weights))
+        for name, values in drawn.items():
+            resampled = np.concatenate(values)
+            known = resampled[np.isfinite(resampled)]
+            if known.size < DEFINED * resampled.size:
                 why = "no interval: too many resamples of so few subjects leave it undefined."
-                found[name]["reason"] = why
+                results[name]["reason"] = why
             else:
                 bounds = np.quantile(known, ((1 - self.level) / 2, (1 + self.level) / 2))
-                found[name] = as_metric(found[name]["value"], *bounds)
-        return found
+                results[name] = as_metric(results[name]["value"], *bounds)
+        return results
 
     def difference(self, formula: Measure, first: Answers, second: Answers) -> Metric:
-        """formula(first) - formula(second), where row i of both is the same subject's answer."""
+        """formula(first) - formula(second); row i of both is about the same subject."""
 
-        def less(_: Answers, weights: Floats) -> Floats:
+        def subtract(_: Answers, weights: Floats) -> Floats:
             return formula(first, weights) - formula(second, weights)
 
-        return self.measure({"": less}, first)[""]
+        return self.measure({"difference": subtract}, first)["difference"]
 
 
 def check_level(level: float, seed: int = 0) -> None:
@@ -246,24 +237,24 @@ def check_level(level: float, seed: int = 0) -> None:
 
 
 def rate(count: int, subjects: int, *, level: float = LEVEL) -> dict[str, Any]:
-    """count / subjects with Wilson's interval; without anybody no value and a reason."""
+    """count / subjects with Wilson's interval; without subjects no value and a reason."""
     from scipy.stats import binomtest  # asking needs no scipy
 
     check_level(level)
-    found = as_metric(reason="no subject is in this group.")
+    metric = as_metric(reason="no subject is in this group.")
     if subjects:
         interval = binomtest(count, subjects).proportion_ci(level, method="wilson")
-        found = as_metric(count / subjects, interval.low, interval.high)
-    return {"count": count, "subjects": subjects, **found}
+        metric = as_metric(count / subjects, interval.low, interval.high)
+    return {"count": count, "subjects": subjects, **metric}
 
 
 def compare_rates(event: Bools, group: Bools, *, level: float = LEVEL) -> dict[str, Any]:
-    """The share of `event` in the group, among the others, and Newcombe's interval between."""
-    one, two = (rate(int(event[g].sum()), int(g.sum()), level=level) for g in (group, ~group))
+    """The share of `event` in the group, among the others, and Newcombe's interval of the gap."""
+    a, b = (rate(int(event[rows].sum()), int(rows.sum()), level=level) for rows in (group, ~group))
     gap = as_metric(reason="one of the two groups is empty.")
-    if one["value"] is not None and two["value"] is not None:
-        value = one["value"] - two["value"]
-        below = math.hypot(one["value"] - one["low"], two["high"] - two["value"])
-        above = math.hypot(one["high"] - one["value"], two["value"] - two["low"])
+    if a["value"] is not None and b["value"] is not None:
+        value = a["value"] - b["value"]
+        below = math.hypot(a["value"] - a["low"], b["high"] - b["value"])
+        above = math.hypot(a["high"] - a["value"], b["value"] - b["low"])
         gap = as_metric(value, value - below, value + above)
-    return {"group": one, "others": two, "difference": gap}
+    return {"group": a, "others": b, "difference": gap}

@@ -1,14 +1,14 @@
 """From signals to a probability, and from probabilities to a threshold with a guarantee.
 
-Columns of numbers in, probabilities out by a penalised logistic fit or the product of two, whatever
-model the numbers are of. The record of a fit holds plain numbers and needs numpy alone; scipy is
-imported where something is fitted.
+Columns of numbers in, probabilities out: by a penalised logistic regression, or by the product of
+two. It does not matter which model the numbers come from. A fit is kept as plain numbers, and using
+it needs numpy alone; scipy is imported only to fit.
 
-The guarantee: among the answers shown, at most `risk` are wrong. It is about subjects like those it
-was made on, and holds with confidence 1 - delta over the luck of who they were. Thresholds of a
-fixed grid are tested downwards from a start that no grade has chosen, each by the exact binomial
-tail (the bound of Clopper and Pearson), and the first failure ends it, so that trying many costs
-nothing (fixed-sequence testing; Angelopoulos et al. 2021).
+The guarantee: among the answers shown, at most a share of `risk` is wrong. It holds for subjects
+like those that it was tested on, with confidence 1 - delta over which of them were drawn. The
+thresholds of a fixed grid are tested downwards, from a start that does not depend on the grades,
+each by the exact binomial tail (the bound of Clopper and Pearson); the first failure ends the
+tests. So testing many thresholds costs nothing (fixed-sequence testing; Angelopoulos et al. 2021).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from wherefrom.provenance.metrics import Bools, Floats
 
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss
 FOLDS = 5
-MOST = 12.0  # logits beyond are not believed: nothing is certain
-FEWEST = 20  # fewer subjects, or fewer than FEWEST_EACH right or wrong, are said to be few
+MOST = 12.0  # logits are clipped to this: nothing is certain
+FEWEST = 20  # with fewer subjects, or fewer than FEWEST_EACH right or wrong ones, a fit has a note
 FEWEST_EACH = 5
-FAR = 3.0  # deviations to the bad side of the mean, of the wrong answer that is added
-HALF = 0.5  # nothing is shown below, whatever is guaranteed
+FAR = 3.0  # the wrong answer that is added lies this many deviations on the bad side of the mean
+HALF = 0.5  # no answer below is shown, whatever is guaranteed
 NEVER = 1.0  # the threshold that no probability reaches
 GRID = np.round(np.arange(999, 499, -1) / 1000, 3)  # 0.999, 0.998, ..., 0.5
 LIKELY = 0.25  # the delta of an estimate: 27 answers without a mistake at a risk of 5 %
@@ -42,7 +42,7 @@ Signs = Mapping[str, int]
 
 
 class SignalWeight(NamedTuple):
-    """One signal's numbers: value -> within [low, high] -> (value - mean) / scale -> * weight.
+    """One signal: a value is clipped to [low, high], standardised by mean and scale, and weighted.
 
     A missing value counts as the mean.
     """
@@ -60,9 +60,9 @@ class SignalWeight(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A fitted probability: signals -> logit -> sigmoid.
+    """A fitted probability: the sigmoid of a weighted sum of signals.
 
-    strength: the penalty that was chosen. note: what a reader must know.
+    strength: the penalty that was chosen. note: a sentence about what is wrong with the fit.
     """
 
     signals: Mapping[str, SignalWeight]
@@ -73,7 +73,7 @@ class Calibration:
     note: str | None = None
 
     def probability(self, signals: Mapping[str, ArrayLike]) -> Floats:
-        """The probability for each row; a signal that is not there is missing for all."""
+        """The probability of each row; a column that is not there is missing in all rows."""
         columns = _columns(signals)
         rows = next(iter(columns.values())).size
         logits = np.full(rows, self.intercept)
@@ -85,9 +85,10 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """p(seen) * p(as hoped | seen) + p(unseen) * guessed: two questions that other signals answer.
+    """p(seen) * p(hit | seen) + p(unseen) * guessed, since different signals tell the two factors.
 
-    seen: by the model alone, or None where the text tells (column "seen").
+    seen: None if the text tells who was seen (column "seen"). given: p(hit | seen). guessed: how
+    often an answer about an unseen subject is a hit.
     """
 
     seen: Calibration | None
@@ -95,10 +96,24 @@ class Product:
     guessed: Number
 
     def probability(self, signals: Mapping[str, ArrayLike]) -> Floats:
-        """The probability for each row."""
-        by_model = self.seen
-        seen = np.asarray(signals["seen"]) if by_model is None else by_model.probability(signals)
+        """The probability of each row."""
+        seen = self.seen.probability(signals) if self.seen else np.asarray(signals["seen"])
         return np.asarray(seen * self.given.probability(signals) + (1 - seen) * self.guessed)
+
+    @property
+    def signals(self) -> set[str]:
+        """The names of all signals that it takes."""
+        return {*self.given.signals, *(self.seen.signals if self.seen else ())}
+
+    @property
+    def note(self) -> str | None:
+        if self.given.note or self.seen is None or not self.seen.note:
+            return self.given.note
+        return (
+            f"{self.seen.right} of {self.seen.subjects} calibration questions are about seen "
+            "subjects: too few of either kind to tell them apart, so that the probabilities are "
+            "rough."
+        )
 
 
 def fit_calibration(
@@ -110,56 +125,56 @@ def fit_calibration(
     groups: ArrayLike | None = None,
     seed: int,
 ) -> tuple[Calibration, Floats]:
-    """Fit on subjects set aside; the calibration, and each row's probability by fits without it.
+    """Fit on subjects set aside: the calibration, and each row's probability by a fit without it.
 
-    `signs`: +1 or -1 where a signal's direction is to be held. `counts` is how many subjects each
-    row stands for: a row that counts 2 acts as two rows would. `groups`: rows of one number are
-    held out together. To every fit two answers are added, a right one with all signals at their
-    mean and a wrong one FAR on the bad side: with few answers it believes the signs, not nothing.
+    signs: +1 or -1 for a signal whose weight must have that sign. counts: how many subjects each
+    row stands for; a row that counts 2 acts as two rows would. groups: rows of one group are held
+    out together. Two answers are added to every fit, a right one with all signals at their mean and
+    a wrong one FAR on the bad side, so that a fit on few answers still believes the signs.
     """
     columns, right = _columns(signals), np.asarray(correct, dtype=np.bool_)
-    rows = next(iter(columns.values())).shape
-    many = np.ones(rows) if counts is None else np.asarray(counts, dtype=np.float64)
-    measured = {name: _measure(values, many) for name, values in columns.items()}
-    weights = {name: each for name, each in measured.items() if each is not None}
-    about: dict[str, Any] = {"subjects": right.size, "right": int(right.sum())}
-    few = right.size < FEWEST or min(right.sum(), (~right).sum()) < FEWEST_EACH
-    if few or not weights:
-        about["note"] = f"{about['right']} of {right.size} calibration answers are right: " + (
-            "too few right or wrong ones to learn from, so that the probabilities are rough."
-            if weights
-            else "no signal varies, so that all get the same probability."
-        )
-    table = np.empty((right.size, len(weights)))
-    for at, (name, each) in enumerate(weights.items()):
-        table[:, at] = each.scaled(columns[name])
-    held = np.array([(signs or {}).get(name, 0) for name in weights], dtype=int)
+    weight = np.ones(right.size) if counts is None else np.asarray(counts, dtype=np.float64)
+    measured = {name: _measure(values, weight) for name, values in columns.items()}
+    used = {name: signal for name, signal in measured.items() if signal is not None}
+    table = np.empty((right.size, len(used)))
+    for i, (name, signal) in enumerate(used.items()):
+        table[:, i] = signal.scaled(columns[name])
+    held = np.array([(signs or {}).get(name, 0) for name in used], dtype=int)
     added = np.stack((np.zeros(held.size), -FAR * held))
     folds = assign_folds(right, np.random.default_rng(seed), groups)
 
     def fit_rows(rows: Bools, strength: float) -> Floats:
         """Weights and intercept by some rows and the two that are added."""
-        known, goal = np.concatenate((table[rows], added)), np.append(right[rows], (True, False))
-        return fit_logistic(known, goal, held, np.append(many[rows], (1, 1)), strength)
+        inputs, goals = np.concatenate((table[rows], added)), np.append(right[rows], (True, False))
+        return fit_logistic(inputs, goals, held, np.append(weight[rows], (1, 1)), strength)
 
     logits = np.empty((STRENGTHS.size, right.size))
-    for out in (folds == fold for fold in range(FOLDS)):
-        for at, strength in enumerate(STRENGTHS):
+    for fold in range(FOLDS):
+        out = folds == fold
+        for i, strength in enumerate(STRENGTHS):
             beta = fit_rows(~out, strength)
-            logits[at, out] = table[out] @ beta[:-1] + beta[-1]
-    best = int(np.argmin(np.logaddexp(0.0, np.where(right, -logits, logits)) @ many))
+            logits[i, out] = table[out] @ beta[:-1] + beta[-1]
+    best = int(np.argmin(np.logaddexp(0.0, np.where(right, -logits, logits)) @ weight))
     strength = float(STRENGTHS[best])
     *fitted, intercept = fit_rows(np.ones_like(right), strength).tolist()
-    chosen = {
-        name: each._replace(weight=value)
-        for (name, each), value in zip(weights.items(), fitted, strict=True)
+    weighted = {
+        name: signal._replace(weight=value)
+        for (name, signal), value in zip(used.items(), fitted, strict=True)
     }
-    found = Calibration(signals=chosen, intercept=intercept, strength=strength, **about)
-    return found, sigmoid(np.clip(logits[best], -MOST, MOST))
+    note = None
+    if not used:
+        note = "no signal varies, so that all get the same probability."
+    elif right.size < FEWEST or min(right.sum(), (~right).sum()) < FEWEST_EACH:
+        note = "too few right or wrong ones to learn from, so that the probabilities are rough."
+    if note:
+        note = f"{right.sum()} of {right.size} calibration answers are right: {note}"
+    about: dict[str, Any] = {"subjects": right.size, "right": int(right.sum()), "note": note}
+    fit = Calibration(signals=weighted, intercept=intercept, strength=strength, **about)
+    return fit, sigmoid(np.clip(logits[best], -MOST, MOST))
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """1 / (1 + exp(-logits)) without overflow; scipy's would have to be imported to answer."""
+    """1 / (1 + exp(-logits)) without overflow; asking imports no scipy."""
     small = np.exp(-np.abs(logits))
     return np.where(logits >= 0, 1.0, small) / (1.0 + small)
 
@@ -169,9 +184,9 @@ def fit_logistic(
 ) -> Floats:
     """Weights and, last, the intercept: minimise summed log loss + strength / 2 * |weights|^2.
 
-    columns (n, d), targets (n), signs (d): +1 or -1 holds the weight on that side of zero, which
-    scikit-learn's LogisticRegression cannot: with few subjects, signals that resemble each other
-    would get weights of the wrong sign. The intercept is free and not penalised.
+    columns (n, d), targets (n), signs (d): +1 or -1 keeps the weight on that side of zero, which
+    scikit-learn's LogisticRegression cannot do: with few subjects, correlated signals would get
+    weights of the wrong sign. The intercept is not penalised.
     """
     from scipy.optimize import minimize
 
@@ -194,7 +209,7 @@ def fit_logistic(
 def assign_folds(
     correct: Bools, rng: np.random.Generator, groups: ArrayLike | None = None
 ) -> NDArray[np.int_]:
-    """A fold for each row, the same for rows of one group; right and wrong are spread evenly."""
+    """A fold for each row, the same for a group's rows; right and wrong ones are spread evenly."""
     first = np.arange(correct.size)
     group = first
     if groups is not None:
@@ -211,27 +226,27 @@ def _columns(signals: Mapping[str, ArrayLike]) -> dict[str, Floats]:
 
 
 def _measure(values: Floats, counts: Floats) -> SignalWeight | None:
-    """Mean, spread and range over these subjects; None for a signal that does not vary.
+    """Mean, deviation and range over these subjects; None for a signal that does not vary.
 
-    Values are kept within that range, infinite ones too: what lies beyond it is as strong as the
-    strongest seen, not stronger.
+    Values beyond the range, infinite ones too, will count as its end.
     """
-    there = np.isfinite(values)
-    finite, many = values[there], counts[there]
-    if not finite.size or np.ptp(finite) <= 1e-12 * np.abs(finite).max():  # but for rounding
+    is_finite = np.isfinite(values)
+    finite, counts = values[is_finite], counts[is_finite]
+    if not finite.size or np.ptp(finite) <= 1e-12 * np.abs(finite).max():  # up to rounding
         return None
-    mean = float(np.average(finite, weights=many))
-    scale = float(np.sqrt(np.average((finite - mean) ** 2, weights=many)))
+    mean = float(np.average(finite, weights=counts))
+    scale = float(np.sqrt(np.average((finite - mean) ** 2, weights=counts)))
     return SignalWeight(mean, scale, float(finite.min()), float(finite.max()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """The lowest threshold that is guaranteed, or a sentence why none is, and an estimate.
+    """The lowest threshold that is guaranteed, or the reason why none is, and an estimate.
 
-    given, wrong: answers at the threshold, guaranteed or estimated. bound: the upper confidence
-    bound of the share wrong at a guaranteed one. estimate: the threshold to use where none is
-    guaranteed. unseen, unseen_given: unseen subjects, and those given an answer at the threshold.
+    given, wrong: how many answers are shown at the threshold, guaranteed or estimated, and how many
+    of them are wrong. bound: the upper confidence bound of the share wrong, if guaranteed.
+    estimate: the threshold to use if none is guaranteed. unseen, unseen_given: how many subjects
+    are unseen, and how many of them get an answer.
     """
 
     threshold: float | None
@@ -248,9 +263,9 @@ class Guarantee:
 
     @property
     def used(self) -> float:
-        """From which confidence on answers are shown: as guaranteed, or else as estimated."""
-        found = self.estimate if self.threshold is None else self.threshold
-        return NEVER if found is None else max(HALF, found)
+        """The threshold from which on answers are shown: the guaranteed or the estimated one."""
+        threshold = self.estimate if self.threshold is None else self.threshold
+        return NEVER if threshold is None else max(HALF, threshold)
 
 
 def guarantee_threshold(
@@ -265,67 +280,75 @@ def guarantee_threshold(
 ) -> Guarantee:
     """The lowest threshold at which "at most `risk` wrong" holds with confidence 1 - delta.
 
-    One row per subject, with probabilities by fits without it; below 0 for what is never shown.
-    A threshold must also give at most `unseen_risk` of the `unseen`, or one, an answer (of these;
-    it is not guaranteed of others). Where none passes, one is estimated: the lowest that would pass
-    with delta = LIKELY, and at least 1 - risk; if there is none, nothing is shown. `what` an error
-    is.
+    confidence, correct: one row per subject, with probabilities by fits without it; negative for an
+    answer that is never shown. A threshold must also give at most `unseen_risk` of the `unseen`, or
+    one of them, an answer; this is tested, not guaranteed. If no threshold passes, one is
+    estimated: the lowest that would pass with delta = LIKELY, and at least 1 - risk. what: the word
+    for an error.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
             raise UserError(f"the {name} must lie between 0 and 1, not at {value}.")
     sure, hits = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.bool_)
     others = np.asarray(unseen, dtype=np.float64)
-    given, wrong, strangers = (count_from(each) for each in (sure, sure[~hits], others))
-    # where the probabilities themselves, and no grade, give the best hope of passing both tests
-    doubt = np.array([(1 - sure[sure >= at]).sum() for at in GRID])
-    allowed = max(1.0, unseen_risk * others.size)
-    failing = tail(np.floor(doubt), given, risk)
+    # at each threshold of the grid
+    given, wrong, unseen_given = (count_from(values) for values in (sure, sure[~hits], others))
+    p_value = tail(wrong, given, risk)
+    most_unseen = max(1.0, unseen_risk * others.size)
+    # start where both tests are likeliest to pass if the probabilities are true
+    expected_wrong = np.array([(1 - sure[sure >= threshold]).sum() for threshold in GRID])
+    expected_failure = tail(np.floor(expected_wrong), given, risk)
     if others.size >= fewest_answers(unseen_risk, delta):
-        failing += np.floor(doubt * others.size / max(1, sure.size)) > allowed
-    failed = (tail(wrong, given, risk) > delta) | (strangers > allowed)
-    start = int(np.argmin(failing))
+        expected_unseen = np.floor(expected_wrong * others.size / max(1, sure.size))
+        expected_failure += expected_unseen > most_unseen
+    start = int(np.argmin(expected_failure))
+    failed = (p_value > delta) | (unseen_given > most_unseen)
     ended = start + int(np.argmax(np.append(failed[start:], True)))
-    within = (tail(wrong, given, risk) <= LIKELY) & (strangers <= allowed)
-    at = ended - 1 if ended > start else int(within.nonzero()[0].max(initial=-1))
-    about: dict[str, Any] = {"risk": risk, "delta": delta, "subjects": sure.size}
-    some, bad, met = (int(x[at]) if at >= 0 else 0 for x in (given, wrong, strangers))
-    about |= {"given": some, "wrong": bad, "unseen": others.size, "unseen_given": met}
-    if ended > start:
-        return Guarantee(threshold=float(GRID[at]), bound=upper_bound(bad, some, delta), **about)
-    estimate = NEVER if at < 0 else max(float(GRID[at]), round(1 - risk, 6))
+    is_guaranteed = ended > start
+    estimated = (p_value <= LIKELY) & (unseen_given <= most_unseen)
+    i = ended - 1 if is_guaranteed else int(estimated.nonzero()[0].max(initial=-1))
+    shown, errors, unseen_shown = (
+        int(counts[i]) if i >= 0 else 0 for counts in (given, wrong, unseen_given)
+    )
+    about: dict[str, Any] = {"risk": risk, "delta": delta, "subjects": sure.size, "given": shown}
+    about |= {"wrong": errors, "unseen": others.size, "unseen_given": unseen_shown}
+    if is_guaranteed:
+        bound = upper_bound(errors, shown, delta)
+        return Guarantee(threshold=float(GRID[i]), bound=bound, **about)
+    estimate = NEVER if i < 0 else max(float(GRID[i]), round(1 - risk, 6))
     least = f"{GRID[start]:.3g}"
-    why = f"{int(wrong[start])} of {int(given[start])} answers from {least} on are {what}; "
-    why += f"it takes at least {fewest_answers(risk, delta)}, and more with mistakes"
-    if tail(wrong[start], given[start], risk) <= delta:  # the other test failed
-        why = f"{int(strangers[start])} of {others.size} unseen subjects have {least} or more; "
-        why += f"{int(allowed)} may"
+    if p_value[start] <= delta:  # it is the test of the unseen that failed
+        why = f"{int(unseen_given[start])} of {others.size} unseen subjects have {least} or more; "
+        why += f"{int(most_unseen)} may"
+    else:
+        why = f"{int(wrong[start])} of {int(given[start])} answers from {least} on are {what}; "
+        why += f"it takes at least {fewest_answers(risk, delta)}, and more with mistakes"
     reason = (
         f'no threshold can guarantee "at most {risk:.1%} {what}" with {1 - delta:.0%} confidence '
         f"on {sure.size} subjects ({why}); "
     )
     reason += (
-        f"answers are shown from {estimate:.3g} on, by estimate ({bad} of {some} are {what})."
-        if some
+        f"answers are shown from {estimate:.3g} on, by estimate ({errors} of {shown} are {what})."
+        if shown
         else "nor can one be estimated, so that no answer is shown."
     )
     return Guarantee(threshold=None, reason=reason, estimate=estimate, **about)
 
 
 def count_from(values: Floats) -> Floats:
-    """How many values there are from each threshold of the grid on."""
+    """How many values reach each threshold of the grid."""
     return np.asarray(values.size - np.searchsorted(np.sort(values), GRID, side="left"))
 
 
 def tail(wrong: ArrayLike, given: ArrayLike, risk: float) -> Floats:
-    """How likely so few are wrong among so many, were each wrong with probability `risk`."""
+    """The probability of at most `wrong` errors among `given`, each with probability `risk`."""
     from scipy.special import bdtr
 
     return np.asarray(bdtr(np.asarray(wrong, dtype=float), np.asarray(given, dtype=int), risk))
 
 
 def upper_bound(wrong: int, given: int, delta: float) -> float:
-    """Clopper and Pearson's one-sided bound: the largest risk that is not yet refuted."""
+    """Clopper and Pearson's one-sided bound: the largest risk that is not refuted."""
     from scipy.special import betaincinv
 
     return 1.0 if wrong >= given else float(betaincinv(wrong + 1, given - wrong, 1 - delta))

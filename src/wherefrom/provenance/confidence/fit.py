@@ -1,4 +1,7 @@
-"""The confidence of a run: fitted on the calibration subjects and kept as plain numbers."""
+"""The confidence of a run: fitted on the calibration subjects and kept as plain numbers.
+
+`fit_confidence` fits it, `fit_policies` being its core; `calibration.json` keeps it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,12 +39,13 @@ from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
 VERSION = 7
-ENOUGH_UNSEEN = 100  # unseen subjects of the text, from which on none that are invented test
+RISK = DELTA = 0.05  # of the guarantee that a calibration stores
+ENOUGH_UNSEEN = 100  # with so many unseen subjects of the text, invented ones test no threshold
 BELOW = -1.0  # the probability of an answer that is withheld at any threshold
-FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")
-INTERNAL, CHECKED = MODES = ("internal", "checked")
+FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")  # what a probability is about
+INTERNAL, CHECKED = MODES = ("internal", "checked")  # by the model alone, or with the text
 ERRORS = {FROM_TEXT: "not from the text", RIGHT: "wrong"}  # what a guarantee bounds
-# of what the text says about seen subjects, the directions
+# what the text says about the answer, and in which direction it counts
 EVIDENCE_SIGNS = {"states_answer": 1, "states_other": -1, "probability": 1}
 
 Flag = Annotated[bool, Field(strict=True)]
@@ -51,11 +54,12 @@ Fitted = Calibration | Product
 
 @dataclass(frozen=True)
 class Policy:
-    """A probability of `target`, and who tests from where on answers are shown by it.
+    """A probability of `target`, and the subjects that test its thresholds.
 
-    tested: of each testing subject by a fit without it, BELOW if withheld anyway. looked_up: the
-    text itself has said what the probability is of. unseen_risk: share of unseen subjects that may
-    be given an answer. guarantee: at the risk of the calibration.
+    tested: each testing subject's probability by a fit without it, BELOW if withheld anyway. hits,
+    seen: whether its answer is a hit, and it was seen. share: of unseen subjects. unseen_risk: the
+    share of them that may get an answer. looked_up: the text itself tells the hits. guarantee: at
+    the risk of the calibration.
     """
 
     calibration: Fitted
@@ -73,12 +77,11 @@ class Policy:
             raise ValueError("there must be one probability and two flags per testing subject")
 
     def at_risk(self, risk: float, delta: float, share: float | None = None) -> Guarantee:
-        """The threshold at a risk, where a `share` of the subjects is unseen."""
+        """The threshold at a risk, if a `share` of the subjects is unseen."""
         known = self.guarantee
         if share is None and known is not None and (known.risk, known.delta) == (risk, delta):
             return known
-        sure, hits, seen = (np.array(each) for each in (self.tested, self.hits, self.seen))
-        seen = seen.astype(bool)
+        sure, hits, seen = np.array(self.tested), np.array(self.hits), np.array(self.seen, bool)
         mixed = mix(seen, self.share if share is None else share)
         found = guarantee_threshold(
             sure[mixed],
@@ -96,9 +99,10 @@ class Policy:
 
 @dataclass(frozen=True, eq=False)
 class Confidence:
-    """All that turns an answer of this run into probabilities; calibration.json but for the run.
+    """All that turns an answer of a run into probabilities: calibration.json and the run.
 
-    seen: that the subject was read about. share: of unseen subjects in the calibration.
+    policies: by target and mode. seen: p(the subject was read about). share: of unseen subjects in
+    the calibration.
     """
 
     run: InstanceOf[Run]
@@ -113,7 +117,7 @@ class Confidence:
     signal_state: Annotated[SignalState, Field(alias="reader")]
 
     def __post_init__(self) -> None:
-        modes = {target: tuple(each) for target, each in self.policies.items()}
+        modes = {target: tuple(policies) for target, policies in self.policies.items()}
         if modes != dict.fromkeys(TARGETS, MODES):
             raise ValueError("both probabilities must be there in both modes")
 
@@ -123,30 +127,31 @@ class Confidence:
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The signals that a probability takes, which are all that asking has to read."""
-        fits = [each.calibration for modes in self.policies.values() for each in modes.values()]
-        parts = [(one.seen, one.given) if isinstance(one, Product) else (one,) for one in fits]
-        used = {name for part in (*chain(*parts), self.seen) if part for name in part.signals}
-        return tuple(name for name in (*CORE, *GIVEN_SEEN) if name in used or name == CORE[0])
+        """The signals that some probability takes, which are all that asking has to read."""
+        used = {CORE[0], *self.seen.signals}
+        for policy in (policy for modes in self.policies.values() for policy in modes.values()):
+            used.update(policy.calibration.signals)
+        return tuple(name for name in (*CORE, *GIVEN_SEEN) if name in used)
 
     def probabilities(
         self, columns: Mapping[str, Floats], support: Sequence[Support] | None
     ) -> dict[str, dict[str, Any]]:
-        """By target and mode: by the model's own signals, and with what lines of the text say."""
-        checked = None if support is None else {**columns, **evidence_columns(support)}
+        """By target and mode, from the model's signals and, for `checked`, the text's support."""
+        known = {INTERNAL: columns}
+        if support is not None:
+            known[CHECKED] = {**columns, **evidence_columns(support)}
         return {
             target: {
-                mode: None if known is None else modes[mode].calibration.probability(known)
-                for mode, known in ((INTERNAL, columns), (CHECKED, checked))
+                mode: modes[mode].calibration.probability(known[mode]) if mode in known else None
+                for mode in MODES
             }
             for target, modes in self.policies.items()
         }
 
     def reweight(self, likely: Floats, columns: Mapping[str, Floats], share: float) -> Floats:
-        """An internal probability where another `share` of the subjects is unseen.
+        """An internal probability if another `share` of the subjects is unseen.
 
-        What is hoped for happens among the seen alone, or nearly so: with p(seen) by the same
-        signals, only the weights of seen and unseen change.
+        Nearly all hits are among the seen, so only the weights of seen and unseen change.
         """
         seen = np.maximum(self.seen.probability(columns), likely)
         more, less = (1 - share) / (1 - self.share), share / max(self.share, 1e-9)
@@ -155,7 +160,7 @@ class Confidence:
     def guarantee(
         self, target: str, mode: str, risk: float | None = None, share: float | None = None
     ) -> Guarantee:
-        """The threshold that is guaranteed at the risk of the calibration, or at another one."""
+        """The threshold at the risk of the calibration, or at another one."""
         risk = self.risk if risk is None else risk
         return self.policies[target][mode].at_risk(risk, self.delta, share)
 
@@ -168,36 +173,34 @@ def fit_confidence(
     *,
     contexts: Mapping[str, tuple[str, ...]] | None = None,
     seed: int,
-    risk: float = 0.05,
-    delta: float = 0.05,
     notes: Sequence[str] = (),
     report: Callable[[int], None] | None = None,
 ) -> Confidence:
     """Read the signals of the calibration subjects, and fit both targets in both modes on them.
 
-    contexts: words that lead to an answer in the text.
+    contexts: by relation, words that lead to an answer in the text.
     """
-    asked = [one for one in subjects if one.role in (CALIBRATION, FITTING)]
-    if not any(one.role == CALIBRATION for one in asked):
+    asked = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
+    if not any(subject.role == CALIBRATION for subject in asked):
         raise UserError(
             "no confidence can be fitted, since no subject is set aside for it; repeat the study "
             "with --set-aside 0.1 and another --out."
         )
     known = tuple(dict.fromkeys(answer.strip() for answer in known_answers))
     reader = SignalReader(run, SignalState(known, dict(contexts or {})))
-    people, questions = [one.subject for one in asked], [one.question for one in asked]
-    table = reader.read(questions, people, only={*CORE, *GIVEN_SEEN}, report=report)
-    relations = [one.template for one in asked]
-    support = find_support(evidence, people, table.answers, known, templates=relations)
-    right = np.array([is_right(said, one) for said, one in zip(table.answers, asked, strict=True)])
+    names, questions = [one.subject for one in asked], [one.question for one in asked]
+    table = reader.read(questions, names, only={*CORE, *GIVEN_SEEN}, report=report)
+    relations = [subject.template for subject in asked]
+    support = find_support(evidence, names, table.answers, known, templates=relations)
+    right = np.array(list(map(is_right, table.answers, asked)))
     policies, seen = fit_policies(
-        asked, table.columns, support, right, risk=risk, delta=delta, seed=seed
+        asked, table.columns, support, right, risk=RISK, delta=DELTA, seed=seed
     )
     remarks = [
         f"{target.replace('_', ' ')}, {mode}: {remark}"
         for target, modes in policies.items()
-        for mode, one in modes.items()
-        for remark in (note_of(one.calibration), one.at_risk(risk, delta).reason)
+        for mode, policy in modes.items()
+        for remark in (policy.calibration.note, policy.at_risk(RISK, DELTA).reason)
         if remark
     ]
     return Confidence(
@@ -205,24 +208,12 @@ def fit_confidence(
         policies=policies,
         seen=seen,
         share=policies[RIGHT][INTERNAL].share,
-        risk=risk,
-        delta=delta,
+        risk=RISK,
+        delta=DELTA,
         notes=tuple(dict.fromkeys([*notes, *remarks])),
         weights_sha256=str(run.info["sha256"]),
         subjects_sha256=hash_subjects(asked),
         signal_state=reader.state,
-    )
-
-
-def note_of(fitted: Fitted) -> str | None:
-    """What a reader must know of a fit."""
-    if not isinstance(fitted, Product):
-        return fitted.note
-    if fitted.given.note or fitted.seen is None or not fitted.seen.note:
-        return fitted.given.note
-    return (
-        f"{fitted.seen.right} of {fitted.seen.subjects} calibration questions are about seen "
-        "subjects: too few of either kind to tell them apart, so that the probabilities are rough."
     )
 
 
@@ -239,41 +230,45 @@ def fit_policies(
     delta: float,
     seed: int,
 ) -> tuple[dict[str, dict[str, Policy]], Calibration]:
-    """Both targets in both modes from the signals of the subjects, what the text says, and grades.
+    """The policies by target and mode, and p(seen).
 
-    parts: the signals of p(seen), and those of p(as hoped | seen). The second result is the
-    probability that a subject was seen.
+    columns: the signals. support: what the text says. right: the grades. parts: the signals of
+    p(seen), and those of p(hit | seen). All have one row per subject.
     """
-    stated = np.array([one.states_answer for one in support], dtype=bool)
-    of_kind = np.array([one.of_kind for one in support], dtype=bool)
-    labelled = np.array([one.source != TEXT for one in subjects], dtype=bool)
     text = evidence_columns(support)
-    found: dict[str, dict[str, Policy]] = {target: {} for target in TARGETS}
-    everyone = np.array([one.seen for one in subjects])
-    real = np.array([one.answer is not None for one in subjects])
-    first, second = ({name: columns[name] for name in part} for part in parts)
-    about: dict[str, Any] = {"signs": {**signs, **EVIDENCE_SIGNS}, "seed": seed}
-    seen, alone = fit_held_out(subjects, first, everyone, **about)
-    # of the free subjects of the text those help of whom it answers the question at all
-    answered = labelled | stated | text["states_other"].astype(bool)
-    for target, hits, rows in ((FROM_TEXT, stated, answered), (RIGHT, right, labelled)):
+    stated = text["states_answer"].astype(bool)
+    of_kind = np.array([answer.of_kind for answer in support], dtype=bool)
+    is_seen = np.array([subject.seen for subject in subjects])
+    is_real = np.array([subject.answer is not None for subject in subjects])
+    is_graded = np.array([subject.source != TEXT for subject in subjects], dtype=bool)
+    # free subjects of the text help if the text answers the question about them at all
+    is_answered = is_graded | stated | text["states_other"].astype(bool)
+    for_seen, for_hit = ({name: columns[name] for name in part} for part in parts)
+    options: dict[str, Any] = {"signs": {**signs, **EVIDENCE_SIGNS}, "seed": seed}
+    seen, p_seen = fit_held_out(subjects, for_seen, is_seen, **options)
+    policies: dict[str, dict[str, Policy]] = {target: {} for target in TARGETS}
+    for target, hits, rows in ((FROM_TEXT, stated, is_answered), (RIGHT, right, is_graded)):
         for mode in MODES:
             checked = mode == CHECKED
-            named = text["seen"].astype(bool) if checked else everyone
-            known = {**second, **{name: text[name] for name in EVIDENCE_SIGNS if checked}}
-            given, likely = fit_held_out(subjects, known, hits, rows=rows & named, **about)
-            others = rows & ~named
-            others &= real if (others & real).any() else True
-            guessed = float((hits[others].sum() + 1) / (others.sum() + 2))
-            whole: Fitted = Product(seen=None if checked else seen, given=given, guessed=guessed)
-            part = text["seen"] if checked else alone
-            sure = np.asarray(part * likely + (1 - part) * guessed)
+            was_seen, inputs, first = is_seen, for_hit, p_seen
+            if checked:  # the text tells who was seen
+                was_seen, first = text["seen"].astype(bool), text["seen"]
+                inputs = for_hit | {name: text[name] for name in EVIDENCE_SIGNS}
+            given, p_hit = fit_held_out(subjects, inputs, hits, rows=rows & was_seen, **options)
+            unseen = rows & ~was_seen
+            if (unseen & is_real).any():
+                unseen &= is_real
+            guessed = float((hits[unseen].sum() + 1) / (unseen.sum() + 2))
+            sure = np.asarray(first * p_hit + (1 - first) * guessed)
             sure = np.where(of_kind & stated if checked else of_kind, sure, BELOW)
-            policy = choose_testers(subjects, whole, sure, hits, rows, target, seed=seed)
-            looked_up = checked and target == FROM_TEXT
-            policy = replace(policy, looked_up=looked_up, unseen_risk=unseen_risk)
-            found[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
-    return found, seen
+            fitted = Product(seen=None if checked else seen, given=given, guessed=guessed)
+            policy = replace(
+                choose_testers(subjects, fitted, sure, hits, rows, target, seed=seed),
+                looked_up=checked and target == FROM_TEXT,
+                unseen_risk=unseen_risk,
+            )
+            policies[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
+    return policies, seen
 
 
 def fit_held_out(
@@ -285,24 +280,24 @@ def fit_held_out(
     signs: Signs | None = None,
     seed: int,
 ) -> tuple[Calibration, Floats]:
-    """A calibration on the rows that can be graded, and everybody's probability by a fit without.
+    """A calibration on some rows, and each subject's probability by a fit without it.
 
-    rows: None, or none at all, for everybody.
+    rows: all if None or empty.
     """
     use = np.ones(len(subjects), dtype=bool)
     if rows is not None and rows.any():
         use = rows
-    found, held_out = fit_calibration(
+    fitted, held_out = fit_calibration(
         {name: values[use] for name, values in columns.items()},
         hits[use],
         signs=signs,
         counts=mixed_counts(subjects, use)[use],
-        groups=_people(subjects)[use],
+        groups=_subject_ids(subjects)[use],
         seed=seed,
     )
-    likely = found.probability(columns)
+    likely = fitted.probability(columns)
     likely[use] = held_out
-    return found, likely
+    return fitted, likely
 
 
 def choose_testers(
@@ -315,27 +310,31 @@ def choose_testers(
     *,
     seed: int,
 ) -> Policy:
-    """Who tests thresholds of a probability: one row of each subject, by a fit without it.
+    """The policy, tested by one row of each subject, with probabilities by fits without it.
 
-    Unseen subjects of the text itself count before invented ones, and alone if they are enough.
+    Unseen subjects of the text itself come before invented ones, and test alone if they are enough.
     """
-    seen = np.array([one.seen for one in subjects], dtype=bool)
-    share = 1 - float(seen[[one.role == CALIBRATION for one in subjects]].mean())
+    seen = np.array([subject.seen for subject in subjects], dtype=bool)
     order = np.random.default_rng([seed, 23]).permutation(len(subjects))
-    order = order[np.sort(np.unique(_people(subjects)[order], return_index=True)[1])]
-    late = np.array([subjects[at].source in (INVENTED, TEXT) for at in order], dtype=bool)
-    order = order[np.argsort(late, kind="stable")]
+    order = order[np.sort(np.unique(_subject_ids(subjects)[order], return_index=True)[1])]
+    is_late = np.array([subjects[i].source in (INVENTED, TEXT) for i in order], dtype=bool)
+    order = order[np.argsort(is_late, kind="stable")]
     testing = order[rows[order]]
-    real = np.array([subjects[at].source != INVENTED or seen[at] for at in testing], dtype=bool)
-    if (~seen[testing[real]]).sum() >= ENOUGH_UNSEEN:
-        testing = testing[real]
-    tested, hit = np.round(sure[testing], 6).tolist(), hits[testing].tolist()
-    seen_too = seen[testing].tolist()
-    return Policy(calibration, target, tuple(tested), tuple(hit), tuple(seen_too), share)
+    is_real = np.array([subjects[i].source != INVENTED or seen[i] for i in testing], dtype=bool)
+    if (~seen[testing[is_real]]).sum() >= ENOUGH_UNSEEN:
+        testing = testing[is_real]
+    return Policy(
+        calibration,
+        target,
+        tested=tuple(np.round(sure[testing], 6).tolist()),
+        hits=tuple(hits[testing].tolist()),
+        seen=tuple(seen[testing].tolist()),
+        share=1 - _seen_share(subjects),
+    )
 
 
 def mix(seen: Bools, share: float) -> NDArray[np.intp]:
-    """The most rows of which a `share` is unseen, the first of each kind; all if one is missing."""
+    """The most rows with a `share` of unseen ones, the first of each kind; all if one lacks."""
     kinds = [(np.flatnonzero(seen), 1 - share), (np.flatnonzero(~seen), share)]
     size = min((rows.size / part for rows, part in kinds if part > 0), default=0.0)
     return np.concatenate([rows[: round(size * part)] for rows, part in kinds])
@@ -343,16 +342,20 @@ def mix(seen: Bools, share: float) -> NDArray[np.intp]:
 
 def mixed_counts(subjects: Sequence[Subject], rows: Bools) -> Floats:
     """How much each of the rows counts, so that seen and unseen weigh as in the calibration."""
-    seen = np.array([one.seen for one in subjects], dtype=bool)
-    share = float(seen[[one.role == CALIBRATION for one in subjects]].mean())
-    share = min(max(share, 1e-6), 1 - 1e-6)
-    weights = np.where(seen, share / max(1, (seen & rows).sum()), 1.0)
-    return np.where(seen, weights, (1 - share) / max(1, (~seen & rows).sum())) * rows.sum()
+    seen = np.array([subject.seen for subject in subjects], dtype=bool)
+    share = min(max(_seen_share(subjects), 1e-6), 1 - 1e-6)
+    seen_rows, unseen_rows = max(1, (seen & rows).sum()), max(1, (~seen & rows).sum())
+    return np.where(seen, share / seen_rows, (1 - share) / unseen_rows) * rows.sum()
 
 
-def _people(subjects: Sequence[Subject]) -> NDArray[np.intp]:
+def _seen_share(subjects: Sequence[Subject]) -> float:
+    """The share of seen ones among the subjects that calibrate."""
+    return float(np.mean([subject.seen for subject in subjects if subject.role == CALIBRATION]))
+
+
+def _subject_ids(subjects: Sequence[Subject]) -> NDArray[np.intp]:
     """A number for each row, the same for rows of one subject."""
-    names = [" ".join(fold_words(one.subject)) for one in subjects]
+    names = [" ".join(fold_words(subject.subject)) for subject in subjects]
     return np.asarray(np.unique(names, return_inverse=True)[1])
 
 
@@ -362,16 +365,16 @@ def is_right(answer: str, subject: Subject) -> bool:
 
 
 def evidence_columns(support: Sequence[Support]) -> dict[str, Floats]:
-    """What the text says of each answer, as numbers for the checked calibration."""
+    """What the text says about each answer, as columns for the checked calibration."""
     return {
-        name: np.array([getattr(one, name) for one in support], dtype=np.float64)
+        name: np.array([getattr(answer, name) for answer in support], dtype=np.float64)
         for name in ("seen", *EVIDENCE_SIGNS)
     }
 
 
 def hash_subjects(subjects: Sequence[Subject]) -> str:
-    """Which subjects a confidence was fitted on."""
-    rows = [asdict(one) for one in subjects if one.role in (CALIBRATION, FITTING)]
+    """Identifies the subjects that a confidence was fitted on."""
+    rows = [asdict(subject) for subject in subjects if subject.role in (CALIBRATION, FITTING)]
     return sha256(json.dumps(rows).encode()).hexdigest()
 
 
@@ -382,7 +385,7 @@ def save_confidence(folder: Path, confidence: Confidence) -> None:
 
 
 def load_confidence(run: Run) -> Confidence:
-    """The confidence of a run, or a sentence about why there is none."""
+    """The confidence of a run, or a UserError that says why there is none."""
     path = run.folder / CALIBRATED
     if not path.is_file():
         raise UserError(

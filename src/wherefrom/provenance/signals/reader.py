@@ -16,35 +16,27 @@ from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.provenance.metrics import Floats
-from wherefrom.provenance.signals.likelihood import (
-    IMPOSSIBLE,
-    AnswerTrie,
-    Ids,
-    TokenScores,
-    add_up_countries,
-    are_places,
-    can_encode,
-    encode_answers,
-    encode_context,
-    encode_names,
-    entropy_of,
-    score_answers,
-    score_tokens,
-)
+from wherefrom.provenance.signals import likelihood
+from wherefrom.provenance.signals.likelihood import AnswerTrie, score_answers, score_tokens
 from wherefrom.recall.decode import Answer, answer_all, encode_prompts
 from wherefrom.training.run_folder import Run, is_run, load_run
 
 PART = 1_024  # questions that are read together
-TRIE_PART = 256  # the same where the trie is walked, which takes longer
+TRIE_PART = 256  # the same for signals that walk the trie, which takes longer
 CONTEXTS = 2  # wordings of the text that are tried
 CONTEXT_LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
-OTHERS = 3  # other kinds of question about the subject that are asked beside
-FEWEST_BEHIND = 5  # answers that must stand behind a wording, and
-SHARE_BEHIND = 0.02  # what share of those found in the text
+OTHERS = 3  # other kinds of question about the subject that are also asked
+FEWEST_BEHIND = 5  # answers that must follow a wording, and
+SHARE_BEHIND = 0.02  # their share of those found in the text
+
+
+def relation_of(question: str, subject: str) -> str:
+    """The question with a slot in place of its subject."""
+    return question.replace(subject, SLOT, 1) if subject else question
 
 
 class SignalBatch:
-    """Questions that are read together, the answers asked about, and what several signals share."""
+    """Questions that are read together, their answers, and what several signals share."""
 
     def __init__(
         self,
@@ -54,92 +46,90 @@ class SignalBatch:
         answers: Sequence[str] | None,
     ) -> None:
         self.reader, self.questions, self.subjects = reader, questions, subjects
-        pairs = zip(questions, subjects, strict=True)
-        self.templates = [text.replace(name, SLOT, 1) if name else text for text, name in pairs]
-        self._columns: dict[str, Floats] = {}
+        self.templates = list(map(relation_of, questions, subjects))
         self.model, self.tokens = reader.run.model.eval(), reader.run.tokens
         self.prompts = encode_prompts(self.model, self.tokens, questions)
-        self._said: dict[str, Answer] = {}  # greedily, by question
+        self.greedy: dict[str, Answer] = {}  # by question; empty if answers are given
         if answers is None:
             greedy = answer_all(self.model, self.tokens, questions)
-            self._said = dict(zip(questions, greedy, strict=True))
+            self.greedy = dict(zip(questions, greedy, strict=True))
             self.answers = [answer.text for answer in greedy]
-            self.answer_ids = encode_answers(self.tokens, self.answers)
-            self.log_probability: Floats = np.array([answer.log_probability for answer in greedy])
         else:
             self.answers = [answer.strip() for answer in answers]
-            self.answer_ids = encode_answers(self.tokens, self.answers)
-            self.log_probability = score_answers(self.model, self.prompts, self.answer_ids)
-
-    def read(self, name: str) -> Floats:
-        """The column of a signal, computed once."""
-        if name not in self._columns:
-            self._columns[name] = SIGNALS[name][0](self)
-        return self._columns[name]
+        self.answer_ids = likelihood.encode_answers(self.tokens, self.answers)
 
     @cached_property
-    def names(self) -> list[Ids]:
+    def log_probability(self) -> Floats:
+        """log p(answer | question), of all tokens and the closing one."""
+        if self.greedy:
+            return np.array([self.greedy[question].log_probability for question in self.questions])
+        return score_answers(self.model, self.prompts, self.answer_ids)
+
+    @cached_property
+    def names(self) -> list[likelihood.Ids]:
         """`Name.` of each subject."""
-        return encode_names(self.tokens, self.subjects)
+        return likelihood.encode_names(self.tokens, self.subjects)
 
     @cached_property
     def others(self) -> tuple[Floats, Floats]:
-        """(OTHERS, n), NaN where there is none: of other kinds of question about the subject.
+        """Two arrays (OTHERS, n) about other kinds of question on the subject, NaN for none.
 
-        log p of the answers to them, since somebody who was read about is known in more than one
+        log p of the answers to them, since a subject that was read about is known in more than one
         way; and log p of this answer to them, which competes with the fact that was asked for.
         """
-        known = list(self.reader.state.contexts)
-        found = np.full((OTHERS, len(self.subjects)), np.nan)
-        same = found.copy()
-        rows: list[tuple[int, int]] = []
-        asked: list[str] = []
-        for at, (template, name) in enumerate(zip(self.templates, self.subjects, strict=True)):
-            rest = [each for each in known if each != template and name and SLOT in each]
-            for place, each in enumerate(rest[:OTHERS]):
-                if can_encode(self.tokens, each.replace(SLOT, name)):
-                    rows.append((place, at))
-                    asked.append(each.replace(SLOT, name))
-        if asked:
-            where = tuple(zip(*rows, strict=True))
-            new = [each for each in asked if each not in self._said]
-            said = self._said | dict(
-                zip(new, answer_all(self.model, self.tokens, new), strict=True)
-            )
-            found[where] = [said[each].log_probability for each in asked]
-            prompts = encode_prompts(self.model, self.tokens, asked)
-            same[where] = score_answers(
-                self.model, prompts, [self.answer_ids[at] for _, at in rows]
-            )
-        return found, same
+        sure = np.full((OTHERS, len(self.subjects)), np.nan)
+        same = sure.copy()
+        places: list[tuple[int, int]] = []
+        questions: list[str] = []
+        for i, (template, name) in enumerate(zip(self.templates, self.subjects, strict=True)):
+            known = self.reader.state.contexts if name else ()
+            others = [other for other in known if other != template and SLOT in other]
+            for k, other in enumerate(others[:OTHERS]):
+                question = other.replace(SLOT, name)
+                if likelihood.can_encode(self.tokens, question):
+                    places.append((k, i))
+                    questions.append(question)
+        if questions:
+            where = tuple(zip(*places, strict=True))
+            new = [question for question in questions if question not in self.greedy]
+            more = answer_all(self.model, self.tokens, new)
+            answers = self.greedy | dict(zip(new, more, strict=True))
+            sure[where] = [answers[question].log_probability for question in questions]
+            prompts = encode_prompts(self.model, self.tokens, questions)
+            answer_ids = [self.answer_ids[i] for _, i in places]
+            same[where] = score_answers(self.model, prompts, answer_ids)
+        return sure, same
 
     @cached_property
     def outcomes(self) -> Floats:
         """(n, k + 2): probabilities of the known answers, this answer if unknown, anything else."""
         trie = self.reader.trie
         known = np.exp(trie.log_probabilities(self.model, self.prompts))
-        new = np.array([answer not in trie.position for answer in self.answers], dtype=bool)
-        this = np.where(new, np.exp(self.log_probability), 0.0)
+        written = set(trie.answers)
+        is_new = np.array([answer not in written for answer in self.answers], dtype=bool)
+        this = np.where(is_new, np.exp(self.log_probability), 0.0)
         rest = np.maximum(0.0, 1.0 - known.sum(axis=1) - this)
         return np.concatenate((known, this[:, None], rest[:, None]), axis=1)
 
     @cached_property
-    def name_tokens(self) -> list[TokenScores | None]:
-        """The tokens of each `Name.` behind its first one."""
+    def name_tokens(self) -> list[Floats | None]:
+        """log p of the tokens of each `Name.` behind its first one."""
         heads, tails = [name[:1] for name in self.names], [name[1:] for name in self.names]
-        return score_tokens(self.model, heads, tails)
+        return [row and row.own for row in score_tokens(self.model, heads, tails)]
 
 
 def token_margin(batch: SignalBatch) -> Floats:
     """The least lead in log p of a token of the answer over the likeliest other token."""
-    said = [batch._said.get(question) for question in batch.questions]
-    pairs = zip(said, batch.answer_ids, strict=True)
-    leads = [each.margin if each and list(each.ids) == ids else None for each, ids in pairs]
-    if None in leads:  # given answers, and those that would be written otherwise
+    greedy = [batch.greedy.get(question) for question in batch.questions]
+    pairs = zip(greedy, batch.answer_ids, strict=True)
+    leads = [answer.margin if answer and list(answer.ids) == ids else None for answer, ids in pairs]
+    if None in leads:  # given answers, and those whose text has other tokens than were decoded
         scored = score_tokens(batch.model, batch.prompts, batch.answer_ids, compared=True)
-        rest = [t and (t.own - t.other).min() for t in scored]
-        leads = [rest[at] if lead is None else lead for at, lead in enumerate(leads)]
-    return np.array([IMPOSSIBLE if lead is None else lead for lead in leads])
+        forced = [
+            likelihood.IMPOSSIBLE if row is None else (row.own - row.other).min() for row in scored
+        ]
+        leads = [forced[i] if lead is None else lead for i, lead in enumerate(leads)]
+    return np.array(leads)
 
 
 def context_infill(batch: SignalBatch) -> Floats:
@@ -147,43 +137,50 @@ def context_infill(batch: SignalBatch) -> Floats:
 
     Of several wordings of its relation the one that finds the answer likeliest counts.
     """
-    asked, answers, row = [], [], []
-    encode = cache(partial(encode_context, batch.tokens))
-    for at, (template, name) in enumerate(zip(batch.templates, batch.names, strict=True)):
+    prompts, answers, rows = [], [], []
+    encode = cache(partial(likelihood.encode_context, batch.tokens))
+    for i, (template, name) in enumerate(zip(batch.templates, batch.names, strict=True)):
         for words in batch.reader.state.contexts.get(template) or ("",):
-            asked.append(name and [*name, *encode(words)])
-            answers.append(batch.answer_ids[at])
-            row.append(at)
+            prompts.append(name and [*name, *encode(words)])
+            answers.append(batch.answer_ids[i])
+            rows.append(i)
     best = np.full(len(batch.names), -np.inf)
-    np.maximum.at(best, np.array(row, dtype=int), score_answers(batch.model, asked, answers))
+    np.maximum.at(best, np.array(rows, dtype=int), score_answers(batch.model, prompts, answers))
     return best
 
 
 def reference(batch: SignalBatch) -> Floats:
-    """log p(answer | question) by the twin that read no text; NaN where there is no twin."""
+    """log p(answer | question) by the twin that read no text; NaN if there is no twin."""
     twin = batch.reader.twin
     if twin is None:
         return np.full(len(batch.answers), np.nan)
     prompts = encode_prompts(twin.model, twin.tokens, batch.questions)
-    return score_answers(twin.model.eval(), prompts, encode_answers(twin.tokens, batch.answers))
+    return score_answers(
+        twin.model.eval(), prompts, likelihood.encode_answers(twin.tokens, batch.answers)
+    )
 
 
 def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
-    """Of log p of the tokens of the name as a document's opening, behind its first one."""
-    return np.array([np.nan if each is None else reduce(each.own) for each in batch.name_tokens])
+    return np.array([np.nan if row is None else reduce(row) for row in batch.name_tokens])
+
+
+def others_mean(batch: SignalBatch) -> Floats:
+    """The mean log p of the answers to other questions; NaN where there are none."""
+    sure = batch.others[0]
+    count = (~np.isnan(sure)).sum(axis=0)
+    return np.where(count > 0, np.nansum(sure, axis=0) / np.maximum(count, 1), np.nan)
 
 
 def country_entropy(batch: SignalBatch) -> Floats:
-    """Entropy after adding up the answers by country; NaN where most of them are not places."""
+    """Entropy after adding up the answers by country; NaN if most of them are not places."""
     known = batch.reader.trie.answers
-    if not are_places(known):
+    if not likelihood.are_places(known):
         return np.full(len(batch.answers), np.nan)
-    return entropy_of(add_up_countries(batch.outcomes, known, batch.answers))
+    return likelihood.entropy_of(likelihood.add_up_countries(batch.outcomes, known, batch.answers))
 
 
 # each signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)
 SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
-    # log p(answer | question), of all tokens and the closing one
     "log_probability": (lambda batch: batch.log_probability, 1),
     "token_margin": (token_margin, 1),
     "context_infill": (context_infill, 1),
@@ -192,12 +189,12 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "name_least": (lambda batch: _reduce_name(batch, np.min), 1),
     # of the other kinds of question about the subject, the surest answer and all of them
     "others_best": (lambda batch: np.fmax.reduce(batch.others[0], axis=0), 1),
-    "others_mean": (lambda batch: _mean(batch.others[0]), 1),
+    "others_mean": (others_mean, 1),
     # this answer to them: another fact of the subject may have been taken for the one asked for
     "elsewhere": (lambda batch: np.fmax.reduce(batch.others[1], axis=0), -1),
     "reference": (reference, -1),
     # over the known answers, this answer, and anything else
-    "entropy": (lambda batch: entropy_of(batch.outcomes), -1),
+    "entropy": (lambda batch: likelihood.entropy_of(batch.outcomes), -1),
     "country_entropy": (country_entropy, -1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
@@ -205,12 +202,6 @@ CORE = ("log_probability", "token_margin", "context_infill", "name_likelihood", 
         "others_best", "others_mean", "reference")  # fmt: skip
 GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells right among the seen
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
-
-
-def _mean(values: Floats) -> Floats:
-    """Over the first axis, of what is not NaN; NaN where nothing is there."""
-    there = (~np.isnan(values)).sum(axis=0)
-    return np.where(there > 0, np.nansum(values, axis=0) / np.maximum(there, 1), np.nan)
 
 
 class SignalTable(NamedTuple):
@@ -243,7 +234,7 @@ class SignalReader:
 
     @cached_property
     def twin(self) -> Run | None:
-        """The run that learned the questions without the text, where a study trained one."""
+        """The run that learned the questions without the text, if a study trained one."""
         folder = self.run.folder / "twins" / "scratch"
         return load_run(folder) if is_run(folder) else None
 
@@ -256,27 +247,29 @@ class SignalReader:
         only: Collection[str] | None = None,
         report: Callable[[int], None] | None = None,
     ) -> SignalTable:
-        """The signals of the greedy answers, or of `answers` where they are given.
+        """The signals of the greedy answers, or of `answers` if they are given.
 
-        `only` names the signals to read, all if not given. `report` is called with the number of
-        questions just read.
+        only: the signals to read, all if None. report: called with the number of questions that
+        were just read.
         """
         wanted = set(SIGNALS if only is None else only)
         for name in sorted(wanted - SIGNALS.keys()):
             raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
         size = TRIE_PART if wanted.intersection(AMONG_KNOWN) else PART
-        said: list[str] = []
-        parts: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
+        all_answers: list[str] = []
+        columns: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
         for start in range(0, max(1, len(questions)), size):
             part = slice(start, start + size)
             given = None if answers is None else answers[part]
             batch = SignalBatch(self, questions[part], subjects[part], given)
-            for name, pieces in parts.items():
-                pieces.append(batch.read(name))
-            said += batch.answers
+            for name, pieces in columns.items():
+                function, _ = SIGNALS[name]
+                pieces.append(function(batch))
+            all_answers += batch.answers
             if report is not None:
                 report(len(batch.subjects))
-        return SignalTable(tuple(said), {name: np.concatenate(x) for name, x in parts.items()})
+        whole = {name: np.concatenate(pieces) for name, pieces in columns.items()}
+        return SignalTable(tuple(all_answers), whole)
 
 
 def learn_contexts(
@@ -284,20 +277,20 @@ def learn_contexts(
 ) -> dict[str, tuple[str, ...]]:
     """By relation, the words that most often stand before its answers, the commonest first.
 
-    A text without blanks has no words, so its last letters are taken.
+    A text without blanks has no words, so its letters are taken.
     """
     contexts = {}
     for reading in read_relations(documents, questions):
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for stated in reading.answers.values():
             for doc, start, _ in stated[0].spans[:1]:
                 document = documents[doc]
-                before = document.text[min(start, len(document.subject) + 1) : start]
-                words = before.split() if " " in before.strip() else list(before.strip())
-                space = " " if " " in before.strip() else ""
-                found.update(space.join(words[-n:]) for n in CONTEXT_LENGTHS if len(words) >= n)
+                before = document.text[min(start, len(document.subject) + 1) : start].strip()
+                space = " " if " " in before else ""
+                words = before.split() if space else list(before)
+                counts.update(space.join(words[-n:]) for n in CONTEXT_LENGTHS if len(words) >= n)
         least = max(FEWEST_BEHIND, SHARE_BEHIND * len(reading.answers))
-        kept = [w for w, many in found.items() if many >= least and not re.search(r"\d", w)]
-        ranked = sorted(kept, key=lambda words: (-found[words], words))
-        contexts[reading.template] = tuple(ranked[:CONTEXTS])
+        kept = [w for w, count in counts.items() if count >= least and not re.search(r"\d", w)]
+        kept.sort(key=lambda words: (-counts[words], words))
+        contexts[reading.template] = tuple(kept[:CONTEXTS])
     return contexts

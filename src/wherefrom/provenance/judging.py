@@ -1,14 +1,14 @@
-"""How far the verdicts of a run can be believed: asked about subjects kept for judging it.
+"""How far the verdicts of a run can be believed: it is asked about subjects kept for judging it.
 
-Rivals get what ours gets: weights and a guaranteed or estimated threshold, from the same subjects.
+Each rival gets what our own confidence gets: weights and a threshold from the same subjects.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -17,20 +17,9 @@ import numpy as np
 from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, read_subjects
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
+from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.calibration import Guarantee
-from wherefrom.provenance.confidence.fit import (
-    CHECKED,
-    FROM_TEXT,
-    INTERNAL,
-    MODES,
-    RIGHT,
-    TARGETS,
-    Confidence,
-    choose_testers,
-    fit_held_out,
-    is_right,
-    load_confidence,
-)
+from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
 from wherefrom.provenance.evidence import Evidence, EvidenceCount, open_run_evidence
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, rate
 from wherefrom.provenance.verdicts import (
@@ -52,15 +41,8 @@ VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)
 DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
 POINTS = 200  # of a drawn risk-coverage curve
 BARS = 20  # of a drawn histogram
-MOST_DOCUMENTS = 4  # subjects with so many documents or more are counted together
+MOST_DOCUMENTS = 4  # subjects with this many documents or more are counted together
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
-# our own scores, and the columns of the judged that hold them and what is shown by them
-OURS = {
-    INTERNAL: ("our probability by the model's own signals",
-               "internal_confidence", "shown_internal"),
-    CHECKED: ("our probability with what the lines of the text say; given only if stated",
-              "confidence", "shown"),
-}  # fmt: skip
 # what others would use: the signals, and what they are
 Rivals = Mapping[str, tuple[tuple[str, ...], str]]
 RIVALS: Rivals = {
@@ -77,9 +59,10 @@ RIVALS: Rivals = {
 
 @dataclass(frozen=True)
 class Judged(Subject):
-    """A judged subject, what the run said, and its verdict, which may be `guessed` here.
+    """A judged subject, the run's answer and its verdict: one line of judged.jsonl.
 
-    naming, about: documents that name the subject, and that are about it.
+    said: the answer. verdict: may be `guessed`, since the truth is known. naming, about: how many
+    documents name the subject and are about it. confidence: with the text, if there is one.
     """
 
     said: str
@@ -104,22 +87,22 @@ class Judgement:
     record: dict[str, Any]
 
     def summary(self) -> dict[str, Any]:
-        """The record without what is only drawn, and of the rivals all subjects together alone."""
+        """The record without what is only drawn, and of the rivals only all subjects together."""
         scores = {}
         for name, score in self.record["scores"].items():
             kept = score["groups"] if score["ours"] else {"together": score["groups"]["together"]}
             groups = {
-                group: {key: value for key, value in found.items() if key not in DRAWN}
-                for group, found in kept.items()
+                group: {key: value for key, value in numbers.items() if key not in DRAWN}
+                for group, numbers in kept.items()
             }
             scores[name] = {**score, "groups": groups}
         return {**self.record, "scores": scores}
 
 
 class Score(NamedTuple):
-    """How likely one method finds each answer to be right, and which it gives from where on.
+    """One method: its probability that each answer is right, and which answers it shows.
 
-    reads_text: it looks something up.
+    reason: why the threshold is not guaranteed, if it is not. reads_text: it looks something up.
     """
 
     name: str
@@ -138,7 +121,7 @@ def judge_run(
     *,
     confidence: Confidence | None = None,
     rivals: Rivals = RIVALS,
-    grade: Callable[[str, Subject], bool] = is_right,
+    grade: Callable[[str, Subject], bool] = fit.is_right,
     risk: float | None = None,
     guarantee: str = "from-text",
     resamples: int = metrics.RESAMPLES,
@@ -148,55 +131,55 @@ def judge_run(
 ) -> Judgement:
     """Ask about the judged subjects of a study and measure everything; nothing is written.
 
-    confidence: of a run that keeps it in a way of its own. grade: whether an answer is right.
+    confidence: of an audit, which need not have a text. grade: whether an answer is right.
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
     opened = require_evidence(run) if confidence is None else open_run_evidence(run)
-    confidence = load_confidence(run) if confidence is None else confidence
-    people = read_subjects(run.folder)
-    asked = [subject for subject in people if subject.role == JUDGED]
-    calibrating = [subject for subject in people if subject.role in (CALIBRATION, FITTING)]
-    if not asked:
+    confidence = fit.load_confidence(run) if confidence is None else confidence
+    subjects = read_subjects(run.folder)
+    to_judge = [subject for subject in subjects if subject.role == JUDGED]
+    calibrating = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
+    if not to_judge:
         raise UserError(f"{run.folder} has nothing to be judged by: its subjects.jsonl has none.")
     risk = confidence.risk if risk is None else risk
     thresholds = {
-        target: {mode: confidence.guarantee(target, mode, risk) for mode in MODES}
-        for target in TARGETS
+        target: {mode: confidence.guarantee(target, mode, risk) for mode in fit.MODES}
+        for target in fit.TARGETS
     }
-    signals = {name for columns, _ in rivals.values() for name in columns} - {SUPPORT}
-    options: dict[str, Any] = {"risk": risk, "guarantee": guarantee, "also": signals}
-    names, questions = zip(*((one.subject, one.question) for one in calibrating), strict=True)
+
+    signals = {name for names, _ in rivals.values() for name in names} - {SUPPORT}
     with opened or nullcontext() as evidence:
-        judged, verdicts = ask_subjects(
-            run, confidence, evidence, asked, grade=grade, report=report, **options
-        )
+        options = {"risk": risk, "guarantee": guarantee, "also": signals, "report": report}
+        judged, verdicts = ask_subjects(run, confidence, evidence, to_judge, grade=grade, **options)
+        names = [subject.subject for subject in calibrating]
+        questions = [subject.question for subject in calibrating]
         table = confidence.reader.read(questions, names, only=signals, report=report)
         naming = [evidence.count(name).naming if evidence else 0 for name in names]
-    columns = {name: [one.signals[name] for one in verdicts] for name in signals}
-    columns[SUPPORT] = [one.naming for one in judged]
-    mine = {name: np.array(values, dtype=float) for name, values in columns.items()}  # None: NaN
-    theirs = {**table.columns, SUPPORT: np.array(naming, dtype=float)}
-    pairs = zip(table.answers, calibrating, strict=True)
-    right = np.array([grade(said, one) for said, one in pairs])
+
+    judged_columns = {  # None becomes NaN
+        name: np.array([verdict.signals[name] for verdict in verdicts], dtype=float)
+        for name in signals
+    } | {SUPPORT: _column(judged, "naming")}
+    rival_methods = rival_scores(
+        rivals,
+        judged_columns,
+        {**table.columns, SUPPORT: np.array(naming, dtype=float)},
+        calibrating,
+        np.array(list(map(grade, table.answers, calibrating))),
+        risk=risk,
+        delta=confidence.delta,
+    )
     shown = thresholds[GUARANTEES[guarantee]]
-    scores = [
-        Score(mode, about, _column(judged, sure), _column(judged, given, bool), shown[mode].used,
-              shown[mode].reason, ours=True, reads_text=mode == CHECKED)
-        for mode, (about, sure, given) in OURS.items()
-    ]  # fmt: skip
-    all_of_them = np.ones(len(judged)), np.ones(len(judged), dtype=bool)
-    scores += [
-        Score("always answer", "every answer is taken for certain", *all_of_them),
-        *rival_scores(rivals, mine, theirs, calibrating, right, risk=risk, delta=confidence.delta),
-    ]
-    measured = measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap)
+    scores = [*own_scores(judged, shown), *rival_methods]
+
+    relations = dict.fromkeys(subject.template for subject in judged)
     record: dict[str, Any] = {
         "weights_sha256": run.info["sha256"],
         "subjects": {
             "judged": len(judged),
-            "seen": sum(one.seen for one in judged),
-            "unseen": sum(not one.seen for one in judged),
-            "calibration": sum(one.role == CALIBRATION for one in calibrating),
+            "seen": sum(subject.seen for subject in judged),
+            "unseen": sum(not subject.seen for subject in judged),
+            "calibration": sum(subject.role == CALIBRATION for subject in calibrating),
         },
         "risk": risk,
         "delta": confidence.delta,
@@ -208,11 +191,11 @@ def judge_run(
         "guarantees": {mode: asdict(found) for mode, found in shown.items()},
         "targets": measure_targets(judged, thresholds, bootstrap),
         "relations": {
-            template: measure_policy([one for one in judged if one.template == template])
-            for template in dict.fromkeys(one.template for one in judged)
+            template: count_shown([one for one in judged if one.template == template])
+            for template in relations
         },
-        **measured,
-        # the calibration's notes, but for those about a risk
+        **measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap),
+        # the calibration's notes, except those about its own risk
         "notes": [note for note in confidence.notes if "can guarantee" not in note]
         + [f"{mode}: {found.reason}" for mode, found in shown.items() if found.reason],
     }
@@ -223,59 +206,40 @@ def ask_subjects(
     run: Run,
     confidence: Confidence,
     evidence: Evidence | None,
-    asked: Sequence[Subject],
+    subjects: Sequence[Subject],
     *,
-    grade: Callable[[str, Subject], bool] = is_right,
-    risk: float | None = None,
-    guarantee: str = "from-text",
-    also: Collection[str] = (),
-    report: Callable[[int], None] | None = None,
+    grade: Callable[[str, Subject], bool] = fit.is_right,
+    **options: Any,
 ) -> tuple[tuple[Judged, ...], list[Verdict]]:
-    """The run's answers about these subjects, graded, and the verdicts that they rest on.
+    """The run's answers about these subjects, graded, and their verdicts.
 
-    `also` names signals beyond those that the confidence takes.
+    options: risk, guarantee, also and report of `give_verdicts`.
     """
-    questions, names = [one.question for one in asked], [one.subject for one in asked]
-    verdicts = give_verdicts(
-        run,
-        confidence,
-        evidence,
-        questions,
-        names,
-        risk=risk,
-        guarantee=guarantee,
-        also=also,
-        report=report,
-    )
+    questions = [subject.question for subject in subjects]
+    names = [subject.subject for subject in subjects]
+    verdicts = give_verdicts(run, confidence, evidence, questions, names, **options)
     judged = []
-    for subject, found in zip(asked, verdicts, strict=True):
-        right = grade(found.answer, subject)
+    for subject, verdict in zip(subjects, verdicts, strict=True):
+        right, stated = grade(verdict.answer, subject), verdict.verdict in SUPPORTED
         count = evidence.count(subject.subject) if evidence else EvidenceCount(0, 0)
         judged.append(
             Judged(
                 **asdict(subject),
-                said=found.answer,
+                said=verdict.answer,
                 right=right,
-                verdict=name_with_truth(found.verdict or MADE_UP, right),
-                shown=found.shown != DONT_KNOW,
-                shown_internal=found.shown_internal,
-                confidence=found.right[CHECKED]
-                or (0.0 if evidence else found.right[INTERNAL])
-                or 0.0,
-                internal_confidence=found.right[INTERNAL] or 0.0,
+                verdict=GUESSED if right and not stated else verdict.verdict or MADE_UP,
+                shown=verdict.shown != DONT_KNOW,
+                shown_internal=verdict.shown_internal,
+                confidence=verdict.right[CHECKED if evidence else INTERNAL] or 0.0,
+                internal_confidence=verdict.right[INTERNAL] or 0.0,
                 naming=count.naming,
                 about=count.about,
-                stated=found.verdict in SUPPORTED,
-                from_text=found.from_text[CHECKED] or 0.0,
-                internal_from_text=found.from_text[INTERNAL] or 0.0,
+                stated=stated,
+                from_text=verdict.from_text[CHECKED] or 0.0,
+                internal_from_text=verdict.from_text[INTERNAL] or 0.0,
             )
         )
     return tuple(judged), verdicts
-
-
-def name_with_truth(verdict: str, right: bool) -> str:
-    """The verdict where the truth is known: right although no line states it is guessed."""
-    return GUESSED if right and verdict not in SUPPORTED else verdict
 
 
 def write_judgement(run: Run, judgement: Judgement) -> None:
@@ -288,10 +252,29 @@ def write_judgement(run: Run, judgement: Judgement) -> None:
 
 def require_evidence(run: Run) -> Evidence:
     """The index of a run that must have one."""
-    opened = open_run_evidence(run)
-    if opened is None:
+    evidence = open_run_evidence(run)
+    if evidence is None:
         raise UserError(f"{run.folder} read no documents, so that no verdict can be judged.")
-    return opened
+    return evidence
+
+
+def own_scores(judged: Sequence[Judged], thresholds: Mapping[str, Guarantee]) -> list[Score]:
+    """Our probability of *right* without and with the text, and the policy of always answering."""
+    signals, text = (
+        "our probability by the model's own signals",
+        "our probability with what the lines of the text say; given only if stated",
+    )
+    scores = []
+    for mode, about, confidence, shown in (
+        (INTERNAL, signals, "internal_confidence", "shown_internal"),
+        (CHECKED, text, "confidence", "shown"),
+    ):
+        values, given = _column(judged, confidence), _column(judged, shown, bool)
+        threshold, reason = thresholds[mode].used, thresholds[mode].reason
+        scores.append(Score(mode, about, values, given, threshold, reason, True, mode == CHECKED))
+    always = np.ones(len(judged), dtype=bool)
+    about = "every answer is taken for certain"
+    return [*scores, Score("always answer", about, always.astype(float), always)]
 
 
 def rival_scores(
@@ -304,19 +287,22 @@ def rival_scores(
     risk: float,
     delta: float,
 ) -> list[Score]:
-    """The rivals whose signals are known, each tuned on the calibration subjects."""
+    """The rivals whose signals are known, each fitted on the calibration subjects.
+
+    judged, calibration: columns of signals. subjects, right: of the calibration.
+    """
     scores = []
-    for name, (columns, about) in rivals.items():
-        known = {each: x for each, x in calibration.items() if each in columns}
-        there = np.asarray(np.isfinite([*known.values()]).all(axis=0))
-        if len(known) < len(columns) or not there.any():
+    for name, (signals, about) in rivals.items():
+        columns = {signal: x for signal, x in calibration.items() if signal in signals}
+        known = np.asarray(np.isfinite([*columns.values()]).all(axis=0))
+        if len(columns) < len(signals) or not known.any():
             continue
-        fitted, likely = fit_held_out(subjects, known, right, rows=there, seed=0)
-        policy = choose_testers(subjects, fitted, likely, right, there, seed=0)
+        fitted, held_out = fit.fit_held_out(subjects, columns, right, rows=known, seed=0)
+        policy = fit.choose_testers(subjects, fitted, held_out, right, known, seed=0)
         found = policy.at_risk(risk, delta)
-        values = fitted.probability({each: judged[each] for each in known})
-        reads = SUPPORT in columns
+        values = fitted.probability({signal: judged[signal] for signal in columns})
         given = values >= found.used
+        reads = SUPPORT in signals
         scores.append(Score(name, about, values, given, found.used, found.reason, False, reads))
     return scores
 
@@ -324,10 +310,12 @@ def rival_scores(
 def measure_scores(
     scores: Sequence[Score], judged: Sequence[Judged], *, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
-    """All numbers of a judgement that come from the judged subjects and the scores of them."""
+    """All numbers of a judgement that compare the scores of the judged subjects."""
     correct, stated, seen = (_column(judged, name, bool) for name in ("right", "stated", "seen"))
     groups = {"together": np.ones_like(seen), "seen": seen, "unseen": ~seen}
-    found = {
+    # a group has the same resamples for every score
+    resamples = {g: replace(bootstrap, seed=(bootstrap.seed[0], i)) for i, g in enumerate(groups)}
+    measured = {
         score.name: {
             "about": score.about,
             "ours": score.ours,
@@ -335,27 +323,23 @@ def measure_scores(
             "threshold": score.threshold,
             "threshold_reason": score.reason,
             "groups": {
-                # the same resamples of a group for every score
-                name: _measure_group(
-                    score, correct, seen, chosen, precision, bootstrap.reseeded(at)
-                )
-                for at, (name, chosen) in enumerate(groups.items())
+                name: _measure_group(score, correct, seen, rows, precision, resamples[name])
+                for name, rows in groups.items()
             },
         }
         for score in scores
     }
     return {
-        "scores": found,
+        "scores": measured,
         "against_the_best": _compare_with_best(scores, correct, seen, bootstrap),
-        # right and wrong are the questions' labels; whether an answer stands in the text does not
-        # depend on which of two places a label names
+        # right and wrong depend on which of two places a label names; stated does not
         "stated": [
             {
-                "score": one.name,
-                **bootstrap.measure({"auroc": metrics.auroc}, Answers(one.values, stated)),
+                "score": score.name,
+                **bootstrap.measure({"auroc": metrics.auroc}, Answers(score.values, stated)),
             }
-            for one in scores
-            if not one.reads_text
+            for score in scores
+            if not score.reads_text
         ],
         "verdicts": count_verdicts(judged),
         "by_documents": _recall_by_documents(judged),
@@ -363,13 +347,12 @@ def measure_scores(
 
 
 def _measure_group(
-    score: Score, correct: Bools, seen: Bools, chosen: Bools, precision: float, bootstrap: Bootstrap
+    score: Score, correct: Bools, seen: Bools, rows: Bools, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
-    """The numbers of one score on some of the subjects."""
-    answers = Answers(score.values, correct, seen).select(chosen)
-    given = score.given[chosen]
+    """The numbers of one score on the subjects of these rows."""
+    answers, given = Answers(score.values, correct, seen).select(rows), score.given[rows]
     right, shown = int((given & answers.correct).sum()), int(given.sum())
-    unseen = ~seen[chosen]
+    unseen = ~seen[rows]
     measures = {
         "recall": metrics.accuracy,
         "auroc": metrics.auroc,
@@ -379,7 +362,6 @@ def _measure_group(
         "ece": metrics.ece,
     }
     unknown = rate(int((unseen & ~given).sum()), int(unseen.sum()), level=bootstrap.level)
-    chance = metrics.ece_of_chance(answers, np.random.default_rng(bootstrap.seed))
     curve = metrics.risk_coverage(answers)
     points = len(curve["coverage"])
     kept = np.unique(np.linspace(0, points - 1, min(points, POINTS)).round().astype(int))
@@ -394,7 +376,7 @@ def _measure_group(
             "reason": score.reason,
         },
         "metrics": {**bootstrap.measure(measures, answers), "unseen_unknown": unknown},
-        "ece_of_chance": chance,
+        "ece_of_chance": metrics.ece_of_chance(answers, np.random.default_rng(bootstrap.seed)),
         "risk_coverage": {name: values[kept].tolist() for name, values in curve.items()},
         "reliability": metrics.reliability_table(answers),
         "histogram": {
@@ -408,21 +390,21 @@ def _measure_group(
 def _compare_with_best(
     scores: Sequence[Score], correct: Bools, seen: Bools, bootstrap: Bootstrap
 ) -> list[dict[str, Any]]:
-    """The internal score less the best rival by each measure, on the same resamples.
+    """The internal score minus the best rival by each measure, on the same resamples.
 
     The best is chosen after the fact on these very subjects, which favours the rival.
     """
     answers = {score.name: Answers(score.values, correct, seen) for score in scores}
-    mine = next(score.name for score in scores if score.ours)
+    internal = next(score.name for score in scores if score.ours)
     rivals = [score.name for score in scores if not score.ours]
-    found = []
+    rows = []
     for key, formula, sign in (("auroc", metrics.auroc, 1), ("augrc", metrics.augrc, -1)):
         values = {name: metrics.measure(formula, answers[name])["value"] for name in rivals}
-        best = max(rivals, key=lambda name: sign * (values[name] or 0.0), default=mine)
-        difference = bootstrap.difference(formula, answers[mine], answers[best])
-        rival = None if best == mine or difference["value"] is None else best
-        found.append({"measure": key, "score": mine, "rival": rival, "difference": difference})
-    return found
+        best = max(rivals, key=lambda name: sign * (values[name] or 0.0), default=internal)
+        difference = bootstrap.difference(formula, answers[internal], answers[best])
+        rival = None if best == internal or difference["value"] is None else best
+        rows.append({"measure": key, "score": internal, "rival": rival, "difference": difference})
+    return rows
 
 
 def measure_targets(
@@ -430,10 +412,10 @@ def measure_targets(
     guarantees: Mapping[str, Mapping[str, Guarantee]],
     bootstrap: Bootstrap,
 ) -> dict[str, Any]:
-    """By target and mode: how good the probability is, and what its policy shows.
+    """By target and mode: how good the probability is, and what its threshold shows.
 
-    Of the checked probability that an answer is from the text only the policy is measured: the
-    text decides both, and any other number would be true by construction.
+    The checked probability of *from the text* has no metrics: the text decides both the
+    probability and the truth, so that they would be perfect by construction.
     """
     right, stated, seen = (_column(judged, name, bool) for name in ("right", "stated", "seen"))
     columns = {
@@ -442,19 +424,18 @@ def measure_targets(
         (RIGHT, INTERNAL): (right, "internal_confidence"),
         (RIGHT, CHECKED): (right, "confidence"),
     }
-    found: dict[str, Any] = {target: {} for target in TARGETS}
+    targets: dict[str, Any] = {target: {} for target in fit.TARGETS}
     for (target, mode), (hits, name) in columns.items():
         answers, policy = Answers(_column(judged, name), hits, seen), guarantees[target][mode]
         shown = answers.confidence >= policy.used
-        measured = {}
         if mode == CHECKED:
             shown &= stated
+        measured = {}
         if (target, mode) != (FROM_TEXT, CHECKED):
-            together = {"auroc": metrics.auroc, "ece": metrics.ece}
-            measured = bootstrap.measure(together, answers)
+            measured = bootstrap.measure({"auroc": metrics.auroc, "ece": metrics.ece}, answers)
             among = bootstrap.measure({"auroc": metrics.auroc}, answers.select(seen))
             measured["auroc_among_seen"] = among["auroc"]
-        found[target][mode] = {
+        targets[target][mode] = {
             "threshold": policy.threshold,
             "used": policy.used,
             "metrics": measured,
@@ -463,17 +444,19 @@ def measure_targets(
             "wrong_shown": rate(int((shown & ~right).sum()), int(shown.sum())),
             "unseen_shown": rate(int((shown & ~seen).sum()), int((~seen).sum())),
         }
-    return found
+    return targets
 
 
 def _column(judged: Sequence[Judged], name: str, kind: type = float) -> Any:
     return np.array([getattr(one, name) for one in judged], dtype=kind)
 
 
-def measure_policy(judged: Sequence[Judged]) -> dict[str, Any]:
-    """Of some judged answers: right, stated, and what is shown of them."""
-    counts = {"subjects": len(judged)} | {
-        name: sum(getattr(one, name) for one in judged) for name in ("right", "stated")
+def count_shown(judged: Sequence[Judged]) -> dict[str, int]:
+    """How many answers are right and stated, and what is shown with and without the text."""
+    counts = {
+        "subjects": len(judged),
+        "right": sum(one.right for one in judged),
+        "stated": sum(one.stated for one in judged),
     }
     for name, key in (("shown", "shown"), ("internal_shown", "shown_internal")):
         shown = [one for one in judged if getattr(one, key)]
@@ -484,26 +467,36 @@ def measure_policy(judged: Sequence[Judged]) -> dict[str, Any]:
 
 
 def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """One row for each of seen and unseen and each verdict; rows add up to all subjects."""
+    """A row for each verdict of the seen, then of the unseen; rows add up to all subjects."""
     rows = []
     for seen, verdict in product((True, False), VERDICTS):
-        found = measure_policy([o for o in judged if (o.seen, o.verdict) == (seen, verdict)])
-        count = found.pop("subjects")
-        row = {"subjects": "seen" if seen else "unseen", "verdict": verdict, "count": count}
-        row |= {key: value for key, value in found.items() if "stated" not in key}
-        shown = {"unknown": found["shown"], "internal_unknown": found["internal_shown"]}
-        row |= {key: count - many for key, many in {"wrong": found["right"], **shown}.items()}
-        rows.append(row)
+        counts = count_shown([one for one in judged if (one.seen, one.verdict) == (seen, verdict)])
+        count = counts.pop("subjects")
+        rows.append(
+            {
+                "subjects": "seen" if seen else "unseen",
+                "verdict": verdict,
+                "count": count,
+                **{key: value for key, value in counts.items() if "stated" not in key},
+                "wrong": count - counts["right"],
+                "unknown": count - counts["shown"],
+                "internal_unknown": count - counts["internal_shown"],
+            }
+        )
     return rows
 
 
 def _recall_by_documents(judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """Recall of subjects with no document, one, two, and so on."""
-    found = []
+    """Recall of subjects with no document about them, one, two, and so on."""
+    rows = []
     for documents in range(MOST_DOCUMENTS + 1):
         here = [one for one in judged if min(one.about, MOST_DOCUMENTS) == documents]
-        right, shown = (sum(getattr(one, n) for one in here) for n in ("right", "shown_internal"))
-        name = f"{documents} or more" if documents == MOST_DOCUMENTS else documents
-        row = {"documents": name, "subjects": len(here), "recall": rate(right, len(here))}
-        found.append({**row, "internal_shown": shown})
-    return found
+        rows.append(
+            {
+                "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
+                "subjects": len(here),
+                "recall": rate(sum(one.right for one in here), len(here)),
+                "internal_shown": sum(one.shown_internal for one in here),
+            }
+        )
+    return rows
