@@ -246,7 +246,9 @@ def read_lines(path: str | Path, role: str) -> Iterator[tuple[int, str]]:
 
 
 def hash_file(path: str | Path) -> str:
-    """The SHA-256 of a file's bytes."""
+    """The SHA-256 of a file's bytes; "" for a pipe, which can be read only once."""
+    if not Path(path).is_file():
+        return ""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
