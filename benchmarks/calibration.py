@@ -145,7 +145,7 @@ def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str,
                 "missed": float((shown & ~hits).sum() / max(1, shown.sum())),
                 "right_shown": float((shown & table.right).sum() / max(1, table.right.sum())),
                 "unseen_shown": float((shown & ~table.seen).sum() / max(1, (~table.seen).sum())),
-                "ece": measure(ece, Answers(sure, hits)).value or 0.0,
+                "ece": measure(ece, Answers(sure, hits))["value"] or 0.0,
                 "auroc": rank(sure, hits),
                 "auroc_seen": rank(sure[table.seen], hits[table.seen]),
                 "likelihood": rank(alike, hits),
@@ -156,7 +156,7 @@ def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str,
 
 
 def rank(sure: NDArray[np.float64], hits: NDArray[np.bool_]) -> float:
-    return measure(auroc, Answers(sure, hits)).value or np.nan
+    return measure(auroc, Answers(sure, hits))["value"] or np.nan
 
 
 def draw(table: Table, size: int, rng: np.random.Generator) -> tuple[Table, Table]:

@@ -45,7 +45,7 @@ SETS = {
 
 def split_auroc(values: Floats, truth: Bools) -> float | None:
     known = np.isfinite(values)
-    found = measure(auroc, Answers(values[known], truth[known])).value
+    found = measure(auroc, Answers(values[known], truth[known]))["value"]
     return None if found is None else round(found, 3)
 
 
@@ -72,7 +72,7 @@ def judge_sets(columns: dict[str, Floats], right: Bools) -> None:
         }
         row = {
             key: round(
-                float(np.mean([measure(formula, Answers(d, right)).value for d in deals])), 4
+                float(np.mean([measure(formula, Answers(d, right))["value"] for d in deals])), 4
             )
             for key, formula in measures.items()
         }

@@ -217,6 +217,7 @@ def run_study(
             questions=split.train,
             letters_from=letters,
             probes=probes,
+            readable=readable_share(probes, readings),
             details=details,
         )
         run = run_training(job, settings, observe=observe, say=say)
@@ -272,8 +273,20 @@ def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int)
     for i in np.random.default_rng([seed, 31]).permutation(len(subjects))[:PROBES].tolist():
         name, reading = names.spelling(subjects[i]), readings[relations[i]]
         answer = reading.answers.get(fold_words(name))[0].text
-        probes.append(Question(0, reading.template.replace(SLOT, name), name, answer))
+        text = reading.template.replace(SLOT, name)
+        probes.append(Question(0, text, name, answer, reading.template))
     return probes
+
+
+def readable_share(probes: Sequence[Question], readings: Sequence[RelationReading]) -> float:
+    """The share of the probes whose answer is the one that is read from the documents."""
+    by_template = {reading.template: reading.answers for reading in readings}
+    found = 0
+    for probe in probes:
+        reader = by_template.get(probe.template)
+        stated = reader.get(fold_words(probe.subject)) if reader else ()
+        found += bool(stated) and stated[0].text == probe.answer
+    return found / max(1, len(probes))
 
 
 def find_files(

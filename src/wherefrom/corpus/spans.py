@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.folding import SIGNS, fold, fold_words, split_words
+from wherefrom.corpus.folding import SIGNS, fold, fold_words, is_unspaced, split_words
 from wherefrom.corpus.inflection import learn_forms
 
 Hashes = NDArray[np.uint64]
@@ -29,6 +29,7 @@ BITS = 20  # of a hashed feature
 FEATURE_MASK = np.uint64((1 << BITS) - 1)
 LONGEST = 32  # words of a span, at most
 COVERED = 0.998  # share of the training answers that fit into the longest span
+UNSPACED_ROOM = 1.5  # how much longer answers in an unspaced script may be than those seen
 LONGEST_AFFIX = 6  # letters
 INFLECTED = (
     0.1  # share of answers missing from their documents, from which on inflection is learned
@@ -149,8 +150,11 @@ def learn_rules(expected: Sequence[tuple[Document, Iterable[str]]]) -> SpanRules
         text, subject = document.text, set(fold_words(document.subject))
         words = split_words(text)
         for answer in answers:
-            lengths.append(len(fold_words(answer)))
-            own += subject.issuperset(fold_words(answer))
+            folded = fold_words(answer)
+            # a word of an unspaced script is one letter: answers that were not seen may be longer
+            unspaced = all(map(is_unspaced, folded))
+            lengths.append(round(UNSPACED_ROOM * len(folded)) if unspaced else len(folded))
+            own += subject.issuperset(folded)
             start = text.find(answer)
             while start >= 0:
                 stop = start + len(answer)

@@ -31,15 +31,18 @@ from wherefrom.training.distributed import MAX, Processes, choose_device, join_p
 from wherefrom.training.optim import averaged, build_optimizers, rate_scale, swap_averages
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import (
+    SNAPSHOT_STEPS,
     Run,
     Segment,
     TrainingState,
+    choose_snapshot,
     is_finished,
     load_checkpoint,
     load_run,
     lock_run,
     open_folder,
     save_checkpoint,
+    save_snapshot,
     save_weights,
     start_run,
     update_run,
@@ -54,6 +57,7 @@ LEAST_STEPS = 300  # little is learned in the first hundreds of steps, however s
 # a small text may be read up to 4 times as often as most_epochs, in at most 4,000 steps
 SMALL_TEXT, SMALL_STEPS = 4, 4_000
 GROWTH = 0.01  # recall that grows by less than this has stopped growing
+NEAR_READABLE = 0.9  # of what can be read from the text: a plateau below this is not the end
 STAIR = 0.01  # the progress of a phase of minutes is a staircase with steps of this height
 
 
@@ -127,6 +131,7 @@ def run_training(
             if state.segments:
                 lines = [json.dumps(asdict(segment)) + "\n" for segment in state.segments]
                 write_whole(out / "pace.jsonl", "".join(lines))
+            choose_snapshot(out, state.total_steps)
             update_run(
                 out,
                 status="finished",
@@ -172,13 +177,14 @@ def train(
                 checkpoint = None
             stream = stream_for(phase, data, [seed, index])
             length = plan_length(phase, stream, bool(job.probes) and not processes.sharded)
+            enough = NEAR_READABLE * job.readable
             seconds = 60 * phase.minutes if phase.minutes and not job.segments else None
             times: list[float] = []
             saved_at = time.monotonic()
             started = time.perf_counter()
             for batch, place in stream.from_position(state.place):
                 progress = progress_at(state.step, index, length.steps, state.segments)
-                if progress >= 1 or stopped_growing(state.recalls, length.least):
+                if progress >= 1 or stopped_growing(state.recalls, length.least, enough):
                     break
                 scale = rate_scale(phase, state.step, progress)
                 with torch.random.fork_rng(enabled=dropout):
@@ -206,7 +212,7 @@ def train(
                     with averaged(optimizers):
                         recall = processes.broadcast(probe_recall(model, job))
                     state.recalls.append((state.step, recall))
-                    if stopped_growing(state.recalls, length.least):
+                    if stopped_growing(state.recalls, length.least, enough):
                         progress = 1.0
                 if state.total_steps % LOG_EVERY == 0 or progress >= 1:
                     if length.ask_every and progress < 1:
@@ -217,6 +223,11 @@ def train(
                     if observe is not None:
                         with averaged(optimizers):
                             observe(line, model)
+                if job.record["kind"] == "study" and state.total_steps in SNAPSHOT_STEPS:
+                    with averaged(optimizers):
+                        weights = whole_weights(model)
+                    if processes.is_rank0:
+                        save_snapshot(job.out, state.total_steps, weights)
                 due = time.monotonic() - saved_at > settings.checkpoint_every
                 request = processes.all_reduce(received[0] if received else int(due), MAX)
                 if request:
@@ -337,11 +348,12 @@ def probe_recall(model: Decoder, job: TrainingJob) -> float:
     return score([answer.text for answer in answers], labels).share
 
 
-def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
+def stopped_growing(recalls: Sequence[tuple[int, float]], least: int, enough: float = 0.0) -> bool:
     """Whether recall (step, share) grew by less than GROWTH over the last fifth of the steps.
 
     Both ends are means of three measurements, since recall on a few dozen questions is noisy.
-    Never before `least` steps: facts are learned after a plateau.
+    Never before `least` steps, nor below a recall of `enough`: facts are learned after a plateau,
+    and where there are several relations, each after its own.
     """
     if not recalls or recalls[-1][0] < least:
         return False
@@ -349,7 +361,8 @@ def stopped_growing(recalls: Sequence[tuple[int, float]], least: int) -> bool:
     early = sum(step <= 0.8 * recalls[-1][0] for step, _ in recalls)  # before the last fifth
     if early < 3:
         return False
-    return min(fmean(shares[-3:]), 1 - GROWTH) - fmean(shares[early - 3 : early]) < GROWTH
+    now, before = fmean(shares[-3:]), fmean(shares[early - 3 : early])
+    return now >= enough and min(now, 1 - GROWTH) - before < GROWTH
 
 
 def expected_steps(recalls: Sequence[tuple[int, float]], usual: int) -> float:

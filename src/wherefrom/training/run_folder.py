@@ -51,6 +51,8 @@ DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # versions that chan
 HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # keys of a job
 DEEPEST = 3  # how many folders below `runs` a run may lie to be found as the newest
 CHECKPOINTS = 2  # kept
+SNAPSHOTS, SNAPSHOT_AT, SNAPSHOT_RATIO = "snapshots", 0.38, 1.25
+SNAPSHOT_STEPS = frozenset(round(4 * SNAPSHOT_RATIO**k) for k in range(80))
 
 
 @dataclass(frozen=True, repr=False)
@@ -463,6 +465,37 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
             state = TypeAdapter(TrainingState).validate_python(content["progress"])
             return Checkpoint(state, load_file(weights))
     return None
+
+
+# ---- the weights after about a third of the steps, for traces: once an answer is learned, its
+# gradient says less. Where training will end is not known before, so a few candidates are kept
+
+
+def save_snapshot(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
+    """Write RUN/snapshots/STEP.safetensors, and delete candidates that are too early by now."""
+    save_weights(make_folder(folder / SNAPSHOTS) / f"{step}.safetensors", weights)
+    for other, path in _snapshots(folder).items():
+        if other < step * SNAPSHOT_AT / SNAPSHOT_RATIO:
+            path.unlink()
+
+
+def choose_snapshot(folder: Path, steps: int) -> None:
+    """Of a run that took `steps` steps, keep only the snapshot nearest to SNAPSHOT_AT of them."""
+    candidates = _snapshots(folder)
+    best = min(candidates, key=lambda step: abs(step - SNAPSHOT_AT * steps), default=0)
+    for step, path in candidates.items():
+        if step != best:
+            path.unlink()
+
+
+def load_snapshot(folder: Path) -> dict[str, Tensor]:
+    """The weights by name that the run kept from its training; {} if it kept none."""
+    paths = list(_snapshots(folder).values())
+    return load_file(paths[0]) if paths else {}
+
+
+def _snapshots(folder: Path) -> dict[int, Path]:
+    return {int(path.stem): path for path in (folder / SNAPSHOTS).glob("[0-9]*.safetensors")}
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:

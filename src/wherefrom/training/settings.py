@@ -29,7 +29,8 @@ class TrainingJob:
     """One run to train: its folder, and everything that decides its weights.
 
     record: the part of run.json that must be the same when the run is resumed; details: the rest.
-    left_out: lines of documents that have no loss. probes: questions that decide when it ends.
+    left_out: lines of documents that have no loss. probes: questions that decide when it ends;
+    readable: the share of them whose answers can be read from the documents.
     """
 
     out: Path
@@ -42,6 +43,7 @@ class TrainingJob:
     segments: Sequence[Segment] = ()  # of the run whose steps it repeats
     left_out: Collection[int] = ()
     probes: Sequence[Question] = ()
+    readable: float = 0.0
 
     @cached_property
     def phases(self) -> list[Phase]:
@@ -120,6 +122,7 @@ class Settings(Runtime):
         vocabulary_from: Sequence[str] = (),
         letters_from: Sequence[str] = (),
         probes: Sequence[Question] = (),
+        readable: float = 0.0,
         details: Mapping[str, Any] | None = None,
     ) -> TrainingJob:
         """The job of training one run in `out`, from a parent run or a new model.
@@ -173,6 +176,7 @@ class Settings(Runtime):
             questions=learned,
             parent=parent,
             probes=probes,
+            readable=readable,
         )
 
     def _tokenizer(

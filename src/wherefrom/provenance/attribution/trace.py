@@ -4,7 +4,8 @@ Every row that training makes of a document, and the answer's row, has a gradien
 the sum over positions of (gradient at the output) (input)^T. The index keeps its signs, one bit
 each. Two rows agree by the share of equal signs less that of unequal ones, between -1 and 1. The
 score of a document is the sum, over its rows, of the third powers of how far they agree with the
-answer's row: at the final weights, or in the mean of weights along the recorded training.
+answer's row, at the weights after about a third of the training, or in the mean over five points
+of it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from wherefrom.recall.decode import answer_all, guess_by_name
 from wherefrom.storage import write_json, write_whole
 from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import Phase
-from wherefrom.training.run_folder import Run, save_weights, whole_weights
+from wherefrom.training.run_folder import Run, load_snapshot, save_weights, whole_weights
 from wherefrom.training.sources import TrainingData, stream_for
 
 INDEX, REPLAY_INDEX = "gradients.safetensors", "replay.safetensors"
@@ -288,7 +289,7 @@ class Tracer:
         path = folder / (REPLAY_INDEX if replay else INDEX)
         index = load_index(path, digest)
         if index is None:
-            weights: list[Weights] = [{}]
+            weights: list[Weights] = [load_snapshot(folder)]
             if replay:
                 self._say("training once more to record the weights along the way, once")
                 weights = take_snapshots(self.learned, folder / "twins" / "replay", observe)
