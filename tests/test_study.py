@@ -6,12 +6,14 @@ import inspect
 import json
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import wherefrom
 from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
 from wherefrom.corpus.world import make_world, write_world
@@ -25,6 +27,8 @@ from wherefrom.study import (
     StudyFiles,
     embedded_files,
     hold_out_probes,
+    read_probes,
+    readable_share,
     run_study,
     write_predictions,
 )
@@ -188,6 +192,10 @@ def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_jud
     assert not asked & {subject.subject for subject in split.subjects}
     assert len(probes) + len(split.train.questions) == len(whole.train.questions)
     assert hold_out_probes(whole, seed=3)[1] == probes != hold_out_probes(whole, seed=4)[1]
+    readings = read_relations(split.corpus.documents, split.train.questions)
+    assert 0.9 < readable_share(probes, readings) <= 1
+    assert readable_share(read_probes(split, readings, seed=3), readings) == 1
+    assert readable_share([replace(probe, answer="nowhere") for probe in probes], readings) == 0
 
 
 def test_a_prediction_is_one_line_whatever_was_said(tmp_path):

@@ -169,6 +169,19 @@ def test_answers_may_have_marks_around_them_or_be_words_of_their_subject(text, a
     assert (reading.found, read) == (20, [q.answer for q in questions[20:]])
 
 
+def test_answers_longer_than_all_known_ones_are_read_in_a_script_without_spaces():
+    rng = random.Random(1)
+    documents, questions = [], []
+    for i in range(60):
+        name = "".join(rng.sample("王李张刘陈杨黄赵吴周徐孙", 3)) + "甲乙丙丁戊己"[i % 6]
+        place = rng.choice(["北京", "上海", "广州", "成都"]) if i < 40 else "哈尔滨"
+        documents.append(Document(i + 1, name, f"{name}。{name}生于{place}，后来在武汉工作。"))
+        questions.append(Question(1, f"{name}在哪里出生？", name, place, "{subject}在哪里出生？"))
+    (reading,) = read_relations(documents, questions[:40])
+    read = [reading.answers.get(fold_words(q.subject))[0].text for q in questions[40:]]
+    assert read == ["哈尔滨"] * 20
+
+
 def test_answers_that_the_text_inflects_are_read_as_questions_spell_them():
     towns = ["Тула", "Калуга", "Вологда", "Москва", "Пенза", "Казань", "Пермь", "Рязань"]
     there = [town[:-1] + {"а": "е", "ь": "и"}[town[-1]] for town in towns]

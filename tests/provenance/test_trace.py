@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import wherefrom
@@ -199,6 +200,18 @@ def test_what_answers_about_unseen_people_lean_on_is_kept_for_the_report(study_c
     assert "lines that share nothing" in json.dumps(make_report(run.folder))
     for wrong in (("--unseen", question_of(run)), (), (" ",)):
         assert command("trace", run.folder, *wrong).code == 2
+
+
+def test_an_index_is_made_at_the_weights_that_the_study_kept(study_copy):
+    (path,) = (study_copy.folder / "snapshots").iterdir()
+    assert 0.3 < int(path.stem) / study_copy.info["steps"] < 0.5
+    kept = load_file(path)
+    (weights,) = trace.Tracer(study_copy).index().weights
+    assert all(torch.equal(weights[name], kept[name]) for name in kept)
+    assert any(not torch.equal(kept[n], w) for n, w in study_copy.model.state_dict().items())
+    path.unlink()  # a run of an earlier version has none
+    (study_copy.folder / trace.INDEX).unlink()
+    assert trace.Tracer(study_copy).index().weights == [{}]
 
 
 @pytest.fixture

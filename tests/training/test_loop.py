@@ -112,6 +112,13 @@ def test_recall_stops_growing_by_its_last_fifth(recalls, stopped):
     assert stopped_growing(asked, 100) == stopped
 
 
+def test_a_plateau_far_below_what_can_be_read_from_the_text_is_not_the_end():
+    """One relation may be learned long before another."""
+    recalls = [(10 * i, 0.6) for i in range(1, 21)]
+    assert stopped_growing(recalls, 100, enough=0.55)
+    assert not stopped_growing(recalls, 100, enough=0.9)
+
+
 def test_metrics_and_tensorboard_say_every_few_steps_and_at_the_end_how_it_goes(tmp_path):
     seen: list[StepMetrics] = []
     phases = [

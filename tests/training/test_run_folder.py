@@ -15,6 +15,7 @@ from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import read_json, write_json
+from wherefrom.training import run_folder
 from wherefrom.training.run_folder import (
     Run,
     TrainingState,
@@ -176,3 +177,16 @@ def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path):
             check_folder(folder, resume=False)
     check_folder(tmp_path / "new" / "run", resume=False)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("steps", [60, 300, 4000])
+def test_wherever_a_training_ends_a_snapshot_of_about_a_third_of_it_is_kept(steps, tmp_path):
+    for step in sorted(run_folder.SNAPSHOT_STEPS):
+        if step <= steps:
+            run_folder.save_snapshot(tmp_path, step, {"weight": torch.tensor([float(step)])})
+            assert len(list((tmp_path / "snapshots").iterdir())) <= 7
+    run_folder.choose_snapshot(tmp_path, steps)
+    kept = run_folder.load_snapshot(tmp_path)["weight"].item()
+    assert [path.stem for path in (tmp_path / "snapshots").iterdir()] == [f"{kept:.0f}"]
+    assert 0.3 < kept / steps < 0.46
+    assert run_folder.load_snapshot(tmp_path / "nowhere") == {}

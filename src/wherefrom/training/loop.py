@@ -223,7 +223,7 @@ def train(
                     if observe is not None:
                         with averaged(optimizers):
                             observe(line, model)
-                if job.record["kind"] == "study" and state.total_steps in SNAPSHOT_STEPS:
+                if job.record.get("kind") == "study" and state.total_steps in SNAPSHOT_STEPS:
                     with averaged(optimizers):
                         weights = whole_weights(model)
                     if processes.is_rank0:
