@@ -149,7 +149,7 @@ def test_a_name_without_a_document_is_refused_with_near_names(run, command):
     for strange in ("", "…", "x" * 1000, 'a" OR 1=1 --', "אבג 😀"):
         ended = command("twins", run.folder, "--without", strange)
         assert ended.code == 2
-        assert "near names: none" in ended.err
+        assert "similar names: none" in ended.err
     left_out = next(s.subject for s in read_subjects(run.folder) if s.source == "left out")
     assert command("twins", run.folder, "--without", left_out).code == 2
     assert set((run.folder / "twins").iterdir()) == before

@@ -413,10 +413,10 @@ def _compare(rows: Sequence[Row]) -> list[str]:
         if model["correct"] >= 0.9 * reader["correct"]:
             return []
         return [
-            f"The model recalls less than can be read off the text ({model['correct']} against "
+            f"The model recalls less than can be read from the text ({model['correct']} against "
             f"{reader['correct']} answers): train for longer, such as with --epochs 600."
         ]
-    why = "the answers hardly stand in the documents, or not in words that can be told"
+    why = "the documents rarely state the answers, or in words that are not recognised"
     if reader["recall"] > 2 * common["recall"]:
         why = "the text states the answers, so train for longer or with a larger --size"
     return [

@@ -174,7 +174,9 @@ def test_problems_lists_and_describes_and_solutions_can_be_hidden(command):
     assert len(every) == 15
     assert json.loads(command("problems", "two-heads", "--json").out) in every
     told = command("problems", "stretched-average").out
-    assert all(words in told for words in ("sum_others", "for whom", "tolerance", "in symbols"))
+    assert all(
+        words in told for words in ("sum_others", "must hold for", "tolerance", "in symbols")
+    )
     for words in (["problems"], ["problems", "copy"], ["problems", "copy", "--json"]):
         assert "beta*k_j" in command(*words).out
         assert "beta*k_j" not in command(*words, "--no-solutions").out
@@ -197,7 +199,7 @@ def test_a_rubric_has_the_last_word_over_a_folder_of_submissions(command, tmp_pa
     assert "ann" not in json.dumps(bob)  # nobody sees another's answers
     assert "not valid TOML" in bob["output"]
     assert command(*grading, "csv").out.splitlines()[1].startswith("ann,2,2,2,,")
-    assert "name a folder" in command(*grading, "gradescope").err
+    assert "give a folder" in command(*grading, "gradescope").err
     assert command(*grading, "otter", "--out", tmp_path / "tests").code == 0
     assert (tmp_path / "tests" / "red_1.py").exists()
     done = command(*grading, "table")

@@ -77,9 +77,9 @@ SPLITS: list[tuple[dict[str, Any], list[dict[str, int]], str]] = [
      [{"set aside": 10, "unseen file": 20}, {"set aside": 30}, {"dev": 10, "unseen file": 20}], ""),
     ({"train": 50, "dev": 20, "unseen": 20, "set_aside": 0.8},
      [{"set aside": 40, "unseen file": 10, "invented": 10}, {}, {"dev": 20, "unseen file": 10}],
-     "too few subjects are left out: 10 invented names stand in"),
+     "too few subjects are left out, so 10 of the"),
     ({}, [{"set aside": 6, "invented": 2}, {}, {"dev": 20}],
-     "no subject is left out: 2 invented names stand in"),
+     "no subject is left out, so 2 of the"),
 ]  # fmt: skip
 
 
@@ -190,11 +190,11 @@ def test_any_split_keeps_its_parts_apart_and_its_mix(set_aside, **options):
     assert bool(calibrating) <= bool(set_aside)
     seen = sum(s.seen for s in calibrating)
     wanted = seen * share / (1 - share) if share < 1 else 0
-    if seen and not any("subjects where" in note for note in made.notes):
+    if seen and not any("unseen subjects instead of" in note for note in made.notes):
         # rounded twice where seen subjects are let go
         assert abs(len(calibrating) - seen - wanted) <= max(1, share / (1 - share) / 2 + 0.5)
     if any(s.source == "invented" for s in calibrating):
-        assert any("invented names stand in" in note for note in made.notes)
+        assert any("are invented names" in note for note in made.notes)
 
 
 def test_those_set_aside_hold_as_many_hard_cases_as_the_rest():

@@ -174,7 +174,7 @@ def test_dropout_acts_in_training_alone_and_more_than_the_block_is_refused(varia
     ids = random_ids(length=BLOCK - 1)
     assert torch.equal(model(ids), model(ids))
     assert model(ids).shape == (ROWS, BLOCK - 1, VOCABULARY)
-    with pytest.raises(UserError, match=f"{BLOCK} tokens are more than the {BLOCK - 1}"):
+    with pytest.raises(UserError, match=f"has {BLOCK} tokens; this model reads {BLOCK - 1}"):
         model(random_ids(length=BLOCK))
     model.train()
     assert not torch.equal(model(ids), model(ids))

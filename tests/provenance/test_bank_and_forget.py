@@ -110,7 +110,7 @@ def test_forget_leaves_a_run_and_judges_it(study_copy, command, tmp_path):
     assert 0 <= record["forget_quality"] <= 1
     assert load_run(out).info["job"]["without"] == record["lines"]
     assert "has forgotten some of what it read" in command("trace", out, f"{name}?").err
-    assert "holds files" in command(*options, out).err
+    assert "contains files" in command(*options, out).err
     exact = command(*options, tmp_path / "exact", "--exact", "--json")
     assert exact.code == 0, exact.err
     assert load_run(tmp_path / "exact").info["job"]["without"] == record["lines"]

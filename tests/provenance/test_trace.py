@@ -242,7 +242,7 @@ def test_snapshots_lie_along_the_training(study_copy, tmp_path):
     run.info["steps"] *= 100
     assert trace.take_snapshots(learned, tmp_path / "one step") == [{}]
     run.info["job"]["parent"] = "another"
-    with pytest.raises(UserError, match="from nothing"):
+    with pytest.raises(UserError, match="not finetuned"):
         trace.take_snapshots(learned, tmp_path / "three")
 
 

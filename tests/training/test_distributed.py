@@ -116,5 +116,5 @@ def test_what_cannot_be_is_a_sentence(monkeypatch):
     with pytest.raises(UserError, match="--shard and --compile do not go together"):
         Settings(recipe=load_recipe("course"), shard=True, compiled=True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UserError, match='the device "cuda" is not there'):
+    with pytest.raises(UserError, match='this machine has no device "cuda"'):
         choose_device("cuda")

@@ -197,13 +197,13 @@ class Agreement:
         apart = f"{self.deviations:.1f} standard errors apart"
         if self.agrees:
             return (
-                f"law and trials agree on {self.count} numbers; "
-                f"the furthest is {self.quantity}, {apart}."
+                f"law and simulation agree on {self.count} numbers; "
+                f"the largest gap is {self.quantity}, {apart}."
             )
         return (
-            f"the law says {self.exact:.9g} for {self.quantity} and the trials "
+            f"the law says {self.exact:.9g} for {self.quantity} and the simulation "
             f"{self.simulated:.9g}, {apart}: "
-            "that is a failure of this tool, and neither number should be used."
+            "this is a bug; use neither number."
         )
 
 

@@ -88,8 +88,10 @@ def run_audit(
     if prompt is not None and prompt.count(ASKED) != 1:
         shown = f'as in "{PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
         raise UserError(f"a prompt holds {ASKED} once, {shown}.")
-    if not 0 <= shots <= 50 or not 0 < risk < 1:
-        raise UserError(f"--shots is 0 to 50 and --risk between 0 and 1, not {shots} and {risk}.")
+    if not 0 <= shots <= 50:
+        raise UserError(f"--shots must be from 0 to 50, not {shots}.")
+    if not 0 < risk < 1:
+        raise UserError(f"--risk must be between 0 and 1, not {risk}.")
     file = read_audit_questions(questions, templates)
     strangers = read_audit_questions(unseen, file.templates) if unseen else None
     corpus = read_documents(text) if text else None

@@ -87,8 +87,7 @@ def _show_leave_one_out(record: dict[str, Any]) -> None:
     print_table(("", "answer", "log-probability"), rows)
     click.echo(f"{record['truth']}: {record['why']}")
     click.echo(
-        f"push {record['score']:.2f} nats: so much surer is the run of its answer than the twin of "
-        "the same."
+        f"push {record['score']:.2f} nats: how much surer the run is of its answer than the twin."
     )
     where = record["where"]
     lost = [
@@ -100,15 +99,15 @@ def _show_leave_one_out(record: dict[str, Any]) -> None:
     if lost:
         nats, place, token = max(lost)
         click.echo(
-            f'Inside, its lines enter most in {place} at "{token}": with the twin\'s state there, '
-            f"{nats:.2f} nats are lost."
+            f'Inside, its lines matter most in {place} at "{token}": the twin\'s state there costs '
+            f"{nats:.2f} nats."
         )
     others = record["others"]
     if others["people"]:
         click.echo(
-            f"For comparison, {others['other_answer']} of {others['people']} dev people whose "
-            "documents both read got another answer by the chance of training; for 19 in 20 of "
-            f"them log-probabilities differ by less than {record['noise_floor']:.2f} nats."
+            f"For comparison: of {others['people']} dev people whose documents both read, "
+            f"{others['other_answer']} got another answer by chance, and for 19 in 20 the "
+            f"log-probability changed by less than {record['noise_floor']:.2f} nats."
         )
     for note in record["notes"]:
         click.echo(f"Note: {note}")

@@ -61,7 +61,7 @@ def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
         ("given", problem.given),
         ("goal", problem.goal),
         ("in symbols", problem.symbols),
-        ("for whom", problem.quantifiers),
+        ("must hold for", problem.quantifiers),
         ("tolerance", f"{problem.tolerance:g}: {problem.tolerance_means}"),
         ("write", " or ".join(" ".join(f'"{n}=..."' for n in f) for f in problem.forms)),
         ("for example", " ".join(f'"{text}"' for text in problem.example)),
@@ -81,7 +81,7 @@ def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
 @option("--rubric", "Problems and points for --grade.", type=PATH)
 @option(
     "--format form",
-    "How --grade reports; table unless told.",
+    "Output of --grade; default: table.",
     type=click.Choice(["table", "json", "csv", "gradescope", "otter"]),
 )
 @option("--out", "Where grades are written.", type=PATH)
@@ -123,7 +123,7 @@ def _grade_answers(path: Path, rubric: Path | None, form: str, out: Path | None,
 
     def write_each(texts: dict[str, str]) -> None:
         if out is None:
-            raise UserError("this writes one file each: name a folder with --out.")
+            raise UserError("this format writes several files; give a folder with --out.")
         make_folder(out)
         for name, text in texts.items():
             write_whole(out / name, text)
@@ -358,7 +358,7 @@ def law(
 @click.command()
 @click.argument("name", required=False)
 @option("--out", "The folder to write; it must be new or empty.", type=PATH)
-@option("--seed", "Decides the hidden cases; by chance unless told.", type=int)
+@option("--seed", "Seed of the hidden cases; default: random.", type=int)
 @JSON
 def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bool) -> None:
     """Write a programming assignment: what students get, and what the teacher keeps.
@@ -392,7 +392,7 @@ def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bo
 @click.argument("folder", type=PATH)
 @option(
     "--assignment assignment_file",
-    "The teacher's folder or assignment.json; all parts with other cases unless told.",
+    "The teacher's folder or assignment.json; default: all parts, with other cases.",
     type=PATH,
 )
 @option("--out", "For the grades.", Path("grades"), type=PATH)

@@ -348,7 +348,7 @@ def _assign_subjects(
             "question stands before its answer, or give the subjects (--subject-field, --template, "
             "or a third column of the questions)."
         )
-    how = "; they have no subject of their own, so each is about the one it names first"
+    how = "; they have no subjects, so each is about the first subject of a question it names"
     # the subject is what answers "which subject has document i?"
     numbered = Documents(Document(i, f"{i}", f"{i}. {d.text}") for i, d in enumerate(texts))
     labels = [Question(0, "", f"{i}", name, SLOT) for i, name in enumerate(subjects) if name]
@@ -360,7 +360,7 @@ def _assign_subjects(
             subjects[i] = answers[0].text
             read_off.append(subjects[i])
     if read_off:
-        how += f", and {len(read_off):,} about what stands where others do ({_some(read_off)})"
+        how += f", and {len(read_off):,} about a name in the same place ({_some(read_off)})"
     return subjects, how
 
 
@@ -374,7 +374,7 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
         raise UserError(
             f'{dev.path}, line {first.line}: "{first.text}" is a training question too '
             f"({train.path}, line {other.line}); {len(same):,} in all: remove them from one "
-            "of the files, or recall is of what was learned by heart."
+            "of the files; otherwise recall counts questions that were trained on."
         )
     notes = []
     if train.endings:
@@ -469,21 +469,21 @@ def describe_readings(readings: Sequence[RelationReading], path: object) -> list
     few = [f'"{r.template}"' for r in readings if not r.answers and not r.missing]
     if few:
         notes.append(
-            f"fewer than {FEWEST} training questions are worded like {_some(few)}, so that no "
-            f"answers are read off the text; give at least {FEWEST} of each wording."
+            f"fewer than {FEWEST} training questions are worded like {_some(few)}, so no answers "
+            f"are read from the text; give at least {FEWEST} of each wording."
         )
     for reading in (r for r in readings if r.answers or r.missing):
         note = (
             f'"{reading.template}": {reading.asked:,} training questions, '
             f"{reading.found / reading.asked:.0%} of their answers stand in a document about the "
-            f"subject, and {len(reading.answers):,} subjects have an answer that was read off"
+            f"subject; the text has an answer for {len(reading.answers):,} subjects"
         )
         if reading.same_as:
-            note += f', as for "{reading.same_as}", which the training answers agree with'
+            note += f', the same as for "{reading.same_as}", which the training answers agree with'
         unclear = [a for a in reading.answers.values() if a[0].probability < UNCLEAR]
         if unclear:
             several = " or ".join(answer.text for answer in unclear[0][:SHOWN])
-            note += f"; of {len(unclear):,} it is not clear which (such as {several})"
+            note += f"; for {len(unclear):,} it is unclear which one (such as {several})"
         if reading.found < FOUND * reading.asked:
             note += (
                 f"; what is not in the text cannot be learned from it ({_some(reading.missing)})"

@@ -146,7 +146,7 @@ def _read_rows(path: Path, lines: Sequence[tuple[int, str]]) -> list[list[str]]:
                 f"a question has at most {LONGEST_QUESTION:,} characters, not {len(row[0]):,}."
             )
         elif len(row) != len(rows[0]):
-            problem = f"{columns} where the first row has {len(rows[0])}; give every row the same."
+            problem = f"{columns} where the first row has {len(rows[0])}; give every row as many."
         else:
             continue
         raise UserError(f"{path}, line {number}: {problem}")

@@ -314,16 +314,15 @@ def _mix(
         calibrating = [*calibrating, *(s for s in more if fold_words(s.subject) not in used)]
         if invented:
             notes.append(
-                f"{few} left out: {len(invented)} invented names stand in for unseen subjects, "
-                f"{len(unseen)} of the {len(seen) + len(unseen)} that calibrate, and what is "
-                "guaranteed about unseen subjects rests on them."
+                f"{few} left out, so {len(invented)} of the {len(seen) + len(unseen)} calibration "
+                "subjects are invented names; guarantees about unseen subjects rest on them."
             )
     if ENOUGH <= len(unseen) < wanted:
         seen = _draw(seen, round(len(unseen) * (1 - share) / share), rng)
     elif len(unseen) < wanted:
         notes.append(
-            f"the calibration has {len(unseen)} unseen subjects where {wanted} were wanted: the "
-            "data have no more, and do not show how to invent more."
+            f"the calibration has {len(unseen)} unseen subjects instead of {wanted}: there are no "
+            "more, and too few names to invent more from."
         )
     mixed = [*seen, *unseen]
     taken = {(subject.subject, subject.question) for subject in mixed}

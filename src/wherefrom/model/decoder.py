@@ -165,7 +165,7 @@ class Decoder(nn.Module):
         stop = start + ids.shape[1]
         if stop > self.config.longest_input:
             raise UserError(
-                f"{stop} tokens are more than the {self.config.longest_input} this model reads."
+                f"the input has {stop} tokens; this model reads {self.config.longest_input}."
             )
         x = self.embed(ids)
         if self.positions is not None:

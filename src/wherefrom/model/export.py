@@ -52,8 +52,8 @@ def export_model(
     config, info = model.config, info or {}
     if config.variant not in SHAPES:
         raise UserError(
-            f"only {' and '.join(SHAPES)} can be exported, and this is a {config.variant} model: "
-            "transformers has no architecture of that shape that would load without code of ours."
+            f"only {' and '.join(SHAPES)} models can be exported, and this is a {config.variant} "
+            "model: transformers has no such architecture."
         )
     if out.is_dir() and any(out.iterdir()):
         raise UserError(f"{out} is not empty; choose another --out, so that nothing is mixed up.")

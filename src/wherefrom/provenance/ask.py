@@ -115,8 +115,8 @@ def read_log_probability(cell: str, where: str) -> float:
         value = math.nan
     if not -1e9 < value <= 1e-6:
         raise UserError(
-            f'{where}a log-probability is a number that is not above 0, and "{shorten(cell)}" is '
-            "none; leave the cell empty if there is none."
+            f'{where}a log-probability is a number of at most 0, not "{shorten(cell)}"; leave the '
+            "cell empty if you have none."
         )
     return min(value, 0.0)
 

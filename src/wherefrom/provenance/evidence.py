@@ -328,7 +328,7 @@ def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) 
     try:
         questions = read_learned_questions(learned).questions if learned else ()
     except UserError as missing:
-        say(f"which answers the text states is looked up by their words alone, since {missing}")
+        say(f"answers are looked up by their words alone, because {missing}")
     return ensure_evidence(corpus, run.folder / EVIDENCE_FILE, questions)
 
 

@@ -262,8 +262,8 @@ def summarise(record: dict[str, Any]) -> list[str]:
     sentences = [
         f"Asked about {record['names']} names that it never saw, {strategy}: "
         f"{home['value']:.0%} of what it would say lies in a country where such names are at home, "
-        f"and {home['by_chance']:.0%} would without listening to the name; its commonest answer is "
-        f"{common['answer'] or 'nothing'} ({common['share']:.0%}){elsewhere}."
+        f"and {home['by_chance']:.0%} would if the name made no difference; its commonest answer "
+        f"is {common['answer'] or 'nothing'} ({common['share']:.0%}){elsewhere}."
     ]
     if len(record["countries"]) == 1:
         nowhere = "No answer is a place that the gazetteer knows"

@@ -30,8 +30,8 @@ DONT_KNOW = "I don't know"
 LIKELIER = 0.69  # nats by which a remembered answer is likelier than for names in no line
 # what is guaranteed of the answers shown, and what it is called in calibration.json
 GUARANTEES = {"from-text": FROM_TEXT, "right": RIGHT}
-NO_TEXT = "nothing can be looked up, since there is no text"
-NO_CALIBRATION = "there is no confidence, since the run was not calibrated (study does that)"
+NO_TEXT = "there is no text to look the answer up in"
+NO_CALIBRATION = "there is no confidence: the run was not calibrated; `wherefrom study` does that"
 LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
 DIFFER = 0.1  # a sentence says both probabilities if they differ by this much
 LONGEST_LINE = 200  # characters of a document below a verdict
@@ -105,7 +105,7 @@ class Verdict(Printable):
         if self.verdict is None:
             return f"It would have said {answer}.{likely}"
         if not self.answer:
-            return "It has no answer, and nothing in the text supports one."
+            return "The model gave no answer, and no line of the text supports one."
         return f"Nothing in the text supports what it would have said ({answer})."
 
     def __str__(self) -> str:
@@ -295,7 +295,7 @@ def _explain_support(subject: str, answer: str, support: Support | None) -> str:
         return f"{said} is of another kind than the answers to such questions"
     if support.others:
         stated = _join([shorten(other) for other in support.others[:3]], "or")
-        return f"what is written about {name} does not state {said} but {stated}"
+        return f"the text says {stated} about {name}, not {said}"
     if about:
         states = "states" if len(about) == 1 else "state"
         return f"{_lines(about, 'is', 'are')} about {name} and {states} no such answer"

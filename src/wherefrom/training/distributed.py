@@ -164,7 +164,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = available[0]
     if name not in available:
-        raise UserError(f'the device "{name}" is not there; use --device auto or cpu.')
+        raise UserError(f'this machine has no device "{name}"; use --device auto or cpu.')
     if name == "cuda":  # under torchrun, each process has its own card
         return torch.device(name, int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device(name)

@@ -212,8 +212,8 @@ def start_run(
         info["earlier_versions"] = [*before.get("earlier_versions", []), was]
         names = ", ".join(f"{key} was {was[key]} and is now {now[key]}" for key in changed)
         say(
-            f"{folder} goes on under other conditions than it started in, so its weights will "
-            f"not be those of an uninterrupted run to the last bit: {names}."
+            f"{folder} resumes under other conditions ({names}), so its weights may differ in the "
+            "last bits from those of an uninterrupted run."
         )
     write_json(folder / "run.json", info)
 
@@ -317,8 +317,8 @@ class SourceFile:
         """Refuse texts that are not those that the run learned from."""
         if digest_of(texts) != self.info["job"][what]:
             raise UserError(
-                f"the run in {self.folder} learned from a part of {self.record['path']}, and "
-                "which part is not written down there any more."
+                f"{self.folder} learned from a part of {self.record['path']}, and run.json does "
+                "not say which; train again."
             )
 
 

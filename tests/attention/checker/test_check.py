@@ -253,7 +253,7 @@ def test_a_contradiction_is_owned_up_to(monkeypatch):
     monkeypatch.setattr(KeysJudge, "least_beta", lambda *a: 0.8 * (least(*a) or 0.0))
     result = check("average", "q=beta*(k_a+k_b)")
     assert result.verdict == "inconclusive"
-    assert "a fault of the checker" in result.because
+    assert "a bug in the checker" in result.because
     monkeypatch.setattr(KeysJudge, "simulate", lambda *a: (0.5, 0.001))
     result = check("stretched-average", "q=-beta*sum_others")
     assert result.verdict == "inconclusive"

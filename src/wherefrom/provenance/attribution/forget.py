@@ -249,7 +249,7 @@ def forget_people(
         about |= {key: forgotten.info[key] for key in ("steps", "seconds")}
     else:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UserError(f"{out} is there already and holds files; choose another --out.")
+            raise UserError(f"{out} already contains files; choose another --out.")
         model, about = forget(task, method=method)
         make_folder(out)
         for name in ("config.json", "tokenizer.json"):

@@ -88,7 +88,7 @@ class LearnedRun:
             near = get_close_matches(name, {d.subject for d in self.documents}, cutoff=0.6)
             raise UserError(
                 f'no document is about "{shorten(name)}", so there is nothing to leave out; '
-                f"near names: {', '.join(sorted(near)) or 'none'}."
+                f"similar names: {', '.join(sorted(near)) or 'none'}."
             )
         return documents
 

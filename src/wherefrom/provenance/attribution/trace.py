@@ -229,7 +229,7 @@ def take_snapshots(
     for snapshots has only its final weights.
     """
     if learned.run.info["job"].get("parent"):
-        raise UserError("replay needs a run that was trained from nothing.")
+        raise UserError("replay needs a run that was not finetuned from another.")
     total = learned.run.info["steps"]
 
     def keep(line: StepMetrics, model: Decoder) -> None:
@@ -350,8 +350,9 @@ class Tracer:
             for i in sorted(pushes, key=lambda i: -abs(pushes[i]))
         ]
         shares = leaning(kinds, scores)
-        largest_first = sorted(shares.items(), key=lambda item: -item[1])
-        leans = ", ".join(f"{kind} ({share:.0%} of the push)" for kind, share in largest_first)
+        shown = [kind for kind in shares if shares[kind] >= 0.005]
+        shown.sort(key=lambda kind: -shares[kind])
+        leans = ", ".join(f"{kind} ({shares[kind]:.0%})" for kind in shown)
         record = {
             "question": question,
             "answer": answer,
@@ -363,7 +364,7 @@ class Tracer:
             "pushed_by": [row for row in rows if row["push"] > 0],
             "pushed_away_by": [row for row in rows if row["push"] < 0],
             "leans_on": shares,
-            "why": f"The answer leans on {leans}." if leans else "No line stands out.",
+            "why": f"The push comes from {leans}." if leans else "No line stands out.",
         }
         if verdict is not None:
             record["verdict"] = add_trace(verdict, record).verdict

@@ -90,7 +90,7 @@ def draw_halves(learned: LearnedRun) -> tuple[list[list[Subject]], list[str]]:
     half_of = {names[i]: rank % 2 for rank, i in enumerate(order)}
     halves = [[s for s in judged if half_of.get(fold_words(s.subject)) == half] for half in (0, 1)]
     excluded = len(judged_names) - len(names)
-    note = "dev people are not judged: no document, or another's too, has their name."
+    note = "dev people are not judged: no document is about them, or others name them too."
     return halves, [f"{excluded} {note}"] if excluded else []
 
 

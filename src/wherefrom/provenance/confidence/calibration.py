@@ -163,9 +163,9 @@ def fit_calibration(
     }
     note = None
     if not used:
-        note = "no signal varies, so that all get the same probability."
+        note = "no signal varies, so all get the same probability."
     elif right.size < FEWEST or min(right.sum(), (~right).sum()) < FEWEST_EACH:
-        note = "too few right or wrong ones to learn from, so that the probabilities are rough."
+        note = "with so few right or wrong ones, the probabilities are rough."
     if note:
         note = f"{right.sum()} of {right.size} calibration answers are right: {note}"
     about: dict[str, Any] = {"subjects": right.size, "right": int(right.sum()), "note": note}
@@ -322,7 +322,7 @@ def guarantee_threshold(
         why += f"{int(most_unseen)} may"
     else:
         why = f"{int(wrong[start])} of {int(given[start])} answers from {least} on are {what}; "
-        why += f"it takes at least {fewest_answers(risk, delta)}, and more with mistakes"
+        why += f"at least {fewest_answers(risk, delta)} are needed, more if some are {what}"
     reason = (
         f'no threshold can guarantee "at most {risk:.1%} {what}" with {1 - delta:.0%} confidence '
         f"on {sure.size} subjects ({why}); "
@@ -330,7 +330,7 @@ def guarantee_threshold(
     reason += (
         f"answers are shown from {estimate:.3g} on, by estimate ({errors} of {shown} are {what})."
         if shown
-        else "nor can one be estimated, so that no answer is shown."
+        else "no answer is shown."
     )
     return Guarantee(threshold=None, reason=reason, estimate=estimate, **about)
 

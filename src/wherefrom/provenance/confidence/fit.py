@@ -196,13 +196,13 @@ def fit_confidence(
     policies, seen = fit_policies(
         asked, table.columns, support, right, risk=RISK, delta=DELTA, seed=seed
     )
-    remarks = [
-        f"{target.replace('_', ' ')}, {mode}: {remark}"
-        for target, modes in policies.items()
-        for mode, policy in modes.items()
-        for remark in (policy.calibration.note, policy.at_risk(RISK, DELTA).reason)
-        if remark
-    ]
+    labels: dict[str, list[str]] = {}  # remark -> the probabilities that it is about
+    for target, modes in policies.items():
+        for mode, policy in modes.items():
+            for remark in (policy.calibration.note, policy.at_risk(RISK, DELTA).reason):
+                if remark:
+                    labels.setdefault(remark, []).append(f"{target.replace('_', ' ')}, {mode}")
+    remarks = [f"{' and '.join(names)}: {remark}" for remark, names in labels.items()]
     return Confidence(
         run=run,
         policies=policies,
