@@ -53,7 +53,7 @@ def test_disagreement_is_a_failure_of_the_tool(command, monkeypatch):
     monkeypatch.setattr(simulate, "GATE", 1e-9)
     done = command("law", "one-head", "--trials", "2000", "--json")
     assert done.code == 1
-    assert "failure of this tool" in done.err
+    assert "this is a bug" in done.err
     assert json.loads(done.out)["agreement"]["agrees"] is False
 
 
