@@ -50,6 +50,7 @@ FORMS = {
         "Ann_Lee.txt": "Ann was born\n\nin Oslo.",
         "more/b.md": '# St. Bo\n\nHe said "hm",\nand left.',
         "picture.png": b"\x89PNG",
+        "empty.txt": "",
     },
 }
 

@@ -164,7 +164,8 @@ def _read_paragraphs(path: Path) -> Iterator[str]:
 
 
 def _read_folder(path: Path) -> tuple[Rows, str]:
-    files = sorted(f for f in path.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
+    texts = (f for f in path.rglob("*") if f.suffix.lower() in SUFFIXES and f.is_file())
+    files = sorted(file for file in texts if file.stat().st_size)  # an empty one says nothing
     if not files:
         raise UserError(
             f"{path} is a folder without .txt or .md files; give a text, or a folder of such files."
