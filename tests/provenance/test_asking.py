@@ -82,7 +82,7 @@ def test_the_template_names_the_subject(template, typed, subject):
     [
         ("write it so, with a name for {subject}.",
          ["Ann?", "who is the mother of Bob", "When was Nobody Known born?", "Where was born?"]),
-        ('write "Where was Ada Moe born?".',
+        ("write it so, with Ada Moe for {subject}.",
          ["Where did Ada Moe come from?", "Who was Ada Moe?", "When was ada moe born?",
           "Birthplace of Ada Moe", "Tell me where Ada Moe's mother was born"]),
     ],

@@ -436,7 +436,8 @@ def build_design(name: str, *, keys: Any = None, n: int | None = None, **setting
             raise UserError(f"the design {name} takes no {setting}.")
     if keys is not None and n is not None:
         raise UserError("n is the number of keys: give either n or the keys.")
-    n = 8 if n is None else n
+    if n is None:
+        n = int(np.size(settings["weights"])) if "weights" in settings else 8
     if not 2 <= n <= MAX_N:
         raise UserError(f"n must be between 2 and {MAX_N}; it is {n}.")
     if "n" in parameters:

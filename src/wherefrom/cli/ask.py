@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ GUARANTEE = option(
 @option("--file", "Ask the questions of a TSV: question, answer, subject.", type=PATH)
 @option("--answers", "Judge another model's answers: question, answer, ...", type=PATH)
 @option("--always-answer", "Show every answer, even an unsure one.", is_flag=True)
-@option("--risk", "Share of the answers shown that may be wrong, such as 0.05.", type=float)
+@option("--risk", "Share of the answers shown that may break the guarantee: 0.05.", type=float)
 @GUARANTEE
 @option("--unseen-share", "Share of unseen subjects among those you ask about.", type=float)
 @option("--trace traced", "Also show which lines pushed each answer.", is_flag=True)
@@ -139,7 +140,9 @@ def _find_run(words: tuple[str, ...]) -> tuple[Path, list[str]]:
         is_path = Path(first).is_dir() or ("/" in first and " " not in first)
     except (OSError, ValueError):  # too long for a path, or with a NUL in it
         is_path = False
-    if is_path:
+    # one word before a question is a run that was mistyped
+    is_word = first != "-" and " " not in first and any(" " in word for word in words[1:])
+    if is_path or is_word:
         raise UserError(f"{first} is not a run: it holds no run.json.")
     folder = find_newest_run()
     echo_err(f"asking the newest run, {folder}")
@@ -239,13 +242,18 @@ def baseline(
 @JSON
 def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks just before it answers QUESTION."""
+    from wherefrom.audit.runs import open_asker
     from wherefrom.corpus.questions import find_subject_in
     from wherefrom.recall.decode import answer_all
     from wherefrom.recall.inside import look_inside
     from wherefrom.training.run_folder import load_run
 
+    if not question.strip():
+        raise UserError("the question is empty; write one.")
     loaded = load_run(run)
     subject = find_subject_in(loaded.templates, question)
+    with suppress(UserError), open_asker(loaded) as asker:  # any other text is read as typed
+        question, subject = asker.understand(question)
     view = look_inside(loaded.model, loaded.tokens, question, subject)
     answer = answer_all(loaded.model, loaded.tokens, [question])[0]
     if plot is not None:
@@ -284,7 +292,10 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
 @SEED
 @JSON
 def judge(run: Path | None, as_json: bool, **options: Any) -> None:
-    """Judge the verdicts of RUN (default: the newest) on subjects held out for that."""
+    """Judge the verdicts of RUN (default: the newest) on subjects held out for that.
+
+    The result replaces the study's own judgement in RUN.
+    """
     from wherefrom.audit.runs import judge_run
     from wherefrom.corpus.subjects import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft

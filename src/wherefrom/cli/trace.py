@@ -18,8 +18,8 @@ from wherefrom.errors import UserError
 @option("--top", "Lines to show.", 5)
 @option(
     "--method",
-    "gradient: at the final weights; replay: at five points of the training, which runs once more; "
-    "retrain: train again without each of the top lines.",
+    "gradient: at the weights after a third of the training; replay: at five points of it, which "
+    "takes one more training; retrain: train again without each of the top lines.",
     "gradient",
     type=click.Choice(["gradient", "replay", "retrain"]),
 )
@@ -35,7 +35,7 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
     from wherefrom.training.run_folder import load_run
 
     if unseen == (question is not None):
-        raise UserError("trace takes a QUESTION, or --unseen for all judged unseen people.")
+        raise UserError("trace takes RUN and a QUESTION, or RUN and --unseen.")
     with Progress() as progress:
         tracer = Tracer(load_run(run), say=progress.say, count=progress.count)
         if question is not None:

@@ -384,7 +384,8 @@ def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bo
     points = write_assignment(name, out, seed)["points"]
     if as_json:
         print_json({"name": name, "points": points, "out": str(out)})
-    echo_err(f"{len(points)} parts, {sum(points.values())} points, written to {out}")
+    parts = "1 part" if len(points) == 1 else f"{len(points)} parts"
+    echo_err(f"{parts}, {sum(points.values())} points, written to {out}")
     echo_err(f"students get {out / 'handout'}; keep {out / 'teacher'} to yourself.")
 
 

@@ -306,10 +306,7 @@ class Asker(AbstractContextManager["Asker"]):
             name = self._spell(question) or " ".join(words)  # a name alone
             return name, wordings[0].replace(SLOT, name)
         known = " or ".join(f'"{wording}"' for wording in wordings[:MOST_WORDINGS])
-        hint = f"write it so, with a name for {SLOT}"
-        if name:  # suggest the wording that shares most words with the question
-            nearest = max(wordings, key=lambda w: len({*folded}.intersection(fold_words(w))))
-            hint = f'write "{nearest.replace(SLOT, name)}"'
+        hint = f"write it so, with {name or 'a name'} for {SLOT}"
         raise UserError(f'"{shorten(question)}" is not worded like {known}; {hint}.')
 
     def _find_name(self, question: str) -> str:
