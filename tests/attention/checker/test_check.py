@@ -178,7 +178,12 @@ CASES = [
     ("synthesizer", "S=X A X^T", "holds", "no proof"),
     ("synthesizer", "relu(X A) B", "refuted", "whatever is learned"),
     ("synthesizer", "S=-beta*X@X.T", "refuted", "does not end up"),
-    ("synthesizer", "S=(beta-4000)*X@X.T", "inconclusive", "too slowly"),  # is right
+    ("synthesizer", "S=(beta-4000)*X@X.T", "proved", "(beta - 4000)"),
+    ("permutation", "f=X/(n-5)", "holds", "may have none"),
+    ("permutation", "f=X+M@X-M@X", "holds", "no proof"),
+    ("rotary", "y=x*exp(i*t*theta)*t/t", "inconclusive", "only sums of products"),
+    ("sinusoids", "p=t*t/t", "inconclusive", "only angles"),
+    ("variance", "var_one->0.2500000001", "inconclusive", "too close"),
     # variance
     ("variance", "Var(c) < Var(c_1)", "proved", "from some beta on"),
     ("variance", "var_one → 1/4, var_norm << var_one", "proved", "tends to"),

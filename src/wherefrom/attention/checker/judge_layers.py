@@ -56,6 +56,22 @@ def _operations(node: Node) -> set[str]:
     return {node.name or node.op}.union(*map(_operations, node.arguments))
 
 
+def _divisors(node: Node) -> Iterator[Node]:
+    """Whatever a formula divides by, inverts, or takes a root or a logarithm of."""
+    if node.op == "/":
+        yield node.arguments[1]
+    elif node.op in ("sqrt", "log", "inv"):
+        yield from node.arguments
+    for part in node.arguments:
+        yield from _divisors(part)
+
+
+def _always_has_a_value(node: Node) -> bool:
+    """Is each divisor a sum or product of sizes and positive numbers, and so positive?"""
+    positive = {"number", "n", "d", "+", "*", "/", "**", "sqrt"}
+    return all(_operations(divisor) <= positive for divisor in _divisors(node))
+
+
 def judge_permutation(construction: Construction, draft: CheckResult) -> CheckResult:
     """f(PX) = P f(X)? All that may be written on tokens commutes with reordering them, since sizes
     are letters, but for the position table and the mask; for those an X and a P are searched."""
@@ -80,6 +96,8 @@ def judge_permutation(construction: Construction, draft: CheckResult) -> CheckRe
     checked = f"{2 + 3 * DRAWS} random layers with 2 to 4 tokens"
     if fixed:
         return draft.judged("holds", say("places_idle"), checked=checked)
+    if not _always_has_a_value(expression.tree):
+        return draft.judged("holds", say("commutes_if_defined"), checked=checked)
     return draft.judged("proved", say("commutes"), checked=checked)
 
 
@@ -95,7 +113,7 @@ def _layers() -> Iterator[tuple[Floats, Values]]:
             tokens = rng.integers(-2, 3, (n, d)).astype(float)
             learned = {k: rng.integers(-2, 3, x.shape).astype(float) for k, x in learned.items()}
         learned |= {b: np.tile(learned[b], (n, 1)) for b in ("b_1", "b_2")}
-        yield tokens, learned | {"M": np.where(np.tri(n) > 0, 0.0, -1e30)}
+        yield tokens, learned | {"M": np.where(np.tri(n) > 0, 0.0, -1e6)}
 
 
 def _names(X: Floats, learned: Values, wide: bool) -> Values:
@@ -121,6 +139,13 @@ def judge_synthesizer(construction: Construction, draft: CheckResult) -> CheckRe
         numbers["wanted"] = [[0.5, 0.5], [1.0, 0.0]]
         sentence = say("same_row_shown", first=rows[0][0], second=rows[0][1])
         return draft.refuted(say("same_row"), sentence, {"n": 2, "d": 2}, numbers)
+    if _degree(expression.tree) == 2:
+        field = Field()
+        eye = np.eye(2, dtype=int)
+        S = evaluate(expression, Exact(field, {"X": eye, "beta": field.beta, "n": field.n}))
+        if field.trend(S[0, 0]).kind == "up" and S[0, 1].is_zero and not field.doubts:
+            logit = f"({S[0, 0]})" if " " in str(S[0, 0]) else str(S[0, 0])
+            return draft.judged("proved", say("equal_words", logit=logit))
     learned = expression.names & {"A", "B", "R", "b_1", "b_2"}
     for words in (w for n in range(1, 6) for w in itertools.product(range(3), repeat=n)):
         n = len(words)
@@ -145,14 +170,7 @@ def judge_synthesizer(construction: Construction, draft: CheckResult) -> CheckRe
             )
             result = draft.refuted(say("word_astray"), sentence, {"n": n}, {"words": list(words)})
             return result.judged("inconclusive", say("other_matrices")) if learned else result
-    checked = say("every_sentence")
-    if _degree(expression.tree) == 2:
-        field = Field()
-        eye = np.eye(2, dtype=int)
-        S = evaluate(expression, Exact(field, {"X": eye, "beta": field.beta, "n": field.n}))
-        if field.trend(S[0, 0]).kind == "up" and S[0, 1].is_zero:
-            return draft.judged("proved", say("equal_words", logit=S[0, 0]), checked=checked)
-    return draft.judged("holds", say("sentences_in_numbers"), checked=checked)
+    return draft.judged("holds", say("sentences_in_numbers"), checked=say("every_sentence"))
 
 
 def _sentence_weights(expression: Expression, words: Sequence[int], beta: float) -> Floats:
@@ -267,6 +285,8 @@ def judge_sinusoids(construction: Construction, draft: CheckResult) -> CheckResu
     """Do two positions share a vector? Pi is irrational, so an angle w t with a rational w never
     returns, and one with a rational multiple of pi always does; both are decided in fractions."""
     expression, angles = construction.expressions["p"], Angles()
+    if _divides_by(construction, {"t"}):
+        return draft.judged("inconclusive", say("angles_only"))
     try:  # the first pair, i = 0, is there for every d
         entries = polynomials(expression, angles, {"i": 0}).ravel().tolist()
     except NotExactError:
@@ -339,6 +359,8 @@ class Turns(Polynomials):
 def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
     """Does the product of two rotated vectors depend on the distance alone? It is a polynomial in
     z_s and z_t, z = e^(i t theta), and does iff each term has opposite powers of the two."""
+    if _divides_by(construction, {"t", "theta", "x", "x1", "x2"}):
+        return draft.judged("inconclusive", say("rotations_only"))
     try:
         y_s, y_t = (_rotated(construction, t) for t in "st")
         at_s, at_t = _matrix(y_s), _matrix(y_t)
@@ -376,6 +398,12 @@ def judge_rotary(construction: Construction, draft: CheckResult) -> CheckResult:
                 numbers = example | {"here": round(here, 6), "there": round(there, 6)}
                 return draft.refuted(because, sentence, {"s": s, "t": t}, numbers)
     return draft.judged("inconclusive", say("distance_not_refuted"))
+
+
+def _divides_by(construction: Construction, names: set[str]) -> bool:
+    """Does a formula divide by something with one of these names, which may be zero?"""
+    trees = [expression.tree for expression in construction.expressions.values()]
+    return any(_operations(divisor) & names for tree in trees for divisor in _divisors(tree))
 
 
 def _rotated(construction: Construction, t: str) -> list[Poly]:

@@ -473,6 +473,7 @@ class KeysJudge(Queries):
 
 # as beta grows the weights become steps of the length e, so that these limits are exact
 P_NEGATIVE = 0.5 * math.erfc(1.0)  # P(e < 0) for e ~ N(1, 1/2)
+SAME_LIMIT = 1e-13  # limits that differ by no more than rounding
 LIMITS = {
     "var_one": 0.25,
     "var_c1": P_NEGATIVE * (1 - P_NEGATIVE),
@@ -576,6 +577,8 @@ def _compare(draft: CheckResult, sign: str, left: Poly, right: Poly) -> CheckRes
     if left.names | right.names <= set(LIMITS):
         ends, limit = [float(side.at(LIMITS)) for side in (left, right)], float(gap.at(LIMITS))
         because = say("sides_tend", left=ends[0], right=ends[1])
+        if SAME_LIMIT < abs(limit) <= 1e-9:
+            return draft.judged("inconclusive", say("limits_too_close"))
         if sign == "~" and abs(limit) <= max(0.01 * abs(ends[1]), 1e-9):
             return draft.judged("proved", f"{because}: the same to one in a hundred.")
         if abs(limit) > 1e-9 and not (sign != "=" and TRUE[sign](limit)):
