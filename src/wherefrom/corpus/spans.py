@@ -31,9 +31,7 @@ LONGEST = 32  # words of a span, at most
 COVERED = 0.998  # share of the training answers that fit into the longest span
 UNSPACED_ROOM = 1.5  # how much longer answers in an unspaced script may be than those seen
 LONGEST_AFFIX = 6  # letters
-INFLECTED = (
-    0.1  # share of answers missing from their documents, from which on inflection is learned
-)
+INFLECTED = 0.1  # share of answers missing from their documents that shows inflection
 OWN_NAME = 0.05  # share of answers that repeat the subject's name, from which on spans may do so
 NO_WORD = np.uint64(7)  # the context beyond either end of a document
 

@@ -51,7 +51,7 @@ DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # versions that chan
 HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # keys of a job
 DEEPEST = 3  # how many folders below `runs` a run may lie to be found as the newest
 CHECKPOINTS = 2  # kept
-SNAPSHOTS, SNAPSHOT_AT, SNAPSHOT_RATIO = "snapshots", 0.38, 1.25
+SNAPSHOT_FOLDER, SNAPSHOT_AT, SNAPSHOT_RATIO = "snapshots", 0.38, 1.25
 SNAPSHOT_STEPS = frozenset(round(4 * SNAPSHOT_RATIO**k) for k in range(80))
 
 
@@ -473,7 +473,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 def save_snapshot(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
     """Write RUN/snapshots/STEP.safetensors, and delete candidates that are too early by now."""
-    save_weights(make_folder(folder / SNAPSHOTS) / f"{step}.safetensors", weights)
+    save_weights(make_folder(folder / SNAPSHOT_FOLDER) / f"{step}.safetensors", weights)
     for other, path in _snapshots(folder).items():
         if other < step * SNAPSHOT_AT / SNAPSHOT_RATIO:
             path.unlink()
@@ -495,7 +495,7 @@ def load_snapshot(folder: Path) -> dict[str, Tensor]:
 
 
 def _snapshots(folder: Path) -> dict[int, Path]:
-    return {int(path.stem): path for path in (folder / SNAPSHOTS).glob("[0-9]*.safetensors")}
+    return {int(path.stem): path for path in (folder / SNAPSHOT_FOLDER).glob("[0-9]*.safetensors")}
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
