@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from net import flat
 
 import wherefrom
 from wherefrom.study import StudyFiles
@@ -168,6 +167,16 @@ def test_a_run_prints_and_the_newest_is_taken_or_a_sentence(run, tmp_path, monke
     assert wherefrom.Wherefrom().run.folder == Path("runs/mine")
     with pytest.raises(wherefrom.UserError, match="not a run"):
         wherefrom.load(tmp_path)
+
+
+def flat(value, path=""):
+    """Path -> leaf, of everything inside the value."""
+    if not isinstance(value, dict | list) or not value:
+        return {path: value}
+    leaves = {}
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        leaves |= flat(each, f"{path} > {key}" if path else str(key))
+    return leaves
 
 
 def test_ask_takes_a_run_a_folder_or_an_open_run_and_one_question_or_several(run, tiny_study):
