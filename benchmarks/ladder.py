@@ -46,7 +46,7 @@ def train_row(settings: Record, data: str, folder: str) -> Record:
     """Train the model of one rung and ask it the dev questions."""
     import torch
 
-    from wherefrom.study import StudyFiles, prepare_study, recall_by_reader, seen_shares
+    from wherefrom.study import StudyFiles, prepare_study
     from wherefrom.training.loop import run_training
     from wherefrom.training.recipes import Budget
     from wherefrom.training.settings import Settings
@@ -66,19 +66,17 @@ def train_row(settings: Record, data: str, folder: str) -> Record:
     only_questions = settings["rung"] == "questions only"
     job = prepared.questions_only_job(out / "run") if only_questions else prepared.job(out / "run")
     run = run_training(job, options, observe=Progress())
-    recall = prepared.recall(run)
-    reader = recall_by_reader(prepared)
-    seen = seen_shares(job)
+    recall, shown = prepared.recall(run), run.info["text_shown"]
     return {
         "name": f"{Path(data).name}, {settings['rung']}, seed {settings['seed']}",
         "value": recall.share,
         "unit": "recall",
         "correct": recall.correct,
         "total": recall.total,
-        "reader": reader.share,
+        "reader": prepared.recall_of_reader().share,
         "questions_learned": len(job.questions),
-        "words_shown": seen.shown,
-        "words_with_loss": seen.with_loss,
+        "text_shown": shown["shown"],
+        "text_learned": shown["learned"],
         "seconds": run.info["seconds"],
         "steps": run.info["steps"],
         "tokens": run.info["trained_tokens"],
@@ -124,11 +122,11 @@ def markdown(rows: list[Record]) -> str:
                 percent([row["value"] for row in group]),
                 percent([row["reader"] for row in group]),
                 " / ".join(f"{row['seconds']:.0f}" for row in group),
-                f"{statistics.fmean(row['words_shown'] for row in group):.0%}",
-                f"{statistics.fmean(row['words_with_loss'] for row in group):.0%}",
+                f"{statistics.fmean(row['text_shown'] for row in group):.0%}",
+                f"{statistics.fmean(row['text_learned'] for row in group):.0%}",
             )
         )
-    head = ("rung", "questions", "recall", "reader", "seconds", "words shown", "with loss")
+    head = ("rung", "questions", "recall", "reader", "seconds", "text shown", "learned")
     return table(head, lines)
 
 

@@ -113,7 +113,7 @@ RUNGS = ("questions only", "ordered", "unpointed", "pointed")
 
 
 def ladder_bars(results: Path = LADDER) -> str:
-    """Recall on A5 as SVG: guesses, the rungs (mean of the seeds), the best public one, the reader."""
+    """Recall on A5 as SVG: guesses, rungs (means over seeds), the best public one, the reader."""
     newest: dict[str, dict[int, dict[str, Any]]] = {}  # by rung: seed -> record
     for line in results.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)

@@ -127,6 +127,28 @@ class Budget:
         return divided
 
 
+# the ladder: what reaches the model about a subject whose question is not in the training file
+Rung = Literal["questions only", "ordered", "unpointed", "pointed"]
+RUNGS: dict[Rung, str] = {
+    "questions only": "nothing",
+    "ordered": "its documents, read before the model learns to answer; any span is masked",
+    "unpointed": "its documents, mixed with training questions; any span is masked",
+    "pointed": "its documents, mixed with training questions; the reader chooses what is masked",
+}
+
+
+def find_rung(phases: Sequence[Phase]) -> Rung:
+    """The rung of some phases, by their mixtures."""
+    mixtures = [phase.mixture.shares() for phase in phases]
+    if any("pointed" in mixture for mixture in mixtures):
+        return "pointed"
+    reading = [any(name in DOCUMENT_OBJECTIVES for name in mixture) for mixture in mixtures]
+    if not any(reading):
+        return "questions only"
+    first = mixtures[reading.index(True)]
+    return "unpointed" if "question" in first else "ordered"
+
+
 class Recipe(_Strict):
     """Everything about a training but its data: phases, tokens and the default size."""
 
@@ -146,8 +168,15 @@ class Recipe(_Strict):
     def _coherent(self) -> Recipe:
         parse_size(self.size)
         if self.scratch.mixture.question == 0:
-            raise ValueError("scratch (the twin without pretraining) must ask questions")
+            raise ValueError(
+                "scratch (the model that learns from questions only) must ask questions"
+            )
         return self
+
+    @property
+    def rung(self) -> Rung:
+        """What reaches the model about a subject whose question is not in the training file."""
+        return find_rung(self.phases)
 
     def pretraining(self) -> list[Phase]:
         """The phases that read documents, without their questions."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from wherefrom.corpus.batches import BatchStream, ExampleSource
 from wherefrom.corpus.documents import Document, names_of
@@ -220,3 +221,50 @@ def _available_shares(phase: Phase, records: ClozeRecords) -> dict[str, float]:
     if "pointed" in shares and not records.answers:
         shares["salient"] = shares.get("salient", 0.0) + shares.pop("pointed")
     return shares
+
+
+def text_shown(data: TrainingData, phases: Sequence[Phase]) -> dict[str, float]:
+    """How much of the documents can reach the model, as shares of their tokens.
+
+    shown: tokens that can occur in a training row; learned: tokens that can have a loss there.
+    """
+    shown = learned = total = 0
+    for document in data.documents:
+        in_rows = np.zeros(len(document.ids), dtype=bool)
+        with_loss = np.zeros(len(document.ids), dtype=bool)
+        for phase in phases:
+            _mark_shown(document, phase, in_rows, with_loss)
+        shown += int(in_rows.sum())
+        learned += int(with_loss.sum())
+        total += len(document.ids)
+    return {"shown": shown / max(1, total), "learned": learned / max(1, total)}
+
+
+def _mark_shown(
+    document: EncodedDocument,
+    phase: Phase,
+    in_rows: NDArray[np.bool_],
+    with_loss: NDArray[np.bool_],
+) -> None:
+    """Mark the tokens of a document that rows of the phase can hold, and those with a loss."""
+    objectives = phase.mixture.shares()
+    if "text" in objectives or "span" in objectives:
+        in_rows[:] = with_loss[:] = True
+        return
+    if "name" in objectives:
+        in_rows[: document.name_end] = with_loss[: document.name_end] = True
+    masked: set[int] = set()
+    if "salient" in objectives:
+        masked.update(range(len(document.facts)))
+    if "pointed" in objectives:
+        masked.update(np.flatnonzero(document.weights.sum(axis=0)).tolist())
+    words = np.append(document.word_starts, len(document.ids))
+    for fact in masked:
+        start, end = document.facts[fact]
+        first = int(np.searchsorted(words, start, side="right")) - 1 - phase.left_words
+        behind = int(np.searchsorted(words, end, side="left")) + phase.right_words
+        window = slice(words[max(0, first)], words[min(behind, len(words) - 1)])
+        in_rows[: document.name_end] = in_rows[window] = True
+        with_loss[start:end] = True
+        if phase.context_loss_weight:
+            with_loss[window] = True
