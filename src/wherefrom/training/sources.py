@@ -109,7 +109,7 @@ class ClozeRecords:
         self.spans, self.answers = RecordTable(), RecordTable()
         self.wordings: dict[int, RecordTable] = defaultdict(RecordTable)
         for i, document in enumerate(documents):
-            for fact in range(len(document.facts)):
+            for fact in document.informative.tolist():
                 self.spans.add(i, fact)
             for row, relation in enumerate(document.relations.tolist()):
                 self.answers.add(i, row)
@@ -255,7 +255,7 @@ def _mark_shown(
         in_rows[: document.name_end] = with_loss[: document.name_end] = True
     masked: set[int] = set()
     if "salient" in objectives:
-        masked.update(range(len(document.facts)))
+        masked.update(document.informative.tolist())
     if "pointed" in objectives:
         masked.update(np.flatnonzero(document.weights.sum(axis=0)).tolist())
     words = np.append(document.word_starts, len(document.ids))
