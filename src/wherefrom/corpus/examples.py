@@ -5,7 +5,7 @@ Six objectives, each a pure function of an encoded record and a random generator
     name      the name that the document starts with
     text      the document as it is
     span      the course's span corruption: prefix MASK suffix MASK masked [MASK]
-    salient   Name. left MASK right MASK fact MASK, in a short window around an informative span
+    salient   Name. left MASK right MASK fact MASK, in a short window around a name or a number
     pointed   the same around a span that the reader takes for the answer to a relation; the window
               may be reworded: it then stands around the same relation's fact in another document
     question  question MASK answer MASK, with the loss on what follows the question
@@ -61,8 +61,9 @@ class EncodedDocument(NamedTuple):
 
     name_end: where its name ends; word_starts: where the words behind the name start; facts: start
     and end of each fact; answers: the tokens of each fact as an answer, without particles that are
-    attached to it; informative: indices of the facts that are informative spans, whatever the
-    reader says; relations: those that the document answers; weights: for each of them the
+    attached to it; salient: indices of the facts that can be masked without asking the reader
+    (informative spans that do not start with a lower-case letter; all of them where none does);
+    relations: those that the document answers; weights: for each of them the
     probability that each fact is the answer, as far as the reader can tell.
     """
 
@@ -71,7 +72,7 @@ class EncodedDocument(NamedTuple):
     word_starts: Ids
     facts: Ids  # (facts, 2)
     answers: Sequence[Ids]
-    informative: Ids
+    salient: Ids
     relations: Ids
     weights: Floats  # (relations, facts)
 
@@ -132,13 +133,15 @@ def encode_documents(
             weights = np.array(
                 [[answer.get(fact, 0.0) for fact in facts] for answer in by_relation.values()]
             )
+            named = {span for span in spans if not text[span[0]].islower()}
+            salient = [i for i, fact in enumerate(facts) if fact in (named or spans)]
             encoded.add(
                 name_end,
                 ids,
                 word_starts[word_starts >= name_end],
                 np.stack((fact_starts, fact_ends), axis=1),
                 *_join(answers),
-                [i for i, fact in enumerate(facts) if fact in spans],
+                salient,
                 list(by_relation),
                 weights,
             )
@@ -152,7 +155,7 @@ def _make_document(
     facts: Ids,
     answers: Ids,
     answer_ends: Ids,
-    informative: Ids,
+    salient: Ids,
     relations: Ids,
     weights: Floats,
 ) -> EncodedDocument:
@@ -162,7 +165,7 @@ def _make_document(
         word_starts=word_starts,
         facts=facts.reshape(-1, 2),
         answers=_split(answers, answer_ends),
-        informative=informative,
+        salient=salient,
         relations=relations,
         weights=weights.reshape(-1, max(1, len(answer_ends))),
     )
