@@ -27,6 +27,18 @@ LARGEST = 200_000  # numbers in a result
 # parameters of a model of the course's size
 COUNTS = {"vanilla": 3_323_392, "rotary": 3_290_624}
 COUNTS |= {"synthesizer": 3_076_988, "perceiver": 3_339_776}
+# what can be found out about an answer -> the share of the points that it earns
+CREDIT = {
+    "proved": 1.0,
+    "holds": 1.0,
+    "refuted": 0.0,
+    "inconclusive": 0.0,
+    "not read": 0.0,
+    "written": 0.0,
+    "no answer": 0.0,
+    "passed": 1.0,
+    "failed": 0.0,
+}
 # part of the assignment -> points, title, functions to fill in
 PARTS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "attention": (4, "softmax(Q K^T / sqrt(d)) V", ("softmax", "attention")),
@@ -50,6 +62,19 @@ class Wrong(Exception):  # noqa: N818 - it is no error of the program
 def part_of(title: str) -> str:
     """The part that a check belongs to."""
     return title.split(":")[0]
+
+
+def earned_share(
+    verdict: str, sentence: str, credit: Mapping[str, float], reasons: Sequence[Mapping[str, Any]]
+) -> tuple[float, str | None]:
+    """(share of the points, comment) of an answer: the first reason that its sentence contains
+    decides, else the credit for its verdict."""
+    share = credit.get(verdict, CREDIT[verdict])
+    for reason in reasons:
+        if reason["contains"] in sentence:
+            share = share if reason["credit"] is None else reason["credit"]
+            return share, reason["comment"]
+    return share, None
 
 
 def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
@@ -83,7 +108,8 @@ def caller(adapters: Any) -> Call:
         except ModuleNotFoundError as error:
             raise Wrong(NO_MODULE.format(name, error.name)) from error
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            last = [frame for frame in frames if Path(frame.filename).name != "runner.py"][-1]
             where = f"{Path(last.filename).name}, line {last.lineno}"
             said = f"{name} raised {type(error).__name__} ({where}): {error}"
             raise Wrong(said[:500]) from error
@@ -114,6 +140,8 @@ def plain(value: Any) -> Any:
 def restore(value: Any) -> Any:
     """Decode what `plain` encoded."""
     if isinstance(value, dict) and "array" in value:
+        if value["kind"] not in ("bool", "int", "float"):
+            raise Wrong("the result is not an array of numbers")
         return np.array(value["array"], dtype=value["kind"]).reshape(value["shape"])
     if isinstance(value, dict):
         return {key: restore(item) for key, item in value.items()}

@@ -1,0 +1,113 @@
+"""Homework: `assignment` writes it, `grade` grades written answers and code by one rubric."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from wherefrom.cli.output import JSON, PATH, echo_err, option, print_json, print_table
+from wherefrom.errors import UserError
+
+
+@click.command()
+@click.argument("name", required=False)
+@option("--out", "The folder to write; it must be new or empty.", type=PATH)
+@option("--seed", "Seed of the hidden cases; default: random.", type=int)
+@JSON
+def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bool) -> None:
+    """Write an assignment: what students get, and what the teacher keeps.
+
+    NAME is "transformer", one part of it, or the file of a rubric (.toml); without NAME the parts
+    are listed.
+    """
+    from wherefrom.teaching.assignment import WHOLE, write_assignment
+    from wherefrom.teaching.checks import PARTS
+
+    if name is None:
+        columns = ("part", "points", "functions", "about")
+        rows = [(part, n, ", ".join(names), about) for part, (n, about, names) in PARTS.items()]
+        if as_json:
+            print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        else:
+            print_table(columns, rows)
+            echo_err(f"wherefrom assignment {WHOLE} --out DIR writes all of them.")
+        return
+    if out is None:
+        raise UserError(f"wherefrom assignment {name} needs --out DIR, the folder to write.")
+    if seed == 0:
+        raise UserError("--seed 0 would make the hidden cases those that are handed out.")
+    questions = write_assignment(name, out, seed).questions
+    points = {question.id: question.points for question in questions}
+    if as_json:
+        print_json({"name": name, "points": points, "out": str(out)})
+    count = "1 question" if len(points) == 1 else f"{len(points)} questions"
+    echo_err(f"{count}, {sum(points.values()):g} points, written to {out}")
+    echo_err(f"students get {out / 'handout'}; keep {out / 'teacher'} to yourself.")
+
+
+@click.command()
+@click.argument("submissions", type=PATH)
+@option("--rubric", "The rubric: a TOML file, or the teacher's folder with one.", type=PATH)
+@option("--out", "The folder for grades.csv and results.json.", Path("grades"), type=PATH)
+@option("--one", "The folder is the work of one student.", is_flag=True)
+@option("--jobs", "Submissions at a time; as many as cores.", type=click.IntRange(1, 256))
+@option("--timeout", "Seconds that a function of the code may take.", 10.0)
+@option("--memory", "GB that a submission may take, all its processes together.", 2.0)
+@JSON
+def grade(
+    submissions: Path,
+    rubric: Path | None,
+    out: Path,
+    one: bool,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+    as_json: bool,
+) -> None:
+    """Grade written answers and code: a folder with a file or folder per student, or one file.
+
+    Writes OUT/grades.csv and, as Gradescope reads it, OUT/STUDENT/results.json. Without --rubric,
+    answers are graded by the problems that they name themselves.
+    """
+    from wherefrom.storage import make_folder
+    from wherefrom.teaching.grading import Grader
+    from wherefrom.teaching.results import Result, write_results
+    from wherefrom.teaching.rubric import read_rubric
+    from wherefrom.teaching.sandbox import SandboxLimits, find_protection
+    from wherefrom.teaching.submissions import passed_over, read_submissions
+
+    if not (0 < timeout < float("inf") and 0 < memory < float("inf")):
+        raise UserError("--timeout and --memory must be positive numbers.")
+    asked = None if rubric is None else read_rubric(rubric)
+    handed_in = read_submissions(submissions, of_one=one)
+    if ignored := passed_over(submissions):
+        echo_err(f"not taken for submissions: {', '.join(ignored)}")
+    runs_code = asked is not None and bool(asked.of_kind("code"))
+    for gap in find_protection().gaps() if runs_code else ():
+        echo_err(f"Not protected: {gap}")
+    make_folder(out)
+    limits = SandboxLimits(call=timeout, total=max(60, 4 * timeout), memory=memory)
+
+    def report(result: Result) -> None:
+        notes = "".join(f" {note}" for note in result.notes)
+        review = f" For review: {', '.join(result.for_review())}." if result.for_review() else ""
+        line = f"{result.submission}: {result.score:g} of {result.points:g} points.{review}{notes}"
+        echo_err(line)
+
+    jobs = jobs or os.cpu_count() or 1
+    results = Grader(asked, limits).grade_class(handed_in, jobs, report)
+    write_results(results, out)
+    if as_json:
+        print_json([result.to_dict() for result in results])
+    else:
+        columns = ("student", "question", "verdict", "points", "because")
+        rows = []
+        for result in results:
+            for answer in result.answers:
+                points = f"{answer.score:g}/{answer.points:g}"
+                because = answer.sentence.partition("\n")[0]
+                rows.append((result.student, answer.name, answer.verdict, points, because))
+        print_table(columns, rows)
+    echo_err(f"written to {out}")
