@@ -22,7 +22,7 @@ from records import keep, summarise
 
 from wherefrom.teaching import reference
 from wherefrom.teaching.assignment import MISTAKES, change, make_assignment
-from wherefrom.teaching.checks import part_of, plain
+from wherefrom.teaching.checks import encode, part_of
 
 GOAL = 20.0  # CPU seconds for the class
 RUBRIC = "".join(
@@ -74,7 +74,7 @@ def code(folder: Path, students: int) -> list[str]:
     for group in ("handed out", "hidden"):
         cases = known[group].items()
         known[group] = {title: case for title, case in cases if part_of(title) != "variants"}
-    (folder / "assignment.json").write_text(json.dumps(plain(known)), "utf-8")
+    (folder / "assignment.json").write_text(json.dumps(encode(known)), "utf-8")
     titles = [title for title in MISTAKES if part_of(title) in known["points"] and ":" in title]
     mistakes = [mistake for title in titles for mistake in MISTAKES[title]]
     for at in range(students):

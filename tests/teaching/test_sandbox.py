@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -13,24 +12,18 @@ from pathlib import Path
 import pytest
 
 from wherefrom.errors import UserError
-from wherefrom.teaching import reference, sandbox
+from wherefrom.teaching import reference
 from wherefrom.teaching.checks import Wrong
-from wherefrom.teaching.sandbox import (
-    Protection,
-    Sandbox,
-    SandboxLimits,
-    find_protection,
-    make_memory_group,
-    try_bubblewrap,
-)
+from wherefrom.teaching.isolation import MemoryGroup, Protection
+from wherefrom.teaching.sandbox import Sandbox, SandboxLimits, find_protection
 
 PATIENT = SandboxLimits(call=20, start=60, total=120)  # a busy machine is slow
 
 
 def plain_protection():
-    group = make_memory_group(1 << 30)
+    group = MemoryGroup.make(1 << 30)
     if group is not None:
-        group.rmdir()
+        group.remove()
     return Protection("", "the test asks for a plain process", group is not None)
 
 
@@ -39,13 +32,10 @@ def protection(request):
     """What contains the code; both kinds are tested on a system that has bubblewrap."""
     if request.param == "plain process":
         return plain_protection()
-    program = sandbox.shutil.which("bwrap")
-    if program is None:
-        pytest.skip("bubblewrap is not installed (on Debian: apt install bubblewrap)")
-    why_not = try_bubblewrap(program)
-    if why_not:
-        pytest.skip(f"bubblewrap: {why_not}")
-    return find_protection()
+    found = find_protection()
+    if not found.bubblewrap:
+        pytest.skip(f"bubblewrap: {found.why_plain}")
+    return found
 
 
 def opened(code, protection, limits=PATIENT):
@@ -124,10 +114,10 @@ def test_a_hostile_function_costs_itself_alone(name, running, protection):
     assert running.call("good", [[5]])[0][0] == 5
     assert not (running.job / "results.json").exists()
     if name == "leaves":  # a function that ended its process is not called again
-        process = running.process.pid
+        process = running.process
         with pytest.raises(Wrong, match="exit status 0"):
             running.call(name, [[]])
-        assert running.process.pid == process
+        assert running.process is process
 
 
 def test_what_the_code_tried_is_noted(protection):
@@ -144,7 +134,7 @@ def test_what_the_code_tried_is_noted(protection):
     with opened(code, protection) as running:
         found = running.call("acts", [[what] for what in tried])
         assert found == list(tried.values())
-    noted = " ".join(running.refused)
+    noted = " ".join(running.observed.refused)
     assert "/etc/passwd" in noted
     assert reference.__file__ in noted
     assert "/home" in noted
@@ -263,32 +253,34 @@ def test_the_memory_of_all_processes_together_is_limited(kind, protection):
         finally:
             done.set()
             watcher.join()
-    allowed = 0.3 if kind == "control group" else 1.2  # it is measured every tenth of a second
+    # processes that ended while the sum was taken count as well; what is watched is so ten times
+    # in a second
+    allowed = 0.6 if kind == "control group" else 1.2
     assert 50 << 10 < peak[0] < allowed * (1 << 20)
     if kind == "control group":
-        assert "take more than 0.3 GB" in running.refused
+        assert "take more than 0.3 GB" in running.observed.refused
 
 
 def test_nothing_is_left_behind(protection):
     """Children that moved to a session of their own end with the sandbox, too."""
     with opened(FORKS, protection) as running:
         assert running.call("forks", [[]]) == [1]
-        assert len(list(running._processes())) >= 6
-        group = running.group
-    assert list(running._processes()) == []
+        process = running.process
+        assert len(process.find_processes()) >= 6
+    assert process.find_processes() == {}
     assert not running.job.exists()
-    assert group is None or not group.exists()
+    assert process.group is None or not process.group.folder.exists()
 
 
 def test_results_of_a_forged_kind_cost_no_memory(protection):
     """A result that called itself an array of long texts made the grader take gigabytes."""
-    from wherefrom.teaching.checks import restore
+    from wherefrom.teaching.checks import decode
 
     code = "def f(): return {'array': [0], 'shape': [1], 'kind': 'S1500000000'}"
     with opened(code, protection) as running:
         (found,) = running.call("f", [[]])
     with pytest.raises(Wrong, match="not an array of numbers"):
-        restore(found)
+        decode(found)
 
 
 def test_code_that_changes_its_surroundings_changes_nothing_here(protection):
@@ -325,9 +317,9 @@ def test_bubblewrap_that_does_not_work_is_not_used(tmp_path, monkeypatch):
     try:
         found = find_protection()
         assert not found.bubblewrap
-        assert says in found.why_plain
+        assert "No permissions to create a namespace" in found.why_plain
     except UserError as error:  # Python itself lies where root alone can read it
         assert os.getuid() == 0
-        assert f"{sys.base_prefix} can be read by root alone" in str(error)  # noqa: PT017
+        assert "a Python that every user can read" in str(error)  # noqa: PT017
     finally:
         find_protection.cache_clear()

@@ -76,7 +76,7 @@ def grade(
     from wherefrom.teaching.results import Result, write_results
     from wherefrom.teaching.rubric import read_rubric
     from wherefrom.teaching.sandbox import SandboxLimits, find_protection
-    from wherefrom.teaching.submissions import passed_over, read_submissions
+    from wherefrom.teaching.submissions import passed_over, printable, read_submissions
 
     if not (0 < timeout < float("inf") and 0 < memory < float("inf")):
         raise UserError("--timeout and --memory must be positive numbers.")
@@ -87,6 +87,8 @@ def grade(
     runs_code = asked is not None and bool(asked.of_kind("code"))
     for gap in find_protection().gaps() if runs_code else ():
         echo_err(f"Not protected: {gap}")
+    if submissions.resolve() in (out.resolve(), *out.resolve().parents):
+        raise UserError(f"--out {out} lies inside the submissions; give it another folder.")
     make_folder(out)
     limits = SandboxLimits(call=timeout, total=max(60, 4 * timeout), memory=memory)
 
@@ -107,7 +109,7 @@ def grade(
         for result in results:
             for answer in result.answers:
                 points = f"{answer.score:g}/{answer.points:g}"
-                because = answer.sentence.partition("\n")[0]
+                because = printable(answer.sentence.partition("\n")[0])
                 rows.append((result.student, answer.name, answer.verdict, points, because))
         print_table(columns, rows)
     echo_err(f"written to {out}")

@@ -29,7 +29,7 @@ from numpy.random import Generator
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.teaching import reference
-from wherefrom.teaching.checks import COUNTS, PARTS, part_of, plain, revive
+from wherefrom.teaching.checks import COUNTS, PARTS, encode, make_argument, part_of
 from wherefrom.teaching.results import fill_template, otter_tests
 from wherefrom.teaching.rubric import Rubric, parse_rubric, read_text_file
 from wherefrom.teaching.written import CHECKER_FOLDERS, find_problem
@@ -40,7 +40,18 @@ WHOLE = "transformer"  # the assignment with all parts
 SOURCES = {"transformer.py": "reference.py", "model.py": "reference_model.py"}
 ASSIGNMENT_FILE = "assignment.json"
 # the modules of this package that run on Gradescope
-GRADER = ("__init__", "checks", "grading", "results", "rubric", "runner", "sandbox", "submissions")
+GRADER = (
+    "__init__",
+    "checks",
+    "grading",
+    "isolation",
+    "process",
+    "results",
+    "rubric",
+    "runner",
+    "sandbox",
+    "submissions",
+)
 STOP = 1  # the id of MASK
 Cases = list[dict[str, Any]]
 Draw = Callable[[Generator], Cases]
@@ -71,7 +82,7 @@ def _mistaken(old: str, new: str) -> ModuleType:
 
 @np.errstate(all="ignore")
 def _run(module: ModuleType, function: str, arguments: list[Any]) -> Any:
-    return getattr(module, function)(*map(revive, arguments))
+    return getattr(module, function)(*map(make_argument, arguments))
 
 
 def make_cases(parts: Iterable[str], seed: int) -> dict[str, Cases]:
@@ -225,7 +236,7 @@ def write_assignment(name: str, out: Path, seed: int | None = None) -> Rubric:
     parts = [question.part for question in rubric.of_kind("code")]
     record = make_assignment(parts, secrets.randbelow(1 << 62) + 1 if seed is None else seed)
     rubric = replace(rubric, assignment=record)
-    known, checks = json.dumps(plain(record)), (HERE / "checks.py").read_text("utf-8")
+    known, checks = json.dumps(encode(record)), (HERE / "checks.py").read_text("utf-8")
     points = sum(question.points for question in rubric.questions)
     files: dict[str, bytes | str] = {
         "handout/README.md": _handout_readme(rubric),
@@ -275,7 +286,7 @@ def _code_files(parts: list[str], record: dict[str, Any], checks: str) -> dict[s
     """The handed-out skeletons and tests, and the solution."""
     files: dict[str, bytes | str] = {
         "handout/adapters.py": record["adapters"],
-        "handout/cases.json": json.dumps(plain(record["handed out"])),
+        "handout/cases.json": json.dumps(encode(record["handed out"])),
         "handout/checks.py": checks,
         "handout/run_tests.py": fill_template("run_tests"),
         "handout/test_assignment.py": fill_template("test_assignment"),

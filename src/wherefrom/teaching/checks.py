@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 Case = Mapping[str, Any]
-# call(function, rows of arguments) -> for each row the function's result, encoded by `plain`
+# call(function, rows of arguments) -> for each row the function's result, as `encode` writes it
 Call = Callable[[str, Sequence[Sequence[Any]]], Any]
 PAD, MASK = "□", "⁇"
 LARGEST = 200_000  # numbers in a result
@@ -47,12 +47,14 @@ PARTS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "rotary": (4, "positions as angles", ("rotary",)),
     "synthesizer": (4, "weights without comparing keys", ("synthesizer",)),
     "perceiver": (
-        8, "down to m latents and up again", ("perceiver_masks", "perceiver_down", "perceiver_up")
+        8,
+        "down to m latents and up again",
+        ("perceiver_masks", "perceiver_down", "perceiver_up"),
     ),
     "decode": (3, "the most likely answer, id by id", ("greedy_decode",)),
     "evaluate": (3, "exact match", ("evaluate",)),
     "variants": (8, "the four models, in torch", ("build_model",)),
-}  # fmt: skip
+}
 
 
 class Wrong(Exception):  # noqa: N818 - it is no error of the program
@@ -99,7 +101,7 @@ def caller(adapters: Any) -> Call:
         if not hasattr(adapters, name):
             raise Wrong(f"adapters.py has no {name}")
         try:
-            return [plain(getattr(adapters, name)(*map(revive, row))) for row in rows]
+            return [encode(getattr(adapters, name)(*map(make_argument, row))) for row in rows]
         except NotImplementedError:
             empty = "build_model" if name == "model" else name
             raise Wrong(f"{empty} is not filled in yet") from None
@@ -117,7 +119,7 @@ def caller(adapters: Any) -> Call:
     return call
 
 
-def plain(value: Any) -> Any:
+def encode(value: Any) -> Any:
     """Encode a result for JSON; arrays and tensors become {"array", "shape", "kind"}."""
     if hasattr(value, "detach"):  # a tensor of torch
         value = value.detach().cpu().numpy()
@@ -129,26 +131,26 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [encode(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): encode(item) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise Wrong(f"returned a {type(value).__name__}, not an array, a number or a text")
 
 
-def restore(value: Any) -> Any:
-    """Decode what `plain` encoded."""
+def decode(value: Any) -> Any:
+    """Decode what `encode` encoded."""
     if isinstance(value, dict) and "array" in value:
         if value["kind"] not in ("bool", "int", "float"):
             raise Wrong("the result is not an array of numbers")
         return np.array(value["array"], dtype=value["kind"]).reshape(value["shape"])
     if isinstance(value, dict):
-        return {key: restore(item) for key, item in value.items()}
-    return [restore(item) for item in value] if isinstance(value, list) else value
+        return {key: decode(item) for key, item in value.items()}
+    return [decode(item) for item in value] if isinstance(value, list) else value
 
 
-def revive(argument: Any) -> Any:
+def make_argument(argument: Any) -> Any:
     """Decode an argument: {"rng"} is a random generator, {"toy"} a model; arrays are copied.
 
     The toy model looks up its logits in a table, by a number that depends on the whole prefix.
@@ -179,7 +181,7 @@ def close(a: Any, b: Any) -> bool:
 
 def array_of(value: Any, shape: Sequence[int]) -> Any:
     """The result as an array of this shape; raises Wrong if it is not one."""
-    found = restore(value)
+    found = decode(value)
     try:
         found = found if isinstance(found, np.ndarray) else np.array(found, dtype=float)
     except (TypeError, ValueError):
@@ -249,7 +251,7 @@ def perceiver_masks(call: Call, case: Case) -> None:
     [found] = call("perceiver_masks", [[length, latents]])
     if not isinstance(found, list) or len(found) != 2:
         raise Wrong("perceiver_masks must return two masks, down and up")
-    if close(restore(found[0]), np.tri(latents, length)):
+    if close(decode(found[0]), np.tri(latents, length)):
         raise Wrong(f"the perceiver reads only the first {latents} characters of {length}")
     same_mask(found[0], case["expected"][0], "latent", "position")
     same_mask(found[1], case["expected"][1], "position", "latent")
@@ -263,7 +265,7 @@ def perceiver_reads(call: Call, case: Case) -> None:
         raise Wrong(f"the perceiver reads only the first {len(basis)} characters of {len(x)}")
     if not all(read):
         raise Wrong(f"no latent reads position {read.index(False)}")
-    rows = [[y, z, *weights] for y, z in zip(nudged(x), restore(latents), strict=True)]
+    rows = [[y, z, *weights] for y, z in zip(nudged(x), decode(latents), strict=True)]
     look_ahead(moved(call("perceiver_up", rows), x.shape))
 
 
@@ -337,7 +339,7 @@ def spans(what: str, call: Call, case: Case) -> None:
 
 
 def decode_ids(call: Call, case: Case) -> None:
-    got, again = (list(ids) for ids in restore(call("greedy_decode", [case["args"]] * 2)))
+    got, again = (list(ids) for ids in decode(call("greedy_decode", [case["args"]] * 2)))
     right = list(case["expected"])
     if got != again:
         raise Wrong("the same prompt gives two answers: take the most likely id, do not draw one")
@@ -349,7 +351,7 @@ def decode_ids(call: Call, case: Case) -> None:
 
 
 def evaluate_matches(call: Call, case: Case) -> None:
-    [got] = restore(call("evaluate", [case["args"]]))
+    [got] = decode(call("evaluate", [case["args"]]))
     if not isinstance(got, list) or len(got) != 2:
         raise Wrong("evaluate must return (how many are right, how many there are)")
     if got != case["expected"]:
@@ -359,7 +361,7 @@ def evaluate_matches(call: Call, case: Case) -> None:
 def whole_model(variant: str, call: Call, case: Case) -> None:
     """Check a model's parameter count, and that it reads the past and only the past."""
     rows, *places = case["args"]  # the first row, and it again with one id changed at a place
-    [(count, logits)] = restore(call("model", [[variant, rows]]))
+    [(count, logits)] = decode(call("model", [[variant, rows]]))
     for name, known in COUNTS.items():
         if count == known and name != variant:
             raise Wrong(f"this is the {name} model: {count:,} parameters")
@@ -400,7 +402,7 @@ CHECKS: dict[str, Callable[[Call, Case], None]] = {
 
 def read_cases(path: str) -> Any:
     """The cases of a JSON file."""
-    return restore(json.loads(Path(path).read_text(encoding="utf-8")))
+    return decode(json.loads(Path(path).read_text(encoding="utf-8")))
 
 
 def main() -> int:

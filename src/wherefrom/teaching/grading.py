@@ -6,7 +6,7 @@ A mistake in a submission costs that answer, or that submission, and never the c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,23 @@ from wherefrom.errors import UserError
 from wherefrom.storage import write_json
 from wherefrom.teaching.checks import part_of, verdict
 from wherefrom.teaching.results import GradedAnswer, Result, gradescope_record
-from wherefrom.teaching.rubric import GROUPS, Question, Rubric, make_question, read_rubric
+from wherefrom.teaching.rubric import GROUPS, Rubric, RubricQuestion, make_question, read_rubric
 from wherefrom.teaching.sandbox import Sandbox, SandboxLimits, find_protection
-from wherefrom.teaching.submissions import Submission, mark_shared_students, read_submissions
+from wherefrom.teaching.submissions import (
+    CODE_FILES,
+    Submission,
+    mark_shared_students,
+    printable,
+    read_submissions,
+)
 
 DEFAULT_LIMITS = SandboxLimits()
+MAX_PRINTED_CHARS = 1000
 NO_ANSWER = "there is no answer to this question."
+EXPECTED_ANSWERS = "answers in a .toml or .csv file"
+EXPECTED_CODE = f"code in a folder with {' or '.join(CODE_FILES)}"
+# (group of cases, title of a check) -> (verdict, sentence)
+Outcomes = dict[tuple[str, str], tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Grader:
     def grade_class(
         self, submissions: Iterable[Submission], jobs: int, report: Callable[[Result], None]
     ) -> list[Result]:
-        """The results of all submissions in their order; `report` hears of each."""
+        """The results of all submissions in their order; each is passed to `report`."""
         results = []
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             for result in pool.map(self.grade, mark_shared_students(submissions)):
@@ -44,106 +55,117 @@ class Grader:
 
     def grade(self, submission: Submission) -> Result:
         """The result of one submission."""
-        questions, notes = self._questions_for(submission)
-        result = Result(submission.name, submission.student, notes=[*submission.notes, *notes])
-        known = {question.id for question in questions}
-        for id_ in submission.answers:
-            if id_ not in known:
-                result.notes.append(f'the rubric does not ask for "{id_[:40]}".')
-        code = [question for question in questions if question.kind == "code"]
-        of_code = self._grade_code(submission, code, result) if code else {}
+        result = Result(submission.name, submission.student, notes=list(submission.notes))
+        if self.rubric is None:
+            questions = own_questions(submission, result)
+        else:
+            questions = list(self.rubric.questions)
+            asked = {question.id for question in questions}
+            for id_ in submission.answers:
+                if id_ not in asked:
+                    result.notes.append(f'the rubric does not ask for "{id_[:40]}".')
+        if submission.others:
+            result.notes.append(f"not read: {', '.join(submission.others)[:200]}.")
+        outcomes: Outcomes = {}
+        if self.rubric is not None and self.rubric.of_kind("code"):
+            outcomes = self._grade_code(submission, self.rubric, result)
         for question in questions:
             if question.kind == "code":
-                result.answers += of_code[question.id]
+                result.answers += grade_checks(question, outcomes)
             else:
                 formulas = submission.answers.get(question.id, ())
-                unread = submission.why_unread(question.id)
+                unread = submission.why_unread(question.id, EXPECTED_ANSWERS)
                 result.answers.append(grade_written(question, formulas, unread, self.seed))
-        if submission.others and any(answer.verdict == "not read" for answer in result.answers):
-            result.notes.append(f"not read: {', '.join(submission.others)[:200]}.")
+        result.notes = [printable(note) for note in result.notes]
         return result
 
-    def _questions_for(self, submission: Submission) -> tuple[list[Question], list[str]]:
-        """The questions, and what is wrong with those that the submission itself asks."""
-        if self.rubric is not None:
-            return list(self.rubric.questions), []
-        questions: dict[str, Question] = {}
-        notes = []
-        for number, row in enumerate(submission.rows, start=1):
-            try:
-                question = make_question(row, f"answer {number}")
-                questions.setdefault(question.id, question)
-            except UserError as mistake:
-                notes.append(str(mistake))
+    def _grade_code(self, submission: Submission, rubric: Rubric, result: Result) -> Outcomes:
+        """The outcome of every check of the assignment that the rubric asks for."""
+        asked = {question.part for question in rubric.of_kind("code")}
+        checks = [
+            (group, title)
+            for group in GROUPS
+            for title in rubric.assignment[group]
+            if part_of(title) in asked
+        ]
         if submission.code:
-            notes.append("code is graded by a rubric; `wherefrom assignment` writes one.")
-        return list(questions.values()), notes
-
-    def _grade_code(
-        self, submission: Submission, questions: list[Question], result: Result
-    ) -> dict[str, list[GradedAnswer]]:
-        """The graded checks of each question of kind "code"."""
-        assert self.rubric is not None
-        cases = self.rubric.assignment
-        titles = [(group, title) for group in GROUPS for title in cases[group]]
-        asked = {question.part for question in questions}
-        titles = [(group, title) for group, title in titles if part_of(title) in asked]
-        wrong: dict[tuple[str, str], str] = {}
-        word = "failed"
-        if not submission.code:
-            unread = submission.why_unread("")
-            word, sentence = ("not read", unread) if unread else ("no answer", "there is no code.")
-            wrong = dict.fromkeys(titles, sentence)
-        else:
             try:
-                wrong = self._run_code(submission, titles, result)
-            except OSError as problem:  # of the grader's own files
-                word = "not read"
-                wrong = dict.fromkeys(titles, f"the code was not run: {problem}.")
-        graded: dict[str, list[GradedAnswer]] = {}
-        for question in questions:
-            own = [(group, title) for group, title in titles if part_of(title) == question.part]
-            graded[question.id] = []
-            for group, title in own:
-                sentence = wrong[group, title]
-                found = word if sentence else "passed"
-                share, comment = question.judge(found, sentence)
-                graded[question.id].append(
-                    GradedAnswer(
-                        question=question,
-                        name=f"{title} ({group} cases)",
-                        points=question.points / len(own),
-                        verdict=found,
-                        sentence=sentence,
-                        share=share,
-                        comment=comment,
-                        is_hidden=group == "hidden",
-                    )
-                )
-        return graded
+                return self._run_code(submission, rubric, checks, result)
+            except OSError as problem:  # of the grader's own files and processes
+                return dict.fromkeys(checks, ("not read", f"the code was not run: {problem}."))
+        if unread := submission.why_unread("", EXPECTED_CODE):
+            return dict.fromkeys(checks, ("not read", unread))
+        return dict.fromkeys(checks, ("no answer", "there is no code."))
 
     def _run_code(
-        self, submission: Submission, titles: list[tuple[str, str]], result: Result
-    ) -> dict[tuple[str, str], str]:
-        """(group, title of a check) -> what is wrong, or ""."""
-        assert self.rubric is not None
-        cases, wrong = self.rubric.assignment, {}
+        self,
+        submission: Submission,
+        rubric: Rubric,
+        checks: Iterable[tuple[str, str]],
+        result: Result,
+    ) -> Outcomes:
+        """Run the code of a submission in the sandbox, and judge what it returns."""
+        cases, outcomes = rubric.assignment, Outcomes()
         files = {"adapters.py": cases["adapters"].encode(), **submission.code}
         result.unprotected = find_protection().gaps()
         with Sandbox(files, self.limits) as sandbox:
-            for group, title in titles:
-                wrong[group, title] = verdict(title, sandbox.call, cases[group])
+            for group, title in checks:
+                wrong = verdict(title, sandbox.call, cases[group])
+                outcomes[group, title] = ("failed", wrong) if wrong else ("passed", "")
                 # code could print the hidden cases, so only earlier output is shown
                 if group == "handed out":
-                    result.printed = (result.printed + sandbox.take_printed())[-1000:]
-        result.notes += [f"the code tried to {what}." for what in sandbox.refused]
+                    printed = result.printed + sandbox.take_printed()
+                    result.printed = printed[-MAX_PRINTED_CHARS:]
+        result.notes += [f"the code tried to {what}." for what in sandbox.observed.refused]
         if "" in sandbox.broken:
             result.notes.append(sandbox.broken[""])
-        return wrong
+        return outcomes
+
+
+def own_questions(submission: Submission, result: Result) -> list[RubricQuestion]:
+    """The questions that a submission names itself; what is wrong with them is noted."""
+    questions: dict[str, RubricQuestion] = {}
+    has_code = bool(submission.code)
+    for number, row in enumerate(submission.rows, start=1):
+        try:
+            question = make_question(row, f"answer {number}")
+        except UserError as mistake:
+            result.notes.append(str(mistake))
+            continue
+        if question.kind == "code":
+            has_code = True
+        else:
+            questions.setdefault(question.id, question)
+    if has_code:
+        result.notes.append("code is graded by a rubric; `wherefrom assignment` writes one.")
+    return list(questions.values())
+
+
+def grade_checks(
+    question: RubricQuestion, outcomes: Mapping[tuple[str, str], tuple[str, str]]
+) -> list[GradedAnswer]:
+    """The checks of one question of kind "code"; each is worth the same."""
+    own = {check: found for check, found in outcomes.items() if part_of(check[1]) == question.part}
+    answers = []
+    for (group, title), (word, sentence) in own.items():
+        share, comment = question.judge(word, sentence)
+        answers.append(
+            GradedAnswer(
+                question=question,
+                name=f"{title} ({group} cases)",
+                points=question.points / len(own),
+                verdict=word,
+                sentence=sentence,
+                share=share,
+                comment=comment,
+                is_hidden=group == "hidden",
+            )
+        )
+    return answers
 
 
 def grade_written(
-    question: Question, formulas: tuple[str, ...], unread: str = "", seed: int = 0
+    question: RubricQuestion, formulas: tuple[str, ...], unread: str = "", seed: int = 0
 ) -> GradedAnswer:
     """One written answer; `unread` says why it may be missing."""
     word, sentence, details = "no answer", NO_ANSWER, None
@@ -151,8 +173,7 @@ def grade_written(
     if not formulas and unread:
         word, sentence = "not read", unread
     elif formulas and question.kind == "written":
-        word, sentence = "written", "for a person to read."
-        sentence += describe_example(question, seed)
+        word, sentence = "written", f"for a person to read.{describe_example(question, seed)}"
     elif formulas:
         from wherefrom.teaching.written import judge_formulas  # code alone needs no checker
 
@@ -160,10 +181,9 @@ def grade_written(
         word, sentence, details = judged.verdict, judged.sentence, judged.details
         judged_by = sentence
     share, comment = question.judge(word, judged_by)
-    problem = question.problem or question.kind
     return GradedAnswer(
         question=question,
-        name=f"{question.id} ({problem})",
+        name=f"{question.id} ({question.problem or question.kind})",
         points=question.points,
         verdict=word,
         sentence=sentence,
@@ -174,7 +194,7 @@ def grade_written(
     )
 
 
-def describe_example(question: Question, seed: int) -> str:
+def describe_example(question: RubricQuestion, seed: int) -> str:
     """The checker's sentence on the construction that a question of prose is about."""
     if not question.problem:
         return ""
@@ -188,7 +208,10 @@ def main() -> None:
     """Grade one submission on Gradescope; argv: its folder, and the results file."""
     folder, results = map(Path, sys.argv[1:3])
     (submission,) = read_submissions(folder, of_one=True)
-    write_json(results, gradescope_record(Grader(read_rubric(Path("."))).grade(submission)))
+    result = Grader(read_rubric(Path("."))).grade(submission)
+    write_json(results, gradescope_record(result))
+    for gap in result.unprotected:
+        sys.stderr.write(f"Not protected: {gap}\n")
 
 
 if __name__ == "__main__":

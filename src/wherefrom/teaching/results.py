@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,18 +15,18 @@ from typing import Any
 
 from wherefrom.storage import make_folder, write_json, write_whole
 from wherefrom.teaching.checks import CREDIT
-from wherefrom.teaching.rubric import FOR_REVIEW, GROUPS, Question, Rubric
+from wherefrom.teaching.rubric import FOR_REVIEW, GROUPS, Rubric, RubricQuestion
 
 TEMPLATES = Path(__file__).parent / "templates"
 SPREADSHEET_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell that is run begins
-MAX_NAME_LENGTH = 80
+MAX_NAME_CHARS = 60  # at most four bytes each; a file system takes 255 bytes
 
 
 @dataclass(frozen=True)
 class GradedAnswer:
     """A written answer, or one check of code, with its verdict and points."""
 
-    question: Question
+    question: RubricQuestion
     name: str
     points: float  # that can be earned
     verdict: str
@@ -96,23 +97,25 @@ def write_results(results: Sequence[Result], out: Path) -> None:
 
 
 def result_names(results: Iterable[Result]) -> list[str]:
-    """A name for the files of each result; two are never the same, also without upper case."""
+    """A name for the files of each result; no two are the same, even in lower case."""
+    return unique_names(re.sub(r"\.(toml|csv)$", "", result.submission) for result in results)
+
+
+def unique_names(texts: Iterable[str]) -> list[str]:
+    """A name that is safe for a file for each text; no two are the same, even in lower case."""
     names: list[str] = []
-    for result in results:
-        stem = re.sub(r"\.(toml|csv)$", "", result.submission)
-        names.append(unused_name(stem, names))
+    taken: set[str] = set()
+    counts: dict[str, int] = {}  # lower-case name -> the last number that was put behind it
+    for text in texts:
+        text = unicodedata.normalize("NFC", text)  # some file systems do so themselves
+        safe = re.sub(r"[^\w-]+", "_", text).strip("_")[:MAX_NAME_CHARS] or "submission"
+        name, key = safe, safe.casefold()
+        while name.casefold() in taken:
+            counts[key] = counts.get(key, 1) + 1
+            name = f"{safe}-{counts[key]}"
+        taken.add(name.casefold())
+        names.append(name)
     return names
-
-
-def unused_name(text: str, used: Iterable[str]) -> str:
-    """A name that is safe for a file and not used yet."""
-    safe = re.sub(r"[^\w-]+", "_", text).strip("_")[:MAX_NAME_LENGTH] or "submission"
-    taken = {name.casefold() for name in used}
-    name, number = safe, 1
-    while name.casefold() in taken:
-        number += 1
-        name = f"{safe}-{number}"
-    return name
 
 
 def class_table(results: Sequence[Result]) -> str:
@@ -199,10 +202,9 @@ def otter_tests(rubric: Rubric) -> dict[str, str]:
     Students write answers["1b"] = "q = ..." for a formula.
     """
     files: dict[str, str] = {}
-    for question in rubric.questions:
-        if question.kind == "written":
-            continue
-        name = unused_name(question.id, (file.removesuffix(".py") for file in files))
+    questions = [question for question in rubric.questions if question.kind != "written"]
+    names = unique_names(question.id for question in questions)
+    for question, name in zip(questions, names, strict=True):
         keys = otter_checks(question, rubric)
         body = fill_template(
             "otter_question", name=name, question=pformat(asdict(question), sort_dicts=False)
@@ -225,7 +227,7 @@ def otter_tests(rubric: Rubric) -> dict[str, str]:
     return files
 
 
-def otter_checks(question: Question, rubric: Rubric) -> list[tuple[str, str]]:
+def otter_checks(question: RubricQuestion, rubric: Rubric) -> list[tuple[str, str]]:
     """(title, group) of the checks of a question; one without a title for a formula."""
     if question.kind == "formula":
         return [("", "")]
@@ -238,7 +240,7 @@ def otter_checks(question: Question, rubric: Rubric) -> list[tuple[str, str]]:
     ]
 
 
-def share_steps(question: Question) -> list[tuple[float, float]]:
+def share_steps(question: RubricQuestion) -> list[tuple[float, float]]:
     """(share, what it is worth beyond the next smaller one) of all shares that can be earned."""
     words = ("passed", "failed") if question.kind == "code" else set(CREDIT) - {"passed", "failed"}
     credit = CREDIT | question.credit

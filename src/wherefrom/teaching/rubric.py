@@ -7,6 +7,7 @@ format.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.storage import read_json
-from wherefrom.teaching.checks import CREDIT, PARTS, earned_share, restore
+from wherefrom.teaching.checks import CREDIT, PARTS, decode, earned_share, part_of
 
 MAX_FILE_BYTES = 1_000_000
 MAX_QUESTIONS = 500
@@ -40,7 +41,7 @@ class Reason:
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Question:
+class RubricQuestion:
     """One question of a rubric."""
 
     id: Annotated[str, Field(min_length=1, max_length=100)]
@@ -65,17 +66,17 @@ class Question:
         return share, self.comment if comment is None else comment
 
 
-QUESTION_FIELDS = set(Question.__annotations__)
+QUESTION_FIELDS = set(RubricQuestion.__annotations__)
 
 
 @dataclass(frozen=True)
 class Rubric:
     """The questions, and the cases of the programming assignment if a question needs them."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[RubricQuestion, ...]
     assignment: Mapping[str, Any] = field(default_factory=dict)
 
-    def of_kind(self, kind: str) -> list[Question]:
+    def of_kind(self, kind: str) -> list[RubricQuestion]:
         return [question for question in self.questions if question.kind == kind]
 
 
@@ -133,10 +134,10 @@ def answer_rows(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def make_question(row: Mapping[str, Any], where: str) -> Question:
+def make_question(row: Mapping[str, Any], where: str) -> RubricQuestion:
     """The question of a table [[answer]] of a rubric."""
     try:
-        question = Question(**row)
+        question = RubricQuestion(**row)
     except ValidationError as problem:
         first = problem.errors()[0]
         name, message = ".".join(map(str, first["loc"])), first["msg"]
@@ -159,10 +160,10 @@ def make_question(row: Mapping[str, Any], where: str) -> Question:
 
 def read_assignment(path: Path, parts: list[str]) -> Mapping[str, Any]:
     """The assignment.json of a teacher's folder: adapters and cases, with cases for these parts."""
-    record = restore(read_json(path))
+    record = decode(read_json(path))
     if not isinstance(record, dict) or not {"adapters", *GROUPS} <= set(record):
         raise UserError(f"{path} is not the assignment.json of a teacher's folder.")
-    known = {title.split(":")[0] for title in record["hidden"]}
+    known = {part_of(title) for title in record["hidden"]}
     for part in parts:
         if part not in known:
             raise UserError(f'{path} has no cases for the part "{part}".')
@@ -173,40 +174,45 @@ def read_assignment(path: Path, parts: list[str]) -> Mapping[str, Any]:
 
 # a comment, a literal string, or a string in which a backslash is an escape
 TOML_PIECE = re.compile(
-    r"""#[^\n]*|'''.*?'''|'[^'\n]*'|\"{3}(?:[^\\]|\\.)*?\"{3}|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL
+    r"""#[^\n]*|\'{3}.*?\'{3}|'[^'\n]*'|\"{3}(?:[^\\]|\\.)*?\"{3}|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL
 )
-# what "\beta", "\top", "\rho", "\neq" become when TOML reads their first letter as an escape
-LATEX_AS_ESCAPE = re.compile(
-    r"[\b\f](?=[A-Za-z])"
-    r"|\t(?=(?:op|imes|heta|au|ext\w*|ilde|o|frac|anh?)(?![A-Za-z]))"
-    r"|\r(?=(?:ho|ight\w*|angle|Vert|floor|ceil)(?![A-Za-z]))"
-    r"|\n(?=(?:abla|eq?|eg|u|ot|otin)(?![A-Za-z]))"
+# LaTeX that begins like an escape of TOML: "\beta" is valid, and would begin with a backspace
+LATEX_LIKE_ESCAPE = (
+    r"\\(?:[bf][A-Za-z]"
+    r"|t(?:op|imes|heta|au|ext\w*|ilde|o|frac|anh?)(?![A-Za-z])"
+    r"|r(?:ho|ight\w*|angle|Vert|floor|ceil)(?![A-Za-z])"
+    r"|n(?:abla|eq?|eg|u|ot|otin)(?![A-Za-z]))"
 )
-ESCAPES = {"\b": r"\b", "\f": r"\f", "\t": r"\t", "\r": r"\r", "\n": r"\n"}
+ANY_ESCAPE = r'\\[^\\"]'
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """A TOML text; only if it is not valid, its backslashes are taken as they stand."""
+    """A TOML text, in which LaTeX such as "\\beta" keeps its backslash.
+
+    Only if the text is not valid TOML, all single backslashes are taken as they stand.
+    """
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        record = tomllib.loads(text)
+    except (ValueError, RecursionError) as problem:
         try:
-            return tomllib.loads(keep_backslashes(text))
-        except (tomllib.TOMLDecodeError, RecursionError):
+            return tomllib.loads(double_backslashes(text, ANY_ESCAPE))
+        except (ValueError, RecursionError):
             raise UserError(f"it is not valid TOML: {problem}.") from None
+    with contextlib.suppress(ValueError):
+        return tomllib.loads(double_backslashes(text, LATEX_LIKE_ESCAPE))
+    return record
 
 
-def keep_backslashes(text: str) -> str:
-    """Double the backslashes in double quotes, but for those that are doubled already."""
+def double_backslashes(text: str, pattern: str) -> str:
+    """Double the backslash of what the pattern matches in double quotes.
 
-    def double(found: re.Match[str]) -> str:
+    A backslash that is doubled already, or stands before a quote, stays as it is.
+    """
+    piece = re.compile(rf'\\[\\"]|({pattern})')
+
+    def double_in_string(found: re.Match[str]) -> str:
         if not found[0].startswith('"'):
             return found[0]
-        return re.sub(r"\\(.)", lambda m: m[0] if m[1] in '\\"' else "\\" + m[0], found[0])
+        return piece.sub(lambda part: "\\" + part[0] if part[1] else part[0], found[0])
 
-    return TOML_PIECE.sub(double, text)
-
-
-def restore_latex(formula: str) -> str:
-    """A formula in which TOML took LaTeX commands for escapes, as it was written."""
-    return LATEX_AS_ESCAPE.sub(lambda found: ESCAPES[found[0]], formula)
+    return TOML_PIECE.sub(double_in_string, text)

@@ -60,10 +60,11 @@ def is_inside(path: str, folders: list[str]) -> bool:
     return any(real == folder or real.startswith(folder + os.sep) for folder in folders)
 
 
-def make_guard(readable: list[str], hidden: str, notes: int) -> Callable[[str, Any], None]:
+def make_guard(readable: list[str], hidden: list[str], notes: int) -> Callable[[str, Any], None]:
     """An audit hook that refuses files outside of `readable` and other programs, and notes both.
 
-    It sees what Python code does. What a C library does is up to the sandbox around this process.
+    Hostile code can get around it, since it runs in the same process: the sandbox around the
+    process protects, and this hook tells what was tried.
     """
     readable = [os.path.realpath(path) for path in readable]
     noted: set[str] = set()
@@ -80,7 +81,7 @@ def make_guard(readable: list[str], hidden: str, notes: int) -> Callable[[str, A
         if event not in READS_FILE or isinstance(arguments[0], int):
             return
         path = os.fsdecode(arguments[0] or ".")
-        if is_inside(path, [hidden]) or not is_inside(path, readable):
+        if is_inside(path, hidden) or not is_inside(path, readable):
             refuse(f"read or write {path}")
 
     return guard
@@ -101,7 +102,7 @@ def answer_calls(channel: socket.socket) -> None:
         request = json.loads(line)
         number, name = request["id"], request["name"]
         try:
-            send(channel, id=number, values=call(name, checks.restore(request["rows"])))
+            send(channel, id=number, values=call(name, checks.decode(request["rows"])))
         except checks.Wrong as wrong:
             send(channel, id=number, wrong=str(wrong))
         except BaseException as error:

@@ -22,13 +22,13 @@ from wherefrom.teaching.rubric import (
     QUESTION_FIELDS,
     answer_rows,
     parse_toml,
-    restore_latex,
 )
 
 MAX_CODE_BYTES = 50 << 20
 MAX_TABLE_ROWS = 20_000
+MAX_NAME_CHARS = 100  # of a student
+TABLE_COLUMNS = ("student", "id", "problem", "answer")
 CODE_FILES = ("adapters.py", "transformer.py", "model.py")
-ANSWER_FILES = (".toml", ".csv")
 DOCUMENTS = (".docx", ".html", ".ipynb", ".md", ".odt", ".pdf", ".rtf", ".tex", ".txt")
 UNREAD_ANSWER = "a part of the submission could not be read, and may answer this question."
 
@@ -46,11 +46,16 @@ class Submission:
     others: list[str] = field(default_factory=list)  # files that are no answers and no code
     notes: list[str] = field(default_factory=list)  # what is wrong with it
 
-    def why_unread(self, id_: str) -> str:
+    def why_unread(self, id_: str, expected: str) -> str:
         """Why there is no answer with this id, if it may be in what could not be read."""
         if self.others and id_ not in self.unread:
-            return f"{', '.join(self.others)[:200]} was not read: answers are .toml or .csv files."
+            return f"{', '.join(self.others)[:200]} was not read; expected: {expected}."
         return self.unread.get(id_) or self.unread.get("", "")
+
+
+def printable(text: str) -> str:
+    """A text from a submission without control characters and broken Unicode."""
+    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def read_submissions(path: Path, *, of_one: bool = False) -> list[Submission]:
@@ -60,10 +65,9 @@ def read_submissions(path: Path, *, of_one: bool = False) -> list[Submission]:
     """
     if not path.exists():
         raise UserError(f"{path} cannot be read: No such file or directory.")
-    if not path.is_dir():
+    is_one = not path.is_dir() or of_one or any((path / name).is_file() for name in CODE_FILES)
+    if is_one:
         return _read_entry(path)
-    if of_one or any((path / name).is_file() for name in CODE_FILES):
-        return [_read_folder(path.resolve())]
     entries = [entry for entry in sorted(path.iterdir()) if not is_passed_over(entry)]
     if not entries:
         raise UserError(f"{path} holds no submissions: one file or folder per student is expected.")
@@ -84,40 +88,45 @@ def is_passed_over(path: Path) -> bool:
 
 def _read_entry(path: Path) -> list[Submission]:
     """The submissions of a file or folder of the class: several only in a table."""
-    name = path.name if path.is_dir() else path.stem
+    path = path if path.name else path.resolve()  # it may be given as "."
+    name = printable(path.name)
+    submission = Submission(name, name if path.is_dir() else printable(path.stem))
     if path.is_symlink():
-        note = f"{path.name} is a symbolic link, which is not followed."
-        return [Submission(path.name, name, unread={"": note}, notes=[note])]
-    if path.is_dir():
-        return [_read_folder(path)]
-    submission = Submission(path.name, name)
-    if path.suffix == ".csv":
-        table = _read_table(path, submission)
-        return table or [submission]
-    if path.suffix == ".toml":
+        _note_unread(submission, f"{name} is a symbolic link, which is not followed.")
+    elif path.is_dir():
+        _read_folder(path, submission)
+    elif is_table(path):
+        return _read_table(path, submission) or [submission]
+    elif is_toml(path):
         _read_file(path, submission)
     else:
-        submission.others.append(path.name)
+        submission.others.append(name)
     return [submission]
 
 
-def _read_folder(folder: Path) -> Submission:
-    """All that one student handed in: files of answers at any depth, and code."""
-    submission = Submission(folder.name, folder.name)
+def is_table(path: Path) -> bool:
+    return path.suffix.lower() == ".csv"
+
+
+def is_toml(path: Path) -> bool:
+    return path.suffix.lower() == ".toml"
+
+
+def _read_folder(folder: Path, submission: Submission) -> None:
+    """Add all that one student handed in: files of answers at any depth, and code."""
     code = _find_code(folder)
     if code is not None:
         _read_code(code, submission)
     for path in _walk(folder, submission):
-        if path.suffix == ".csv":
+        if is_table(path):
             for table in _read_table(path, submission):
                 _merge(table, submission)
-        elif path.suffix == ".toml":
+        elif is_toml(path):
             _read_file(path, submission)
         elif code is None or not path.is_relative_to(code) or is_document(path):
-            submission.others.append(str(path.relative_to(folder)))
+            submission.others.append(printable(str(path.relative_to(folder))))
     if not (submission.answers or submission.code or submission.unread or submission.others):
         _note_unread(submission, "nothing was handed in that can be graded.")
-    return submission
 
 
 def is_document(path: Path) -> bool:
@@ -186,7 +195,7 @@ def _read_file(path: Path, submission: Submission) -> None:
             f'{path.name} has "{name}"; only title, student and [[answer]] are known.'
         )
     if isinstance(record.get("student"), str):
-        submission.student = record["student"][:100]
+        submission.student = printable(record["student"])[:MAX_NAME_CHARS]
     for number, row in enumerate(rows, start=1):
         _add_row(row, f"answer {number}", submission)
 
@@ -238,6 +247,8 @@ def _add_row(row: Mapping[str, Any], where: str, submission: Submission) -> None
         submission.unread[""] = UNREAD_ANSWER
         return
     formulas = []
+    if "student" in row:
+        submission.notes.append(f"{where}: the student's name belongs at the top of the file.")
     for name, formula in row.items():
         if name in QUESTION_FIELDS or name == "student":
             continue
@@ -246,7 +257,6 @@ def _add_row(row: Mapping[str, Any], where: str, submission: Submission) -> None
             submission.notes.append(f"{where}: {mistake}")
             submission.unread.setdefault(id_, mistake)
             return
-        formula = restore_latex(formula)
         has_name = name == "answer" or re.match(rf"[\s$\\(\[]*{re.escape(name)}\s*(=|≈)", formula)
         formulas.append(formula if has_name else f"{name}={formula}")
     formulas = [formula for formula in formulas if formula.strip()]
@@ -277,20 +287,37 @@ def _read_table(path: Path, around: Submission) -> list[Submission]:
         around.notes.append(f"of {path.name} only the first {MAX_TABLE_ROWS} rows were read.")
     found: dict[str, Submission] = {}
     for row in rows[:MAX_TABLE_ROWS]:
-        cells = {str(k).strip(): str(v or "").strip() for k, v in row.items() if k is not None}
-        student = cells.pop("student", around.student) or around.student
+        cells = read_cells(row)
+        has_id = "id" in cells or ("problem" in cells and "answer" in cells)
+        if "student" not in cells and not has_id:
+            _note_unread(
+                around, f'{path.name} needs a column "student", or columns "id" and "answer".'
+            )
+            return []
+        student = printable(cells.pop("student", ""))[:MAX_NAME_CHARS] or around.student
         fresh = Submission(f"{path.name}: {student}", student, notes=list(around.notes))
         submission = found.setdefault(student, fresh)
         problem = cells.get("problem", "")
-        id_ = cells.get("id") or (problem if "answer" in cells else "")
-        written = {id_: cells.get("answer", "")} if id_ else cells
-        for name, text in written.items():
-            if text:
-                _add_answer(name, (text,), submission)
-                submission.rows.append({"id": name, "problem": problem or name})
+        written = {cells.get("id") or problem: cells.get("answer", "")} if has_id else cells
+        for id_, text in written.items():
+            if id_ and text:
+                _add_answer(id_, (text,), submission)
+                submission.rows.append({"id": id_, "problem": problem or id_})
     if not found:
         _note_unread(around, f"{path.name} has no rows.")
     return list(found.values())
+
+
+def read_cells(row: Mapping[str | None, str | None]) -> dict[str, str]:
+    """Column -> text of a row of a table; the names of our own columns in lower case."""
+    cells = {}
+    for column, text in row.items():
+        if column is None:  # more cells than columns
+            continue
+        name = column.strip()
+        name = name.lower() if name.lower() in TABLE_COLUMNS else name
+        cells[name] = (text or "").strip()
+    return cells
 
 
 def _merge(other: Submission, submission: Submission) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from wherefrom.attention.checker import check, find_problem
 from wherefrom.errors import UserError
 
-__all__ = ["CHECKER_FOLDERS", "Judgement", "find_problem", "judge_formulas"]
+__all__ = ["CHECKER_FOLDERS", "CheckedFormula", "find_problem", "judge_formulas"]
 
 # folders of the package that a check needs
 CHECKER_FOLDERS = sorted({"attention", check.__module__.split(".")[1]})
@@ -28,7 +28,7 @@ FORMULA_WORDS = """
 
 
 @dataclass(frozen=True)
-class Judgement:
+class CheckedFormula:
     """A verdict with its sentence; `details` is the checker's record, if it read the answer."""
 
     verdict: str
@@ -39,20 +39,20 @@ class Judgement:
 @lru_cache(maxsize=10_000)
 def judge_formulas(
     problem: str, formulas: tuple[str, ...], tolerance: float | None, seed: int
-) -> Judgement:
+) -> CheckedFormula:
     """Check a construction; what cannot be read is for a person to review, never refuted."""
     try:
         result = check(problem, formulas, tolerance=tolerance, seed=seed)
     except UserError as mistake:
-        return Judgement("not read", str(mistake))
+        return CheckedFormula("not read", str(mistake))
     except Exception as error:  # one answer must not end the grading of a class
         failure = f"the checker failed on this answer ({type(error).__name__}); please report it."
-        return Judgement("not read", failure)
+        return CheckedFormula("not read", failure)
     if result.verdict == "refuted" and is_prose(" ".join(formulas)):
         read = ", ".join(f"{name} = {text}" for name, text in result.read_as.items())
         sentence = f"the answer is written in words; of these only {read} was read as a formula."
-        return Judgement("not read", sentence)
-    return Judgement(result.verdict, result.because, result.to_dict())
+        return CheckedFormula("not read", sentence)
+    return CheckedFormula(result.verdict, result.because, result.to_dict())
 
 
 def is_prose(text: str) -> bool:
