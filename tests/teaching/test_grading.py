@@ -7,8 +7,10 @@ import csv
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -150,6 +152,11 @@ def test_links_lead_nowhere_and_code_may_lie_deeper(grade, rubric, tmp_path):
         "mel": 0,
         "tom": 0,
     }
+    # a link that is named directly is none, either
+    (eve,) = read_submissions(tmp_path / "class" / "eve", of_one=True)
+    (mel,) = read_submissions(tmp_path / "class" / "mel" / "hw5")
+    assert not eve.code
+    assert not mel.code
     for name in ("eve", "mel", "tom"):
         assert "is a symbolic link, which is not followed" in results[name].notes[0]
         assert results[name].for_review() == list(PARTS)
@@ -265,6 +272,30 @@ def test_code_is_not_graded_without_a_rubric(command, tmp_path):
     assert "graded by a rubric" in printed[0]["notes"][0]
 
 
+def test_a_grading_that_is_stopped_ends_at_once_and_leaves_nothing(
+    homework, start_process, tmp_path, monkeypatch
+):
+    """Ctrl-C used to wait until code that hangs had used up its time."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    marker = "import os, time\nprint(os.getcwd(), flush=True)\ntime.sleep(1000)\n"
+    for student in ("ann", "bob", "cy", "dan"):
+        hand_in(tmp_path / "in" / student, transformer=marker)
+    words = ("--rubric", homework / "teacher", "--out", tmp_path / "out", "--jobs", "2")
+    running = start_process("grade", tmp_path / "in", *words)
+    until = time.monotonic() + 60
+    while len(list((tmp_path / "tmp").iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(1)
+    start = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert time.monotonic() - start < 15
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -279,7 +310,10 @@ def test_code_is_not_graded_without_a_rubric(command, tmp_path):
         ("grade {full} --rubric {file}", "not valid TOML"),
         ("grade {full} --rubric {lost}", "does not exist"),
         ("grade {full} --rubric {other}", "is not the assignment.json"),
-        ("grade {full} --timeout -1", "positive"),
+        ("grade {full} --timeout -1", "--timeout must lie between"),
+        ("grade {full} --memory 1e300", "--memory must lie between"),
+        ("grade {full} --memory nan", "--memory must lie between"),
+        ("grade {full} --out {full}/grades", "lies inside the submissions"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_2(command, words, sentence, tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wherefrom.errors import UserError
-from wherefrom.teaching import reference
+from wherefrom.teaching import isolation, reference
 from wherefrom.teaching.checks import Wrong
 from wherefrom.teaching.isolation import MemoryGroup, Protection
 from wherefrom.teaching.sandbox import Sandbox, SandboxLimits, find_protection
@@ -175,6 +177,44 @@ def test_the_reference_solution_is_out_of_reach(way, protection, tmp_path):
             assert running.call("steal", [[way]]) == ["nothing"]
         except Wrong as wrong:
             assert re.search("PermissionError|needs the module wherefrom", str(wrong))  # noqa: PT017
+
+
+def test_every_copy_of_the_package_is_hidden(protection, tmp_path, monkeypatch):
+    """A copy among Python's libraries could be read if another one was imported, or by a link."""
+    if not protection.bubblewrap:
+        pytest.skip("only bubblewrap hides files")
+    (tmp_path / "venv" / "lib" / "wherefrom" / "teaching").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "venv")
+    copy = tmp_path / "venv" / "lib" / "wherefrom" / "teaching" / "reference.py"
+    copy.write_text("x = 1")
+    (tmp_path / "venv" / "lib" / "numpy.py").write_text("")
+    folders = [*isolation.python_folders(), str(tmp_path / "link"), str(tmp_path / "venv")]
+    monkeypatch.setattr(isolation, "python_folders", lambda: folders)
+    monkeypatch.syspath_prepend(str(tmp_path / "venv" / "lib"))
+    code = "import os\n\n\ndef exists(path):\n    return os.path.exists(path)\n"
+    paths = [
+        copy.with_name("reference.py"),
+        tmp_path / "link" / "lib" / "wherefrom" / "teaching" / "reference.py",
+        tmp_path / "venv" / "lib" / "numpy.py",
+        tmp_path / "link" / "lib" / "numpy.py",
+    ]
+    with opened(code, protection) as running:
+        found = running.call("exists", [[str(path)] for path in paths])
+    assert found == [False, False, True, True]
+
+
+def test_a_process_without_its_environment_is_still_found():
+    """It counts for the memory of its submission, whatever its parent hid."""
+    command = ["/bin/sh", "-c", "env -i /bin/sleep 60 & env -i /bin/sleep 60 & wait"]
+    with subprocess.Popen(command, env={"TOKEN": "1"}, start_new_session=True) as process:
+        until = time.monotonic() + 20
+        found: dict[int, int] = {}
+        while len(found) < 3 and time.monotonic() < until:
+            found = isolation.find_processes(process.pid, 0, "NO_SUCH_TOKEN=1")
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert len(found) == 3
+    assert process.pid in found
 
 
 EATS = """

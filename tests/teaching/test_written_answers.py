@@ -16,9 +16,17 @@ from hypothesis import strategies as st
 from wherefrom.errors import UserError
 from wherefrom.teaching import written
 from wherefrom.teaching.grading import Grader, grade_written
-from wherefrom.teaching.results import class_table, gradescope_record, result_names
+from wherefrom.teaching.results import (
+    Result,
+    class_table,
+    gradescope_record,
+    result_names,
+    to_csv,
+    unique_names,
+    write_results,
+)
 from wherefrom.teaching.rubric import parse_rubric, parse_toml, read_rubric
-from wherefrom.teaching.submissions import read_submissions
+from wherefrom.teaching.submissions import passed_over, read_submissions
 
 ASKED = "[[answer]]\nid='1'\nproblem='copy'\n"
 
@@ -104,6 +112,7 @@ def test_credit_goes_by_verdict():
         (r'answer = "$M = \mu A$"', r"$M = \mu A$"),  # not valid: repaired
         (r'answer = "$q_1 = \beta\mu_a$, A^\\top"', r"$q_1 = \beta\mu_a$, A^\top"),
         (r'q = "\beta k_j"', r"q=\beta k_j"),
+        ('answer = """\nV = a(u_b,\nu_a, e)"""', "V = a(u_b,\nu_a, e)"),  # a line break, no ν
         (r'q = "\frac{1}{\nu}\rho\theta k_j"', r"q=\frac{1}{\nu}\rho\theta k_j"),
         ('answer = """\n\tq1 = beta\n\tq2 = beta"""', "\tq1 = beta\n\tq2 = beta"),
         ("answer = '''q = \\mu # not a comment'''  # it's one \\x", "q = \\mu # not a comment"),
@@ -226,7 +235,7 @@ def test_a_class_of_two_hundred_with_broken_and_hostile_submissions(tmp_path):
     for name in ("no-id", "not-a-string", "escape"):
         assert points(name) == [0.0, 4.0, 0.0], name
     assert points("half-a-file")[1:] == [0.0, 0.0]
-    rows = list(csv.DictReader(io.StringIO(class_table(list(graded.values())))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(class_table(list(graded.values()))))))
     assert {row["student"]: row["total"] for row in rows}["student001"] == "3.5"
     assert {row["student"]: row["review"] for row in rows}["student000"] == "1c"
 
@@ -327,14 +336,31 @@ def test_every_file_appears_and_none_overwrites_another(tmp_path):
         assert words(graded[unread]) == ["not read"], unread
         assert graded[unread].notes
     assert graded["s09.md"].student == "s09"
-    rows = list(csv.reader(io.StringIO(class_table(list(graded.values())))))
+    rows = list(csv.reader(io.StringIO(to_csv(class_table(list(graded.values()))))))
     assert len(rows) == 1 + len(graded)
+
+
+def test_odd_names_are_shown_safely_and_none_is_left_out(tmp_path):
+    right = "[[answer]]\nid='1'\nq='beta*k_j'\n"
+    long = "𝔘" * 60  # four bytes each
+    names = ["\x1b[31mred\n.toml", ".hidden.toml", "__ann.TOML", f"{long}.toml", "=1+1.toml"]
+    for name in names:
+        (tmp_path / name).write_text(right)
+    (tmp_path / os.fsdecode(b"\xff\xfe.toml")).write_text(right)
+    (tmp_path / "evil.toml").write_text('student = "../../\\u001b[2Jetc"\n' + right)
+    (tmp_path / "._ann.toml").write_bytes(b"\x00")
+    (tmp_path / "__MACOSX").mkdir()
+    assert passed_over(tmp_path) == ["._ann.toml", "__MACOSX"]
+    graded = grade_folder(tmp_path, ASKED)
+    assert len(graded) == len(names) + 2
+    assert all(result.score == 1 for result in graded.values())
+    assert all(result.student.isprintable() for result in graded.values())
+    write_results(list(graded.values()), tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == len(graded) + 1  # and grades.csv
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_names_of_results_are_safe_and_unique(students):
-    from wherefrom.teaching.results import Result
-
     names = result_names([Result(student, student) for student in students])
     assert len({name.casefold() for name in names}) == len(students)
     assert not any("/" in name or name.startswith(".") for name in names)
@@ -366,7 +392,33 @@ def test_answers_in_a_table(tmp_path):
     assert [answer.question.id for answer in result.answers] == ["average"]
 
 
+def test_rows_of_a_table_are_nobody_elses(tmp_path):
+    """Without a column of students, all rows were taken for one student's."""
+    (tmp_path / "t.csv").write_text("Name,1a,1b\nann,M=A A',\nbob,M=B,\n", "utf-8")
+    (result,) = grade_folder(tmp_path / "t.csv", COURSE).values()
+    assert words(result) == ["not read"] * 3
+    assert 'needs a column "student"' in result.notes[0]
+    (tmp_path / "t.csv").write_text("Student,ID,Answer\nann,1a,A A'\n,1a,B\n", "utf-8")
+    graded = grade_folder(tmp_path / "t.csv", COURSE)
+    assert [result.student for result in graded.values()] == ["ann", ""]
+    assert [words(result)[0] for result in graded.values()] == ["proved", "refuted"]
+    assert "have no student" in graded["t.csv: "].notes[0]
+
+
+def test_many_names_of_results_take_no_time():
+    """Names that differ in signs alone were compared with all others."""
+    start = time.process_time()
+    assert len(set(unique_names(["!", "?"] * 10_000))) == 20_000
+    assert time.process_time() - start < 5
+
+
+def test_code_without_a_rubric_is_a_note(tmp_path):
+    result = grade_text(tmp_path, "[[answer]]\nid='mask'\nkind='code'\n" + ASKED)
+    assert words(result) == ["no answer"]
+    assert "code is graded by a rubric" in result.notes[0]
+
+
 def test_a_cell_that_a_spreadsheet_would_run_is_quoted(tmp_path):
     (tmp_path / "s.toml").write_text("student='=HYPERLINK(1)'\n" + ASKED, "utf-8")
-    text = class_table(list(grade_folder(tmp_path / "s.toml").values()))
+    text = to_csv(class_table(list(grade_folder(tmp_path / "s.toml").values())))
     assert text.splitlines()[1].startswith("'=HYPERLINK")

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from wherefrom.cli.output import JSON, PATH, echo_err, option, print_json, print_table
 from wherefrom.errors import UserError
+
+if TYPE_CHECKING:
+    from wherefrom.teaching.results import Result
+
+MAX_TIMEOUT_SECONDS = 3600
+MIN_MEMORY_GB, MAX_MEMORY_GB = 0.3, 1024  # with less, numpy cannot be imported
 
 
 @click.command()
@@ -68,18 +76,21 @@ def grade(
 ) -> None:
     """Grade written answers and code: a folder with a file or folder per student, or one file.
 
-    Writes OUT/grades.csv and, as Gradescope reads it, OUT/STUDENT/results.json. Without --rubric,
-    answers are graded by the problems that they name themselves.
+    Prints the points of the class, or the answers of one student. Writes OUT/grades.csv and, as
+    Gradescope reads it, OUT/STUDENT/results.json. Without --rubric, answers are graded by the
+    problems that they name themselves.
     """
     from wherefrom.storage import make_folder
     from wherefrom.teaching.grading import Grader
-    from wherefrom.teaching.results import Result, write_results
+    from wherefrom.teaching.results import write_results
     from wherefrom.teaching.rubric import read_rubric
     from wherefrom.teaching.sandbox import SandboxLimits, find_protection
-    from wherefrom.teaching.submissions import passed_over, printable, read_submissions
+    from wherefrom.teaching.submissions import passed_over, read_submissions
 
-    if not (0 < timeout < float("inf") and 0 < memory < float("inf")):
-        raise UserError("--timeout and --memory must be positive numbers.")
+    if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
+        raise UserError(f"--timeout must lie between 0 and {MAX_TIMEOUT_SECONDS} seconds.")
+    if not MIN_MEMORY_GB <= memory <= MAX_MEMORY_GB:
+        raise UserError(f"--memory must lie between {MIN_MEMORY_GB} and {MAX_MEMORY_GB} GB.")
     asked = None if rubric is None else read_rubric(rubric)
     handed_in = read_submissions(submissions, of_one=one)
     if ignored := passed_over(submissions):
@@ -90,6 +101,7 @@ def grade(
     if submissions.resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError(f"--out {out} lies inside the submissions; give it another folder.")
     make_folder(out)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
     limits = SandboxLimits(call=timeout, total=max(60, 4 * timeout), memory=memory)
 
     def report(result: Result) -> None:
@@ -104,12 +116,22 @@ def grade(
     if as_json:
         print_json([result.to_dict() for result in results])
     else:
-        columns = ("student", "question", "verdict", "points", "because")
-        rows = []
-        for result in results:
-            for answer in result.answers:
-                points = f"{answer.score:g}/{answer.points:g}"
-                because = printable(answer.sentence.partition("\n")[0])
-                rows.append((result.student, answer.name, answer.verdict, points, because))
-        print_table(columns, rows)
+        print_results(results)
     echo_err(f"written to {out}")
+
+
+def print_results(results: list[Result]) -> None:
+    """Print a table of the class, or of the answers of one submission."""
+    from wherefrom.teaching.results import class_table
+    from wherefrom.teaching.submissions import printable
+
+    if len(results) > 1:
+        columns, *rows = class_table(results)
+        print_table(columns[:-1], [row[:-1] for row in rows])  # the notes are on stderr
+        return
+    rows = []
+    for answer in results[0].answers:
+        points = f"{answer.score:g}/{answer.points:g}"
+        because = printable(answer.sentence.partition("\n")[0])
+        rows.append([answer.name, answer.verdict, points, because])
+    print_table(("question", "verdict", "points", "because"), rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from wherefrom.errors import UserError
@@ -41,6 +41,7 @@ class Grader:
     rubric: Rubric | None = None
     limits: SandboxLimits = DEFAULT_LIMITS
     seed: int = 0  # of the checker
+    running: list[Sandbox] = field(default_factory=list)
 
     def grade_class(
         self, submissions: Iterable[Submission], jobs: int, report: Callable[[Result], None]
@@ -48,9 +49,14 @@ class Grader:
         """The results of all submissions in their order; each is passed to `report`."""
         results = []
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            for result in pool.map(self.grade, mark_shared_students(submissions)):
-                report(result)
-                results.append(result)
+            try:
+                for result in pool.map(self.grade, mark_shared_students(submissions)):
+                    report(result)
+                    results.append(result)
+            except BaseException:  # Ctrl-C must not wait for code that hangs
+                for sandbox in list(self.running):
+                    sandbox.cancel()
+                raise
         return results
 
     def grade(self, submission: Submission) -> Result:
@@ -109,6 +115,7 @@ class Grader:
         files = {"adapters.py": cases["adapters"].encode(), **submission.code}
         result.unprotected = find_protection().gaps()
         with Sandbox(files, self.limits) as sandbox:
+            self.running.append(sandbox)
             for group, title in checks:
                 wrong = verdict(title, sandbox.call, cases[group])
                 outcomes[group, title] = ("failed", wrong) if wrong else ("passed", "")
@@ -116,6 +123,7 @@ class Grader:
                 if group == "handed out":
                     printed = result.printed + sandbox.take_printed()
                     result.printed = printed[-MAX_PRINTED_CHARS:]
+        self.running.remove(sandbox)
         result.notes += [f"the code tried to {what}." for what in sandbox.observed.refused]
         if "" in sandbox.broken:
             result.notes.append(sandbox.broken[""])

@@ -76,8 +76,9 @@ def library_folder() -> str:
 
 
 def python_folders() -> list[str]:
-    """Folders that Python and its libraries are read from, outer ones first."""
-    return sorted({sys.prefix, sys.base_prefix, library_folder()}, key=len)
+    """Folders that Python and its libraries are read from; none lies inside another."""
+    folders = {Path(sys.prefix), Path(sys.base_prefix), Path(library_folder())}
+    return sorted(str(folder) for folder in folders if not folders & set(folder.parents))
 
 
 def hidden_folders() -> list[str]:
@@ -97,24 +98,22 @@ def bubblewrap_command(program: str, job: Path) -> list[str]:
         command += ["--unshare-all"]
     for folder in ("/tmp", DISK_INSIDE):
         command += ["--size", str(MAX_DISK_BYTES), "--perms", "1777", "--tmpfs", folder]
-    for path in SYSTEM:
-        if os.path.islink(path):  # as /lib to /usr/lib
+    readable = [*SYSTEM, *python_folders(), CPU]
+    for path in readable:
+        for parent in reversed(Path(path).parents[:-1]):
+            command += ["--perms", "0755", "--dir", str(parent)]
+        if path in SYSTEM and os.path.islink(path):  # as /lib to /usr/lib
             command += ["--symlink", os.readlink(path), path]
         else:
             command += ["--ro-bind-try", path, path]
-    for folder in python_folders():
-        for parent in reversed(Path(folder).parents[:-1]):
-            command += ["--perms", "0755", "--dir", str(parent)]
-        command += ["--ro-bind", folder, folder]
-    for folder in [*SYSTEM, *python_folders()]:  # after all that could cover it again
+    for path in readable:  # after all that could cover them again
         for hidden in map(Path, hidden_folders()):
-            real = Path(folder).resolve()
+            real = Path(path).resolve()
             if hidden.is_relative_to(real):
-                command += ["--tmpfs", str(Path(folder) / hidden.relative_to(real))]
+                command += ["--tmpfs", str(Path(path) / hidden.relative_to(real))]
     command += ["--ro-bind", str(job), JOB_INSIDE, "--proc", "/proc", "--dev", "/dev"]
     command += ["--size", str(MAX_DISK_BYTES), "--perms", "1777", "--tmpfs", "/dev/shm"]
-    command += ["--ro-bind-try", CPU, CPU, "--remount-ro", "/dev", "--remount-ro", "/"]
-    return [*command, "--chdir", DISK_INSIDE, "--"]
+    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", DISK_INSIDE, "--"]
 
 
 # ---- memory

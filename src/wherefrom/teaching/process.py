@@ -268,10 +268,15 @@ class SandboxProcess:
             return False
         return sum(proportional_memory(*process) for process in processes.items()) > allowed
 
+    def kill(self) -> None:
+        """End the process; another thread that waits for a reply notices it."""
+        if self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
     def stop(self) -> None:
         """End the process and everything that it started."""
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.kill()
         self.process.wait()
         until = time.monotonic() + STOP_SECONDS
         while (left := self.find_processes()) and time.monotonic() < until:

@@ -93,7 +93,7 @@ def write_results(results: Sequence[Result], out: Path) -> None:
     names = result_names(results)
     for result, name in zip(results, names, strict=True):
         write_json(make_folder(out / name) / "results.json", gradescope_record(result))
-    write_whole(out / "grades.csv", class_table(results))
+    write_whole(out / "grades.csv", to_csv(class_table(results)))
 
 
 def result_names(results: Iterable[Result]) -> list[str]:
@@ -118,26 +118,25 @@ def unique_names(texts: Iterable[str]) -> list[str]:
     return names
 
 
-def class_table(results: Sequence[Result]) -> str:
-    """The class as CSV: a row per submission with its total and the points of each question."""
+def class_table(results: Sequence[Result]) -> list[list[str]]:
+    """A row per submission, with its total and the points of each question; names come first."""
     asked = [answer.question.id for result in results for answer in result.answers]
     ids = list(dict.fromkeys(asked))
-    rows: list[list[object]] = [["student", "results", "total", "of", *ids, "review", "notes"]]
+    rows = [["student", "results", "total", "of", *ids, "review", "notes"]]
     for result, name in zip(results, result_names(results), strict=True):
         scores = [result.score_of(id_) for id_ in ids]
         cells = ["" if score is None else f"{score:g}" for score in scores]
         totals = [f"{result.score:g}", f"{result.points:g}"]
         review, notes = " ".join(result.for_review()), " ".join(result.notes)
         rows.append([result.student, name, *totals, *cells, review, notes])
-    return to_csv(rows)
+    return rows
 
 
-def to_csv(rows: Iterable[Sequence[object]]) -> str:
+def to_csv(rows: Iterable[Sequence[str]]) -> str:
     """Rows as CSV; cells that a spreadsheet would run as formulas are quoted."""
     text = io.StringIO()
     for row in rows:
-        cells = [str(cell) for cell in row]
-        safe = ["'" + cell if cell.startswith(SPREADSHEET_FORMULA) else cell for cell in cells]
+        safe = ["'" + cell if cell.startswith(SPREADSHEET_FORMULA) else cell for cell in row]
         csv.writer(text, lineterminator="\n").writerow(safe)
     return text.getvalue()
 

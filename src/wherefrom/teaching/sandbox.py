@@ -95,6 +95,13 @@ class Sandbox:
             raise Wrong(str(reply["wrong"])[:MAX_WRONG_CHARS])
         return reply.get("values")
 
+    def cancel(self) -> None:
+        """End a call that another thread waits for; no other one is made."""
+        self.broken[""] = "the grading was stopped"
+        process = self.process
+        if process is not None:
+            process.kill()
+
     def take_printed(self) -> str:
         """The end of what the code has printed since the last time."""
         text = self.observed.printed.decode("utf-8", "replace")
@@ -146,7 +153,7 @@ def find_protection() -> Protection:
     why_not = try_protection(protection)
     if why_not:
         raise UserError(
-            f"students' code cannot be run here without bubblewrap ({why_plain}): {why_not}. "
+            f"students' code cannot be run here. Without bubblewrap ({why_plain}): {why_not}. "
             "Install bubblewrap, or use a Python that every user can read."
         )
     return protection

@@ -83,7 +83,8 @@ def passed_over(path: Path) -> list[str]:
 
 def is_passed_over(path: Path) -> bool:
     """Whether a path is no submission but a trace of a program, such as .git or __MACOSX."""
-    return path.name.startswith((".", "__"))
+    is_answer = path.is_file() and (is_toml(path) or is_table(path))
+    return path.name.startswith("._" if is_answer else (".", "__"))
 
 
 def _read_entry(path: Path) -> list[Submission]:
@@ -294,8 +295,10 @@ def _read_table(path: Path, around: Submission) -> list[Submission]:
                 around, f'{path.name} needs a column "student", or columns "id" and "answer".'
             )
             return []
-        student = printable(cells.pop("student", ""))[:MAX_NAME_CHARS] or around.student
+        student = printable(cells.pop("student", around.student))[:MAX_NAME_CHARS]
         fresh = Submission(f"{path.name}: {student}", student, notes=list(around.notes))
+        if not student:
+            fresh.notes.append(f"rows of {path.name} have no student.")
         submission = found.setdefault(student, fresh)
         problem = cells.get("problem", "")
         written = {cells.get("id") or problem: cells.get("answer", "")} if has_id else cells
