@@ -133,11 +133,12 @@ def test_every_problem_is_a_chapter():
 
 def test_the_rubric_of_the_teaching_page_grades_its_answers(tmp_path):
     text = (DOCS / "teaching.md").read_text("utf-8")
-    answers, rubric = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    rubric, answers = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "ann.toml").write_text(answers, "utf-8")
     (submission,) = read_submissions(tmp_path)
     result = Grader(parse_rubric(rubric, None)).grade(submission)
-    assert [answer.score for answer in result.answers] == [4.0, 6.0]
+    assert [answer.score for answer in result.answers] == [4.0, 6.0, 0.0]
+    assert result.for_review() == ["1c"]
 
 
 def test_the_table_of_names_is_what_the_library_offers():

@@ -273,7 +273,7 @@ def test_prose_is_for_review_and_never_refuted(prose, tmp_path):
 
 def test_a_formula_with_a_few_words_is_still_refuted(tmp_path):
     rubric = ASKED.replace("copy", "average")
-    answer = "q = k_a + k_b where k_a and k_b are the keys"
+    answer = "q = k_a + k_b, where beta >> 0"
     assert words(grade_text(tmp_path, f'[[answer]]\nid="1"\nanswer="{answer}"\n', rubric)) == [
         "refuted"
     ]
