@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -138,6 +139,29 @@ def test_latex_in_quotes_is_read_as_it_stands(text):
 def test_lines_and_tabs_are_no_latex(text):
     """A line that begins with u or e behind a real line break is not the letter ν or ≠."""
     assert parse_toml(f'x = """\n{text}"""') == {"x": text}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".".join(["a"] * 450_000) + " = 1",  # this took hours
+        "x = {" + ".".join(["a"] * 450_000) + " = 1}",
+        ".".join(['"\u2028"'] * 100_000) + " = 1",
+        "\n".join("a." * 190 + f"b{number} = 1" for number in range(2_300)),
+        'x = """' + '\\"""' * 220_000,
+        'x = "' + "\\n" * 450_000 + '"',
+        "x = '''" + "''" * 450_000,
+        "x = " + "[" * 900_000,
+        "x = " + "9" * 900_000,
+        "\n".join(f"[a.b{number}.c]" for number in range(60_000)),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_hostile_file_is_read_or_refused_in_time(text):
+    start = time.process_time()
+    with contextlib.suppress(UserError):
+        parse_toml(text)
+    assert time.process_time() - start < 10
 
 
 def test_valid_toml_is_never_repaired():

@@ -24,6 +24,7 @@ from wherefrom.teaching.checks import CREDIT, PARTS, decode, earned_share, part_
 
 MAX_FILE_BYTES = 1_000_000
 MAX_QUESTIONS = 500
+MAX_DOTS = 200  # in a line: the time to read a key with dots grows with the square of their number
 GROUPS = ("handed out", "hidden")  # of the cases of an assignment
 FOR_REVIEW = ("inconclusive", "not read", "written")  # a person should look at these
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -191,6 +192,9 @@ def parse_toml(text: str) -> dict[str, Any]:
 
     Only if the text is not valid TOML, all single backslashes are taken as they stand.
     """
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.count(".") > MAX_DOTS:
+            raise UserError(f"line {number} has too many dots.")
     try:
         record = tomllib.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -198,8 +202,10 @@ def parse_toml(text: str) -> dict[str, Any]:
             return tomllib.loads(double_backslashes(text, ANY_ESCAPE))
         except (ValueError, RecursionError):
             raise UserError(f"it is not valid TOML: {problem}.") from None
-    with contextlib.suppress(ValueError):
-        return tomllib.loads(double_backslashes(text, LATEX_LIKE_ESCAPE))
+    with_latex = double_backslashes(text, LATEX_LIKE_ESCAPE)
+    if with_latex != text:
+        with contextlib.suppress(ValueError):
+            return tomllib.loads(with_latex)
     return record
 
 
