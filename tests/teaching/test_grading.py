@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.teaching import reference
+from wherefrom.teaching import reference, sandbox
 from wherefrom.teaching.assignment import make_assignment, make_skeleton, write_assignment
 from wherefrom.teaching.grading import Grader
+from wherefrom.teaching.isolation import Protection
 from wherefrom.teaching.results import gradescope_record
 from wherefrom.teaching.rubric import Reason, Rubric, RubricQuestion, read_rubric
 from wherefrom.teaching.sandbox import SandboxLimits
@@ -175,6 +176,19 @@ def test_what_hidden_cases_print_or_earn_is_not_shown(grade, rubric, tmp_path):
     assert not first[1] & printed
     assert record["output"].startswith("4.5 of 4.5 points for the cases that you have")
     assert {test["visibility"] for test in record["tests"]} == {"visible", "after_published"}
+
+
+def test_a_sandbox_that_does_not_start_costs_no_points(grade, tmp_path, monkeypatch):
+    """The disk or the process table may be full: that is not the student's mistake."""
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No space left on device' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    protection = Protection(str(broken))
+    monkeypatch.setattr(sandbox, "find_protection", lambda: protection)
+    result = grade(hand_in(tmp_path / "s", transformer=SOLUTION))
+    assert {answer.verdict for answer in result.answers} == {"not read"}
+    assert result.for_review() == list(PARTS)
+    assert "No space left on device" in result.answers[0].sentence
 
 
 def test_other_layouts_are_connected_by_adapters(grade, tmp_path):

@@ -86,6 +86,8 @@ def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
             CHECKS[title](call, case)
     except Wrong as wrong:
         return str(wrong)
+    except OSError:  # of the sandbox: not the student's mistake
+        raise
     except Exception as error:  # a result may be anything at all
         return f"the result could not be read: {type(error).__name__}: {error}"[:500]
     return ""

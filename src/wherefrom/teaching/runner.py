@@ -33,6 +33,7 @@ def main() -> None:
     readable = [os.getcwd(), *setup["readable"]]
     sys.path[:] = [os.getcwd(), *(path for path in sys.path if is_inside(path, readable))]
     sys.addaudithook(make_guard(readable, setup["hidden"], setup["notes"]))
+    send(channel, started=True)  # from here on, what goes wrong is the submission's
     answer_calls(channel, checks)
     os._exit(0)  # without the atexit functions of the submission
 

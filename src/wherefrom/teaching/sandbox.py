@@ -113,9 +113,19 @@ class Sandbox:
         return max(0.0, min(allowed, self.deadline - time.monotonic()))
 
     def _start(self) -> SandboxProcess:
-        """Start the process of this submission and wait until the code is loaded."""
+        """Start the process of this submission and wait until the code is loaded.
+
+        Raises OSError if the sandbox itself does not start.
+        """
         process = SandboxProcess(self.job, self.user, self.limits, self.protection, self.observed)
         self.process = process
+        try:
+            process.exchange("starting", self.limits.start)
+        except Wrong as problem:
+            self._stop()
+            printed = self.take_printed().strip().splitlines()
+            why = printed[-1] if printed else str(problem)
+            raise OSError(f"the sandbox did not start: {why}") from None
         try:
             reply = process.exchange("loading the code", self._seconds(self.limits.start))
             if "ready" not in reply:
@@ -164,7 +174,6 @@ def try_protection(protection: Protection) -> str:
     with Sandbox({"adapters.py": PROBE}, PROBE_LIMITS, protection) as sandbox:
         try:
             sandbox.call("works", [[]])
-        except Wrong as wrong:
-            printed = sandbox.take_printed().strip().splitlines()
-            return printed[-1] if printed else str(wrong)
+        except (Wrong, OSError) as problem:
+            return str(problem)
     return ""
