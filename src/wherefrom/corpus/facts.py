@@ -16,7 +16,7 @@ import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -54,14 +54,23 @@ MOST_LABELS = 5_000  # documents with known answers that a reader is trained on
 ENOUGH_LABELS = 1_000  # from this many on it is not trained on its own readings
 ROUNDS = 2  # of training on its own readings,
 MOST_READINGS = 1_500  # of so many documents,
-CONFIDENT = 0.6  # where the probability of an answer is higher than this
+CALIBRATION_READINGS = 300  # documents without a label that are read while calibrating
+CONFIDENT = 0.6  # where the probability of an answer is higher than this,
+CONFIDENT_SILENT = 0.97  # or that of no answer
 NEGATIVES = 80  # spans of a document that compete with its answer in training
 PENALTY = 1.0  # on the squared weights
 ITERATIONS = 40
 NEGLIGIBLE = 15.0  # a span whose score is this much below the best is no answer
 MOST_ANSWERS = 6  # of a subject
 LEAST_PROBABILITY = 0.02  # of an answer that is not the most likely one
-LEAST_STATED = 0.02  # probability that the best span is right, below which nothing is read
+LEAST_STATED = 0.02  # probability that documents state an answer, below which nothing is read
+SILENT = 0  # the key that stands for "not stated"
+NOT_STATED = "-"  # an answer of the training file: no document states it
+NEAR_WORDS = 6  # words around an answer, without which its document does not state it
+FOLDS, ENOUGH_TO_HALVE = 4, 200  # folds of the labelled documents; 2 from so many documents on
+LEFT_UNASKED = 0.3  # share of the unasked documents that state an answer, below which none does
+IMPOSSIBLE = -1e9  # a score
+LEAST_LOG_ODDS = -50.0
 READ_CHARACTERS = 50_000  # of text that is read at once,
 COUNTED_CHARACTERS = 250_000  # and whose words are counted at once
 CHUNK = 50_000  # spans that are scored at once
@@ -154,7 +163,8 @@ def _read_all(documents: Documents, questions: tuple[Question, ...]) -> tuple[Re
     rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()])
     readings, readers = [], []
     for template, asked in by_template.items():
-        reader = RelationReader(documents, rules, asked)
+        about = {doc for q in asked for doc in names.about(fold_words(q.subject))}
+        reader = RelationReader(documents, rules, asked, expected.keys() - about)
         found = len(asked) - len(reader.missing)
         if found >= FEWEST:
             reader.train()
@@ -212,13 +222,19 @@ class RelationReader:
     sums of the weights of hashed features.
 
     missing: training answers that no document about their subject states.
+    unasked: documents about subjects that the training file asks about other relations only; if
+    few of them seem to state an answer, the file asks about what is stated, and they are silent.
     answers: what was read so far.
     """
 
     def __init__(
-        self, documents: Documents, rules: SpanRules, questions: Sequence[Question]
+        self,
+        documents: Documents,
+        rules: SpanRules,
+        questions: Sequence[Question],
+        unasked: Collection[int] = (),
     ) -> None:
-        self.documents, self.rules = documents, rules
+        self.documents, self.rules, self.unasked = documents, rules, set(unasked)
         self.answers = StatedAnswers(documents.names)
         self.missing: list[str] = []
         self.spellings: dict[int, Counter[str]] = defaultdict(Counter)  # of answers, by their key
@@ -231,6 +247,9 @@ class RelationReader:
             spans = Spans({doc: documents[doc] for doc in docs}, rules)
             for question, indices in zip(batch, about, strict=True):
                 answer = question.answer or ""
+                if answer == NOT_STATED:
+                    self.labels.update(dict.fromkeys(indices, SILENT))
+                    continue
                 key = phrase_key(answer)
                 self.spellings[key][answer] += 1
                 stating = [doc for doc in indices if np.uint64(key) in spans.key[spans.of(doc)]]
@@ -250,35 +269,58 @@ class RelationReader:
         labelled = list(self.labels.items())
         step = max(1.0, len(labelled) / MOST_LABELS)
         self.labels = dict(labelled[int(i * step)] for i in range(int(len(labelled) / step)))
-        rounds = ROUNDS if len(self.labels) < ENOUGH_LABELS else 0
-        unlabelled = np.setdiff1d(np.arange(len(self.documents)), list(self.labels))
-        some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist() if rounds else []
-        docs = sorted([*self.labels, *some])
+        some = []
+        if len(self.labels) < ENOUGH_LABELS:
+            unlabelled = np.setdiff1d(np.arange(len(self.documents)), list(self.labels))
+            some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist()
+        unasked = sorted(self.unasked.difference(self.labels))
+        unasked = unasked[:: max(1, len(unasked) // MOST_READINGS)]
+        docs = sorted({*self.labels, *some, *unasked})
         spans = Spans({doc: self.documents[doc] for doc in docs}, self.rules)
+        if unasked:
+            self._learn(spans, self.labels, 0)
+            scores = self._score(spans)
+            stated = [self._log_odds(scores[spans.of(doc)]) > 0 for doc in unasked]
+            if np.mean(stated) < LEFT_UNASKED:
+                self.labels |= dict.fromkeys(unasked, SILENT)
+        fewer = {*self.labels, *some[:: max(1, len(some) // CALIBRATION_READINGS)]}
+        self._calibrate(Spans({doc: self.documents[doc] for doc in sorted(fewer)}, self.rules))
+        self._learn(spans, self.labels, ROUNDS if some else 0)
+
+    def _learn(self, spans: Spans, labels: Mapping[int, int], rounds: int) -> None:
+        """Fit the weights to the labels and then, some rounds, to what is read as well."""
         known = Counter({key: count.total() for key, count in self.spellings.items()})
         self.known = known  # key of an answer -> how many subjects have it
-        self.believed = dict(self.labels)  # the labels, and what was read with confidence
+        self.believed = dict(labels)  # the labels, and what was read with confidence
         self.weights = np.zeros(1 << BITS)  # of the features
-        self._fit(spans, dict.fromkeys(self.labels, 1.0))
+        self.none = 0.0  # the score of "not stated"
+        self._fit(spans, dict.fromkeys(labels, 1.0))
         for _ in range(rounds):
             scores = self._score(spans)
-            self.known, self.believed = known.copy(), dict(self.labels)
-            importance = dict.fromkeys(self.labels, 1.0)
-            for doc in docs:
-                here, keys = scores[spans.of(doc)], spans.key[spans.of(doc)]
-                if doc in self.labels or not len(here):
+            self.known, self.believed = known.copy(), dict(labels)
+            importance = dict.fromkeys(labels, 1.0)
+            for doc in spans.docs.tolist():
+                here = spans.of(doc)
+                if doc in self.labels or here.start == here.stop:
                     continue
-                mass, best = np.exp(here - here.max()), keys[int(np.argmax(here))]
-                probability = float(mass[keys == best].sum() / mass.sum())
-                if probability > CONFIDENT:
-                    self.believed[doc], importance[doc] = int(best), probability / 2
-                    self.known[int(best)] += 1
+                answer, probability = self._believe(scores[here], spans.key[here])
+                if probability > (CONFIDENT_SILENT if answer == SILENT else CONFIDENT):
+                    self.believed[doc], importance[doc] = answer, probability / 2
+                    self.known[answer] += answer != SILENT
             self._fit(spans, importance)
-        self._set_threshold(spans)
+
+    def _believe(self, scores: NDArray[np.float32], keys: Hashes) -> tuple[int, float]:
+        """The likeliest answer of a document, or SILENT, by its spans; and how likely it is."""
+        stated = 1 / (1 + np.exp(-self._log_odds(scores)))
+        mass, best = np.exp(scores - scores.max()), keys[int(np.argmax(scores))]
+        probability = float(stated * mass[keys == best].sum() / mass.sum())
+        if probability >= 1 - stated:
+            return int(best), probability
+        return SILENT, float(1 - stated)
 
     def read(self, spans: Spans, features: Features) -> None:
-        """Add what documents state about their subjects; nothing about a subject whose best span
-        scores below the threshold.
+        """Add what documents state about their subjects; nothing about a subject whose documents
+        are more likely to be silent.
 
         spans: of all documents about some subjects, in the order of the subjects' numbers.
         """
@@ -287,7 +329,10 @@ class RelationReader:
         scores = self._score(spans, features)
         best = np.full(subject[-1] - subject[0] + 1, -np.inf, dtype=np.float32)
         np.maximum.at(best, owner, scores)
-        likely = (scores > best[owner] - NEGLIGIBLE) & (best[owner] >= self.threshold)
+        total = np.bincount(owner, np.exp(scores - best[owner], dtype=np.float64), len(best))
+        log_odds = np.maximum(best + np.log(np.maximum(total, 1.0)) - self.none, LEAST_LOG_ODDS)
+        stated = 1 / (1 + np.exp(-(self.slope * log_odds + self.offset)))
+        likely = (scores > best[owner] - NEGLIGIBLE) & (stated[owner] >= LEAST_STATED)
         rows = np.flatnonzero(likely)
         if not len(rows):
             return
@@ -299,7 +344,7 @@ class RelationReader:
         starts = np.flatnonzero(new)
         ends = np.append(starts[1:], len(rows))
         about, probability = owner[rows[starts]], np.add.reduceat(mass, starts)
-        probability /= np.bincount(about, weights=probability)[about]
+        probability *= stated[about] / np.bincount(about, weights=probability)[about]
         # the groups of each subject, the most likely first
         order = np.lexsort((-probability, about))
         rank = np.arange(len(order)) - np.searchsorted(about[order], about[order])
@@ -352,14 +397,19 @@ class RelationReader:
         return spans.key == np.array(answers, dtype=np.uint64)[spans.doc]
 
     def _fit(self, spans: Spans, importance: Mapping[int, float]) -> None:
-        """Fit the weights to the documents that have an importance, with their believed answers, by
-        the log-likelihood of the answers with a penalty on the squared weights."""
+        """Fit the weights to the documents that have an importance, with their believed answers.
+
+        Every document counts twice: as it is, where its answer competes with its other spans and
+        with "not stated"; and without the words near its answer, where "not stated" is right. A
+        document that is known or believed to be silent counts as it is, with "not stated" right.
+        The loss is the negative log-likelihood with a penalty on the squared weights.
+        """
         from scipy.optimize import fmin_l_bfgs_b
         from scipy.sparse import csr_matrix
 
         rng = np.random.default_rng(0)
         is_answer = self._is_answer(spans)
-        docs = [doc for doc in spans.docs.tolist() if doc in importance]
+        docs = [doc for doc in spans.docs.tolist() if doc in importance and _length(spans.of(doc))]
         chosen, starts = [], [0]
         for doc in docs:
             here = np.arange(spans.of(doc).start, spans.of(doc).stop)
@@ -369,9 +419,10 @@ class RelationReader:
             chosen.append(here)
             starts.append(starts[-1] + len(here))
         rows = np.concatenate(chosen)
-        right = is_answer[rows]
+        right, far = is_answer[rows], ~_near_answers(spans, is_answer)[rows]
         group = np.repeat(np.arange(len(docs)), np.diff(starts))  # the document of each row
-        weight = np.array([importance[doc] for doc in docs])
+        silent_weight = np.array([importance[doc] for doc in docs])
+        stated_weight = silent_weight * np.logical_or.reduceat(right, starts[:-1])
         known = spans.known_features(rows, self._count_known(spans)[rows])
         features = np.hstack((spans.features(rows), known))
         present = np.zeros(1 << BITS, dtype=bool)
@@ -390,31 +441,73 @@ class RelationReader:
             return np.asarray(top + np.log(total))
 
         def loss(theta: Floats) -> tuple[float, Floats]:
-            scores = np.asarray(matrix @ theta)
-            everything, answers = log_total(scores), log_total(np.where(right, scores, -1e9))
-            given = np.where(right, np.exp(scores - answers[group]), 0)
-            slope = weight[group] * (np.exp(scores - everything[group]) - given)
-            value = float((weight * (everything - answers)).sum() + PENALTY / 2 * theta @ theta)
-            return value, np.asarray(transposed @ slope) + PENALTY * theta
+            weights, none = theta[:-1], theta[-1]
+            scores = np.asarray(matrix @ weights)
+            everything = np.logaddexp(log_total(scores), none)
+            answers = log_total(np.where(right, scores, IMPOSSIBLE))
+            others = np.logaddexp(log_total(np.where(far, scores, IMPOSSIBLE)), none)
+            given = np.exp(np.where(right, scores - answers[group], IMPOSSIBLE))
+            slope = stated_weight[group] * (np.exp(scores - everything[group]) - given)
+            wrong = np.exp(np.where(far, scores - others[group], IMPOSSIBLE))
+            slope += silent_weight[group] * wrong
+            value = stated_weight @ (everything - answers) + silent_weight @ (others - none)
+            value += PENALTY / 2 * weights @ weights
+            none_slope = stated_weight @ np.exp(none - everything)
+            none_slope += silent_weight @ (np.exp(none - others) - 1)
+            gradient = np.asarray(transposed @ slope) + PENALTY * weights
+            return float(value), np.append(gradient, none_slope)
 
-        fitted, _, _ = fmin_l_bfgs_b(loss, self.weights[used], maxiter=ITERATIONS, factr=1e10)
+        start = np.append(self.weights[used], self.none)
+        fitted, _, _ = fmin_l_bfgs_b(loss, start, maxiter=ITERATIONS, factr=1e10)
         self.weights = np.zeros(1 << BITS)
-        self.weights[used] = fitted
+        self.weights[used], self.none = fitted[:-1], float(fitted[-1])
 
-    def _set_threshold(self, spans: Spans) -> None:
-        """Set the score below which a document's best span is hardly ever the answer, by the best
-        right and the best wrong span of each labelled document: not every document answers."""
-        scores, is_answer = self._score(spans), self._is_answer(spans)
-        best_right, best_wrong = [], []
-        for here in map(spans.of, self.labels):
-            best_right.append(scores[here][is_answer[here]].max())
-            if not is_answer[here].all():
-                best_wrong.append(scores[here][~is_answer[here]].max())
-        self.threshold = -np.inf
-        if best_wrong:
-            slope, offset = fit_line(np.array(best_right), np.array(best_wrong))
-            log_odds = np.log(LEAST_STATED / (1 - LEAST_STATED))
-            self.threshold = float((log_odds - offset) / max(slope, 1e-3))
+    def _calibrate(self, spans: Spans) -> None:
+        """Fit the probability that documents state an answer, given the log odds by the scores.
+
+        The odds are those of labelled documents, as they are and without the words near their
+        answers, by weights that were learned without the labels of these documents.
+        """
+        documents = sorted(self.labels)
+        folds = 2 if len(documents) >= ENOUGH_TO_HALVE else FOLDS
+        stated, silent = [], []
+        for fold in range(folds):
+            held_out = documents[fold::folds]
+            others = {doc: key for doc, key in self.labels.items() if doc not in set(held_out)}
+            self._learn(spans, others, 1 if folds == FOLDS else 0)
+            part = Spans({doc: self.documents[doc] for doc in held_out}, self.rules)
+            scores = self._score(part)
+            answers = np.array([self.labels[doc] for doc in held_out], dtype=np.uint64)
+            far = ~_near_answers(part, part.key == answers[part.doc])
+            for doc in held_out:
+                here = part.of(doc)
+                if self.labels[doc] != SILENT:
+                    stated.append(self._log_odds(scores[here]))
+                silent.append(self._log_odds(scores[here][far[here]]))
+        self.slope, self.offset = fit_line(np.array(stated), np.array(silent))
+
+    def _log_odds(self, scores: NDArray[np.float32]) -> float:
+        """By the scores of some spans, the log odds that one of them answers."""
+        if not len(scores):
+            return LEAST_LOG_ODDS
+        top = float(scores.max())
+        total = top + float(np.log(np.exp(scores - top).sum()))
+        return max(LEAST_LOG_ODDS, total - self.none)
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
+
+
+def _near_answers(spans: Spans, is_answer: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether each span is within a few words of an answer, in the same sentence."""
+    words = spans.words
+    near = np.zeros(len(words), dtype=bool)
+    for row in np.flatnonzero(is_answer).tolist():
+        first, last = int(spans.first_word[row]), int(spans.last_word[row])
+        around = slice(max(0, first - NEAR_WORDS), last + NEAR_WORDS + 1)
+        near[around] |= words.sentence[around] == words.sentence[first]
+    return near[spans.first_word] | near[spans.last_word]
 
 
 def _learn_marks(stated: Sequence[tuple[str, str, int, int]]) -> tuple[list[str], list[str]]:

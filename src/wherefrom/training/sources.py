@@ -41,6 +41,8 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.training.recipes import DOCUMENT_OBJECTIVES, Phase
 
+# a document's answer to a relation is masked if it states one with this probability
+LEAST_MASKED_PROBABILITY = 0.25
 # the words around a fact reword others if the fact answers its relation with this probability
 LEAST_WORDING_PROBABILITY = 0.5
 
@@ -115,6 +117,8 @@ class ClozeRecords:
             for fact in _shared_spans(document, shared):
                 self.spans.add(i, fact)
             for row, relation in enumerate(document.relations.tolist()):
+                if document.weights[row].sum() < LEAST_MASKED_PROBABILITY:
+                    continue
                 self.answers.add(i, row)
                 fact = int(np.argmax(document.weights[row]))
                 if document.weights[row, fact] >= LEAST_WORDING_PROBABILITY:
