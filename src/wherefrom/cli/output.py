@@ -159,7 +159,8 @@ def is_verbose() -> bool:
 class Progress:
     """Progress of training (as its observer) or of a count; one bar at a time.
 
-    It appears after two seconds. If stderr is not a terminal, it prints a line now and then.
+    It appears after two seconds. If stderr is not a terminal, it prints a line now and then. The
+    seconds of a training are those that its summary and run.json count.
     """
 
     def __init__(self) -> None:
@@ -188,7 +189,7 @@ class Progress:
         """Called by training after every step."""
         recall = "" if step.recall is None else f"  recall {step.recall:.0%}"
         text = f"loss {step.loss:.3f}  {step.tokens_per_second:,.0f} tokens/s{recall}"
-        self._show(step.phase, step.progress, text)
+        self._show(step.phase, step.progress, text, seconds=step.seconds)
 
     def count(self, what: str, total: int) -> Callable[[int], None]:
         """A function to call with how many more of `total` are done."""
@@ -201,19 +202,21 @@ class Progress:
 
         return advance
 
-    def _show(self, task: str, share: float, text: str) -> None:
+    def _show(self, task: str, share: float, text: str, seconds: float | None = None) -> None:
+        """Show how much of a task is done; `seconds` of training, or else of this clock."""
         now = time.monotonic()
         if task != self._task:
             self.close()
             self._task, self._began = task, now
-        if not is_verbose() or now - self._began < PATIENCE:
+        passed = now - self._began if seconds is None else seconds
+        if not is_verbose() or passed < PATIENCE:
             return
         if sys.stderr.isatty():
             self._bar = self._bar or _start_bar(task)
             self._bar.update(self._bar.task_ids[0], completed=share, text=text)
         elif now - self._last_line > LINE_EVERY or share >= 1:
             self._last_line = now
-            click.echo(f"{task}  {share:4.0%}  {now - self._began:5.0f} s  {text}", err=True)
+            click.echo(f"{task}  {share:4.0%}  {passed:5.0f} s  {text}", err=True)
 
 
 def _start_bar(task: str) -> Any:

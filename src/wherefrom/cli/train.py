@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,9 +135,15 @@ def pretrain(variant: str, corpus: Path, out: Path, as_json: bool, **options: An
     from wherefrom.corpus.documents import read_documents
 
     settings = make_settings(variant=variant, **options)
-    phases = settings.budget.divide(settings.recipe.pretraining())
-    job = settings.job(out, kind="pretrain", phases=phases, corpus=read_documents(corpus))
-    _train(job, settings, as_json)
+    phases = settings.recipe.pretraining()
+    job = settings.job(
+        out,
+        kind="pretrain",
+        phases=settings.budget.divide(phases),
+        corpus=read_documents(corpus),
+        details={"recipe": settings.recipe.name},
+    )
+    _train(replace(job, recipe_phases=phases), settings, as_json)
 
 
 @click.command()
@@ -158,6 +165,7 @@ def finetune(
     """Train RUN (or, with --scratch, a new model) to answer the questions of TSV."""
     from wherefrom.corpus.documents import read_documents
     from wherefrom.corpus.questions import read_questions
+    from wherefrom.training.recipes import find_rung
     from wherefrom.training.run_folder import load_run
 
     if len(start) != (2 if scratch else 1):
@@ -175,29 +183,39 @@ def finetune(
     asked.require_answers()
     settings = make_settings(variant=start[0] if scratch else None, **options)
     phases = [settings.recipe.scratch] if scratch else settings.recipe.finetuning()
+    parent = None if scratch else load_run(start[0])
+    earlier = parent.info if parent else {}
     job = settings.job(
         out,
         kind="scratch" if scratch else "finetune",
         phases=settings.budget.divide(phases),
         questions=asked,
-        parent=None if scratch else load_run(start[0]),
+        parent=parent,
         vocabulary_from=read_documents(start[1]).vocabulary if scratch else (),
+        details={
+            "recipe": settings.recipe.name,
+            "rung": earlier.get("rung") or find_rung([*(parent.phases if parent else ()), *phases]),
+            "earlier_seconds": earlier.get("earlier_seconds", 0.0) + earlier.get("seconds", 0.0),
+        },
     )
-    _train(job, settings, as_json)
+    _train(replace(job, recipe_phases=phases), settings, as_json)
 
 
 def _train(job: TrainingJob, settings: Settings, as_json: bool) -> None:
     """Train the job and print a summary."""
+    from wherefrom.training.forecast import describe_passes
     from wherefrom.training.loop import run_training
 
     with Progress() as progress:
         info = run_training(job, settings, observe=progress, say=progress.say).info
     if as_json:
-        keys = ("kind", "status", "steps", "trained_tokens", "seconds", "sha256")
-        print_json({"run": str(job.out), **{key: info[key] for key in keys}})
+        keys = ("kind", "status", "steps", "passes", "trained_tokens", "seconds", "sha256")
+        print_json({"run": str(job.out), **{key: info[key] for key in keys if key in info}})
         return
-    tokens = f"{info['trained_tokens']:,} tokens"
-    click.echo(f"{info['steps']:,} steps, {tokens}, {info['seconds']:.0f} s")
+    own = info.get("passes", ())[-len(job.phases) :]  # the others are of the run that it starts from
+    parts = [f"{info['steps']:,} steps", *([describe_passes(own)] if own else [])]
+    parts += [f"{info['trained_tokens']:,} tokens", f"{info['seconds']:.0f} s"]
+    click.echo(", ".join(parts))
     click.echo(f"run folder: {job.out}")
 
 
