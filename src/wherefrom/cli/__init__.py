@@ -22,17 +22,18 @@ GROUPS = {
     "the whole job": ("study", "audit", "report", "serve"),
     "ask a run": ("ask", "trace", "evaluate", "attention", "judge", "names"),
     "train it again": ("twins", "bank", "forget"),
-    "step by step": ("pretrain", "finetune", "baseline", "export"),
+    "step by step": ("examples", "pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
     "students' code": ("assignment", "grade"),
     "what there is": ("variants", "recipes", "world", "completion"),
 }
 # module of this package -> the commands it defines besides the one of its own name
 MODULES = {
-    "ask": ("evaluate", "attention", "judge", "names", "baseline"),
+    "ask": ("attention", "judge", "names"),
+    "evaluate": ("baseline",),
     "show": ("report", "serve", "variants", "recipes", "world", "completion"),
     "trace": ("bank",),
-    "train": ("study", "audit", "pretrain", "finetune", "export"),
+    "train": ("study", "audit", "examples", "pretrain", "finetune", "export"),
     "twins": ("forget",),
     "workbench": ("problems", "check", "design", "law", "assignment", "grade"),
 }

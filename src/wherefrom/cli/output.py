@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -116,6 +117,46 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     for row in body:
         table.add_row(*(Text(str(cell)) for cell in row))  # a cell is text, never markup
     console.print(table)
+
+
+def print_recall(rows: Iterable[dict[str, Any]]) -> None:
+    """Print the table of a study or an evaluation: who answers how many questions exactly."""
+    cells = []
+    for row in rows:
+        seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
+        cells.append((row["name"], row["about"], *_count_cells(row), seconds))
+        for template, part in row["relations"].items():
+            cells.append(("", template, *_count_cells(part), ""))
+    print_table(("answers", "", "correct", "recall", "trained"), cells)
+
+
+def _count_cells(row: dict[str, Any]) -> tuple[str, str]:
+    return f"{row['correct']} / {row['total']}", f"{100 * row['recall']:.1f} %"
+
+
+def print_row(inputs: Sequence[str], targets: Sequence[str], weights: Sequence[float]) -> None:
+    """Print a training row in lines that fit the terminal: x, y, and where the loss counts."""
+    from rich.cells import cell_len, set_cell_size
+
+    between = "" if all(len(text) == 1 for text in (*inputs, *targets)) else "|"
+    room = shutil.get_terminal_size().columns - len("loss  ")
+    lines: list[list[tuple[str, str, str]]] = [[]]
+    used = 0
+    for read, target, weight in zip(inputs, targets, weights, strict=True):
+        x, y = (re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f]", " ", text) for text in (read, target))
+        width = max(1, cell_len(x), cell_len(y))
+        mark = " " if weight == 0 else "^" if weight == 1 else "-"
+        used += width + len(between)
+        if used > room and lines[-1]:
+            lines.append([])
+            used = width + len(between)
+        lines[-1].append((set_cell_size(x, width), set_cell_size(y, width), mark * width))
+    for line in lines:
+        texts, predicted, marks = zip(*line, strict=True)
+        click.echo(f"x     {between.join(texts)}".rstrip())
+        click.echo(f"y     {between.join(predicted)}".rstrip())
+        click.echo(f"loss  {(' ' * len(between)).join(marks)}".rstrip())
+    click.echo()
 
 
 def print_sections(report: dict[str, Any], ids: Sequence[str]) -> None:

@@ -111,6 +111,15 @@ def describe_passes(counted: Sequence[Mapping[str, Any]], recipe_seconds: float 
     return ", ".join(parts)
 
 
+def count_of_recipe(row: Mapping[str, Any]) -> str:
+    """The passes of one phase: '2.1 of 650 passes over the text'."""
+    passes = format_passes(row["passes"])
+    if row["recipe_passes"]:
+        of_recipe = format_passes(row["recipe_passes"])
+        passes = f"{format_number(row['passes'])} of {of_recipe}"
+    return f"{passes} over the {row['over']}"
+
+
 def format_passes(passes: float) -> str:
     """'1 pass', '2.1 passes'."""
     number = format_number(passes)
