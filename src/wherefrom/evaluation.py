@@ -138,7 +138,8 @@ def record_evaluation(run: Run, evaluation: Evaluation) -> None:
     if run.info.get("kind") == STUDY or evaluation.recall is None:
         return
     asked = evaluation.asked
-    write_answers(make_folder(run.folder / "predictions"), asked, evaluation.said)
+    folder = make_folder(run.folder / "predictions")
+    write_answers(folder, asked, evaluation.said, own=_name_row(run, "model"))
     dev = describe_file(asked.path, asked.sha256, run.folder, questions=len(asked.questions))
     before = read_json(run.folder / "run.json")
     same_file = (before.get("dev") or {}).get("sha256") == asked.sha256

@@ -396,9 +396,11 @@ def write_predictions(path: Path, answers: Sequence[str]) -> None:
     write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in answers))
 
 
-def write_answers(folder: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]]) -> None:
-    """The model's answers, and question by question all answers, for paired tests."""
-    write_predictions(folder / "dev.txt", answers["model"])
+def write_answers(
+    folder: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]], own: str = "model"
+) -> None:
+    """The run's `own` answers, and question by question all answers, for paired tests."""
+    write_predictions(folder / "dev.txt", answers[own])
     lines = []
     for i, question in enumerate(dev.questions):
         record = {key: getattr(question, key) for key in ("line", "text", "subject", "answer")}

@@ -153,8 +153,8 @@ def print_row(inputs: Sequence[str], targets: Sequence[str], weights: Sequence[f
         lines[-1].append((set_cell_size(x, width), set_cell_size(y, width), mark * width))
     for line in lines:
         texts, predicted, marks = zip(*line, strict=True)
-        click.echo(f"x     {between.join(texts)}".rstrip())
-        click.echo(f"y     {between.join(predicted)}".rstrip())
+        click.echo(f"x     {between.join(texts)}")
+        click.echo(f"y     {between.join(predicted)}")
         click.echo(f"loss  {(' ' * len(between)).join(marks)}".rstrip())
     click.echo()
 
