@@ -79,6 +79,13 @@ class TestEvaluate:
         assert shown.startswith(f"Correct: {record['correct']} out of {record['total']}: ")
         assert [name for name in rows if re.search(rf"^ *{name} ", shown, re.M)] == list(rows)
 
+    def test_each_run_beside_has_a_row(self, command, runs, fine, small_world, tmp_path):
+        second = shutil.copytree(runs / "scratch", tmp_path / "second")
+        others = ("--beside", runs / "scratch", "--beside", second, "--beside", runs / "pre")
+        ended = command("evaluate", fine, small_world / "dev.tsv", *others, "--json")
+        names = [row["name"] for row in json.loads(ended.out)["rows"]]
+        assert names[2:-1] == ["questions only", str(second), str(runs / "pre"), "model"]
+
     def test_the_run_keeps_it_for_its_report(self, command, fine, small_world, tmp_path):
         assert section(make_report(fine), "recall")["missing"]
         record = json.loads(command("evaluate", fine, small_world / "dev.tsv", "--json").out)
@@ -243,9 +250,11 @@ class TestReport:
 
     def test_a_pretrained_run_has_nothing_to_judge(self, runs, command, small_world, tmp_path):
         run = shutil.copytree(runs / "pre", tmp_path / "pre")
+        before = (run / "run.json").read_bytes()
         ended = command("evaluate", run, small_world / "dev.tsv", "--judge", "--quiet")
-        assert ended.code == 2
+        assert (ended.code, ended.out) == (2, "")
         assert "judging needs the text and the questions" in ended.err
+        assert (run / "run.json").read_bytes() == before
 
 
 def before_question(run):

@@ -16,9 +16,8 @@ import numpy as np
 from wherefrom.corpus.documents import Corpus
 from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import QuestionSet
-from wherefrom.corpus.subjects import split_dev
+from wherefrom.corpus.subjects import Split, split_dev
 from wherefrom.errors import UserError
-from wherefrom.provenance.after_training import calibrate_and_judge
 from wherefrom.recall.decode import Answer, Recall, answer_all, score
 from wherefrom.storage import make_folder, read_json
 from wherefrom.study import Row, baseline_answers, compare_rows, make_row, write_answers
@@ -36,7 +35,6 @@ from wherefrom.training.run_folder import (
 
 QUESTIONS_ONLY, STUDY = "scratch", "study"  # kinds of runs
 MOST = 0.9  # of the predictions; if so many are the same, the model ignores the subject
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,8 @@ def evaluate_run(
     said = _answer_without_model(learned, asked)
     models = {_name_row(run, "model"): run}
     for other in (*_stored_twin(run), *beside):
-        models.setdefault(_name_row(other, str(other.folder)), other)
+        name = _name_row(other, str(other.folder))
+        models[str(other.folder) if name in models else name] = other
     for name, model in models.items():
         same = model is run
         other_answers = () if same else answer_all(model.model, model.tokens, texts)
@@ -147,11 +146,12 @@ def record_evaluation(run: Run, evaluation: Evaluation) -> None:
     update_run(run.folder, results=list(evaluation.rows), dev=dev, notes=list(dict.fromkeys(notes)))
 
 
-def judge_evaluated(run: Run, asked: QuestionSet, *, seed: int, say: Say) -> None:
-    """Fit a confidence on half of the subjects asked about, and judge it on the others.
+def plan_judging(run: Run, asked: QuestionSet, *, seed: int) -> Split:
+    """Which subjects asked about calibrate a confidence, and which judge it (`split_dev`).
 
-    After that the report answers whether right answers can be told from wrong ones, and `ask` says
-    how likely an answer is to be right. A study has done this with subjects that it set aside.
+    `calibrate_and_judge` does so; then the report answers whether right answers can be told from
+    wrong ones, and `ask` says how likely an answer is to be right. A study has set subjects aside
+    for this.
     """
     if run.info.get("kind") == STUDY:
         raise UserError(
@@ -165,8 +165,7 @@ def judge_evaluated(run: Run, asked: QuestionSet, *, seed: int, say: Say) -> Non
         raise UserError(
             f"judging needs the text and the questions that the run learned from: {why}"
         )
-    split = split_dev(learned.corpus, learned.questions, asked, seed=seed)
-    calibrate_and_judge(run, split, seed=seed, say=say)
+    return split_dev(learned.corpus, learned.questions, asked, seed=seed)
 
 
 def find_learned(run: Run) -> LearnedFrom:
@@ -262,9 +261,10 @@ def describe_predictions(
     total, empty = len(predictions), sum(not text.strip() for text in predictions)
     commonest, count = Counter(predictions).most_common(1)[0] if predictions else ("", 0)
     if empty:
+        verb = "is" if empty == 1 else "are"
         problem = (
-            f"{empty:,} of {total:,} predictions are empty: the model ends its answer before the "
-            "first letter"
+            f"{empty:,} of {total:,} predictions {verb} empty: the model ends its answer before "
+            "the first letter"
         )
     elif count >= MOST * total and total > 1 and count > 2 * list(right or ()).count(commonest):
         problem = f'{count:,} of {total:,} predictions are "{commonest}", whoever is asked about'

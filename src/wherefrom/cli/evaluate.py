@@ -65,13 +65,15 @@ def evaluate(
     which has its own.
     """
     from wherefrom.corpus.questions import read_questions
-    from wherefrom.evaluation import evaluate_run, judge_evaluated, record_evaluation
+    from wherefrom.evaluation import evaluate_run, plan_judging, record_evaluation
+    from wherefrom.provenance.after_training import calibrate_and_judge
     from wherefrom.report.study_report import make_report
     from wherefrom.study import write_predictions
     from wherefrom.training.run_folder import load_run
 
     loaded, others = load_run(run), [load_run(folder) for folder in beside]
     asked = read_questions(questions, template or loaded.templates)
+    split = plan_judging(loaded, asked, seed=seed) if judged else None
     with Progress() as progress:
         report = progress.count("asking", len(asked.questions))
         found = evaluate_run(loaded, asked, beside=others, report=report)
@@ -82,9 +84,8 @@ def evaluate(
         record_evaluation(loaded, found)
     except UserError as problem:
         echo_err(f"the run does not keep the table: {problem}")
-    if judged:
-        with Progress() as progress:
-            judge_evaluated(loaded, asked, seed=seed, say=progress.say)
+    if split is not None:
+        calibrate_and_judge(loaded, split, seed=seed, say=echo_err)
     if as_json:
         print_json(found.to_dict())
         return
