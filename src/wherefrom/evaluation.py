@@ -21,7 +21,13 @@ from wherefrom.errors import UserError
 from wherefrom.recall.decode import Answer, Recall, answer_all, score
 from wherefrom.storage import make_folder, read_json
 from wherefrom.study import Row, baseline_answers, compare_rows, make_row, write_answers
-from wherefrom.training.forecast import TEXT, count_of_recipe, describe_passes, made_few_passes
+from wherefrom.training.forecast import (
+    QUESTIONS,
+    add_up_passes,
+    count_of_recipe,
+    describe_passes,
+    made_few_passes,
+)
 from wherefrom.training.run_folder import (
     Run,
     describe_file,
@@ -238,9 +244,8 @@ def describe_model(run: Run) -> str:
     rung, recipe = info.get("rung", ""), info.get("recipe", "")
     parts = [rung] if rung and info.get("kind") != QUESTIONS_ONLY else []
     trained = [f"recipe {recipe}"] if recipe else []
-    passes = info.get("passes", ())
-    for row in [row for row in passes if row["over"] == TEXT] or passes:
-        trained.append(count_of_recipe(row))
+    passes = add_up_passes(info.get("passes", ()))
+    trained += [count_of_recipe(row) for row in passes[:1]]  # the text comes first
     parts += [", ".join(trained)] if trained else []
     parts.append(f"{config.variant}, {config.layers} layers, width {config.width}")
     return "; ".join(parts)
@@ -251,7 +256,8 @@ def _note_learned(learned: LearnedFrom, asked: QuestionSet) -> list[str]:
     questions = learned.questions.questions if learned.questions else ()
     known = {question.text for question in questions}
     count, total = sum(question.text in known for question in asked.questions), len(asked.questions)
-    return [f"The run has learned {count:,} of the {total:,} questions."] if count else []
+    are = "is also a training question" if count == 1 else "are also training questions"
+    return [f"{count:,} of the {total:,} questions {are}."] if count else []
 
 
 def describe_predictions(
@@ -278,7 +284,7 @@ def describe_predictions(
 def _advise(run: Run) -> str:
     """What to do about a model that has not learned to answer."""
     passes = run.info.get("passes", ())
-    asking = [row for row in passes if row["over"] == "questions"]
+    asking = [row for row in passes if row["over"] == QUESTIONS]
     too_short = [row for row in asking if row["passes"] < (row["recipe_passes"] or 0)]
     if not run.templates:
         return "It has learned from no questions: finetune it first, with `wherefrom finetune`."

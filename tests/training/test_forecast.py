@@ -56,7 +56,9 @@ def test_few_passes_are_said_to_teach_nothing_and_the_whole_recipe_is_not(tmp_pa
     assert "recipe" not in whole
     assert NO_BETTER not in whole
     assert NO_BETTER in forecast(tmp_path, {"steps": 100}, steps=9)
-    assert "the recipe" not in forecast(tmp_path, {"minutes": 3}, minutes=1)  # it has no passes
+    said = forecast(tmp_path, {"minutes": 3}, minutes=1)
+    assert "the text (the recipe takes 3 minutes)." in said  # it has no passes to compare with
+    assert "the recipe" not in forecast(tmp_path, {"minutes": 3}, minutes=3)
     assert "can only guess" in forecast(tmp_path, {"epochs": 5}, kind="scratch", epochs=5)
 
 
@@ -125,4 +127,7 @@ def test_few_passes_are_a_tenth_of_the_recipes_and_questions_do_not_count():
     assert not made_few_passes([row("text", 1, None)])
     assert not made_few_passes([])
     assert made_few_passes([row("text", 40, 100), row("text", 2, 650), row("questions", 10, 10)])
+    both = describe_passes([row("text", 40, 100), row("text", 2, 650), row("questions", 10, 10)])
+    assert both == "42 passes over the text (the recipe makes 750), 10 passes over the questions"
+    assert describe_passes([row("text", 4, None), row("text", 1, 9)]) == "5 passes over the text"
     assert len(documents()) == 20  # what the forecasts above count on

@@ -97,8 +97,9 @@ def evaluate(
     if judged:
         print_sections(make_report(run), ("telling", "grades", "verdicts"))
     if samples:
-        columns = ("question", "answer", "prediction")
-        print_table(columns, found.pick_samples(samples, seed), title="samples")
+        drawn = found.pick_samples(samples, seed)
+        rows = [(question, answer, said or "(empty)") for question, answer, said in drawn]
+        print_table(("question", "answer", "prediction"), rows, title="samples")
     for note in found.notes:
         echo_err(note)
     if judged:

@@ -36,9 +36,12 @@ def describe_budget(
         seconds = steps * step_seconds
     planned = _compare_passes(phase, recipe_phase, steps, pass_steps)
     needed = (_count_steps(recipe_phase, pass_steps) or 0) * step_seconds
+    passes = describe_passes([planned], recipe_seconds=needed)
+    if recipe_phase.minutes not in (None, phase.minutes):
+        passes += f" (the recipe takes {format_seconds(60 * (recipe_phase.minutes or 0))})"
     return (
         f"{phase.name}: {format_seconds(seconds)} on this machine, about {steps:,} steps: "
-        f"{describe_passes([planned], recipe_seconds=needed)}.{_expect(job, planned)}"
+        f"{passes}.{_expect(job, planned)}"
     )
 
 
@@ -91,11 +94,29 @@ def _passes_over(phase: Phase) -> str:
     return TEXT if any(name in DOCUMENT_OBJECTIVES for name in objectives) else QUESTIONS
 
 
+def add_up_passes(counted: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The passes of all phases over the text, and of all over the questions."""
+    sums = []
+    for over in (TEXT, QUESTIONS):
+        rows = [row for row in counted if row["over"] == over]
+        wanted = [row["recipe_passes"] for row in rows]
+        if rows:
+            sums.append(
+                {
+                    "over": over,
+                    "passes": sum(row["passes"] for row in rows),
+                    "recipe_passes": None if None in wanted else sum(wanted),
+                }
+            )
+    return sums
+
+
 def made_few_passes(counted: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the passes over the text are less than FEW_PASSES of the recipe's."""
-    reading = [row for row in counted if row["over"] == TEXT and row["recipe_passes"]]
-    wanted = sum(row["recipe_passes"] for row in reading)
-    return bool(reading) and sum(row["passes"] for row in reading) < FEW_PASSES * wanted
+    return any(
+        row["over"] == TEXT and row["passes"] < FEW_PASSES * (row["recipe_passes"] or 0)
+        for row in add_up_passes(counted)
+    )
 
 
 def describe_passes(counted: Sequence[Mapping[str, Any]], recipe_seconds: float = 0.0) -> str:
@@ -104,7 +125,7 @@ def describe_passes(counted: Sequence[Mapping[str, Any]], recipe_seconds: float 
     recipe_seconds: how long the recipe's passes would take, if that is to be said.
     """
     parts = []
-    for row in counted:
+    for row in add_up_passes(counted):
         passes = f"{format_passes(row['passes'])} over the {row['over']}"
         if row["recipe_passes"] and row["passes"] != row["recipe_passes"]:
             time_needed = f" in {format_seconds(recipe_seconds)}" if recipe_seconds else ""
