@@ -119,10 +119,10 @@ def evaluate_run(
         return Evaluation(asked, answers, None, (), {}, notes)
     learned = find_learned(run)
     said = _answer_without_model(learned, asked)
-    models = {_name_row(run, "model"): run}
+    models = {_name_own_row(run): run}
     for other in (*_stored_twin(run), *beside):
-        name = _name_row(other, str(other.folder))
-        models[str(other.folder) if name in models else name] = other
+        is_twin = "questions only" not in models and _is_questions_only_twin(other, run)
+        models["questions only" if is_twin else str(other.folder)] = other
     for name, model in models.items():
         same = model is run
         other_answers = () if same else answer_all(model.model, model.tokens, texts)
@@ -144,7 +144,7 @@ def record_evaluation(run: Run, evaluation: Evaluation) -> None:
         return
     asked = evaluation.asked
     folder = make_folder(run.folder / "predictions")
-    write_answers(folder, asked, evaluation.said, own=_name_row(run, "model"))
+    write_answers(folder, asked, evaluation.said, own=_name_own_row(run))
     dev = describe_file(asked.path, asked.sha256, run.folder, questions=len(asked.questions))
     before = read_json(run.folder / "run.json")
     same_file = (before.get("dev") or {}).get("sha256") == asked.sha256
@@ -196,8 +196,16 @@ def _stored_twin(run: Run) -> list[Run]:
     return [load_run(folder)] if is_run(folder) else []
 
 
-def _name_row(run: Run, otherwise: str) -> str:
-    return "questions only" if run.info.get("kind") == QUESTIONS_ONLY else otherwise
+def _name_own_row(run: Run) -> str:
+    return "questions only" if run.info.get("kind") == QUESTIONS_ONLY else "model"
+
+
+def _is_questions_only_twin(other: Run, run: Run) -> bool:
+    """Whether `other` has the shape of `run` and learned from questions only."""
+    shapes = [
+        model.config.model_copy(update={"vocabulary": 0}) for model in (other.model, run.model)
+    ]
+    return other.info.get("kind") == QUESTIONS_ONLY and shapes[0] == shapes[1]
 
 
 def _answer_without_model(learned: LearnedFrom, asked: QuestionSet) -> dict[str, list[str]]:

@@ -170,12 +170,21 @@ def documents(records: Records) -> Facts | None:
 
     right = [row for row in records.judged if row["right"]]
     columns = "subjects recall.value recall.low recall.high"
+    read = recall_of([group for group in groups if group["documents"] != 0])
+    unread = recall_of([group for group in groups if group["documents"] == 0])
+    rows = recall_rows(records)
+    model, common, twin = (rows.get(n) for n in ("model", "majority", "questions only"))
+    # without reading: what it gets for subjects that it did not read about, or else what the twin
+    # gets; a model that does not beat one fixed answer has nothing to explain
+    rivals = [unread["share"]] if unread["asked"] else [twin["value"]] if twin else []
+    beaten = bool(model and common and model["value"] <= common["value"])
     return {
-        "read": recall_of([group for group in groups if group["documents"] != 0]),
-        "unread": recall_of([group for group in groups if group["documents"] == 0]),
+        "read": read,
+        "unread": unread,
+        "because": bool(rivals) and read["share"] > max(rivals) and not beaten,
         "right": len(right),
         "stated": sum(row["verdict"] == "stated" for row in right),
-        "twin": recall_rows(records).get("questions only"),
+        "twin": twin,
         "rows": [[str(group["documents"]), *pick(group, columns)] for group in groups],
         "figure": figures.documents_bars(groups),
     }
