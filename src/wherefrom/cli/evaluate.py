@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,15 +49,7 @@ from wherefrom.errors import UserError
 @TEMPLATE
 @JSON
 def evaluate(
-    run: Path,
-    questions: Path,
-    out: Path | None,
-    beside: tuple[Path, ...],
-    samples: int,
-    judged: bool,
-    seed: int,
-    template: tuple[str, ...],
-    as_json: bool,
+    run: Path, questions: Path, out: Path | None, samples: int, as_json: bool, **options: Any
 ) -> None:
     """Ask RUN the questions of TSV and count the exact answers, beside the baselines.
 
@@ -71,8 +64,9 @@ def evaluate(
     from wherefrom.study import write_predictions
     from wherefrom.training.run_folder import load_run
 
-    loaded, others = load_run(run), [load_run(folder) for folder in beside]
-    asked = read_questions(questions, template or loaded.templates)
+    seed, judged = options["seed"], options["judged"]
+    loaded, others = load_run(run), [load_run(folder) for folder in options["beside"]]
+    asked = read_questions(questions, options["template"] or loaded.templates)
     split = plan_judging(loaded, asked, seed=seed) if judged else None
     with Progress() as progress:
         report = progress.count("asking", len(asked.questions))
