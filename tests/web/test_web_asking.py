@@ -130,8 +130,8 @@ def test_batches_that_cannot_be_asked(client, form, file, status, word):
 
 
 def test_batches_and_waiting_questions_have_limits(served, people, monkeypatch):
-    monkeypatch.setattr(ask, "MOST_QUESTIONS", 2)
-    monkeypatch.setattr(models, "MOST_WAITING", -2)
+    monkeypatch.setattr(ask, "MAX_BATCH_QUESTIONS", 2)
+    monkeypatch.setattr(models, "MAX_WAITING_ROWS", 0)
     client = open_client(served)
     reply = client.post("/ask/batch.json", data={"run": "small", "text": "a\nb\nc"})
     assert reply.status_code == 400

@@ -68,14 +68,14 @@ def test_another_site_may_not_send_a_form_and_a_named_host_is_allowed(strict, tm
 
 
 def test_too_much_is_refused(strict, monkeypatch):
-    monkeypatch.setattr(guard, "MOST_BODY", 1000)
+    monkeypatch.setattr(guard, "MAX_BODY_BYTES", 1000)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     pieces = (b"x" * 100 for _ in range(20))  # without a Content-Length
     for content in (b"x" * 1001, pieces):
         reply = strict.post("/ask/batch.json", content=content, headers=form)
         assert (reply.status_code, reply.headers["connection"]) == (413, "close")
         assert "1,000 bytes" in reply.json()["error"]
-    assert strict.get("/ask", params={"question": "x" * guard.MOST_ADDRESS}).status_code == 414
+    assert strict.get("/ask", params={"question": "x" * guard.MAX_ADDRESS_BYTES}).status_code == 414
 
 
 def test_a_body_that_does_not_arrive_is_given_up(strict, monkeypatch):

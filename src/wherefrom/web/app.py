@@ -18,9 +18,11 @@ from starlette.staticfiles import StaticFiles
 
 from wherefrom.errors import UserError
 from wherefrom.web import ask, records, workbench
+from wherefrom.web.connections import BoundedProtocol
 from wherefrom.web.guard import Guard
-from wherefrom.web.replies import ERRORS, HANDLED, PLOTLY, Site, reply_to_error
+from wherefrom.web.replies import ERRORS, HANDLED, Site, find_plotly, reply_to_error
 from wherefrom.web.runs import RunIndex
+from wherefrom.web.workers import end_all, start_fork_server
 
 ABOUT = (
     "Every page of Wherefrom as JSON: ask a trained model and learn where its answers come from, "
@@ -50,7 +52,7 @@ def create_app(folder: str | Path, *, hosts: Iterable[str] = ()) -> FastAPI:
     @app.get("/static/plotly.min.js", include_in_schema=False)
     async def drawing_library() -> Response:
         headers = {"Cache-Control": "max-age=86400"}
-        return FileResponse(PLOTLY, media_type="text/javascript", headers=headers)
+        return FileResponse(find_plotly(), media_type="text/javascript", headers=headers)
 
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
     app.add_middleware(Guard, hosts=frozenset(hosts))
@@ -88,15 +90,18 @@ class _Server(uvicorn.Server):
 
     def _end(self, sig: int) -> None:
         self.on_exit()
+        end_all()
         sys.stderr.flush()
         os._exit(128 + sig)
 
 
 def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[], None]) -> None:
     """Answer until a signal comes, call `on_exit`, and end this process."""
+    start_fork_server()
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        http=BoundedProtocol,
+        log_level="error",  # not a line for every request that is no HTTP
         server_header=False,
         timeout_keep_alive=30,
         lifespan="off",

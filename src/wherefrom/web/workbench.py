@@ -26,8 +26,9 @@ from wherefrom.web.replies import html_and_json, site_of
 from wherefrom.web.runs import Record
 
 router = APIRouter()
-MOST_LOGITS = 600_000  # what the trials of one picture may cost
-FEWEST, MOST = 2_000, 20_000  # trials
+WORK_SECONDS = 10.0  # for a check, a law or a drawing
+MAX_LOGITS = 600_000  # what the trials of one picture may cost
+MIN_TRIALS, MAX_TRIALS = 2_000, 20_000
 DESIGNS = {
     "one-head": "both values with one query",
     "two-heads": "one value for each head",
@@ -76,7 +77,7 @@ async def workbench(request: Request, setting: Annotated[Setting, Query()]) -> R
     setting = setting.fitted()
     return {
         "setting": setting.model_dump(),
-        "result": await site_of(request).computing.run(work_out, setting),
+        "result": await site_of(request).computing.run(work_out, setting, seconds=WORK_SECONDS),
         "next_length": draw_length(setting.stretch, setting.seed + 1),
         "designs": DESIGNS,
         "chapters": CONTENTS,
@@ -90,8 +91,8 @@ def work_out(setting: Setting) -> dict[str, Any]:
 
     chosen = setting.model_dump(include={"n", "beta", "alpha", "stretch", "heads"})
     built, law = law_of_design(setting.design, **chosen)
-    count = MOST_LOGITS // (setting.n * setting.heads)
-    count = max(FEWEST, min(MOST, count - count % 2))
+    count = MAX_LOGITS // (setting.n * setting.heads)
+    count = max(MIN_TRIALS, min(MAX_TRIALS, count - count % 2))
     trials = simulate(law, count=count, rng=np.random.default_rng(setting.seed))
     agreement = compare(law, trials)
     figure = law_and_trials(("", BLUE, law, trials)).update_layout(height=340)
@@ -175,9 +176,10 @@ async def chapter(
     verdict = drawing = None
     computing = site_of(request).computing
     if formulas is not None:
-        verdict = await computing.run(_check, name, formulas)
+        verdict = await computing.run(check_formulas, name, formulas, seconds=WORK_SECONDS)
     if record["sliders"]:
-        drawing = await computing.run(_draw, name, dict(request.query_params))
+        query = dict(request.query_params)
+        drawing = await computing.run(draw_chapter, name, query, seconds=WORK_SECONDS)
     return {
         "chapter": {"name": name, "write": write, **shown},
         "problem": PROBLEMS[name].to_dict(),
@@ -190,7 +192,7 @@ async def chapter(
     }
 
 
-def _draw(name: str, query: dict[str, str]) -> Record:
+def draw_chapter(name: str, query: dict[str, str]) -> Record:
     """The chapter's figure, with its sliders set by the query or at their start."""
     from wherefrom.report.figures import as_record
     from wherefrom.report.workbench_figures import DRAWINGS
@@ -210,7 +212,7 @@ def _draw(name: str, query: dict[str, str]) -> Record:
     return {"sliders": sliders, "sentence": sentence, "figure": as_record(figure)}
 
 
-def _check(name: str, formulas: str) -> Record:
+def check_formulas(name: str, formulas: str) -> Record:
     from wherefrom.attention.checker import check
 
     if not formulas.strip():

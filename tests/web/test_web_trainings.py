@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import html
 import os
 import signal
@@ -14,14 +15,14 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-from web_samples import PAGE, kill_trainings, open_client, start_server
+from web_samples import PAGE, open_client, start_server, stop_trainings
 
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
-from wherefrom.web.jobs import TrainingRequest, Trainings
 from wherefrom.web.runs import RunIndex
+from wherefrom.web.trainings import TrainingRequest, Trainings
 
-FORM = {"minutes": "5", "people": "60", "size": "tiny", "recipe": "speedrun", "seed": "3"}
+FORM = {"minutes": "5", "people": "60", "size": "tiny", "seed": "3"}
 LONG = 60.0  # seconds; it takes a fraction of one, and without a signal for ever
 
 
@@ -34,12 +35,12 @@ def wait_for(what, seconds=120):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder for new runs; whatever still trains there at the end is killed."""
+    """A folder for new runs; whatever still trains there at the end is stopped."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     runs = tmp_path / "runs"
     runs.mkdir()
     yield runs
-    kill_trainings(runs)
+    stop_trainings(runs)
 
 
 def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
@@ -114,8 +115,8 @@ def test_files_of_trainings_are_not_trusted(folder):
         "request": {"name": "x"}, "pid": bystander.pid, "since": 0.0, "command": [],
     }  # fmt: skip
     write_json(kept / "x.json", record)  # the number was given to another process
-    (kept / "a.json").write_text("{")
-    (kept / "b.json").write_text("[]")
+    for name, content in {"a": "{", "b": "[]", "e": "null", "f": "[" * 100_000}.items():
+        (kept / f"{name}.json").write_text(content)
     write_json(kept / "c.json", {**record, "request": {"name": "c", "minutes": "--help"}})
     write_json(kept / "d.json", {**record, "request": {"name": "d", "recipe": "/etc/passwd"}})
     try:
@@ -128,6 +129,12 @@ def test_files_of_trainings_are_not_trusted(folder):
             trainings.resume("c")
         with pytest.raises(UserError, match="no recipe"):
             trainings.resume("d")
+        # whoever holds the lock looks like a training, and is not signalled all the same
+        with open(kept / "x.log", "wb") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            assert trainings.stop("x")["stopping"]
+            assert open_client(folder).get("/runs", headers=PAGE).status_code == 200
+        time.sleep(1.0)
         assert bystander.poll() is None
     finally:
         bystander.kill()
@@ -137,8 +144,8 @@ def test_files_of_trainings_are_not_trusted(folder):
 def test_the_command_has_each_field_as_its_own_word(folder):
     request = TrainingRequest(name="x", minutes=0.5, variant="llama", size="tiny", people=100)
     assert Trainings(RunIndex(folder)).compose(request) == [
-        "study", "--people", "100", "--out", str(folder / "x"), "--recipe", "speedrun",
-        "--seed", "0", "--minutes", "0.5", "--variant", "llama", "--size", "tiny",
+        "study", "--people", "100", "--out", str(folder / "x"), "--seed", "0",
+        "--variant", "llama", "--size", "tiny", "--minutes", "0.5",
     ]  # fmt: skip
 
 
@@ -188,6 +195,56 @@ def test_nothing_stays_of_a_text_that_is_refused(folder, name, text, word):
     assert str(folder) not in reply.json()["error"]
     assert not list(folder.rglob("*.tsv"))
     assert client.get("/text.json", params={"name": name}).status_code == 400
+
+
+def upload(client, files, name="mine"):
+    sent = [("corpus", file) for file in files] + [("train", ("q.tsv", ASKED))]
+    return client.post("/runs/text.json", data={"name": name}, files=sent)
+
+
+def test_files_of_one_name_in_two_folders_are_both_kept(folder):
+    pages = [f"# {name}\n{name} was a baker.".encode() for name in NAMES]
+    places = ["1/a.txt", "2/a.txt", "3/a.txt", "4/x/a.txt", "4\\y\\a.txt", "b.txt"]
+    files = list(zip(places, pages, strict=True))
+    reply = upload(open_client(folder), files)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["documents"] == len(NAMES)
+    kept = sorted((folder / ".wherefrom" / "texts" / "mine" / "corpus").rglob("*.txt"))
+    assert [path.read_bytes() for path in kept] == pages
+
+
+@pytest.mark.parametrize(
+    ("names", "word"),
+    [
+        (("a.txt", "a.txt"), "rename one"),
+        (("x/A.txt", "x/a.txt"), "rename one"),
+        (("caf\u00e9.txt", "cafe\u0301.txt"), "rename one"),
+        (("a.txt", "a.txt/b.txt"), "both a file and a folder"),
+        (("a.txt", f"{'b' * 300}.txt"), "shorter name"),
+        (("a.txt", "é" * 120 + ".txt"), "shorter name"),
+        (("a.txt", f"{'c' * 300}/b.txt"), "shorter name"),
+        (("a.txt", "../b.txt"), "plain name"),
+        (("a.txt", ".b.txt"), "plain name"),
+        (("a.txt", "/".join("x" * 40)), "cannot be kept"),
+        (("a.txt", "/"), "cannot be kept"),
+    ],
+)
+def test_files_whose_names_cannot_be_kept_are_refused_with_a_sentence(folder, names, word):
+    client = open_client(folder)
+    assert upload(client, [("old.txt", b"x")]).status_code == 400
+    reply = upload(client, [(name, f"# {name}\nwords".encode()) for name in names])
+    assert reply.status_code == 400, reply.text
+    assert word in reply.json()["error"]
+    assert not list(folder.rglob("*.t*"))
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "[" * 100_000, '{"template": [[]]}'])
+def test_options_of_an_upload_that_somebody_broke_are_no_failure_of_ours(folder, content):
+    client = open_client(folder)
+    text = "".join(f"{name}. {name} was a baker.\n" for name in NAMES).encode()
+    assert upload(client, [("t.txt", text)]).status_code == 200
+    (folder / ".wherefrom" / "texts" / "mine" / "options.json").write_text(content)
+    assert client.get("/text.json", params={"name": "mine"}).status_code < 500
 
 
 def end(server, sent):
