@@ -30,6 +30,7 @@ MAX_LOADED_RUNS = 3
 MAX_SUGGESTED_SUBJECTS = 200
 MAX_BATCH_ROWS = 64  # questions that are answered together
 MAX_WAITING_ROWS = 256
+GATHER_SECONDS = 0.01  # for which questions are gathered: a batch costs little more than one
 MAX_WAITING_CALLS = 32
 MAX_MAP_TOKENS = 80  # beyond this a map is too fine to see
 # what a process may take; a large model that others trained answers slowly
@@ -81,6 +82,7 @@ class LoadedRun:
     async def _answer_waiting(self) -> None:
         """Answer in batches until nothing waits; a visitor who has gone is left out."""
         while self._waiting:
+            await asyncio.sleep(GATHER_SECONDS)
             batch: list[tuple[AskedRow, asyncio.Future[Record]]] = []
             while self._waiting and len(batch) < MAX_BATCH_ROWS:
                 row, answer = self._waiting.popleft()

@@ -21,7 +21,7 @@ from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import Any, TypeVar
 
 from wherefrom.errors import UserError
@@ -175,7 +175,7 @@ class Workers:
         self, count: int, waiting: int, *, memory_bytes: int = MEMORY_BYTES, niceness: int = 5
     ) -> None:
         self._watching = Limiter(count, waiting)  # a thread watches each process
-        self._free: SimpleQueue[Worker] = SimpleQueue()
+        self._free: LifoQueue[Worker] = LifoQueue()  # the last used has most ready
         for _ in range(count):
             self._free.put(Worker(memory_bytes, niceness))
 
