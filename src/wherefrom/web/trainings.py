@@ -108,7 +108,7 @@ class Trainings:
             "stopping": running and self._stop_file(name).exists(),
             "finished": finished and not running,
             "resumable": not running and not finished,
-            "stage": "the twin without pretraining" if in_twin else "the model",
+            "stage": "the twin that learns from questions only" if in_twin else "the model",
             "progress": self.index.progress(out / "twins" / "scratch" if in_twin else out),
             "command": ["wherefrom", *record.command],
             "said": log.decode("utf-8", "replace").strip(),
