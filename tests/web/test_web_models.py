@@ -37,7 +37,7 @@ def test_visitors_share_a_batch_and_get_what_each_would_get_alone(served, people
         return await asyncio.gather(*(loaded.ask(AskedRow(question)) for question in questions))
 
     records = run(ask_at_once())
-    batches = [len(rows) for name, *_, rows in calls if name == "ask_run"]
+    batches = [len(rows) for name, *_, rows in calls if name == "answer_rows"]
     assert sum(batches) == len(questions)
     assert len(batches) <= 2
     with open_asker(served / "small") as asker:
@@ -59,7 +59,7 @@ def test_a_visitor_who_has_gone_is_not_answered_and_the_others_are(served, peopl
         return [record["subject"] for record in await asyncio.gather(first, *others[1:])]
 
     assert run(ask_and_go()) == [people[0], people[2], people[3]]
-    asked = [row.question for name, *_, rows in calls if name == "ask_run" for row in rows]
+    asked = [row.question for name, *_, rows in calls if name == "answer_rows" for row in rows]
     assert people[1] not in asked
 
 

@@ -19,8 +19,8 @@ from wherefrom.web import workbench
 from wherefrom.web.workers import (
     GRACE_SECONDS,
     BusyError,
-    Limiter,
     OverBudgetError,
+    Threads,
     WorkerFailedError,
     Workers,
 )
@@ -51,7 +51,7 @@ def test_a_limiter_runs_few_and_lets_few_wait():
         return number
 
     async def ask():
-        limiter = Limiter(2, 1)
+        limiter = Threads(2, 1)
         tasks = [asyncio.ensure_future(limiter.run(work, number)) for number in range(3)]
         await wait_until(lambda: len(inside) == 2)
         assert sorted(inside) == [0, 1]

@@ -79,7 +79,7 @@ def listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """Ends the process at the first signal, with 128 + the signal as its exit code.
 
-    Threads and clients hold nothing that would be lost, and are not waited for.
+    Clients, threads and workers hold nothing that would be lost, and are not waited for.
     """
 
     on_exit: Callable[[], None]

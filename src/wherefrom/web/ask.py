@@ -11,7 +11,8 @@ from fastapi.responses import Response
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
-from wherefrom.web.models import LoadedRun, label_tokens
+from wherefrom.web.model_process import label_tokens
+from wherefrom.web.models import LoadedRun
 from wherefrom.web.replies import Site, TheSite, html_and_json
 from wherefrom.web.runs import Record
 

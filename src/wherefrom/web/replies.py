@@ -29,7 +29,7 @@ from wherefrom.web.guard import HEADERS
 from wherefrom.web.models import Models
 from wherefrom.web.runs import Record, RunIndex, Stamp, UnknownRunError
 from wherefrom.web.trainings import Trainings
-from wherefrom.web.workers import BusyError, Limiter, Workers
+from wherefrom.web.workers import BusyError, Threads, Workers
 
 Endpoint = Callable[..., Awaitable[Record]]
 
@@ -43,7 +43,7 @@ class Site:
         self.trainings = Trainings(index)
         self.computing = Workers(3, waiting=32)  # checks, laws and drawings of the workbench
         self.preparing = Workers(2, waiting=8)  # reports, uploaded texts
-        self.reading = Limiter(2, waiting=32)  # records of runs, trainings
+        self.reading = Threads(2, waiting=256)  # records of runs, trainings
         self.reports: dict[Path, tuple[Stamp, Record | None]] = {}  # by the run's folder
 
 
