@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
@@ -107,46 +108,83 @@ def test_what_cannot_be_trained_is_not_started(folder, change, word):
     assert list(folder.iterdir()) == []
 
 
-def test_files_of_trainings_are_not_trusted(folder):
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    kept = folder / ".wherefrom"
-    kept.mkdir()
-    record = {
-        "request": {"name": "x"}, "pid": bystander.pid, "since": 0.0, "command": [],
-    }  # fmt: skip
-    write_json(kept / "x.json", record)  # the number was given to another process
-    for name, content in {"a": "{", "b": "[]", "e": "null", "f": "[" * 100_000}.items():
-        (kept / f"{name}.json").write_text(content)
-    write_json(kept / "c.json", {**record, "request": {"name": "c", "minutes": "--help"}})
-    write_json(kept / "d.json", {**record, "request": {"name": "d", "recipe": "/etc/passwd"}})
-    try:
-        trainings = Trainings(RunIndex(folder))
-        assert [state["name"] for state in trainings.all()] == ["d", "x"]
-        for name in ("x", "nothing", "../x", "a/b", ".x", "x\0"):
-            with pytest.raises(UserError, match="no training"):
-                trainings.stop(name)
-        with pytest.raises(UserError, match="not started from this page"):
-            trainings.resume("c")
-        with pytest.raises(UserError, match="no recipe"):
-            trainings.resume("d")
-        # whoever holds the lock looks like a training, and is not signalled all the same
-        with open(kept / "x.log", "wb") as log:
-            fcntl.flock(log, fcntl.LOCK_EX)
-            assert trainings.stop("x")["stopping"]
-            assert open_client(folder).get("/runs", headers=PAGE).status_code == 200
-        time.sleep(1.0)
-        assert bystander.poll() is None
-    finally:
-        bystander.kill()
-        bystander.wait()
+@pytest.fixture
+def bystander():
+    """A process that has nothing to do with the page."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def forge_record(folder, name="x", **change):
+    """A record of a training that no page has started."""
+    (folder / ".wherefrom").mkdir(exist_ok=True)
+    record = {"request": {"name": name}, "pid": 0, "since": 0.0, "command": [], **change}
+    write_json(folder / ".wherefrom" / f"{name}.json", record)
+
+
+def test_a_forged_record_signals_nobody(folder, bystander):
+    """It had the number of any process, and a lock on its log made it look like a training."""
+    forge_record(folder, pid=bystander.pid)
+    client = open_client(folder)
+    with open(folder / ".wherefrom" / "x.log", "wb") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        reply = client.post("/runs/stop.json", data={"name": "x"})
+        assert reply.status_code == 200
+        assert reply.json()["training"]["stopping"]
+        assert client.get("/runs", headers=PAGE).status_code == 200
+    time.sleep(1.0)
+    assert bystander.poll() is None
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "null", "[" * 100_000, '{"request": 1e999}'])
+def test_a_record_that_is_broken_is_passed_over(folder, content):
+    forge_record(folder)
+    (folder / ".wherefrom" / "y.json").write_text(content)
+    reply = open_client(folder).get("/runs.json")
+    assert [training["name"] for training in reply.json()["trainings"]] == ["x"]
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder):
+    forge_record(folder)
+    (folder / "run").mkdir()
+    for name in (".wherefrom/x.log", ".wherefrom/y.json", "run/run.json", "run/metrics.jsonl"):
+        os.mkfifo(folder / name)
+    client = open_client(folder)
+    with ThreadPoolExecutor(1) as apart:
+        for path in ("/runs.json", "/run.json?name=run", "/report.json?run=run"):
+            assert apart.submit(client.get, path).result(LONG).status_code == 200
+
+
+def test_the_log_of_a_training_is_not_written_through_a_link(folder):
+    forge_record(folder)
+    outside = folder.parent / "mine.txt"
+    outside.write_text("words")
+    (folder / ".wherefrom" / "x.log").symlink_to(outside)
+    reply = open_client(folder).post("/runs/resume.json", data={"name": "x"})
+    assert reply.status_code == 200
+    assert outside.read_text() == "words"
+
+
+def test_what_a_record_asks_for_is_checked_again(folder):
+    forge_record(folder, "c", request={"name": "c", "minutes": "--help"})
+    forge_record(folder, "d", request={"name": "d", "recipe": "/etc/passwd"})
+    trainings = Trainings(RunIndex(folder))
+    for name in ("d", "nothing", "../x", "a/b", ".x", "x\0"):
+        with pytest.raises(UserError, match="no training"):
+            trainings.stop(name)
+    with pytest.raises(UserError, match="not started from this page"):
+        trainings.resume("c")
+    with pytest.raises(UserError, match="no recipe"):
+        trainings.resume("d")
 
 
 def test_the_command_has_each_field_as_its_own_word(folder):
     request = TrainingRequest(name="x", minutes=0.5, variant="llama", size="tiny", people=100)
-    assert Trainings(RunIndex(folder)).compose(request) == [
-        "study", "--people", "100", "--out", str(folder / "x"), "--seed", "0",
-        "--variant", "llama", "--size", "tiny", "--minutes", "0.5",
-    ]  # fmt: skip
+    words = "study --people 100 --out OUT --seed 0 --variant llama --size tiny --minutes 0.5"
+    expected = words.replace("OUT", str(folder / "x")).split()
+    assert Trainings(RunIndex(folder)).compose(request) == expected
 
 
 NAMES = [f"Ann {name}" for name in ("Moe", "Lee", "Ray", "Fox", "Day", "Poe")]

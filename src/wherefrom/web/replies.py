@@ -47,7 +47,7 @@ class Site:
         self.reports: dict[Path, tuple[Stamp, Record | None]] = {}  # by the run's folder
 
 
-def site_of(request: Request) -> Site:
+async def site_of(request: Request) -> Site:  # a plain function would run in a thread
     site = request.app.state.site
     assert isinstance(site, Site)
     return site

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -106,25 +107,38 @@ def _read_once(function: Callable[[Path], Any], path: Path, stamp: Stamp) -> Any
     return function(path)
 
 
+def open_at_once(path: str, flags: int) -> int:
+    """An opener that does not wait until somebody writes into a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_end(path: Path, max_bytes: int) -> bytes:
+    """The last bytes of a file; none of what is not a plain file."""
+    with suppress(OSError), open(path, "rb", opener=open_at_once) as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode):
+            file.seek(max(0, status.st_size - max_bytes))
+            return file.read(max_bytes)
+    return b""
+
+
 def read_record(path: Path) -> Record:
     """The JSON object in a file, empty if there is none that can be read."""
-    with suppress(OSError, ValueError, RecursionError):
-        if path.stat().st_size <= MAX_RECORD_BYTES:
-            record = json.loads(path.read_bytes())
-            return record if isinstance(record, dict) else {}
+    content = read_end(path, MAX_RECORD_BYTES + 1)
+    with suppress(ValueError, RecursionError):
+        record = json.loads(content) if len(content) <= MAX_RECORD_BYTES else None
+        return record if isinstance(record, dict) else {}
     return {}
 
 
 def _read_points(path: Path) -> list[Record]:
     """The recorded steps, thinned evenly; lines that are cut short or not a step are skipped."""
     points = []
-    with suppress(OSError), open(path, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_METRICS_BYTES))
-        for line in file.read(MAX_METRICS_BYTES).splitlines():
-            with suppress(ValueError, RecursionError):
-                point = conform(json.loads(line), POINT)
-                if point["step"] is not None:
-                    points.append({**point, "phase": point["phase"] or ""})
+    for line in read_end(path, MAX_METRICS_BYTES).splitlines():
+        with suppress(ValueError, RecursionError):
+            point = conform(json.loads(line), POINT)
+            if point["step"] is not None:
+                points.append({**point, "phase": point["phase"] or ""})
     every, last = math.ceil(len(points) / MAX_POINTS), len(points) - 1
     return [
         point
@@ -145,12 +159,14 @@ class RunIndex:
         self.root = folder.resolve()
         self.holds_one = (self.root / "run.json").is_file()
         self._runs: dict[str, Path] = {}
+        self._answering: list[str] | None = None
         self._walked = -math.inf
 
     def runs(self) -> dict[str, Path]:
         """Name -> folder of every run, in the order of their names."""
         if time.monotonic() - self._walked >= WALK_SECONDS:
             self._runs, self._walked = dict(sorted(self._walk())), time.monotonic()
+            self._answering = None
         return self._runs
 
     def _walk(self) -> Iterator[tuple[str, Path]]:
@@ -197,9 +213,12 @@ class RunIndex:
 
     def answering(self) -> list[str]:
         """Names of runs that have a model: those with a calibration first, twins last."""
-        runs = [self.summary(name, folder) for name, folder in self.runs().items()]
-        runs.sort(key=lambda run: (run["is_twin"], not run["calibrated"]))
-        return [run["name"] for run in runs if run["can_answer"]]
+        folders = self.runs()
+        if self._answering is None:
+            runs = [self.summary(name, folder) for name, folder in folders.items()]
+            runs.sort(key=lambda run: (run["is_twin"], not run["calibrated"]))
+            self._answering = [run["name"] for run in runs if run["can_answer"]]
+        return self._answering
 
     def read(self, path: Path, like: Any) -> Record:
         """The JSON object in a file, in the form of an example."""

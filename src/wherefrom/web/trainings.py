@@ -25,7 +25,7 @@ from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.storage import make_folder, write_json, write_whole
 from wherefrom.training.recipes import shipped_recipes
-from wherefrom.web.runs import NEW_NAME, Record, RunIndex, read_record
+from wherefrom.web.runs import NEW_NAME, Record, RunIndex, open_at_once, read_end, read_record
 from wherefrom.web.uploads import PRIVATE_FOLDER, UploadedText
 
 LOG_TAIL_BYTES = 4_000  # that are shown
@@ -95,13 +95,11 @@ class Trainings:
         record = self._read(name)
         if record is None:
             return None
-        out, running, log = self.index.root / name, self._is_running(name), b""
+        out, running = self.index.root / name, self._is_running(name)
         in_twin = not (out / "run.json").is_file()
         summary = self.index.summary(name, out)
         finished = summary["status"] == "finished" and summary["recall"] is not None
-        with suppress(OSError), open(self._log_file(name), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
-            log = file.read()
+        log = read_end(self._log_file(name), LOG_TAIL_BYTES)
         return {
             "name": name,
             "running": running,
@@ -160,9 +158,12 @@ class Trainings:
                 )
         command = self.compose(request) + ["--resume"] * resume
         make_folder(self._folder)
-        stop_file = self._stop_file(request.name)
+        record = TrainingRecord(request=request, since=round(time.time(), 3), command=command)
+        write_json(self._folder / f"{request.name}.json", record.model_dump())
+        stop_file, log_file = self._stop_file(request.name), self._log_file(request.name)
         stop_file.unlink(missing_ok=True)
-        with open(self._log_file(request.name), "wb") as log:
+        write_whole(log_file, "")  # a new file, whatever is there: a link is not followed
+        with open(log_file, "ab") as log:
             # the training inherits the lock with its output, and holds it until it ends
             fcntl.flock(log, fcntl.LOCK_EX)
             supervisor = subprocess.Popen(
@@ -177,9 +178,6 @@ class Trainings:
             )
         # without a thread that waits for it, it would stay as a zombie
         threading.Thread(target=supervisor.wait, daemon=True).start()
-        since = round(time.time(), 3)
-        record = TrainingRecord(request=request, since=since, command=command)
-        write_json(self._folder / f"{request.name}.json", record.model_dump())
         return self.state(request.name) or {}
 
     def _log_file(self, name: str) -> Path:
@@ -191,7 +189,7 @@ class Trainings:
     def _is_running(self, name: str) -> bool:
         """Whether a training still holds the lock on its log."""
         try:
-            with open(self._log_file(name), "rb") as log:
+            with open(self._log_file(name), "rb", opener=open_at_once) as log:
                 fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as problem:
             return isinstance(problem, BlockingIOError)

@@ -16,13 +16,13 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from wherefrom.attention.checker import PROBLEMS
+from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.attention.designs import Design, law_of_design, tv_distance
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, B
 from wherefrom.attention.simulate import compare, simulate
 from wherefrom.errors import UserError
-from wherefrom.web.replies import html_and_json, site_of
+from wherefrom.web.replies import TheSite, html_and_json
 from wherefrom.web.runs import Record
 
 router = APIRouter()
@@ -72,12 +72,12 @@ CONTENTS = [{"name": k, "part": c["part"], "title": c["title"]} for k, c in CHAP
 
 
 @html_and_json(router, "/workbench", "workbench.html")
-async def workbench(request: Request, setting: Annotated[Setting, Query()]) -> Record:
+async def workbench(site: TheSite, setting: Annotated[Setting, Query()]) -> Record:
     """The weights under noisy keys: for one length of the key, by exact law, and by trials."""
     setting = setting.fitted()
     return {
         "setting": setting.model_dump(),
-        "result": await site_of(request).computing.run(work_out, setting, seconds=WORK_SECONDS),
+        "result": await site.computing.run(work_out, setting, seconds=WORK_SECONDS),
         "next_length": draw_length(setting.stretch, setting.seed + 1),
         "designs": DESIGNS,
         "chapters": CONTENTS,
@@ -156,6 +156,7 @@ def draw_length(stretch: float, seed: int) -> float:
 
 @html_and_json(router, "/workbench/{name}", "chapter.html", typed="formulas")
 async def chapter(
+    site: TheSite,
     request: Request,
     name: Annotated[str, Path(max_length=60, description="the problem's name")],
     formulas: Annotated[
@@ -174,12 +175,11 @@ async def chapter(
     listed = [form for form in forms if len(form) == 1 or not alone.issuperset(form)]
     write = " or ".join(" and ".join(form) for form in listed)
     verdict = drawing = None
-    computing = site_of(request).computing
     if formulas is not None:
-        verdict = await computing.run(check_formulas, name, formulas, seconds=WORK_SECONDS)
+        verdict = await site.computing.run(check_formulas, name, formulas, seconds=WORK_SECONDS)
     if record["sliders"]:
         query = dict(request.query_params)
-        drawing = await computing.run(draw_chapter, name, query, seconds=WORK_SECONDS)
+        drawing = await site.computing.run(draw_chapter, name, query, seconds=WORK_SECONDS)
     return {
         "chapter": {"name": name, "write": write, **shown},
         "problem": PROBLEMS[name].to_dict(),
@@ -213,8 +213,7 @@ def draw_chapter(name: str, query: dict[str, str]) -> Record:
 
 
 def check_formulas(name: str, formulas: str) -> Record:
-    from wherefrom.attention.checker import check
-
+    """The checker's verdict on what was written."""
     if not formulas.strip():
         raise UserError("write a formula first, as in the example below the box.")
     return check(name, formulas).to_dict()
