@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from wherefrom.errors import UserError
 from wherefrom.web import ask, records, workbench
-from wherefrom.web.connections import BoundedProtocol
+from wherefrom.web.connections import MAX_NEW_CONNECTIONS, BoundedProtocol
 from wherefrom.web.guard import Guard
 from wherefrom.web.replies import ERRORS, HANDLED, Site, find_plotly, reply_to_error
 from wherefrom.web.runs import RunIndex
@@ -68,7 +68,7 @@ def listen(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(128)  # from here on a client waits instead of being refused
+        bound.listen(MAX_NEW_CONNECTIONS)  # from here on a client waits instead of being refused
         return bound
     except (OSError, UnicodeError, OverflowError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
@@ -101,6 +101,7 @@ def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[],
     config = uvicorn.Config(
         app,
         http=BoundedProtocol,
+        backlog=MAX_NEW_CONNECTIONS,
         log_level="error",  # not a line for every request that is no HTTP
         server_header=False,
         timeout_keep_alive=30,

@@ -1,7 +1,6 @@
-"""Connections that cannot pile up: heads that do not arrive and replies that are not read end them.
+"""Deadlines for connections: heads that do not arrive, and replies that are not read.
 
-uvicorn limits neither, and a client that keeps sending half a head would hold a file of the server
-for ever.
+uvicorn has neither, and a client that sends half a head would hold a file of the server for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0  # in which the head of a request has to arrive
 WRITE_SECONDS = 60.0  # for which a client may leave a reply unread
-MAX_CONNECTIONS = 512  # below the usual limit of open files
+MAX_CONNECTIONS = 512  # half of the usual limit of open files
+MAX_NEW_CONNECTIONS = 128  # that are taken at once, before the limit above is looked at
 
 
 class BoundedProtocol(H11Protocol):
@@ -27,9 +27,10 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         self.waiting_since = self.loop.time()
         self._head_deadline = self.loop.call_later(HEAD_SECONDS, transport.abort)
-        if len(self.connections) > MAX_CONNECTIONS:
-            all_connections = cast("set[BoundedProtocol]", self.connections)
-            waiting = [each for each in all_connections if each.is_waiting]
+        connections = cast("set[BoundedProtocol]", self.connections)
+        still_open = [each for each in connections if not each.transport.is_closing()]
+        if len(still_open) > MAX_CONNECTIONS:
+            waiting = [each for each in still_open if each.is_waiting]
             oldest = min(waiting, key=lambda each: each.waiting_since)  # at the latest this one
             oldest.transport.abort()
 
