@@ -7,6 +7,7 @@ drawn is what `attend`, the exact law and the trials gave.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -61,14 +62,21 @@ class Setting(BaseModel):
         return self.model_copy(update={"n": n, "heads": heads})
 
 
-# each is one of the checker's problems; `bench` are settings of the sliders that show it, `sliders`
-# those of the chapter's own figure
-_FILE = files("wherefrom.web").joinpath("chapters.toml")
-CHAPTERS: dict[str, Record] = {
-    chapter["problem"]: {"bench": "", "sliders": [], **chapter}
-    for chapter in tomllib.loads(_FILE.read_text(encoding="utf-8"))["chapter"]
-}
-CONTENTS = [{"name": k, "part": c["part"], "title": c["title"]} for k, c in CHAPTERS.items()]
+def _read_chapters() -> dict[str, Record]:
+    """The chapters by problem, in the order of the checker's problems, which numbers them.
+
+    bench: settings of the sliders that show it. sliders: those of the chapter's own figure.
+    """
+    text = files("wherefrom.web").joinpath("chapters.toml").read_text(encoding="utf-8")
+    written = {chapter.pop("problem"): chapter for chapter in tomllib.loads(text)["chapter"]}
+    return {
+        name: {"number": number, "bench": "", "sliders": [], **written[name]}
+        for number, name in enumerate(PROBLEMS, start=1)
+    }
+
+
+CHAPTERS = _read_chapters()
+CONTENTS = [{"name": k, "number": c["number"], "title": c["title"]} for k, c in CHAPTERS.items()]
 
 
 @html_and_json(router, "/workbench", "workbench.html")
@@ -169,7 +177,7 @@ async def chapter(
         raise HTTPException(404)
     record, names = CHAPTERS[name], [None, *CHAPTERS, None]
     index = names.index(name)
-    shown = {key: value for key, value in record.items() if key not in ("problem", "sliders")}
+    shown = {key: value for key, value in record.items() if key != "sliders"}
     forms = PROBLEMS[name].forms
     alone = {form[0] for form in forms if len(form) == 1}  # several of these need no mention
     listed = [form for form in forms if len(form) == 1 or not alone.issuperset(form)]
@@ -178,8 +186,8 @@ async def chapter(
     if formulas is not None:
         verdict = await site.computing.run(check_formulas, name, formulas, seconds=WORK_SECONDS)
     if record["sliders"]:
-        query = dict(request.query_params)
-        drawing = await site.computing.run(draw_chapter, name, query, seconds=WORK_SECONDS)
+        query, written = dict(request.query_params), verdict["read_as"] if verdict else {}
+        drawing = await site.computing.run(draw_chapter, name, query, written, seconds=WORK_SECONDS)
     return {
         "chapter": {"name": name, "write": write, **shown},
         "problem": PROBLEMS[name].to_dict(),
@@ -192,10 +200,10 @@ async def chapter(
     }
 
 
-def draw_chapter(name: str, query: dict[str, str]) -> Record:
-    """The chapter's figure, with its sliders set by the query or at their start."""
+def draw_chapter(name: str, query: dict[str, str], written: dict[str, str]) -> Record:
+    """The chapter's figure: of the keys that were written, or else by the sliders in the query."""
     from wherefrom.report.figures import as_record
-    from wherefrom.report.workbench_figures import DRAWINGS
+    from wherefrom.report.workbench_figures import DRAWINGS, draw_keys
 
     sliders = []
     for slider in CHAPTERS[name]["sliders"]:
@@ -207,9 +215,29 @@ def draw_chapter(name: str, query: dict[str, str]) -> Record:
             between = f"between {slider['least']} and {slider['most']}"
             raise UserError(f"{slider['name']} must be a number {between}.")
         sliders.append({**slider, "value": value})
-    sentence, figure = DRAWINGS[name](**{s["name"]: s["value"] for s in sliders})
+    keys = read_plane_keys(written.get("K", ""))
+    if keys is not None:
+        sentence, figure = draw_keys(keys)
+        sentence = f"Your keys. {sentence} The sliders draw an example instead."
+    else:
+        sentence, figure = DRAWINGS[name](**{s["name"]: s["value"] for s in sliders})
+        if "K" in written:
+            sentence = f"Only keys with two entries are drawn; these are an example. {sentence}"
     figure.update_layout(height=360)
     return {"sliders": sliders, "sentence": sentence, "figure": as_record(figure)}
+
+
+def read_plane_keys(written: str) -> np.ndarray | None:
+    """Keys with two entries, such as [[1, 0], [1/2, 3]], as numbers; None for any others."""
+    keys = []
+    try:
+        for row in re.findall(r"\[([^\[\]]*)\]", written):
+            fractions = [entry.partition("/") for entry in row.split(",")]
+            keys.append([float(above) / float(below or 1) for above, _, below in fractions])
+    except (ValueError, ZeroDivisionError):
+        return None
+    is_plane = len(keys) > 1 and all(len(key) == 2 for key in keys)
+    return np.array(keys) if is_plane and np.isfinite(keys).all() else None
 
 
 def check_formulas(name: str, formulas: str) -> Record:
