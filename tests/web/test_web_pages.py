@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import schemathesis
@@ -185,3 +188,24 @@ def test_no_question_is_a_failure_of_ours(client, question, run):
     for path in ("/ask", "/inside"):
         reply = client.get(path, params={"run": run, "question": question}, headers=PAGE)
         assert reply.status_code < 500, (path, reply.text)
+
+
+def test_loading_the_page_does_not_read_the_drawing_library():
+    code = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, args: event == 'open' and opened.append(str(args[0])))\n"
+        "import wherefrom.web.app\n"
+        "print(len(opened), *(name for name in opened if name.endswith('.js')))"
+    )
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, *scripts = done.stdout.split()
+    assert int(count) > 100
+    assert scripts == []
