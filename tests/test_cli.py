@@ -15,9 +15,8 @@ import pytest
 
 from wherefrom.cli import COMMANDS, cli
 
-HEAVY = {
-    "fastapi", "numpy", "pandas", "plotly", "pydantic", "rich", "scipy", "sklearn", "tokenizers", "torch",
-}  # fmt: skip
+LIBRARIES = "fastapi numpy pandas plotly pydantic rich scipy sklearn tokenizers torch"
+HEAVY = set(LIBRARIES.split())
 
 
 def run_python(code, **options):
