@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
 
 import pytest
-from web_samples import run
+from web_samples import open_client, run
 
 from wherefrom.provenance.ask import AskedRow, open_asker
 from wherefrom.web import models
@@ -46,6 +48,15 @@ def test_visitors_share_a_batch_and_get_what_each_would_get_alone(served, people
             assert (record["question"], record["answer"]) == (question, alone.answer)
             assert record["verdict"] == alone.verdict
             assert record["right"] == pytest.approx(alone.right, abs=1e-4)
+
+
+def test_sixty_visitors_at_once_are_all_answered(served, people):
+    names = [people[i % len(people)] for i in range(60)]
+    with open_client(served) as client, ThreadPoolExecutor(60) as visitors:
+        addresses = [f"/ask.json?{urlencode({'question': name})}" for name in names]
+        replies = list(visitors.map(client.get, addresses))
+    assert [reply.status_code for reply in replies] == [200] * 60
+    assert [reply.json()["verdict"]["subject"] for reply in replies] == names
 
 
 def test_a_visitor_who_has_gone_is_not_answered_and_the_others_are(served, people, calls):

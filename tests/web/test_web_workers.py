@@ -13,11 +13,12 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
-from web_samples import PAGE, loop_for_ever, open_client, run, start_server
+from web_samples import PAGE, list_modules, loop_for_ever, open_client, run, start_server
 
 from wherefrom.web import workbench
 from wherefrom.web.workers import (
     GRACE_SECONDS,
+    PRELOADED,
     BusyError,
     OverBudgetError,
     Threads,
@@ -92,6 +93,25 @@ def test_a_call_ends_when_nobody_waits_for_it():
     run(call())
 
 
+def test_a_process_that_ended_while_idle_is_replaced():
+    async def call():
+        workers = Workers(1, waiting=2)
+        pid = await workers.run(os.getpid, seconds=LONG)
+        os.kill(pid, signal.SIGKILL)
+        await wait_until(lambda: not is_alive(pid))
+        assert await workers.run(os.getpid, seconds=LONG) != pid
+
+    run(call())
+
+
+def test_a_process_has_imported_what_it_needs():
+    async def call():
+        imported = await Workers(1, waiting=2).run(list_modules, seconds=LONG)
+        assert set(PRELOADED) <= set(imported)
+
+    run(call())
+
+
 def test_what_goes_wrong_in_a_process_is_told_apart():
     async def call():
         workers = Workers(1, waiting=2)
@@ -141,7 +161,10 @@ def test_formulas_that_take_long_do_not_stop_the_page(served, start_process):
         server.communicate(timeout=LONG)
 
 
-def test_workers_end_with_the_server(served, start_process):
+def test_workers_end_with_the_server_and_leave_no_files(
+    served, start_process, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     server, port = start_server(start_process, served)
     formula = quote("p=[sin(t-100000000), cos(t)]")
     line = socket.create_connection(("127.0.0.1", port), timeout=LONG)
@@ -155,6 +178,7 @@ def test_workers_end_with_the_server(served, start_process):
     server.communicate(timeout=LONG)
     line.close()
     run(wait_until(lambda: not any(map(is_alive, started))))
+    assert list(tmp_path.iterdir()) == []
 
 
 def descendants(pid):

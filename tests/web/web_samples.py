@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,6 +54,11 @@ def stop_trainings(folder):
         deadline = time.monotonic() + 60
         while trainings.running() and time.monotonic() < deadline:
             time.sleep(0.1)
+
+
+def list_modules():
+    """In a worker process: what it has imported."""
+    return list(sys.modules)
 
 
 def loop_for_ever(*_):
