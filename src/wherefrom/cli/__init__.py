@@ -24,7 +24,7 @@ GROUPS = {
     "train it again": ("twins", "bank", "forget"),
     "step by step": ("pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
-    "students' code": ("assignment", "grade"),
+    "homework": ("assignment", "grade"),
     "what there is": ("variants", "recipes", "world", "completion"),
 }
 # module of this package -> the commands it defines besides the one of its own name
@@ -34,7 +34,8 @@ MODULES = {
     "trace": ("bank",),
     "train": ("study", "audit", "pretrain", "finetune", "export"),
     "twins": ("forget",),
-    "workbench": ("problems", "check", "design", "law", "assignment", "grade"),
+    "grade": ("assignment",),
+    "workbench": ("problems", "check", "design", "law"),
 }
 HOMES = {name: module for module, names in MODULES.items() for name in names}
 COMMANDS = [name for names in GROUPS.values() for name in names]
