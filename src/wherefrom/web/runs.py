@@ -125,9 +125,10 @@ def read_end(path: Path, max_bytes: int) -> bytes:
 def read_record(path: Path) -> Record:
     """The JSON object in a file, empty if there is none that can be read."""
     content = read_end(path, MAX_RECORD_BYTES + 1)
-    with suppress(ValueError, RecursionError):
-        record = json.loads(content) if len(content) <= MAX_RECORD_BYTES else None
-        return record if isinstance(record, dict) else {}
+    if 0 < len(content) <= MAX_RECORD_BYTES:
+        with suppress(ValueError, RecursionError):
+            record = json.loads(content)
+            return record if isinstance(record, dict) else {}
     return {}
 
 
