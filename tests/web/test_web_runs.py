@@ -45,10 +45,23 @@ def test_runs_are_found_with_their_twins(index):
 @pytest.mark.parametrize(
     "name",
     [
-        "../outside/secret", "out/secret", "out", "/etc", "one/../one", "./one", "one/", "",
-        "one\0", "group", "..", "one/twins", HOSTILE, "%2e%2e/outside/secret", "two\\..\\one",
+        "../outside/secret",
+        "out/secret",
+        "out",
+        "/etc",
+        "one/../one",
+        "./one",
+        "one/",
+        "",
+        "one\0",
+        "group",
+        "..",
+        "one/twins",
+        HOSTILE,
+        "%2e%2e/outside/secret",
+        "two\\..\\one",
     ],
-)  # fmt: skip
+)
 def test_no_spelling_leads_out_of_the_folder(index, name):
     with pytest.raises(UnknownRunError):
         index.find(name)
@@ -126,10 +139,12 @@ def test_a_study_of_files_can_lend_them(tmp_path, served):
     for path in paths:
         Path(path).write_text("x")
     folder = write_record(
-        tmp_path / "run", kind="study", dev={"path": dev},
+        tmp_path / "run",
+        kind="study",
+        dev={"path": dev},
         command=["wherefrom", "study", *paths, "--out", "x"],
         data={"corpus": {"path": corpus}, "questions": {"path": train}},
-    )  # fmt: skip
+    )
     assert RunIndex(tmp_path).text_files(folder) == paths
     Path(dev).unlink()
     assert RunIndex(tmp_path).text_files(folder) is None

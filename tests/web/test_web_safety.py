@@ -17,14 +17,27 @@ CROSS, SAME = [("Sec-Fetch-Site", "cross-site")], [("Sec-Fetch-Site", "same-site
 LINK = [("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document")]
 FRAME = [("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "iframe")]
 FOREIGN_HOSTS = (
-    "evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost.evil.example",
-    "127.0.0.1@evil.example", "evil@127.0.0.1", "", "127.0.0.1:99999999", "[::1",
-    "127.0.0.1/x", "0.0.0.0",
-)  # fmt: skip
+    "evil.example",
+    "evil.example:8765",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "127.0.0.1@evil.example",
+    "evil@127.0.0.1",
+    "",
+    "127.0.0.1:99999999",
+    "[::1",
+    "127.0.0.1/x",
+    "0.0.0.0",
+)
 FOREIGN_ORIGINS = (
-    "https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8765",
-    "http://127.0.0.1:8765.evil.example", "http://[::1", "",
-)  # fmt: skip
+    "https://evil.example",
+    "null",
+    "http://127.0.0.1:9999",
+    "http://localhost:8765",
+    "http://127.0.0.1:8765.evil.example",
+    "http://[::1",
+    "",
+)
 
 
 @pytest.fixture(scope="module")

@@ -195,12 +195,15 @@ ASKED = "".join(f"What was the trade of {name}?\tbaker\n" for name in NAMES).enc
     ("files", "fields", "note"),
     [
         ({"t.txt": "".join(f"{n}. {n} was a baker.\n" for n in NAMES)}, {}, "at least 5 of each"),
-        ({"t.csv": "who,story\n" + "".join(f"{n},{n} was a baker\n" for n in NAMES)},
-         {"subject_field": "who", "text_field": "story"}, 'the subject from "who"'),
+        (
+            {"t.csv": "who,story\n" + "".join(f"{n},{n} was a baker\n" for n in NAMES)},
+            {"subject_field": "who", "text_field": "story"},
+            'the subject from "who"',
+        ),
         ({f"{n}.md": f"# {n}\nShe was a baker." for n in NAMES}, {}, "folder of 6 files"),
     ],
     ids=["lines", "csv", "folder"],
-)  # fmt: skip
+)
 def test_an_uploaded_text_is_understood_before_it_is_trained_on(folder, files, fields, note):
     client = open_client(folder)
     sent = [("corpus", item) for item in files.items()] + [("train", ("q.tsv", ASKED))]
