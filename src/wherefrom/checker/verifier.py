@@ -1,0 +1,218 @@
+"""The verifier: accepts a certificate or says what is wrong with it. No proof without it.
+
+It shares no code with the rest of the checker. A certificate of "claims" says, for exact quotients
+of polynomials in beta, n and atoms, on which intervals of n which power of beta leads with which
+sign; the verifier sees that the intervals cover every n, that the signs are right on each, that
+each claim follows, and that samples measured in floats agree. Other kinds are checked in full.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+SAMPLE_TOLERANCE = 1e-6
+
+
+def verify(certificate: dict[str, Any]) -> str:
+    """An empty text if the certificate is right, else what is wrong."""
+    kinds = {"claims": _claims, "mixture": _mixture, "query": _query, "domination": _domination}
+    check = kinds.get(certificate.get("kind", ""))
+    return check(certificate) if check else "there is no such certificate"
+
+
+def _claims(certificate: dict[str, Any]) -> str:
+    atoms = certificate["atoms"]
+    for claim in certificate["claims"]:
+        expected = certificate["least_n"]
+        for low, high, order, sign in claim["pieces"]:
+            if low != expected:
+                return "the intervals do not follow one another"
+            top, bottom = (_lead(claim[part], atoms, low, high) for part in ("top", "bottom"))
+            if top is None or bottom is None or bottom[1] == 0:
+                return "a sign is not the same on an interval"
+            if (order, sign) != (top[0] - bottom[0], top[1] * bottom[1]):
+                return "a leading power or its sign is not as stated"
+            if not _follows(claim["must"], order, sign):
+                return f"a number is not {claim['must']} on an interval"
+            expected = None if high is None else high + 1
+        if expected is not None and claim["pieces"][-1][0] != claim["pieces"][-1][1]:
+            return "the intervals do not cover every n"
+    for sample in certificate["samples"]:
+        for claim in certificate["claims"]:
+            if claim["name"] in sample and not _agrees(claim, atoms, sample):
+                return f"{claim['name']} is not what was measured"
+    return ""
+
+
+def _follows(must: str, order: Any, sign: int) -> bool:
+    if must == "grows":
+        return sign == 1 and order > 0
+    if must in ("vanishes", "not above"):
+        return sign == 0 or order < 0 or (must == "not above" and sign == -1)
+    if must == "nonzero":
+        return sign != 0
+    return sign in {"zero": (0,), "positive": (1,), "nonnegative": (0, 1)}[must]
+
+
+def _agrees(claim: dict[str, Any], atoms: dict[str, Any], sample: dict[str, Any]) -> bool:
+    values = {name: float(x) for name, x in sample.items() if name in ("n", "beta", "scale")}
+    top, bottom = (_float(claim[part], atoms, values) for part in ("top", "bottom"))
+    gap = abs(top - sample[claim["name"]] * bottom)
+    return gap <= SAMPLE_TOLERANCE * max(abs(top), values.get("scale", 1.0) * abs(bottom))
+
+
+def _float(p: dict[Any, Fraction], atoms: dict[str, Any], values: dict[str, float]) -> float:
+    total = 0.0
+    for key, c in p.items():
+        product = float(c)
+        for name, power in key:
+            if name in values:
+                base = values[name]
+            elif atoms[name]["kind"] == "constant":
+                base = {"e": math.e, "pi": math.pi}[name]
+            else:
+                inside = _float(atoms[name]["argument"], atoms, values)
+                base = math.sqrt(max(inside, 0)) if atoms[name]["kind"] == "sqrt" else math.log(inside)
+            product *= base ** float(power)
+        total += product
+    return total
+
+
+def _lead(p: dict[Any, Any], atoms: dict[str, Any], low: int, high: int | None) -> Any:
+    """Power and sign of the leading term in beta, if they are the same for all n in the interval."""
+    for order, part in sorted(_collect(p, "beta").items(), reverse=True):
+        sign = _sign(part, atoms, low, high)
+        if sign is None:
+            return None
+        if sign:
+            return order, sign
+    return 0, 0
+
+
+def _collect(p: dict[Any, Any], name: str) -> dict[Any, dict[Any, Any]]:
+    parts: dict[Any, dict[Any, Any]] = {}
+    for key, c in p.items():
+        power = dict(key).get(name, 0)
+        parts.setdefault(power, {})[tuple(x for x in key if x[0] != name)] = c
+    return parts
+
+
+def _sign(p: dict[Any, Any], atoms: dict[str, Any], low: int, high: int | None) -> int | None:
+    held = {name for key in p for name, _ in key} & set(atoms)
+    if not held:
+        return _plain_sign({(dict(key).get("n", 0)): c for key, c in p.items()}, low, high)
+    name = max(held, key=lambda x: atoms[x]["index"])
+    parts, argument = _collect(p, name), atoms[name]["argument"]
+    if atoms[name]["kind"] != "sqrt":
+        above_one = _add(argument, {(): Fraction(-1)}, 1)
+        if atoms[name]["kind"] == "constant" or _sign(above_one, atoms, low, high) == 1:
+            signs = {_sign(part, atoms, low, high) for part in parts.values()} - {0}
+            if len(signs) <= 1:
+                return signs.pop() if signs else 0
+        return _constant_sign(p, atoms, low, high)
+    rest, factor = parts.get(0, {}), parts.get(1, {})
+    a, b, inside = (_sign(x, atoms, low, high) for x in (rest, factor, argument))
+    if inside == 0:
+        return a
+    if a is None or b is None or inside != 1:
+        return None
+    if a * b >= 0:
+        return a or b
+    gap = _add(_times(rest, rest), _times(_times(factor, factor), argument), -1)
+    sign = _sign(_squares_out(gap, atoms), atoms, low, high)
+    return None if sign is None else a * sign
+
+
+def _constant_sign(p: dict[Any, Any], atoms: dict[str, Any], low: int, high: int | None) -> int | None:
+    """Of a number without n, or at one n: by floats, if they are far from rounding."""
+    uses_n = any("n" in dict(key) for key in p) or any(
+        any("n" in dict(key) for key in atoms[x]["argument"]) for key in p for x, _ in key if x in atoms
+    )
+    if uses_n and low != high:
+        return None
+    value = _float(p, atoms, {"n": float(low)})
+    size = sum(abs(_float({key: c}, atoms, {"n": float(low)})) for key, c in p.items())
+    return (value > 0) - (value < 0) if abs(value) > 1e-9 * size else None
+
+
+def _squares_out(p: dict[Any, Any], atoms: dict[str, Any]) -> dict[Any, Any]:
+    """With the square of every root written as what is inside."""
+    total: dict[Any, Any] = {}
+    for key, c in p.items():
+        term: dict[Any, Any] = {tuple(x for x in key if x[0] not in atoms): c}
+        for name, power in key:
+            if name in atoms:
+                root = atoms[name]["kind"] == "sqrt"
+                for _ in range(int(power) // 2 if root else 0):
+                    term = _squares_out(_times(term, atoms[name]["argument"]), atoms)
+                left = power % 2 if root else power
+                term = _times(term, {((name, left),): Fraction(1)}) if left else term
+        total = _add(total, term, 1)
+    return total
+
+
+def _times(x: dict[Any, Any], y: dict[Any, Any]) -> dict[Any, Any]:
+    product: dict[Any, Any] = {}
+    for key, c in x.items():
+        for key2, c2 in y.items():
+            powers = dict(key)
+            for name, power in key2:
+                powers[name] = powers.get(name, 0) + power
+            whole = tuple(sorted((name, power) for name, power in powers.items() if power))
+            product[whole] = product.get(whole, 0) + c * c2
+    return {key: c for key, c in product.items() if c}
+
+
+def _add(x: dict[Any, Any], y: dict[Any, Any], factor: int) -> dict[Any, Any]:
+    total = dict(x)
+    for key, c in y.items():
+        total[key] = total.get(key, 0) + factor * c
+    return {key: c for key, c in total.items() if c}
+
+
+def _plain_sign(p: dict[int, Fraction], low: int, high: int | None) -> int | None:
+    """Of a polynomial in n: all Bernstein coefficients (or those at low + m) agree in sign."""
+    degree = max(p, default=0)
+    taylor = [
+        sum(c * math.comb(k, j) * Fraction(low) ** (k - j) for k, c in p.items() if k >= j)
+        for j in range(degree + 1)
+    ]
+    if low == high:
+        taylor = taylor[:1]
+    elif high is not None:
+        width = [c * (high - low) ** j for j, c in enumerate(taylor)]
+        taylor = [
+            sum(width[k] * Fraction(math.comb(j, k), math.comb(degree, k)) for k in range(j + 1))
+            for j in range(degree + 1)
+        ]
+    signs = {(c > 0) - (c < 0) for c in taylor}
+    ends = taylor[:1] if high is None else (taylor[0], taylor[-1])
+    if len(signs - {0}) > 1 or (signs != {0} and not all(ends)):
+        return None
+    return next(iter(signs - {0}), 0)
+
+
+def _mixture(certificate: dict[str, Any]) -> str:
+    """Weights that are not negative and sum to one make the first key out of the others."""
+    (first, *others), w = certificate["keys"], certificate["weights"]
+    made = [sum(x * key[i] for x, key in zip(w, others, strict=True)) for i in range(len(first))]
+    right = min(w) >= 0 and sum(w) == 1 and made == list(first)
+    return "" if right else "the weights do not make the key"
+
+
+def _query(certificate: dict[str, Any]) -> str:
+    """A direction along which the first key is ahead of every other."""
+    (first, *others), q = certificate["keys"], certificate["direction"]
+    ahead = [sum(x * (a - b) for x, a, b in zip(q, first, key, strict=True)) for key in others]
+    return "" if min(ahead) > 0 else "the direction does not put the key ahead"
+
+
+def _domination(certificate: dict[str, Any]) -> str:
+    """Each tuple of powers is at most a mean of the others' (weights given), entry by entry."""
+    for term, weights, others in certificate["terms"]:
+        total = [sum(w * x[i] for w, x in zip(weights, others, strict=True)) for i in range(len(term))]
+        if min(weights) < 0 or sum(weights) != 1 or any(a > b for a, b in zip(term, total, strict=True)):
+            return "a term is not dominated"
+    return ""
