@@ -78,9 +78,12 @@ def sign_on(field: Field, x: Poly, low: int, high: int | None) -> int | None:
     The newest atom is split off: sign(A + B s) follows from the signs of A, B and, if those
     differ, of A^2 - B^2 s^2."""
     field.budget.spend(4 + 4 * len(x))
-    held = [name for name in names(x) if name in field.atoms]
-    if not held:
+    used = names(x) - {"n"}
+    if not used:
         return _polynomial_sign(x, low, high)
+    held = [name for name in used if name in field.atoms]
+    if len(held) < len(used):  # a symbol of which nothing is known
+        return None
     newest = max(held, key=lambda name: field.atoms[name].index)
     atom, parts = field.atoms[newest], by_power(x, newest)
     if atom.kind != "sqrt":

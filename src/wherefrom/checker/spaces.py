@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.attention.equation import softmax_over_keys
-from wherefrom.checker.field import Budget, Field, NotExactError, TooLargeError, UndefinedError
+from wherefrom.checker.field import (
+    Budget,
+    Field,
+    NotExactError,
+    Number,
+    TooLargeError,
+    UndefinedError,
+)
 from wherefrom.checker.grammar import ENTRYWISE, Expression, ExpressionError, Node
 
 Matrix = NDArray[Any]
@@ -75,7 +82,7 @@ class Arithmetic:
             case "-":
                 return np.asarray(x - y)
             case "*":
-                return np.asarray(x.item() * y if x.size == 1 else x * y.item())
+                return np.asarray(y * x.item() if x.size == 1 else x * y.item())
             case "@":
                 return np.asarray(x @ y)
             case "dot":
@@ -249,6 +256,40 @@ class _Digit:
     def __truediv__(self, other: _Digit) -> Any:
         self.of.budget.spend(2 * self.of.cost)
         return self.of.kept(self.value / other.value)
+
+
+def number_at(arithmetic: Digits, x: Number, n: int, beta: float | int) -> Any:
+    """The value of an exact number at this beta and n, with many digits."""
+    context = arithmetic.context
+    arithmetic.budget.spend(arithmetic.cost * (len(x.top) + len(x.bottom)))
+    power_of = context.mpf(beta)
+    parts = []
+    for poly in (x.top, x.bottom):
+        total = context.mpf(0)
+        for key, c in poly.items():
+            product = context.mpf(c.numerator) / c.denominator
+            for name, power in key:
+                base = power_of if name == "beta" else _atom_value(context, x.field, name, n)
+                product *= base ** (int(power) if power.denominator == 1 else context.mpf(power.numerator) / power.denominator)
+            total += product
+        parts.append(total)
+    if not parts[1]:
+        raise TooLargeError
+    return parts[0] / parts[1]
+
+
+def _atom_value(context: Any, field: Field, name: str, n: int) -> Any:
+    if name == "n":
+        return context.mpf(n)
+    if name in ("e", "pi"):
+        return +context.e if name == "e" else +context.pi
+    inside = context.mpf(0)
+    for key, c in field.atoms[name].argument.items():
+        product = context.mpf(c.numerator) / c.denominator
+        for inner, power in key:
+            product *= _atom_value(context, field, inner, n) ** int(power)
+        inside += product
+    return context.sqrt(max(inside, 0)) if field.atoms[name].kind == "sqrt" else context.log(inside)
 
 
 class Floats(Arithmetic):

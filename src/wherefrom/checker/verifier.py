@@ -17,7 +17,14 @@ SAMPLE_TOLERANCE = 1e-6
 
 def verify(certificate: dict[str, Any]) -> str:
     """An empty text if the certificate is right, else what is wrong."""
-    kinds = {"claims": _claims, "mixture": _mixture, "query": _query, "domination": _domination}
+    kinds = {
+        "claims": _claims,
+        "mixture": _mixture,
+        "query": _query,
+        "domination": _domination,
+        "layer": _layer,
+        "distances": _distances,
+    }
     check = kinds.get(certificate.get("kind", ""))
     return check(certificate) if check else "there is no such certificate"
 
@@ -100,7 +107,9 @@ def _collect(p: dict[Any, Any], name: str) -> dict[Any, dict[Any, Any]]:
 
 
 def _sign(p: dict[Any, Any], atoms: dict[str, Any], low: int, high: int | None) -> int | None:
-    held = {name for key in p for name, _ in key} & set(atoms)
+    held = {name for key in p for name, _ in key} - {"n"}
+    if held - set(atoms):
+        return None
     if not held:
         return _plain_sign({(dict(key).get("n", 0)): c for key, c in p.items()}, low, high)
     name = max(held, key=lambda x: atoms[x]["index"])
@@ -216,3 +225,46 @@ def _domination(certificate: dict[str, Any]) -> str:
         if min(weights) < 0 or sum(weights) != 1 or any(a > b for a, b in zip(term, total, strict=True)):
             return "a term is not dominated"
     return ""
+
+
+TOKEN_NAMES = {"number", "X", "n", "d", "ones", "Q", "K", "V", "b_1", "b_2"}
+TOKEN_NAMES |= {"W_q", "W_k", "W_v", "W_o", "W_1", "W_2"}
+# which commute with reordering the tokens wherever sizes are letters
+TOKEN_OPERATIONS = set(
+    "+ - * / @ ** dot outer transpose hstack vstack norm unit inv pinv sqrt abs exp log relu "
+    "softmax layernorm".split()
+)
+CAN_FAIL = ("/", "sqrt", "log", "unit", "inv")
+
+
+def _layer(certificate: dict[str, Any]) -> str:
+    """Nothing but names and operations that follow a reordering, and a value for every size."""
+
+    def can_fail(tree: Any) -> int | None:
+        operation, parts = tree
+        if operation not in (TOKEN_OPERATIONS if parts else TOKEN_NAMES):
+            return None
+        counts = [can_fail(part) for part in parts]
+        if None in counts:
+            return None
+        return int(operation in CAN_FAIL) + sum(count or 0 for count in counts)
+
+    count = can_fail(certificate["tree"])
+    if count is None or count != len(certificate["obligations"]):
+        return "something in the layer does not follow a reordering, or may have no value"
+    return next(filter(None, map(_claims, certificate["obligations"])), "")
+
+
+def _distances(certificate: dict[str, Any]) -> str:
+    """Products of powers of z_s = e^(i s theta) and z_t (r_s, r_t: without theta): each depends on
+    s - t alone, and one does depend on it."""
+    moves = False
+    for key in certificate["monomials"]:
+        powers = dict(key)
+        if set(powers) - {"z_s", "z_t", "r_s", "r_t", "i", "w"}:
+            return "a product has another factor"
+        for letter in "zr":
+            if powers.get(f"{letter}_s", 0) + powers.get(f"{letter}_t", 0) != 0:
+                return "a product depends on more than the distance"
+            moves = moves or f"{letter}_s" in powers
+    return "" if moves else "no product depends on the distance"

@@ -24,6 +24,8 @@ def block_values(problem: Problem, field: Field) -> Values:
         return word_values(u * field.beta, field.beta)
     if problem.family == "extract":
         return space_blocks()
+    if problem.family == "cost":
+        return {given.name: field.symbol(given.name) for given in problem.givens}
     raise NotExactError
 
 
@@ -49,7 +51,7 @@ SIZES = {"m": 1, "p": 1, "r": 0}
 
 def shape_example(problem: Problem, expression: Expression) -> tuple[dict[str, int], tuple[int, int]]:
     """The smallest sizes of the problem, and rows and columns of a formula there."""
-    sizes = {"n": problem.least_n, "d": problem.least_n}
+    sizes = {"n": problem.least_n, "d": problem.least_n + 1}
     if problem.family == "extract":
         sizes = {"d": 2, "m": 1, "p": 1}
     elif problem.family == "words":

@@ -43,6 +43,7 @@ from wherefrom.checker.spaces import (
     evaluate,
     key_blocks,
     key_values,
+    number_at,
     orthonormal,
 )
 
@@ -131,7 +132,7 @@ class Queries:
         rows = []
         if heads is not None:
             for head in heads:
-                rows.append([_at_beta(arithmetic, head[g], n, beta) for g in self.groups])
+                rows.append([number_at(arithmetic, head[g], n, beta) for g in self.groups])
         else:
             root = arithmetic.function("sqrt", arithmetic.number(n - self.named))
             lone = n == self.named + 1
@@ -261,7 +262,7 @@ class Queries:
         heads = self.exact_heads_at(n)
         arithmetic = Digits(self.budget, 60)
         if heads is not None:
-            rows = [[_at_beta(arithmetic, head[g], n, beta) for g in self.groups] for head in heads]
+            rows = [[number_at(arithmetic, head[g], n, beta) for g in self.groups] for head in heads]
         else:
             keys = orthonormal(self.named + 1, self.named + 1)
             if n == len(keys):
@@ -578,40 +579,6 @@ def _over_root(field: Field, x: Number, root: Number) -> tuple[Poly, Poly]:
     return field.times(x.top, root.bottom), field.times(x.bottom, root.top)
 
 
-def _at_beta(arithmetic: Digits, x: Number, n: int, beta: float | int) -> Any:
-    """The value of an exact number at this beta and n, with many digits."""
-    context = arithmetic.context
-    arithmetic.budget.spend(arithmetic.cost * (len(x.top) + len(x.bottom)))
-    power_of = context.mpf(beta)
-    parts = []
-    for poly in (x.top, x.bottom):
-        total = context.mpf(0)
-        for key, c in poly.items():
-            product = context.mpf(c.numerator) / c.denominator
-            for name, power in key:
-                base = power_of if name == "beta" else _atom_value(context, x.field, name, n)
-                product *= base ** (int(power) if power.denominator == 1 else context.mpf(power.numerator) / power.denominator)
-            total += product
-        parts.append(total)
-    if not parts[1]:
-        raise TooLargeError
-    return parts[0] / parts[1]
-
-
-def _atom_value(context: Any, field: Field, name: str, n: int) -> Any:
-    if name == "n":
-        return context.mpf(n)
-    if name in ("e", "pi"):
-        return +context.e if name == "e" else +context.pi
-    inside = context.mpf(0)
-    for key, c in field.atoms[name].argument.items():
-        product = context.mpf(c.numerator) / c.denominator
-        for inner, power in key:
-            product *= _atom_value(context, field, inner, n) ** int(power)
-        inside += product
-    return context.sqrt(max(inside, 0)) if field.atoms[name].kind == "sqrt" else context.log(inside)
-
-
 def limit_value(x: Number, n: int) -> float:
     """The limit of a number that does not grow, at this n."""
     (piece,) = asymptotics(x)
@@ -622,7 +589,7 @@ def limit_value(x: Number, n: int) -> float:
         coefficients = by_power(poly, "beta")
         for order in sorted(coefficients, reverse=True):
             lead = Number(x.field, coefficients[order], ONE)
-            value = _at_beta(Digits(x.field.budget, 60), lead, n, 1)
+            value = number_at(Digits(x.field.budget, 60), lead, n, 1)
             if abs(value) > 1e-40:
                 parts.append(value)
                 break
@@ -641,7 +608,7 @@ def near_zeros(x: Number) -> set[int]:
     arithmetic = Digits(field.budget, 30)
 
     def size(n: int) -> float:
-        return float(abs(_at_beta(arithmetic, lead, n, 1)))
+        return float(abs(number_at(arithmetic, lead, n, 1)))
 
     grid = sorted({field.least_n + k for k in range(40)} | {int(1.2**k) for k in range(20, 190)})
     sizes = [size(n) for n in grid]
