@@ -24,7 +24,7 @@ from pathlib import Path
 from records import keep, summarise
 from workbench import measure
 
-from wherefrom.attention.checker import PROBLEMS, check
+from wherefrom.checker import PROBLEMS, check
 from wherefrom.errors import UserError
 
 GOAL = 2.0  # seconds, for any input whatever

@@ -15,8 +15,8 @@ import click
 import pytest
 
 import wherefrom
-from wherefrom.attention.checker import PROBLEMS
-from wherefrom.attention.checker.grading import Submission, apply_rubric, grade, read_answers
+from wherefrom.checker import PROBLEMS
+from wherefrom.checker.grading import Submission, apply_rubric, grade, read_answers
 from wherefrom.cli import COMMANDS, cli, overview
 
 ROOT = Path(__file__).parents[1]

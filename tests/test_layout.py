@@ -14,7 +14,7 @@ SOURCE = Path(wherefrom.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 # data flows down this list; a package imports only from packages above it, and from itself
 PACKAGES = [
-    "errors", "storage", "teaching", "attention", "corpus", "model", "recall",
+    "errors", "storage", "teaching", "attention", "checker", "corpus", "model", "recall",
     "training", "provenance", "audit", "study", "report", "api", "web", "cli", "__main__",
 ]  # fmt: skip
 SHARED_NAMES = {"Answer"}  # of a model, and of a student that is graded

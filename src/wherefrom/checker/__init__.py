@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 
-from wherefrom.checker.field import Budget, NotExactError, TooLargeError
+from wherefrom.checker.field import NotExactError, StepBudget, TooLargeError
 from wherefrom.checker.grammar import ExpressionError
 from wherefrom.checker.problems import PROBLEMS, Problem, find_problem
 from wherefrom.checker.reading import Construction, read_construction
@@ -31,7 +31,7 @@ from wherefrom.errors import UserError
 
 __all__ = ["PROBLEMS", "CheckResult", "ExpressionError", "Problem", "check", "find_problem"]
 
-MAX_STEPS = 300_000  # of one check; about half a second
+MAX_STEPS = 700_000  # of one check; about a second
 FAMILIES = {  # a family of problems -> the module of `problems` that judges it
     "keys": "queries",
     "variance": "variance",
@@ -64,7 +64,7 @@ def check(
     texts = [construction] if isinstance(construction, str) else list(construction)
     module = import_module(f"wherefrom.checker.problems.{FAMILIES[stated.family]}")
     draft = CheckResult(stated.name, {}, allowed, seed)
-    budget = Budget(MAX_STEPS)
+    budget = StepBudget(MAX_STEPS)
     if stated.family == "variance":  # compares two sides, so it reads for itself
         result: CheckResult = module.judge(stated, texts, draft, budget)
         return result
@@ -105,7 +105,7 @@ def _equal_forms(read: Construction, form: object, last: object) -> bool:
     from wherefrom.checker.problems.equality import are_equal
 
     try:
-        return are_equal(read.problem, form, last, Budget(MAX_STEPS // 4))
+        return are_equal(read.problem, form, last, StepBudget(MAX_STEPS // 4))
     except (NotExactError, TooLargeError, UserError):
         return False
 

@@ -102,9 +102,7 @@ def sign_on(field: Field, x: Poly, low: int, high: int | None) -> int | None:
     return None if sign is None else signs[0] * sign
 
 
-def _positive_atom_sign(
-    field: Field, x: Poly, name: str, low: int, high: int | None
-) -> int | None:
+def _positive_atom_sign(field: Field, x: Poly, name: str, low: int, high: int | None) -> int | None:
     """Of a polynomial in a logarithm, e or pi: if that is positive and all coefficients agree, or
     by an enclosure at one n."""
     atom = field.atoms[name]
@@ -140,12 +138,22 @@ def _enclose_power(field: Field, name: str, power: Power, n: int) -> mpmath.ctx_
         base = mpmath.iv.mpf(n)
     elif name in ("e", "pi"):
         base = mpmath.iv.exp(1) if name == "e" else mpmath.iv.pi
+    elif name == "p0":
+        base = _enclose_p0()
     else:
         inside = enclose(field, field.atoms[name].argument, n)
         base = mpmath.iv.sqrt(inside) if field.atoms[name].kind == "sqrt" else mpmath.iv.log(inside)
     if power.denominator == 1:
         return base ** int(power)
     return mpmath.iv.exp(mpmath.iv.log(base) * power.numerator / power.denominator)
+
+
+def _enclose_p0() -> mpmath.ctx_iv.ivmpf:
+    """P(e < 0) P(e >= 0) for e ~ N(1, 1/2), where P(e < 0) = erfc(1)/2."""
+    with mpmath.workprec(ENCLOSURE_BITS):
+        below = mpmath.erfc(1) / 2
+        share, room = below * (1 - below), mpmath.ldexp(1, 20 - ENCLOSURE_BITS)
+        return mpmath.iv.mpf([share - room, share + room])
 
 
 def _polynomial_sign(x: Poly, low: int, high: int | None) -> int | None:

@@ -40,7 +40,7 @@ class UndefinedError(ArithmeticError):
     """The formula has no value; the text says why."""
 
 
-class Budget:
+class StepBudget:
     """Counts operations, and stops a check that needs too many. One step is about a microsecond."""
 
     def __init__(self, steps: int) -> None:
@@ -54,7 +54,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class Atom:
-    """A symbol that stands for a function of n: sqrt or log of its argument, or e or pi."""
+    """A symbol that stands for a function of n: sqrt or log of its argument, or one of e, pi and
+    p0 = P(e < 0) P(e >= 0) for a length e ~ N(1, 1/2)."""
 
     kind: Literal["sqrt", "log", "constant"]
     argument: Poly
@@ -88,7 +89,7 @@ def by_power(x: Poly, name: str) -> dict[Power, Poly]:
     """Power of a symbol -> the polynomial that it is multiplied by."""
     parts: dict[Power, Poly] = {}
     for key, c in x.items():
-        power = next((p for s, p in key if s == name), 0)
+        power: Power = next((p for s, p in key if s == name), 0)
         rest = tuple(pair for pair in key if pair[0] != name)
         parts.setdefault(power, {})[rest] = c
     return parts
@@ -104,6 +105,10 @@ def merge(x: Monomial, y: Monomial) -> Monomial:
     return tuple(sorted((s, _whole(p)) for s, p in powers.items() if p))
 
 
+def _degree(key: Monomial) -> Fraction:
+    return sum((abs(Fraction(power)) for _, power in key), Fraction(0))
+
+
 def _whole(power: Power) -> Power:
     return power.numerator if power.denominator == 1 else power
 
@@ -111,7 +116,7 @@ def _whole(power: Power) -> Power:
 def write(x: Poly) -> str:
     """A polynomial as it could be written again."""
     text = ""
-    order = sorted(x.items(), key=lambda item: (-sum(abs(p) for _, p in item[0]), item[0]))
+    order = sorted(x.items(), key=lambda item: (-_degree(item[0]), item[0]))
     for key, c in order:
         factors = [_write_power(s, p) for s, p in key]
         if abs(c) != 1 or not factors:
@@ -191,7 +196,7 @@ class Number:
 class Field:
     """The numbers of one formula, for every n >= least_n, or at one n if it is given."""
 
-    def __init__(self, budget: Budget, least_n: int = 1, n: int | None = None) -> None:
+    def __init__(self, budget: StepBudget, least_n: int = 1, n: int | None = None) -> None:
         self.budget, self.least_n, self.at_n = budget, least_n, n
         self.atoms: dict[str, Atom] = {}
         self.obligations: list[tuple[Number, Need]] = []
@@ -223,7 +228,7 @@ class Field:
             raise TooLargeError
         for key, c in product.items():
             bits = c.numerator.bit_length() + c.denominator.bit_length()
-            if bits > MAX_BITS or sum(abs(p) for _, p in key) > MAX_DEGREE:
+            if bits > MAX_BITS or _degree(key) > MAX_DEGREE:
                 raise TooLargeError
         return product
 

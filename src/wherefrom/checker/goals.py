@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from wherefrom.checker.asymptotics import Piece, asymptotics
@@ -62,7 +63,7 @@ class Decision:
         """Every n at which something changes its sign, with its neighbours."""
         ends = set()
         for pieces in self.pieces:
-            for before, after in zip(pieces, pieces[1:], strict=False):
+            for before, after in pairwise(pieces):
                 if (before.order, before.sign) != (after.order, after.sign):
                     ends |= {after.low - 1, after.low}
         return ends

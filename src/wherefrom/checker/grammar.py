@@ -26,39 +26,33 @@ MAX_NUMBER = 10**12  # of a number that is written
 MAX_SOLVES = 4  # inv and pinv together
 MAX_BLOCKS = 12
 
-GREEK = dict(
-    pair.split(":")
-    for pair in (
-        "α:alpha β:beta γ:gamma δ:delta ε:epsilon ϵ:epsilon η:eta κ:kappa λ:lambda μ:mu ρ:rho "
-        "σ:sigma τ:tau θ:theta π:pi ω:omega φ:phi ℓ:ell"
-    ).split()
-)
+_GREEK_TABLE = """
+α:alpha β:beta γ:gamma δ:delta ε:epsilon ϵ:epsilon η:eta κ:kappa λ:lambda μ:mu ρ:rho σ:sigma τ:tau
+θ:theta π:pi ω:omega φ:phi ℓ:ell
+"""
+GREEK = dict(pair.split(":") for pair in _GREEK_TABLE.split())
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₐⱼᵢₙ", "0123456789ajin", strict=True))
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ᵀ"
 FRACTIONS = {"½": "1/2", "⅓": "1/3", "¼": "1/4", "¾": "3/4", "⅔": "2/3"}
 # a character, or a LaTeX command -> the kind of token it is
 SYMBOLS = {character: character for character in "-+*/@^()[]{},;=<>|':$"}
-SYMBOLS |= dict(
-    pair.split()
-    for pair in (
-        "− -|– -|· ·|⋅ ·|• ·|× *|∗ *|÷ /|⊙ ⊙|∘ ⊙|≈ =|≃ =|≅ =|≔ =|≡ =|≜ =|← =|≫ ≫|≪ ≪|≥ >|≤ <|"
-        "→ →|↓ →|∞ ∞|∈ ∈|≠ ≠|∉ ∉|∀ forall|∥ ‖|‖ ‖|⟨ ⟨|⟩ ⟩|′ '|’ '|† †|√ sqrt|⊗ ⊗|∑ sum|Σ sum|"
-        "± ±|∝ ∝|⊤ ⊤|↵ row|∼ ∼|… …|>> ≫|<< ≪|-> →|:= =|== =|<= <|>= >|** ^|!= ≠|ℝ reals"
-    ).split("|")
-)
+_SYMBOL_TABLE = """
+− - – - · · ⋅ · • · × * ∗ * ÷ / ⊙ ⊙ ∘ ⊙ ≈ = ≃ = ≅ = ≔ = ≡ = ≜ = ← = ≫ ≫ ≪ ≪ ≥ > ≤ < → → ↓ → ∞ ∞ ∈ ∈
+≠ ≠ ∉ ∉ ∀ forall ∥ ‖ ‖ ‖ ⟨ ⟨ ⟩ ⟩ ′ ' ’ ' † † √ sqrt ⊗ ⊗ ∑ sum Σ sum ± ± ∝ ∝ ⊤ ⊤ ↵ row ∼ ∼ … …
+>> ≫ << ≪ -> → := = == = <= < >= > ** ^ != ≠ ℝ reals
+"""
+SYMBOLS |= dict(zip(_SYMBOL_TABLE.split()[::2], _SYMBOL_TABLE.split()[1::2], strict=True))
 SYMBOLS |= {"||": "‖", r"\|": "‖", r"\{": "{", r"\}": "}"}
-COMMANDS = dict(
-    pair.split(":")
-    for pair in (
-        "cdot:· times:* ast:* odot:⊙ circ:⊙ div:/ approx:= simeq:= coloneqq:= equiv:= triangleq:= "
-        "leftarrow:= gets:= star:* gg:≫ ll:≪ ge:> geq:> gt:> le:< leq:< lt:< to:→ rightarrow:→ "
-        "downarrow:→ infty:∞ in:∈ ne:≠ neq:≠ not:≠ notin:∉ Vert:‖ lVert:‖ rVert:‖ vert:| lvert:| "
-        "rvert:| langle:⟨ rangle:⟩ top:⊤ intercal:⊤ prime:⊤ dagger:† pm:± propto:∝ sum:sum "
-        "frac:frac dfrac:frac tfrac:frac sqrt:sqrt quad:; qquad:; sim:∼ dots:… ldots:… cdots:… "
-        "otimes:⊗ Theta:name forall:forall therefore:; Rightarrow:; implies:; exp:name log:name "
-        "ln:name det:name min:name max:name sin:name cos:name"
-    ).split()
-)
+_COMMAND_TABLE = """
+cdot:· times:* ast:* odot:⊙ circ:⊙ div:/ approx:= simeq:= coloneqq:= equiv:= triangleq:=
+leftarrow:= gets:= star:* gg:≫ ll:≪ ge:> geq:> gt:> le:< leq:< lt:< to:→ rightarrow:→
+downarrow:→ infty:∞ in:∈ ne:≠ neq:≠ not:≠ notin:∉ Vert:‖ lVert:‖ rVert:‖ vert:| lvert:|
+rvert:| langle:⟨ rangle:⟩ top:⊤ intercal:⊤ prime:⊤ dagger:† pm:± propto:∝ sum:sum
+frac:frac dfrac:frac tfrac:frac sqrt:sqrt quad:; qquad:; sim:∼ dots:… ldots:… cdots:…
+otimes:⊗ Theta:name forall:forall therefore:; Rightarrow:; implies:; exp:name log:name
+ln:name det:name min:name max:name sin:name cos:name
+"""
+COMMANDS = dict(pair.split(":") for pair in _COMMAND_TABLE.split())
 _GREEK_WORDS = "|".join(sorted(set(GREEK.values())))
 _GREEK_COMMAND = rf"(?:var)?({_GREEK_WORDS})(?![a-zA-Z])"
 _STYLE = (
@@ -80,7 +74,10 @@ _REWRITTEN: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
         "AA^T",
     ),
     (rf"\[\s*a_\{{?1\}}?[^\]]*{_DOTS}[\s,|]*a_\{{?m\}}?\s*\]", "A"),
-    (r"(?:\\mathbb\s*\{E\}|\bE)\s*[\[(]\s*k_\{?(\w)\}?\s*[\])]|\\bar\s*\{?k\}?_\{?(\w)\}?", r"mu_\1\2"),
+    (
+        r"(?:\\mathbb\s*\{E\}|\bE)\s*[\[(]\s*k_\{?(\w)\}?\s*[\])]|\\bar\s*\{?k\}?_\{?(\w)\}?",
+        r"mu_\1\2",
+    ),
     (r"_\{\([^{}]*\)\}", " "),  # PE_{(pos, 2i)}
     (r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"       \1 "),
     (r"(?<=[A-Za-zμ])\[([a-z])\]", r"_\1"),  # k[a]
@@ -125,14 +122,15 @@ TOKEN = re.compile(
     re.DOTALL,
 )
 # words of sentences; which of them may stand where is decided in `reading`
-WORDS = set(
-    "where with for as if when such st given provided assuming and then so let set hence thus "
-    "therefore choose define take use vs versus while large big huge positive infinity enough "
-    "sufficiently larger very arbitrarily extremely is a an the some any all constant scalar "
-    "factor that number real we of be are to tends goes grows approaches diverges each every "
-    "identity matrix zero minus negative is being fixed small tiny bounded not finite vanishing "
-    "vanishingly parameter coefficient value increases costs equals".split()
-)
+_WORD_TABLE = """
+where with for as if when such st given provided assuming and then so let set hence thus
+therefore choose define take use vs versus while large big huge positive infinity enough
+sufficiently larger very arbitrarily extremely is a an the some any all constant scalar
+factor that number real we of be are to tends goes grows approaches diverges each every
+identity matrix zero minus negative is being fixed small tiny bounded not finite vanishing
+vanishingly parameter coefficient value increases costs equals
+"""
+WORDS = set(_WORD_TABLE.split())
 
 # how many arguments each function takes: least, most
 FUNCTIONS = dict.fromkeys(
@@ -382,12 +380,12 @@ class Parser:
         if self.kind == "word":
             return self.error(f'not read: the word "{self.text[:40]}" is not part of a formula.')
         if self.kind == "±":
-            return self.error("± is two signs at once; if it stands for a letter, write that letter.")
+            return self.error(
+                "± is two signs at once; if it stands for a letter, write that letter."
+            )
         if self.kind == "∞":
             return self.error("infinity is not a number; write a large factor, beta.")
-        return self.error(
-            "this is not a complete formula (is an operator or a bracket missing?)."
-        )
+        return self.error("this is not a complete formula (is an operator or a bracket missing?).")
 
     @property
     def kind(self) -> str:
@@ -584,7 +582,9 @@ class Parser:
         small = len(token.text) < 40 and not (exponent and abs(int(exponent[1])) > 40)
         value = Fraction(token.text) if small else Fraction(MAX_NUMBER + 1)
         if value > MAX_NUMBER:
-            raise self.error("a written number may be 1e12 at most; beta is for large ones.", token.column)
+            raise self.error(
+                "a written number may be 1e12 at most; beta is for large ones.", token.column
+            )
         if 0 < value < Fraction(1, MAX_NUMBER):
             raise self.error("a written number may not be below 1e-12, except 0.", token.column)
         return self.number(value, token.column)
@@ -612,7 +612,8 @@ class Parser:
         if letter != (self.factor or letter):
             raise self.error(
                 f"{self.factor} and {letter} are two large factors, and nothing says how they "
-                f"compare; write one letter, or add {self.factor} = {letter}.", column
+                f"compare; write one letter, or add {self.factor} = {letter}.",
+                column,
             )
         self.factor = letter
         made = self.node("name", column, name="beta")
@@ -626,7 +627,9 @@ class Parser:
         if self.kind == "(" and len(name) > 2:
             return f'there is no function "{said}".{did_you_mean(said, self.functions)}'
         if self.kind == "[":
-            return f'"{said}[...]" does not say which key is meant; write its letter, as in {said}_a.'
+            return (
+                f'"{said}[...]" does not say which key is meant; write its letter, as in {said}_a.'
+            )
         stem, _, index = name.partition("_")
         keys = sorted(k for k in self.known if k.startswith(f"{stem}_"))
         if index.isdigit() and keys:
@@ -749,7 +752,9 @@ def result_shape(op: str, shapes: Sequence[Shape]) -> Shape | str:
         case "*":
             return last if first.is_number else first
         case "/":
-            return first if last.is_number else f"one can divide by a number only, and this is {last}."
+            return (
+                first if last.is_number else f"one can divide by a number only, and this is {last}."
+            )
         case "@":
             if first.columns == last.rows:
                 return Shape(first.rows, last.columns)
@@ -760,7 +765,11 @@ def result_shape(op: str, shapes: Sequence[Shape]) -> Shape | str:
                 hint = "; write * to multiply by a number"
             return f"{first} times {last} does not fit together{hint}."
         case "**":
-            return first if square else f"a power is of a number or a square matrix, and this is {first}."
+            return (
+                first
+                if square
+                else f"a power is of a number or a square matrix, and this is {first}."
+            )
         case "transpose" | "pinv":
             return Shape(first.columns, first.rows)
         case "inv":
@@ -775,12 +784,18 @@ def result_shape(op: str, shapes: Sequence[Shape]) -> Shape | str:
             return Shape(rows, first.columns) if same else "rows need the same number of entries."
         case "dot":
             fits = vectors and first == last
-            return Shape() if fits else (
-                f"dot takes two vectors (columns) of one length, and got {first} and {last}."
+            return (
+                Shape()
+                if fits
+                else (f"dot takes two vectors (columns) of one length, and got {first} and {last}.")
             )
         case "outer":
             shape = Shape(first.rows, last.rows)
-            return shape if vectors else f"outer takes two vectors (columns), and got {first} and {last}."
+            return (
+                shape
+                if vectors
+                else f"outer takes two vectors (columns), and got {first} and {last}."
+            )
         case "norm" | "unit":
             shape = Shape() if op == "norm" else first
             fits = ("1",) in (first.rows, first.columns)

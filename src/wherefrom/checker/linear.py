@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from wherefrom.checker.field import Budget
+from wherefrom.checker.field import StepBudget
 
 Vector = list[Fraction]
 
 
 def solve_nonnegative(
-    columns: Sequence[Sequence[Fraction]], target: Sequence[Fraction], budget: Budget
+    columns: Sequence[Sequence[Fraction]], target: Sequence[Fraction], budget: StepBudget
 ) -> tuple[Vector | None, Vector]:
     """x >= 0 with sum_j x_j columns_j = target, and []; or None and y with y.column <= 0 for every
     column and y.target > 0, which shows that there is no such x. Bland's rule: it always ends."""
@@ -26,8 +26,8 @@ def solve_nonnegative(
         for i, sign in enumerate(signs)
     ]
     # the cost of x is 0 and that of every auxiliary variable 1
-    costs = [-sum(row[j] for row in table) for j in range(count)]
-    costs += [Fraction(0)] * size + [-sum(row[-1] for row in table)]
+    costs = [-sum((row[j] for row in table), Fraction(0)) for j in range(count)]
+    costs += [Fraction(0)] * size + [-sum((row[-1] for row in table), Fraction(0))]
     basis = [count + i for i in range(size)]
     while True:
         budget.spend(size * (count + size))

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 MAX_TEXTS = 12
 NOT_IN_FORMULAS = {"word", "≫", "≪", ">", "<", "→", "∈", "±", "∝"}
-CONDITION_WORDS = set("where with for as if when such st given provided assuming while".split())
-LEAD_INS = set("and then so let set hence thus therefore choose define take use we vs versus".split())
+_CONDITION_TABLE = "where with for as if when such st given provided assuming while"
+_LEAD_IN_TABLE = "and then so let set hence thus therefore choose define take use we vs versus"
+CONDITION_WORDS, LEAD_INS = set(_CONDITION_TABLE.split()), set(_LEAD_IN_TABLE.split())
 SMALL_LETTERS = {"epsilon", "eps", "delta"}  # 1/epsilon is a large factor
 SAME_LETTER = {"lambda": "lam", "t_1": "t1", "t_2": "t2", "eps": "epsilon"}
 # A clause in which F is a large factor, N the number of keys, W what is asked for and # a number
@@ -40,7 +41,8 @@ _NOUN = "(?: (?:constant|scalar|number|factor|value|parameter|coefficient))?"
 _REAL = "(?:real |positive |positive real )?"
 _GROWS = "(?:→|(?:tends|goes|grows|approaches|diverges|increases)(?: to)?)"
 LARGE_CONDITIONS = [
-    rf"F (?:is |being |be |are )?(?:a |an |some |any )?{_REAL}{_SIZE}(?: and positive)?(?: {_REAL.strip()})?{_NOUN}",
+    rf"F (?:is |being |be |are )?(?:a |an |some |any )?{_REAL}{_SIZE}(?: and positive)?"
+    rf"(?: {_REAL.strip()})?{_NOUN}",
     rf"(?:a |an |some |any |all |every |each )?{_REAL}{_SIZE} {_REAL}{_NOUN.strip()} ?F",
     rf"{_SIZE}",
     r"(?:forall |all |every |any |some )?F (?:≫|>) (?:\+ )?[#0]",
@@ -133,7 +135,7 @@ class Reader:
         words, tokens = _split_lead_in(clause)
         if not tokens:
             if words & CONDITION_WORDS:
-                raise _not_read(text, clause)
+                raise not_read(text, clause)
             return
         if self.condition(text, tokens):
             return
@@ -152,7 +154,7 @@ class Reader:
             self.statements.append(Statement(text, [], [tokens]))
         elif not left:  # "= ..." goes on with the statement before
             if last is None:
-                raise _not_read(text, clause)
+                raise not_read(text, clause)
             last.formulas += sides
         else:
             self.definition(text, left, sides, clause)
@@ -178,7 +180,7 @@ class Reader:
         elif len(left) > 1 and not _is_call(left):
             raise self.not_understood(text, clause)
         if name.kind != "name":
-            raise _not_read(text, clause)
+            raise not_read(text, clause)
         if name.text == "q_i" and {"q1", "q2"} <= set(self.wanted):
             for head, key in (("q1", "a"), ("q2", "b")):
                 own = [[_indexed(token, key) for token in side] for side in sides]
@@ -233,7 +235,8 @@ class Reader:
         """Is it about how large a letter is, and not a formula?"""
         kinds = {token.kind for token in tokens}
         fixed = [t.kind for t in tokens if t.kind != "-"] in (
-            ["name", "=", "number"], ["number", "=", "name"],
+            ["name", "=", "number"],
+            ["number", "=", "name"],
         )
         return fixed or bool(kinds & {"word", "≫", "≪", ">", "<", "→", "∈", "∼"})
 
@@ -247,9 +250,9 @@ class Reader:
         before = self.substituted.get(letter)
         if letter in SMALL_LETTERS:
             if meaning != "1/beta":
-                raise _not_read(text, tokens)
+                raise not_read(text, tokens)
         elif before is not None and before != meaning:
-            raise _not_read(text, tokens)
+            raise not_read(text, tokens)
         if meaning:
             self.substituted[letter] = meaning
 
@@ -277,16 +280,24 @@ class Reader:
         about = [t.text for t in clause if t.kind == "name" and t.text in self.wanted]
         if about and not any(t.kind == "word" for t in clause):
             words = text[clause[0].column - 1 : clause[-1].end - 1].strip()
-            sentence = f'"{words}" says what {about[0]} must do; write a formula, as {about[0]} = ...'
+            sentence = (
+                f'"{words}" says what {about[0]} must do; write a formula, as {about[0]} = ...'
+            )
             return ExpressionError(sentence, text, clause[0].column)
-        return _not_read(text, clause)
+        return not_read(text, clause)
 
     def parse(self, statement: Statement, tokens: list[Token], target: Variable) -> Expression:
         shapes = {given.name: given.shape for given in self.problem.givens}
         known = {} if target.plain else self.known
         parser = Parser(
-            statement.source, tokens, known, self.problem.refused, shapes, self.functions,
-            self.substituted, self.same_letter,
+            statement.source,
+            tokens,
+            known,
+            self.problem.refused,
+            shapes,
+            self.functions,
+            self.substituted,
+            self.same_letter,
         )
         return parser.read()
 
@@ -307,7 +318,9 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
         for name, column in _targets(reader, statement, any_wanted):
             if name not in reader.wanted:
                 begins = f' (this begins with "{name[:40]}").' if name else ""
-                sentence = f"{problem.name} asks for {forms}; write {forms.split()[0]} = ...{begins}"
+                sentence = (
+                    f"{problem.name} asks for {forms}; write {forms.split()[0]} = ...{begins}"
+                )
                 raise ExpressionError(sentence, statement.source, column)
             target = reader.wanted[name]
             *others, last = [
@@ -357,7 +370,7 @@ def _targets(reader: Reader, statement: Statement, any_wanted: bool) -> list[tup
     return targets
 
 
-def _not_read(text: str, clause: Sequence[Token]) -> ExpressionError:
+def not_read(text: str, clause: Sequence[Token]) -> ExpressionError:
     words = text[clause[0].column - 1 : clause[-1].end - 1].strip() if clause else text
     sentence = (
         f'not read: "{words[:80]}" is neither a formula nor a condition that is known; write '
@@ -381,7 +394,8 @@ def _ranges(text: str) -> list[str]:
     less = r"\s*(?:<=?|≤|\\leq?)\s*"
     patterns = [
         rf"{number}{less}{length}{less}{number}",
-        rf"{length}\s*(?:\\?in|∈|(?:is |lies )?between)\s*[\[(]?\s*{number}\s*(?:,|and)\s*{number}\s*[\])]?",
+        rf"{length}\s*(?:\\?in|∈|(?:is |lies |varies )?between)\s*[\[(]?\s*{number}\s*(?:,|and)\s*"
+        rf"{number}\s*[\])]?",
         rf"{length}\s*(?:ranges|varies|goes|is)?\s*from\s*{number}\s*to\s*{number}",
         rf"k_a\s*(?:varies|is|lies)?\s*between\s*{number}{mean}\s*and\s*{number}{mean}",
     ]
@@ -425,6 +439,16 @@ def _clauses(tokens: list[Token]) -> list[list[Token]]:
         else:
             clauses[-1].append(token)
     return [clause for clause in clauses if clause]
+
+
+def split_clauses(tokens: list[Token]) -> list[tuple[bool, list[Token]]]:
+    """The clauses of a text, each with whether it begins as a condition ("where ...")."""
+    made = []
+    for clause in _clauses(tokens):
+        words, rest = _split_lead_in(clause)
+        if rest or words & CONDITION_WORDS:
+            made.append((bool(words & CONDITION_WORDS), rest or clause))
+    return made
 
 
 def _in_interval(tokens: list[Token], i: int) -> bool:
@@ -524,7 +548,7 @@ def _two_sides(right: list[Token]) -> tuple[list[Token], list[Token], list[Token
             brackets = [replace(right[-1], kind=kind) for kind in "()"]
             factor = right[:start]
             sides = [[*factor, brackets[0], *part, brackets[1]] for part in inside]
-            plain = [part for part in inside] if not factor else sides
+            plain = inside if not factor else sides
             return plain[0], plain[1], []
     return None
 

@@ -122,7 +122,8 @@ class CheckResult(Printable):
 
         fault = verify(certificate)
         if fault:
-            because = f"the proof was not accepted ({fault}). This is a bug in Wherefrom; please report it."
+            bug = "This is a bug in Wherefrom; please report it."
+            because = f"the proof was not accepted ({fault}). {bug}"
             return self.inconclusive(because)
         return replace(self, verdict="proved", because=because, **rest)
 

@@ -9,7 +9,7 @@ formula over all n keys, in floats, is what the attention equation is tried on: 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.checker.field import (
-    Budget,
     Field,
     NotExactError,
     Number,
+    StepBudget,
     TooLargeError,
     UndefinedError,
 )
@@ -40,7 +40,7 @@ class Arithmetic:
 
     dtype: Any = object
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: StepBudget) -> None:
         self.budget = budget
 
     def number(self, value: Any) -> Any:
@@ -183,7 +183,7 @@ class Digits(Arithmetic):
     """Numbers of many digits with unbounded exponents (mpmath). A term that is lost beside a
     larger one is remembered: what then cancels to zero may not be zero, and is called too large."""
 
-    def __init__(self, budget: Budget, digits: int) -> None:
+    def __init__(self, budget: StepBudget, digits: int) -> None:
         super().__init__(budget)
         self.context = mpmath.mp.clone()
         self.context.dps = digits
@@ -270,7 +270,11 @@ def number_at(arithmetic: Digits, x: Number, n: int, beta: float | int) -> Any:
             product = context.mpf(c.numerator) / c.denominator
             for name, power in key:
                 base = power_of if name == "beta" else _atom_value(context, x.field, name, n)
-                product *= base ** (int(power) if power.denominator == 1 else context.mpf(power.numerator) / power.denominator)
+                product *= base ** (
+                    int(power)
+                    if power.denominator == 1
+                    else context.mpf(power.numerator) / power.denominator
+                )
             total += product
         parts.append(total)
     if not parts[1]:
@@ -283,6 +287,9 @@ def _atom_value(context: Any, field: Field, name: str, n: int) -> Any:
         return context.mpf(n)
     if name in ("e", "pi"):
         return +context.e if name == "e" else +context.pi
+    if name == "p0":
+        below = context.erfc(1) / 2
+        return below * (1 - below)
     inside = context.mpf(0)
     for key, c in field.atoms[name].argument.items():
         product = context.mpf(c.numerator) / c.denominator
@@ -290,6 +297,14 @@ def _atom_value(context: Any, field: Field, name: str, n: int) -> Any:
             product *= _atom_value(context, field, inner, n) ** int(power)
         inside += product
     return context.sqrt(max(inside, 0)) if field.atoms[name].kind == "sqrt" else context.log(inside)
+
+
+FLOAT_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt,
+    "abs": abs,
+    "exp": math.exp,
+    "log": math.log,
+}
 
 
 class Floats(Arithmetic):
@@ -314,11 +329,15 @@ class Floats(Arithmetic):
     def function(self, name: str, *arguments: Any) -> float:
         x = float(arguments[0])
         try:
-            return {"sqrt": math.sqrt, "abs": abs, "exp": math.exp, "log": math.log}[name](x)
+            return FLOAT_FUNCTIONS[name](x)
         except OverflowError:
             raise TooLargeError from None
         except ValueError:
-            of = "square root of a negative number" if name == "sqrt" else "logarithm of a number that is not positive"
+            of = (
+                "square root of a negative number"
+                if name == "sqrt"
+                else "logarithm of a number that is not positive"
+            )
             raise UndefinedError(f"this is the {of}.") from None
         except KeyError:
             raise NotExactError from None
@@ -351,7 +370,9 @@ class Floats(Arithmetic):
 
 def evaluate(expression: Expression, arithmetic: Arithmetic, values: Mapping[str, Any]) -> Matrix:
     """The value of a formula; where it has none, an ExpressionError with the column."""
-    matrices = {name: arithmetic.matrix(x) for name, x in values.items() if name in expression.names}
+    matrices = {
+        name: arithmetic.matrix(x) for name, x in values.items() if name in expression.names
+    }
 
     def value(node: Node) -> Matrix:
         if node.op == "number":
@@ -367,6 +388,18 @@ def evaluate(expression: Expression, arithmetic: Arithmetic, values: Mapping[str
             raise NoValueError(str(problem), expression.source, node.column) from None
 
     return value(expression.tree)
+
+
+def evaluate_number(
+    expression: Expression, arithmetic: Arithmetic, values: Mapping[str, Any]
+) -> Any:
+    """The value of a formula that must be one number."""
+    value = evaluate(expression, arithmetic, values)
+    if value.size != 1:
+        rows, columns = value.shape
+        sentence = f"one number is expected here, and this is a table of {rows} x {columns}."
+        raise ExpressionError(sentence, expression.source, expression.tree.column)
+    return value.item()
 
 
 class NoValueError(ExpressionError):
@@ -388,7 +421,9 @@ def key_values(groups: Sequence[str], noisy: bool, keys: Matrix, beta: float) ->
     return values | {"beta": beta, "n": len(keys)}
 
 
-def key_blocks(groups: Sequence[str], noisy: bool, beta: Any, n: Any, root: Any, lone: bool) -> Values:
+def key_blocks(
+    groups: Sequence[str], noisy: bool, beta: Any, n: Any, root: Any, lone: bool
+) -> Values:
     """The same over n orthonormal keys in blocks: each named key, the sum of the others over its
     length `root`, all other combinations of them (there are none if one is `lone`), and the
     directions that no key has."""

@@ -12,7 +12,10 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import mpmath
+
 SAMPLE_TOLERANCE = 1e-6
+DIGITS = 60
 
 
 def verify(certificate: dict[str, Any]) -> str:
@@ -64,31 +67,36 @@ def _follows(must: str, order: Any, sign: int) -> bool:
 
 
 def _agrees(claim: dict[str, Any], atoms: dict[str, Any], sample: dict[str, Any]) -> bool:
-    values = {name: float(x) for name, x in sample.items() if name in ("n", "beta", "scale")}
-    top, bottom = (_float(claim[part], atoms, values) for part in ("top", "bottom"))
-    gap = abs(top - sample[claim["name"]] * bottom)
-    return gap <= SAMPLE_TOLERANCE * max(abs(top), values.get("scale", 1.0) * abs(bottom))
+    with mpmath.workdps(DIGITS):
+        values = {name: mpmath.mpf(sample[name]) for name in ("n", "beta")}
+        top, bottom = (_value(claim[part], atoms, values) for part in ("top", "bottom"))
+        gap = abs(top - sample[claim["name"]] * bottom)
+        return bool(gap <= SAMPLE_TOLERANCE * max(abs(top), sample.get("scale", 1.0) * abs(bottom)))
 
 
-def _float(p: dict[Any, Fraction], atoms: dict[str, Any], values: dict[str, float]) -> float:
-    total = 0.0
+def _value(p: dict[Any, Fraction], atoms: dict[str, Any], values: dict[str, Any]) -> Any:
+    """In mpmath; the caller sets the precision."""
+    total = mpmath.mpf(0)
     for key, c in p.items():
-        product = float(c)
+        product = mpmath.mpf(c.numerator) / c.denominator
         for name, power in key:
-            if name in values:
-                base = values[name]
-            elif atoms[name]["kind"] == "constant":
-                base = {"e": math.e, "pi": math.pi}[name]
-            else:
-                inside = _float(atoms[name]["argument"], atoms, values)
-                base = math.sqrt(max(inside, 0)) if atoms[name]["kind"] == "sqrt" else math.log(inside)
-            product *= base ** float(power)
+            base = values[name] if name in values else _atom_value(name, atoms, values)
+            product *= mpmath.power(base, mpmath.mpf(power.numerator) / power.denominator)
         total += product
     return total
 
 
+def _atom_value(name: str, atoms: dict[str, Any], values: dict[str, Any]) -> Any:
+    kind = atoms[name]["kind"]
+    if kind == "constant":
+        below = mpmath.erfc(1) / 2
+        return {"e": mpmath.e, "pi": mpmath.pi, "p0": below * (1 - below)}[name]
+    inside = _value(atoms[name]["argument"], atoms, values)
+    return mpmath.sqrt(max(inside, 0)) if kind == "sqrt" else mpmath.log(inside)
+
+
 def _lead(p: dict[Any, Any], atoms: dict[str, Any], low: int, high: int | None) -> Any:
-    """Power and sign of the leading term in beta, if they are the same for all n in the interval."""
+    """Power and sign of the leading term in beta, if they are the same on the interval."""
     for order, part in sorted(_collect(p, "beta").items(), reverse=True):
         sign = _sign(part, atoms, low, high)
         if sign is None:
@@ -134,16 +142,22 @@ def _sign(p: dict[Any, Any], atoms: dict[str, Any], low: int, high: int | None) 
     return None if sign is None else a * sign
 
 
-def _constant_sign(p: dict[Any, Any], atoms: dict[str, Any], low: int, high: int | None) -> int | None:
-    """Of a number without n, or at one n: by floats, if they are far from rounding."""
+def _constant_sign(
+    p: dict[Any, Any], atoms: dict[str, Any], low: int, high: int | None
+) -> int | None:
+    """Of a number without n, or at one n, if it is far from rounding."""
     uses_n = any("n" in dict(key) for key in p) or any(
-        any("n" in dict(key) for key in atoms[x]["argument"]) for key in p for x, _ in key if x in atoms
+        any("n" in dict(key) for key in atoms[x]["argument"])
+        for key in p
+        for x, _ in key
+        if x in atoms
     )
     if uses_n and low != high:
         return None
-    value = _float(p, atoms, {"n": float(low)})
-    size = sum(abs(_float({key: c}, atoms, {"n": float(low)})) for key, c in p.items())
-    return (value > 0) - (value < 0) if abs(value) > 1e-9 * size else None
+    with mpmath.workdps(DIGITS):
+        terms = [_value({key: c}, atoms, {"n": mpmath.mpf(low)}) for key, c in p.items()]
+        value, size = sum(terms), sum(map(abs, terms))
+        return (value > 0) - (value < 0) if abs(value) > size / 10 ** (DIGITS - 15) else None
 
 
 def _squares_out(p: dict[Any, Any], atoms: dict[str, Any]) -> dict[Any, Any]:
@@ -221,8 +235,14 @@ def _query(certificate: dict[str, Any]) -> str:
 def _domination(certificate: dict[str, Any]) -> str:
     """Each tuple of powers is at most a mean of the others' (weights given), entry by entry."""
     for term, weights, others in certificate["terms"]:
-        total = [sum(w * x[i] for w, x in zip(weights, others, strict=True)) for i in range(len(term))]
-        if min(weights) < 0 or sum(weights) != 1 or any(a > b for a, b in zip(term, total, strict=True)):
+        total = [
+            sum(w * x[i] for w, x in zip(weights, others, strict=True)) for i in range(len(term))
+        ]
+        if (
+            min(weights) < 0
+            or sum(weights) != 1
+            or any(a > b for a, b in zip(term, total, strict=True))
+        ):
             return "a term is not dominated"
     return ""
 
@@ -230,10 +250,11 @@ def _domination(certificate: dict[str, Any]) -> str:
 TOKEN_NAMES = {"number", "X", "n", "d", "ones", "Q", "K", "V", "b_1", "b_2"}
 TOKEN_NAMES |= {"W_q", "W_k", "W_v", "W_o", "W_1", "W_2"}
 # which commute with reordering the tokens wherever sizes are letters
-TOKEN_OPERATIONS = set(
-    "+ - * / @ ** dot outer transpose hstack vstack norm unit inv pinv sqrt abs exp log relu "
-    "softmax layernorm".split()
-)
+_OPERATION_TABLE = """
++ - * / @ ** dot outer transpose hstack vstack norm unit inv pinv sqrt abs exp log relu softmax
+layernorm
+"""
+TOKEN_OPERATIONS = set(_OPERATION_TABLE.split())
 CAN_FAIL = ("/", "sqrt", "log", "unit", "inv")
 
 

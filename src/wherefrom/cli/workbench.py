@@ -42,7 +42,7 @@ BETA = option("--beta", "Factor; what the tolerance needs if absent.", type=floa
 @JSON
 def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
     """List the problems that a construction can be checked against, or describe one."""
-    from wherefrom.attention.checker import PROBLEMS, find_problem
+    from wherefrom.checker import PROBLEMS, find_problem
 
     shown = list(PROBLEMS.values()) if name is None else [find_problem(name)]
     if as_json:
@@ -102,7 +102,7 @@ def check(
             'check needs a problem and a formula, as in: wherefrom check average "q=beta*(k_a+k_b)"'
             " (wherefrom problems lists them)."
         )
-    from wherefrom.attention.checker import check as judge
+    from wherefrom.checker import check as judge
 
     result = judge(problem, formulas, tolerance=tolerance, seed=seed)
     if as_json:
@@ -118,7 +118,7 @@ def _grade_answers(path: Path, rubric: Path | None, form: str, out: Path | None,
     """Grade written answers, and print the result or write it to a file or to a file each."""
     from json import dumps
 
-    from wherefrom.attention.checker import grading
+    from wherefrom.checker import grading
     from wherefrom.storage import make_folder, write_whole
 
     def write_each(texts: dict[str, str]) -> None:

@@ -16,11 +16,11 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from wherefrom.attention.checker import PROBLEMS
 from wherefrom.attention.designs import Design, law_of_design, tv_distance
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, B
 from wherefrom.attention.simulate import compare, simulate
+from wherefrom.checker import PROBLEMS
 from wherefrom.errors import UserError
 from wherefrom.web.replies import html_and_json, site_of
 from wherefrom.web.runs import Record
@@ -211,7 +211,7 @@ def _draw(name: str, query: dict[str, str]) -> Record:
 
 
 def _check(name: str, formulas: str) -> Record:
-    from wherefrom.attention.checker import check
+    from wherefrom.checker import check
 
     if not formulas.strip():
         raise UserError("write a formula first, as in the example below the box.")

@@ -14,17 +14,34 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from wherefrom.checker.field import ONE, Budget, Field, NotExactError, Number, Poly, names, write
+from wherefrom.checker.field import (
+    ONE,
+    Field,
+    NotExactError,
+    Number,
+    Poly,
+    StepBudget,
+    by_power,
+    names,
+    write,
+)
 from wherefrom.checker.linear import solve_nonnegative
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import CheckResult
-from wherefrom.checker.spaces import Exact, NoValueError, Values, evaluate
+from wherefrom.checker.spaces import Exact, NoValueError, evaluate_number
 
 SIZES = ("L", "l", "m", "d")
 FEED_FORWARD_FACTOR = 4
 DIFFERENCE_SHOWN = 100  # the two counts differ by this factor in a counterexample
 Powers = tuple[int, ...]  # of L - 2, l, m and d
 Dominated = list[tuple[list[Fraction], list[Fraction], list[list[Fraction]]]]
+
+
+class Counts(Exact):
+    """Exact numbers in which O(x) is x: constants do not matter."""
+
+    def function(self, name: str, *arguments: Any) -> Any:
+        return arguments[0] if name == "O" else super().function(name, *arguments)
 
 
 def model_cost(model: str, L: Any, l: Any, m: Any, d: Any) -> Any:  # noqa: E741
@@ -46,18 +63,17 @@ def model_cost(model: str, L: Any, l: Any, m: Any, d: Any) -> Any:  # noqa: E741
     return block(m, l) + L * inside - inside - inside + block(l, m)
 
 
-def judge(construction: Construction, draft: CheckResult, budget: Budget) -> CheckResult:
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
     """Every written cost; the first that is wrong decides."""
     verdicts, reasons, proofs = [], [], Dominated()
     for name, expression in construction.expressions.items():
         try:
-            says, written = (
-                _count(evaluate(expression, Exact(Field(budget, 1)), values).item())
-                for values in (_shifted_sizes(budget), _sizes(budget))
-            )
+            field = Field(budget, 1)
+            sizes = {size: field.symbol(size) for size in SIZES}
+            written = _count(evaluate_number(expression, Counts(field), sizes))
+            says = _in_powers_of_grown_layers(field, written)
         except (NotExactError, NoValueError):
             return draft.inconclusive(f"{name} must be a sum of products of L, l, m and d.")
-        field = Field(budget, 1)
         exact = model_cost(name, *(field.symbol(x) for x in SIZES))
         line = f"{name} multiplies exactly {_text(exact.top)} times"
         draft = replace(draft, derived=(*draft.derived, line))
@@ -86,28 +102,29 @@ def judge(construction: Construction, draft: CheckResult, budget: Budget) -> Che
     return draft.proved(because, {"kind": "domination", "terms": proofs})
 
 
-def _sizes(budget: Budget) -> Values:
-    field = Field(budget, 1)
-    return {name: field.symbol(name) for name in SIZES}
-
-
-def _shifted_sizes(budget: Budget) -> Values:
-    """L in powers of L - 2, which is 1 at least."""
-    values = _sizes(budget)
-    return values | {"L": values["L"] + values["L"].field.number(2)}
+def _in_powers_of_grown_layers(field: Field, count: Poly) -> Poly:
+    """With L written as (L - 2) + 2, in powers of L - 2, which is 1 at least."""
+    grown = field.symbol("L") + field.number(2)
+    total = field.number(0)
+    for power, rest in by_power(count, "L").items():
+        total = total + Number(field, rest, ONE) * grown ** int(power)
+    return total.top
 
 
 def _model_count(field: Field, name: str, without_d: bool) -> Poly:
+    """What the model multiplies, in powers of L - 2 and the other sizes."""
     L, l, m, d = (field.symbol(x) for x in SIZES)  # noqa: E741
-    grown = L + field.number(2)
-    count = model_cost(name, grown, l, m, field.number(1) if without_d else d)
-    return _count(count)
+    count = model_cost(name, L, l, m, field.number(1) if without_d else d)
+    return _in_powers_of_grown_layers(field, count.top)
 
 
 def _count(x: Number) -> Poly:
     """The polynomial of a count; NotExactError if it is none."""
     whole = all(power.denominator == 1 and power > 0 for key in x.top for _, power in key)
-    if x.bottom != ONE or not names(x.top) <= set(SIZES) or not whole or x.field.obligations:
+    # sizes are positive, so that a divisor without minus signs is never zero
+    divisors = [part for y, _ in x.field.obligations for part in (y.top, y.bottom)]
+    safe = all(min(part.values()) > 0 and names(part) <= set(SIZES) for part in divisors)
+    if x.bottom != ONE or not names(x.top) <= set(SIZES) or not whole or not safe:
         raise NotExactError
     return x.top
 
@@ -127,14 +144,16 @@ def _free(powers: Powers) -> list[Fraction]:
 
 
 def _compare(
-    terms: Sequence[Powers], others: Sequence[Powers], budget: Budget
+    terms: Sequence[Powers], others: Sequence[Powers], budget: StepBudget
 ) -> tuple[dict[Powers, list[Fraction]], Dominated]:
     """Terms that outgrow the others, each with a direction in which it does; and how each of the
     rest is dominated: its powers, the weights of a mean, and what it is a mean of."""
     rivals = [_free(powers) for powers in others]
     zero, one = Fraction(0), Fraction(1)
     columns = [[*rival, one] for rival in rivals]
-    columns += [[-one if i == k else zero for i in range(len(SIZES))] + [zero] for k in range(len(SIZES))]
+    columns += [
+        [-one if i == k else zero for i in range(len(SIZES))] + [zero] for k in range(len(SIZES))
+    ]
     outgrowing: dict[Powers, list[Fraction]] = {}
     dominated = Dominated()
     for powers in terms:
@@ -147,7 +166,7 @@ def _compare(
     return outgrowing, dominated
 
 
-def _is_attention(does: Poly, says: Poly, budget: Budget) -> bool:
+def _is_attention(does: Poly, says: Poly, budget: StepBudget) -> bool:
     """Are at least the terms of the attention itself, those with d to the first power, there?"""
     attention = [powers for powers in _powers(does) if powers[3] < 2]
     return not _compare(attention, _powers(says), budget)[0]
@@ -185,8 +204,13 @@ def _with_negative_terms(draft: CheckResult, name: str, written: Poly, says: Pol
 
 
 def _refuted(
-    draft: CheckResult, name: str, written: Poly, exact: Poly, worst: dict[Powers, list[Fraction]],
-    *, too_large: bool,
+    draft: CheckResult,
+    name: str,
+    written: Poly,
+    exact: Poly,
+    worst: dict[Powers, list[Fraction]],
+    *,
+    too_large: bool,
 ) -> CheckResult:
     """Sizes in the direction of the worst term at which the two counts differ a hundredfold."""
     powers, direction = max(worst.items(), key=lambda item: sum(item[0]))
@@ -209,4 +233,3 @@ def _refuted(
             numbers = {"written": float(says), "counted": float(does)}
             return draft.refuted(f"{name}: the term {what}.", sentence, sizes, numbers)
     return draft.inconclusive(f"{name} could not be compared term by term.")
-

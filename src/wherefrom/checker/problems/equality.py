@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.checker.field import Budget, Field, NotExactError
+from wherefrom.checker.field import Field, NotExactError, StepBudget
 from wherefrom.checker.grammar import Expression
 from wherefrom.checker.problems import Problem
 from wherefrom.checker.spaces import Exact, Values, evaluate, key_blocks, word_values
@@ -36,7 +36,7 @@ def space_blocks() -> Values:
     return values | {"S": columns, "D": np.diag([1, 0, 0]), "I": columns}
 
 
-def are_equal(problem: Problem, form: Any, last: Any, budget: Budget) -> bool:
+def are_equal(problem: Problem, form: Any, last: Any, budget: StepBudget) -> bool:
     """Are two formulas the same, by exact algebra over the blocks?"""
     field = Field(budget, problem.least_n)
     values = block_values(problem, field)
@@ -49,7 +49,9 @@ def are_equal(problem: Problem, form: Any, last: Any, budget: Budget) -> bool:
 SIZES = {"m": 1, "p": 1, "r": 0}
 
 
-def shape_example(problem: Problem, expression: Expression) -> tuple[dict[str, int], tuple[int, int]]:
+def shape_example(
+    problem: Problem, expression: Expression
+) -> tuple[dict[str, int], tuple[int, int]]:
     """The smallest sizes of the problem, and rows and columns of a formula there."""
     sizes = {"n": problem.least_n, "d": problem.least_n + 1}
     if problem.family == "extract":

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from wherefrom.checker.asymptotics import enclose
-from wherefrom.checker.field import Budget, Field, NotExactError, Number, TooLargeError
+from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import Claim, certificate, decide
 from wherefrom.checker.grammar import Expression, Node
 from wherefrom.checker.problems.equality import space_blocks
@@ -40,7 +40,7 @@ Sides = tuple[str, str]  # the spaces of rows and columns
 AMBIENT, NUMBERING, EITHER = "R^d", "columns of S", "either"
 
 
-def judge(construction: Construction, draft: CheckResult, budget: Budget) -> CheckResult:
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
     expression = construction.expressions["M"]
     bases = Bases(expression, draft, budget)
     try:
@@ -56,7 +56,7 @@ def judge(construction: Construction, draft: CheckResult, budget: Budget) -> Che
 class Bases:
     """One matrix M over exact blocks and over drawn bases."""
 
-    def __init__(self, expression: Expression, draft: CheckResult, budget: Budget) -> None:
+    def __init__(self, expression: Expression, draft: CheckResult, budget: StepBudget) -> None:
         self.expression, self.draft, self.budget = expression, draft, budget
         self.rng = np.random.default_rng(draft.seed)
 
@@ -163,10 +163,16 @@ class Bases:
                 got = M @ (v_a + v_b)
                 error = np.linalg.norm(got - v_a) / (np.linalg.norm(v_a) + np.linalg.norm(v_b))
                 if error > self.draft.tolerance:
-                    named = values | {"M": M, "v_a": v_a.ravel(), "v_b": v_b.ravel(), "M s": got.ravel()}
+                    named = values | {
+                        "M": M,
+                        "v_a": v_a.ravel(),
+                        "v_b": v_b.ravel(),
+                        "M s": got.ravel(),
+                    }
                     numbers = shown(named, ("A", "B", "M", "v_a", "v_b", "M s"))
                     sentence = (
-                        f"with d = {sizes['d']}, v_a = {numbers['v_a']} and v_b = {numbers['v_b']}, "
+                        f"with d = {sizes['d']}, v_a = {numbers['v_a']} and "
+                        f"v_b = {numbers['v_b']}, "
                         f"M s = {numbers['M s']}, off by {error:.2g}."
                     )
                     return self.draft.refuted(because + ".", sentence, sizes, numbers)

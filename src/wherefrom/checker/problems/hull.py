@@ -10,7 +10,7 @@ import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.checker.asymptotics import asymptotics
-from wherefrom.checker.field import Budget, Field, NotExactError, Number, TooLargeError
+from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import Claim, certificate, decide
 from wherefrom.checker.grammar import Node
 from wherefrom.checker.linear import solve_nonnegative
@@ -25,7 +25,7 @@ DECADES = range(-3 * STEPS_PER_DECADE, 18 * STEPS_PER_DECADE + 1)
 ROUNDING = 1e-9  # relative, of a share of weight
 
 
-def judge(construction: Construction, draft: CheckResult, budget: Budget) -> CheckResult:
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
     field = Field(budget, 1, 1)
     for name, expression in construction.expressions.items():
         if _is_uneven(expression.tree):
@@ -57,11 +57,13 @@ def judge(construction: Construction, draft: CheckResult, budget: Budget) -> Che
 
 
 def _judge_keys(
-    draft: CheckResult, keys: list[list[Fraction]], budget: Budget, field: Field
+    draft: CheckResult, keys: list[list[Fraction]], budget: StepBudget, field: Field
 ) -> CheckResult:
     """A mixture of the other keys that is key 1, or a direction in which key 1 is ahead."""
     one = Fraction(1)
-    weights, direction = solve_nonnegative([[*key, one] for key in keys[1:]], [*keys[0], one], budget)
+    weights, direction = solve_nonnegative(
+        [[*key, one] for key in keys[1:]], [*keys[0], one], budget
+    )
     if weights is None:
         q = direction[:-1]
         result = Query(keys, [field.number(x) * field.beta for x in q], draft, field).judge()
@@ -69,7 +71,9 @@ def _judge_keys(
             return result
         shown = ", ".join(map(str, q))
         because = f"key 1 is a corner of the convex hull, and q = beta*({shown}) copies it."
-        return draft.proved(because, _keys_certificate("query", keys, direction=q), beta=result.beta)
+        return draft.proved(
+            because, _keys_certificate("query", keys, direction=q), beta=result.beta
+        )
     fault = draft.proved("", _keys_certificate("mixture", keys, weights=weights))
     if fault.verdict != "proved":
         return fault
@@ -94,7 +98,10 @@ def _judge_mixture(
     mixed = [sum(x * key[i] for x, key in zip(weights, keys[1:], strict=True)) for i in columns]
     wrong = ""
     if min(weights) < 0 or sum(weights) != 1:
-        wrong = f"w must be 0 or more and sum to one; it is ({_listed(weights)}) and sums to {sum(weights)}."
+        wrong = (
+            f"w must be 0 or more and sum to one; it is ({_listed(weights)}) and sums to "
+            f"{sum(weights)}."
+        )
     elif mixed != keys[0]:
         wrong = f"the mixture is ({_listed(mixed)}) and key 1 is ({_listed(keys[0])})."
     if wrong:
@@ -172,7 +179,9 @@ class Query:
         digits = Digits(self.field.budget, 60 + int(10 * abs(math.log10(beta))))
         leads = [number_at(digits, lead, 1, beta) for lead in self.leads]
         top = max(-min(leads), digits.context.mpf(0))
-        gaps = [float(max(x, digits.context.mpf(-1e300))) for x in (-top, *(-y - top for y in leads))]
+        gaps = [
+            float(max(x, digits.context.mpf(-1e300))) for x in (-top, *(-y - top for y in leads))
+        ]
         return np.asarray(softmax_over_keys(np.array(gaps)))
 
     def error_at(self, beta: float) -> float:
@@ -209,7 +218,9 @@ class Query:
                 low, high = (middle, high) if self.error_at(middle) > self.eps else (low, middle)
         except TooLargeError:
             return None
-        formula = f"the other keys together have at most {self.eps:g} of the weight from this beta on"
+        formula = (
+            f"the other keys together have at most {self.eps:g} of the weight from this beta on"
+        )
         return BetaNeeded(formula, high, n, {n: high})
 
 
@@ -237,5 +248,3 @@ def _fractions(table: Matrix, name: str) -> list[list[Fraction]]:
 
 def _listed(numbers: list[Any]) -> str:
     return ", ".join(map(str, numbers))
-
-

@@ -20,12 +20,12 @@ import numpy as np
 
 from wherefrom.checker.field import (
     ONE,
-    Budget,
     Field,
     NotExactError,
     Number,
     Poly,
     Power,
+    StepBudget,
     add,
     by_power,
     merge,
@@ -46,7 +46,7 @@ MAX_REFLECTED = 20_000
 WIDTHS = (2, 4, 6, 8)  # that are tried where d or i remains in the formula
 
 
-def judge(construction: Construction, draft: CheckResult, budget: Budget) -> CheckResult:
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
     if construction.problem.family == "rotary":
         return Rotary(construction, draft, budget).judge()
     return Table(construction.expressions["p"], draft, budget).judge()
@@ -130,7 +130,7 @@ class Waves(Exact):
 class Table:
     """p(t), for t = 0, 1, 2, ...: do two positions share a vector?"""
 
-    def __init__(self, expression: Expression, draft: CheckResult, budget: Budget) -> None:
+    def __init__(self, expression: Expression, draft: CheckResult, budget: StepBudget) -> None:
         self.expression, self.draft, self.budget = expression, draft, budget
 
     def entries(self, i: int, d: int | None) -> tuple[Waves, list[Number]]:
@@ -174,7 +174,11 @@ class Table:
     def judge_pair(self, arithmetic: Waves, entries: Sequence[Number]) -> CheckResult | None:
         """Proved by one entry in which nothing returns, or refuted where there is no value."""
         field = arithmetic.field
-        where = "the pair i = 0, which is there for every d," if "i" in self.expression.names else "an entry"
+        where = (
+            "the pair i = 0, which is there for every d,"
+            if "i" in self.expression.names
+            else "an entry"
+        )
         own = [(x, need) for x, need in field.obligations if x.names <= {"n", "pi"}]
         positive_width = [
             x for x, _ in field.obligations if len(x.top) == 1 and x.names <= {"d", "pi"}
@@ -200,6 +204,9 @@ class Table:
     def never_returns(self, waves: Waves, entry: Number) -> tuple[list[Claim], str] | None:
         """Claims by which an entry has no value twice, and a sentence."""
         field = waves.field
+        widths = by_power(entry.top, "d")
+        if len(widths) == 1 and "d" not in names(entry.bottom):  # a power of d is never zero
+            entry = Number(field, next(iter(widths.values())), entry.bottom)
         moving = {name for name, wave in waves.waves.items() if wave.moves}
         if entry.names <= {"n", "pi"} and "n" in entry.names:
             gap = _shifted(field, entry) - entry
@@ -239,7 +246,8 @@ class Table:
                 "two positions agree to nine digits, but no argument shows whether they are equal."
             )
         return self.draft.holds(
-            f"no two of the first {SEARCHED_POSITIONS:,} positions share a vector. That is no proof."
+            f"no two of the first {SEARCHED_POSITIONS:,} positions share a vector. "
+            "That is no proof."
         )
 
     def refuted_at(
@@ -314,7 +322,9 @@ def _shifted(field: Field, x: Number) -> Number:
             total = total + Number(field, rest, ONE) * following ** int(power)
         parts.append(total)
     above, below = parts
-    return field.quotient(field.times(above.top, below.bottom), field.times(above.bottom, below.top))
+    return field.quotient(
+        field.times(above.top, below.bottom), field.times(above.bottom, below.top)
+    )
 
 
 def _float_vector(tables: list[tuple[Waves, list[Number]]], t: int) -> list[float]:
@@ -323,7 +333,9 @@ def _float_vector(tables: list[tuple[Waves, list[Number]]], t: int) -> list[floa
         known = {name: wave.at(t) for name, wave in arithmetic.waves.items()}
         known |= {"n": float(t), "pi": math.pi}
         for entry in entries:
-            top, bottom = (_float(arithmetic.field, part, known) for part in (entry.top, entry.bottom))
+            top, bottom = (
+                _float(arithmetic.field, part, known) for part in (entry.top, entry.bottom)
+            )
             values.append(top / bottom if bottom else math.nan)
     return values
 
@@ -368,12 +380,14 @@ class Turns(Exact):
 
     def turn(self, angle: Number, sign: int) -> Number:
         """e^(i angle) for an angle a t theta + b t + c with fractions a, b and c."""
-        terms = {tuple(sorted(((self.t, 1), ("theta", 1)))): f"z_{self.t}", ((self.t, 1),): f"r_{self.t}", (): "w"}
+        terms: dict[Any, str] = {
+            tuple(sorted(((self.t, 1), ("theta", 1)))): f"z_{self.t}",
+            ((self.t, 1),): f"r_{self.t}",
+            (): "w",
+        }
         if angle.bottom != ONE or set(angle.top) - set(terms):
             raise NotExactError
-        powers = tuple(
-            (terms[key], _whole(sign * c)) for key, c in angle.top.items()
-        )
+        powers = tuple((terms[key], _whole(sign * c)) for key, c in angle.top.items())
         return Number(self.field, {merge((), powers): Fraction(1)}, ONE)
 
 
@@ -384,7 +398,7 @@ def _whole(power: Power) -> Power:
 class Rotary:
     """Does the product of two rotated vectors depend on the distance alone?"""
 
-    def __init__(self, construction: Construction, draft: CheckResult, budget: Budget) -> None:
+    def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
         self.expressions, self.draft = construction.expressions, draft
         self.field = Field(budget, 1, 1)
         self.field.squares["i"] = {(): Fraction(-1)}
@@ -406,7 +420,9 @@ class Rotary:
         if any(entry.bottom != ONE and names(entry.bottom) for entry in entries):
             return self.draft.inconclusive(only)
         monomials = sorted({key for entry in entries for key in entry.top})
-        plain = all({name for name, _ in key} <= {"z_s", "z_t", "r_s", "r_t", "i", "w"} for key in monomials)
+        plain = all(
+            {name for name, _ in key} <= {"z_s", "z_t", "r_s", "r_t", "i", "w"} for key in monomials
+        )
         if plain and all(_is_distance(dict(key)) for key in monomials):
             if any(name[0] in "zr" for key in monomials for name, _ in key):
                 because = (
@@ -431,6 +447,8 @@ class Rotary:
         if "R" in written:
             if written["R"].shape != (2, 2):
                 raise UserError("R must be a 2 x 2 matrix, as in [[cos(t*theta), ...], [...]].")
+            if any(x.names & {"x1", "x2"} for x in written["R"].ravel()):
+                return None
             return [[written["R"][row, column] for column in (0, 1)] for row in (0, 1)]
         if "y" in written and written["y"].size == 1:
             y = written["y"].item()
@@ -438,7 +456,12 @@ class Rotary:
             half = field.number(Fraction(1, 2))
             pair = [half * (y + conjugate), -half * arithmetic.imaginary * (y - conjugate)]
         else:
-            pair = [entry for name in ("y", "y1", "y2") if name in written for entry in written[name].ravel()]
+            pair = [
+                entry
+                for name in ("y", "y1", "y2")
+                if name in written
+                for entry in written[name].ravel()
+            ]
         if len(pair) != 2:
             raise UserError("y has two entries, y1 and y2, or is one complex number.")
         rows = [_linear(field, entry) for entry in pair]
@@ -451,7 +474,11 @@ class Rotary:
             arithmetic = Turns(self.field, "t")
             x1, x2 = self.field.symbol("x1"), self.field.symbol("x2")
             values = {"x1": x1, "x2": x2, "x": x1 + arithmetic.imaginary * x2}
-            values |= {"t": self.field.symbol("t"), "theta": self.field.symbol("theta"), "i": arithmetic.imaginary}
+            values |= {
+                "t": self.field.symbol("t"),
+                "theta": self.field.symbol("theta"),
+                "i": arithmetic.imaginary,
+            }
             at = {"x1": factor, "x2": factor, "t": 1.0, "theta": 1.0, "i": 1j, "w": cmath.exp(1j)}
             at |= {"z_t": cmath.exp(1j), "r_t": cmath.exp(1j)}
             entries = [
@@ -467,7 +494,11 @@ class Rotary:
         if max(gaps) < 1e-6:
             return self.draft.inconclusive(only)
         once, twice = (
-            [round(part, 4) for x in images[factor] for part in ((x.real, x.imag) if len(gaps) == 1 else (x.real,))]
+            [
+                round(part, 4)
+                for x in images[factor]
+                for part in ((x.real, x.imag) if len(gaps) == 1 else (x.real,))
+            ]
             for factor in (1.0, 2.0)
         )
         sentence = f"at t = theta = 1, (1, 1) becomes {once} and (2, 2) becomes {twice}."
@@ -490,12 +521,21 @@ class Rotary:
                 if abs(here - there) > 1e-13 * max(1.0, abs(here)):
                     query, key = (1 - b, b), (1 - c, c)
                     sentence = (
-                        f"with theta = 1, q = {query} and k = {key} the product is {here:.4g} at "
-                        f"s = {s}, t = {t} and {there:.4g} at s = {s + 1}, t = {t + 1}, where s - t "
+                        f"with theta = 1, q = {query} and k = {key} the product is {here:.13g} at "
+                        f"s = {s}, t = {t} and {there:.13g} at s = {s + 1}, t = {t + 1}, where "
+                        "s - t "
                         "is the same."
                     )
-                    because = f"the product of two rotated vectors depends on more than s - t{self.wrong_sign(at_t)}."
-                    numbers = {"q": query, "k": key, "here": round(here, 6), "there": round(there, 6)}
+                    hint = self.wrong_sign(at_t)
+                    because = (
+                        f"the product of two rotated vectors depends on more than s - t{hint}."
+                    )
+                    numbers = {
+                        "q": query,
+                        "k": key,
+                        "here": round(here, 6),
+                        "there": round(there, 6),
+                    }
                     return self.draft.refuted(because, sentence, {"s": s, "t": t}, numbers)
         return self.draft.inconclusive(
             "no two positions show that the product depends on more than s - t; that is no proof."
@@ -507,7 +547,7 @@ class Rotary:
         angle = self.field.symbol("t") * self.field.symbol("theta")
         cos, sin = (arithmetic.function(name, angle) for name in ("cos", "sin"))
         right = [[cos, -sin], [sin, cos]]
-        wrong = [(a, b) for a in (0, 1) for b in (0, 1) if not at_t[a][b] == right[a][b]]
+        wrong = [(a, b) for a in (0, 1) for b in (0, 1) if at_t[a][b] != right[a][b]]
         if len(wrong) == 1:
             ((a, b),) = wrong
             if (at_t[a][b] + right[a][b]).is_zero:
@@ -524,7 +564,9 @@ def _conjugate(field: Field, y: Number) -> Number:
         raise NotExactError
     turned: Poly = {}
     for key, c in y.top.items():
-        powers = tuple((name, -p if name[:2] in ("z_", "r_") or name == "w" else p) for name, p in key)
+        powers = tuple(
+            (name, -p if name[:2] in ("z_", "r_") or name == "w" else p) for name, p in key
+        )
         turned = add(turned, {merge((), powers): -c if ("i", 1) in key else c})
     return Number(field, turned, y.bottom)
 
@@ -563,4 +605,3 @@ def _complex(x: Number, at: dict[str, complex]) -> complex:
             total += product
         parts.append(total)
     return parts[0] / parts[1]
-

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,11 @@ from wherefrom.checker import noise
 from wherefrom.checker.asymptotics import asymptotics
 from wherefrom.checker.field import (
     ONE,
-    Budget,
     Field,
     NotExactError,
     Number,
     Poly,
+    StepBudget,
     TooLargeError,
     by_power,
     names,
@@ -51,7 +50,23 @@ SMALL_N = 10  # so many n are tried from the least one on
 LARGER_N = (15, 20, 30, 50, 100, 1000, 10**4, 10**6, 10**9, 10**12, 10**20, 10**50, 10**100)
 FAR_BETAS = (10**8, 10**30, 10**100)  # where a limit is read off without algebra
 DIGITS = 1000  # that are computed there
-ROUND_BETAS = (10.0, 20.0, 100.0, 5.0, 1000.0, 2.0, 1e4, 1.0, 1e6, 1e9, 1e12, 1e20, 1e30, 1e60, 1e100)
+ROUND_BETAS = (
+    10.0,
+    20.0,
+    100.0,
+    5.0,
+    1000.0,
+    2.0,
+    1e4,
+    1.0,
+    1e6,
+    1e9,
+    1e12,
+    1e20,
+    1e30,
+    1e60,
+    1e100,
+)
 LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1)  # of k_a in a counterexample
 SETTLED = 1e-7  # a gap that changes by less from one far beta to the next has a limit
 UNBOUNDED = 1e3  # a gap that grows from one far beta to the next, beyond this, has none
@@ -72,7 +87,7 @@ class Reading:
     sentence: str
 
 
-def judge(construction: Construction, draft: CheckResult, budget: Budget) -> CheckResult:
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
     """The verdict on a query or a pair of queries, or on the range of e."""
     if "low" in construction.expressions:
         return noise.judge_range(construction, draft, budget)
@@ -82,7 +97,7 @@ def judge(construction: Construction, draft: CheckResult, budget: Budget) -> Che
 class Queries:
     """The queries of one construction as logits of groups of keys."""
 
-    def __init__(self, construction: Construction, draft: CheckResult, budget: Budget) -> None:
+    def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
         self.expressions = construction.expressions
         self.problem, self.draft, self.budget = construction.problem, draft, budget
         self.groups = tuple(self.problem.target)
@@ -124,34 +139,41 @@ class Queries:
         if self.budget.left < 0:
             raise TooLargeError
 
+    def rows_in_digits(self, arithmetic: Digits, n: int, beta: float | int) -> list[list[Any]]:
+        """For each head the logit of each group at one n and beta, with many digits."""
+        heads = self.exact_heads_at(n)
+        if heads is not None:
+            return [
+                [number_at(arithmetic, head[g], n, beta) for g in self.groups] for head in heads
+            ]
+        root = arithmetic.function("sqrt", arithmetic.number(n - self.named))
+        lone = n == self.named + 1
+        values = key_blocks(self.groups, self.noisy, Fraction(beta), n, root, lone)
+        rows = []
+        for expression in self.expressions.values():
+            q = evaluate(expression, arithmetic, values).ravel().tolist()
+            rows.append([x.value for x in (*q[: self.named], q[self.named] / root)])
+        return rows
+
     def gaps_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
         """For each head the logit of each group less the largest, as floats."""
-        heads = self.exact_heads_at(n)
         digits = int(min(DIGITS, 60 + 10 * math.log10(max(beta, 10))))
         arithmetic = Digits(self.budget, digits)
-        rows = []
-        if heads is not None:
-            for head in heads:
-                rows.append([number_at(arithmetic, head[g], n, beta) for g in self.groups])
-        else:
-            root = arithmetic.function("sqrt", arithmetic.number(n - self.named))
-            lone = n == self.named + 1
-            exact_beta = Fraction(beta)
-            values = key_blocks(self.groups, self.noisy, exact_beta, n, root, lone)
-            for expression in self.expressions.values():
-                q = evaluate(expression, arithmetic, values).ravel().tolist()
-                rows.append([x.value for x in (*q[: self.named], q[self.named] / root)])
+        lowest = arithmetic.context.mpf(-1e300)
         gaps = []
-        for row in rows:
-            row = [row[0] * arithmetic.context.mpf(e), *row[1:]] if e != 1.0 else row
-            top = max(row)
-            gaps.append([float(max(x - top, arithmetic.context.mpf(-1e300))) for x in row])
+        for row in self.rows_in_digits(arithmetic, n, beta):
+            stretched = [row[0] * arithmetic.context.mpf(e), *row[1:]] if e != 1.0 else row
+            top = max(stretched)
+            gaps.append([float(max(x - top, lowest)) for x in stretched])
         return np.array(gaps)
 
     def weights_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
         """The weight of each group, averaged over the heads, by the attention equation."""
+        return self.weights_of_gaps(self.gaps_at(n, beta, e), n)
+
+    def weights_of_gaps(self, gaps: Matrix, n: int) -> Matrix:
         counts = np.array([0.0] * self.named + [math.log(n - self.named)])
-        return np.asarray(softmax_over_keys(self.gaps_at(n, beta, e) + counts).mean(axis=0))
+        return np.asarray(softmax_over_keys(gaps + counts).mean(axis=0))
 
     def misplaced(self, weights: Matrix) -> float:
         """Half the sum of |weight - wanted| over the groups."""
@@ -223,14 +245,27 @@ class Queries:
 
     def proved(self, decision: Decision) -> CheckResult:
         if self.stretched:
-            avoided = all(c.number.is_zero for c in decision.claims if c.name.startswith("a of"))
-            because = "for every n and every length e not set aside, the weights of a, b and all others tend to 1/2, 1/2 and 0."
+            along = [c.name for c in decision.claims if c.name.startswith("a of")]
+            avoided = len(along) == len(self.expressions)
+            because = (
+                "for every n and every length e not set aside, the weights of a, b and all others "
+                "tend to 1/2, 1/2 and 0."
+            )
             if avoided:
-                because = "for every n: no query has a component along mu_a, so the length of k_a does not matter, and every other key loses its weight as beta grows."
+                because = (
+                    "for every n: no query has a component along mu_a, so the length of k_a does "
+                    "not matter, and every other key loses its weight as beta grows."
+                )
         elif self.named == 1:
-            because = "for every n: the lead of k_j.q over every other k_i.q grows with beta, without bound."
+            because = (
+                "for every n: the lead of k_j.q over every other k_i.q grows with beta, without "
+                "bound."
+            )
         else:
-            because = "for every n: k_a.q and k_b.q agree, and their lead over every other k_i.q grows with beta."
+            because = (
+                "for every n: k_a.q and k_b.q agree, and their lead over every other k_i.q grows "
+                "with beta."
+            )
         result = self.draft.proved(because, certificate(decision, list(self.samples())))
         if result.verdict != "proved":
             return result
@@ -243,7 +278,9 @@ class Queries:
         except TooLargeError:
             needed = None
         if needed is None:
-            return replace(result, notes=(*result.notes, "the beta that is needed is beyond what is computed."))
+            return replace(
+                result, notes=(*result.notes, "the beta that is needed is beyond what is computed.")
+            )
         result = replace(result, beta=needed)
         if self.noisy:
             result = replace(result, failure=noise.failure(self, needed.value))
@@ -259,28 +296,16 @@ class Queries:
 
     def floats_at(self, n: int, beta: float) -> list[tuple[float, ...]]:
         """The logit of each group, for each head, as floats (cut off at 1e300)."""
-        heads = self.exact_heads_at(n)
-        arithmetic = Digits(self.budget, 60)
-        if heads is not None:
-            rows = [[number_at(arithmetic, head[g], n, beta) for g in self.groups] for head in heads]
-        else:
-            keys = orthonormal(self.named + 1, self.named + 1)
-            if n == len(keys):
-                q = self.queries(keys, beta)
-                return [tuple(row[: self.named + 1]) for row in q]
-            root = arithmetic.function("sqrt", arithmetic.number(n - self.named))
-            values = key_blocks(self.groups, self.noisy, Fraction(beta), n, root, False)
-            rows = []
-            for expression in self.expressions.values():
-                q = evaluate(expression, arithmetic, values).ravel().tolist()
-                rows.append([x.value for x in (*q[: self.named], q[self.named] / root)])
+        digits = int(min(DIGITS, 60 + 4 * math.log10(max(beta, 10))))
+        arithmetic = Digits(self.budget, digits)
         most = arithmetic.context.mpf(1e300)
+        rows = self.rows_in_digits(arithmetic, n, beta)
         return [tuple(float(max(min(x, most), -most)) for x in row) for row in rows]
 
     # ---- single n
 
     def at_single_n(self, critical: set[int]) -> CheckResult:
-        """Decide at the n that are worth trying, in increasing order; the first that fails refutes."""
+        """Decide at the n worth trying, in increasing order; the first that fails refutes."""
         lead = self.constant_lead()
         if lead is not None:
             critical = critical | noise.outnumbered_at(lead, self.named, self.eps)
@@ -296,7 +321,8 @@ class Queries:
             return self.outnumbered(lead)
         unknown = [n for n, reading in readings.items() if reading.reached is None]
         if unknown:
-            because = f"at n = {unknown[0]} {readings[unknown[0]].sentence or 'no limit was found'}; nothing decides whether the goal is reached."
+            why = readings[unknown[0]].sentence or "no limit was found"
+            because = f"at n = {unknown[0]} {why}; nothing decides whether the goal is reached."
             return self.draft.inconclusive(because)
         return self.with_figures(self.draft.holds(self.list_of_trials(readings)))
 
@@ -309,9 +335,14 @@ class Queries:
             betas = "without a large factor"
         text = f"the goal is reached {betas} at n = {sizes}"
         if worst > 1e-12 and not self.stretched:
-            text += f"; within this tolerance but not within every one: {worst:.3g} of the weight stays misplaced"
+            text += (
+                f"; within this tolerance but not within every one: {worst:.3g} of the weight is "
+            )
+            text += "misplaced"
         elif worst > 1e-9:
-            text += f"; within this tolerance but not within every one: {worst:.3g} of the samples fail"
+            text += (
+                f"; within this tolerance but not within every one: {worst:.3g} of the samples fail"
+            )
         return text + ". That is no proof for any other n."
 
     def reading_at(self, n: int) -> Reading:
@@ -322,7 +353,9 @@ class Queries:
             reading = self.exact_reading(heads[0], n) if heads is not None else None
             return reading or self.far_reading(n)
         except NoValueError as problem:
-            return Reading(False, math.inf, f"at n = {n} the formula has no value: {problem.sentence}")
+            return Reading(
+                False, math.inf, f"at n = {n} the formula has no value: {problem.sentence}"
+            )
         except TooLargeError:
             self._keep_budget()
             return Reading(None, math.nan, "the numbers become too large to compute with")
@@ -352,22 +385,35 @@ class Queries:
 
     def far_reading(self, n: int) -> Reading:
         """Without algebra: the gaps at three far betas, each settled, growing, or unknown."""
-        rows = [self.gaps_at(n, beta)[0] for beta in FAR_BETAS]
-        errors = [self.misplaced(self.weights_at(n, beta)) for beta in FAR_BETAS]
+        tables, without_value = [], []
+        for beta in FAR_BETAS:
+            try:
+                tables.append(self.gaps_at(n, beta))
+            except NoValueError as problem:
+                without_value.append(problem)
+        if without_value:
+            if not tables:  # at none of them
+                raise without_value[0]
+            return Reading(None, math.nan, "the formula has no value at some beta")
+        shares = [self.weights_of_gaps(table, n) for table in tables]
+        errors = [self.misplaced(weights) for weights in shares]
         inside = [error <= self.limit * (1 + ROUNDING) for error in errors]
-        weights = self.weights_at(n, FAR_BETAS[-1])
-        moving = [_is_moving(*(row[g] for row in rows)) for g in range(len(self.groups))]
+        rows = [table[0] for table in tables]
+        moving = [is_moving(*(row[g] for row in rows)) for g in range(len(self.groups))]
         if all(inside):
-            return Reading(True, errors[-1], self.tends(weights, n))
+            return Reading(True, errors[-1], self.tends(shares[-1], n))
         if any(inside) or any(moving):
-            return Reading(None, errors[-1], "the weights change too slowly with beta to see their limit")
-        return Reading(False, errors[-1], self.tends(weights, n))
+            return Reading(
+                None, errors[-1], "the weights change too slowly with beta to see their limit"
+            )
+        return Reading(False, errors[-1], self.tends(shares[-1], n))
 
-    def tends(self, weights: Sequence[float], n: int) -> str:
+    def tends(self, weights: Matrix, n: int) -> str:
         verb = "tend to" if self.uses_beta else "are"
-        return f"at n = {_short(n)} the weights {verb} {self.tell(weights, '{}: {:.3g}', 'all others together')}"
+        shares = self.tell(weights, "{}: {:.3g}", "all others together")
+        return f"at n = {_short(n)} the weights {verb} {shares}"
 
-    def tell(self, weights: Sequence[float], form: str, others: str) -> str:
+    def tell(self, weights: Matrix | list[float], form: str, others: str) -> str:
         """The weight of each group in words."""
         labels = (*self.groups[:-1], others)
         return ", ".join(form.format(name, w) for name, w in zip(labels, weights, strict=True))
@@ -386,7 +432,9 @@ class Queries:
 
     def constant_lead(self) -> float | None:
         """How far the named logits are ahead of the others, if neither n nor beta changes it."""
-        if any(e.names & {"beta", "n"} for e in self.expressions.values()) or self.stretched and len(self.expressions) > 2:
+        if any(e.names & {"beta", "n"} for e in self.expressions.values()) or (
+            self.stretched and len(self.expressions) > 2
+        ):
             return None
         leads = []
         for n in (10, 1000):
@@ -402,12 +450,16 @@ class Queries:
     def refuted_at(self, n: int, reading: Reading) -> CheckResult:
         """With what is wrong in the limit, and the first round beta and length that show it."""
         if math.isinf(reading.error):
-            return self.draft.refuted(reading.sentence.removesuffix(".") + ".", reading.sentence, {"n": n, "d": n})
+            return self.draft.refuted(
+                reading.sentence.removesuffix(".") + ".", reading.sentence, {"n": n, "d": n}
+            )
         because = reading.sentence + self.hint(n)
         example = self.counterexample(n)
         if example is None:
             return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
-        result = replace(self.draft, verdict="refuted", because=because + ".", counterexample=example)
+        result = replace(
+            self.draft, verdict="refuted", because=because + ".", counterexample=example
+        )
         if self.stretched:
             result = replace(result, failure=noise.failure(self, 0.0))
         return result
@@ -446,7 +498,9 @@ class Queries:
                     return self.example_at(n, beta, e, weights, error)
         return None
 
-    def example_at(self, n: int, beta: float, e: float, weights: Matrix, error: float) -> Counterexample:
+    def example_at(
+        self, n: int, beta: float, e: float, weights: Matrix, error: float
+    ) -> Counterexample:
         numbers: dict[str, Any] = {"beta": beta} if self.uses_beta else {}
         if self.stretched:
             numbers["e"] = e
@@ -466,7 +520,8 @@ class Queries:
         at = [f"n = {_short(n)}", *(f"{x} = {numbers[x]:g}" for x in ("beta", "e") if x in numbers)]
         amount = f"{error:.4g}" if error > 1.01 * self.eps else f"just over {self.eps:g}"
         sentence = (
-            f"with {', '.join(at)} the weights are {self.tell(by_group, '{} {:.4g}', 'the others')}: "
+            f"with {', '.join(at)} the weights are "
+            f"{self.tell(by_group, '{} {:.4g}', 'the others')}: "
             f"{amount} of the weight is misplaced, and {self.eps:g} is allowed."
         )
         return Counterexample({"n": n, "d": n}, numbers, sentence)
@@ -478,9 +533,9 @@ class Queries:
         digits = log_n / math.log(10)
         share = softmax_over_keys(np.array([math.log(self.named) + reach * lead, log_n]))[1]
         because = (
-            f"the lead over the other keys' logits is {lead:.6g} at every n and beta, so these keys "
-            f"together have more weight from n = 10^{digits:.5g} on; nothing in the formula grows "
-            "with beta."
+            f"the lead over the other keys' logits is {lead:.6g} at every n and beta, so these "
+            f"keys together have more weight from n = 10^{digits:.5g} on; nothing in the formula "
+            "grows with beta."
         )
         sentence = f"with 10^{digits:.5g} keys the others have at least {share:.2g} of the weight."
         return self.draft.refuted(because, sentence, numbers={"lead": lead, "log10_n": digits})
@@ -566,7 +621,10 @@ class Queries:
         def good(beta: float) -> bool:
             try:
                 if self.stretched:
-                    return noise.failure_probability(self.floats_at(n, beta), n, self.eps)[0] <= self.limit
+                    return (
+                        noise.failure_probability(self.floats_at(n, beta), n, self.eps)[0]
+                        <= self.limit
+                    )
                 return self.misplaced(self.weights_at(n, beta)) <= self.limit
             except (ExpressionError, TooLargeError):
                 return True  # too large for numbers is beyond what is asked
@@ -628,7 +686,7 @@ def near_zeros(x: Number) -> set[int]:
     return found
 
 
-def _is_moving(first: float, second: float, third: float) -> bool:
+def is_moving(first: float, second: float, third: float) -> bool:
     """Is the limit of a gap that was seen at three far betas unclear?"""
     if abs(third - second) <= SETTLED * max(1.0, abs(third)):
         return False

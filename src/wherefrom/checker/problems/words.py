@@ -18,7 +18,7 @@ import numpy as np
 
 from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.checker.asymptotics import asymptotics
-from wherefrom.checker.field import Budget, Field, NotExactError, Number, TooLargeError
+from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import Claim, Decision, certificate, decide
 from wherefrom.checker.grammar import ExpressionError
 from wherefrom.checker.noise import oblique_angles, unequal_norms
@@ -52,19 +52,19 @@ class Row:
     """The exact logits of one word, the values of all three, and what its context should be."""
 
     word: int
-    logits: list[Number]
-    values: list[list[Number]]
-    goal: list[Number]
+    logits: list[Any]  # numbers of the arithmetic that it was computed in
+    values: list[list[Any]]
+    goal: list[Any]
 
 
-def judge(construction: Construction, draft: CheckResult, budget: Budget) -> CheckResult:
-    return Words(construction, draft, budget).judge()
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
+    return ThreeWords(construction, draft, budget).judge()
 
 
-class Words:
+class ThreeWords:
     """The matrices of one construction over three words."""
 
-    def __init__(self, construction: Construction, draft: CheckResult, budget: Budget) -> None:
+    def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
         self.expressions = construction.expressions
         self.draft, self.budget, self.eps = draft, budget, draft.tolerance
 
@@ -82,7 +82,7 @@ class Words:
         }
         words = [arithmetic.matrix(names[x]) for x in WORDS]
         if "V" in written:
-            u_a, u_b, u_c, _ = (arithmetic.matrix(row) for row in u)
+            u_b, u_c = (arithmetic.matrix(row) for row in u[1:3])
             goals = {1: u_b - u_c, 2: u_b}
             product = written.get("W")
             product = written["K"].T @ written["Q"] if product is None else product
@@ -114,7 +114,11 @@ class Words:
         lines = [f"logits of word {row.word}: {', '.join(map(str, row.logits))}" for row in rows]
         self.draft = replace(self.draft, derived=tuple(lines))
         winners = [self.winners(row) for row in rows]
-        claims = [claim for row, best in zip(rows, winners, strict=True) for claim in self.claims(row, best)]
+        claims = [
+            claim
+            for row, best in zip(rows, winners, strict=True)
+            for claim in self.claims(row, best)
+        ]
         decision = decide(field, claims)
         if all(winners) and decision.is_proved:
             return self.proved(decision, rows, winners)
@@ -129,7 +133,9 @@ class Words:
         )
         if max(errors) <= self.eps * (1 - 1e-9):
             return self.with_figures(
-                self.draft.holds(f"{sentence}: {max(errors):.3g} beta off, which is within this tolerance.")
+                self.draft.holds(
+                    f"{sentence}: {max(errors):.3g} beta off, which is within this tolerance."
+                )
             )
         if max(errors) < self.eps * (1 + 1e-9):
             return self.draft.inconclusive(f"{sentence}: as far off as the tolerance allows.")
@@ -157,7 +163,9 @@ class Words:
         first = best[0]
         for j, logit in enumerate(row.logits):
             if j not in best:
-                yield Claim(row.logits[first] - logit, "grows", f"{row.word}: {first + 1} - {j + 1}")
+                yield Claim(
+                    row.logits[first] - logit, "grows", f"{row.word}: {first + 1} - {j + 1}"
+                )
         field = row.logits[0].field
         share = field.number(Fraction(1, len(best)))
         for entry, goal in enumerate(row.goal):
@@ -207,20 +215,23 @@ class Words:
         weights = softmax_over_keys(np.array(gaps))
         ends = []
         for entry, goal in enumerate(row.goal):
-            total = -self.limit(goal / field.beta)
+            wanted = self.limit(goal / field.beta)
             parts = [self.limit(row.values[j][entry] / field.beta) for j in best]
             if len(best) > 1 and any(map(math.isinf, parts)):
                 return None
-            total += float(sum(w * x for w, x in zip(weights, parts, strict=True)))
-            if math.isnan(total):
+            total = float(sum(w * x for w, x in zip(weights, parts, strict=True)))
+            if math.isnan(total) or not math.isfinite(wanted):
                 return None
-            ends.append(total)
+            ends.append((total, wanted))
         shares = [0.0] * len(row.logits)
         for j, weight in zip(best, weights, strict=True):
             shares[j] = round(float(weight), 4)
         texts = ", ".join(f"{x:g}" for x in shares)
-        sentence = f"the weights of word {row.word} tend to ({texts}), so c{row.word} does not tend to its goal"
-        return math.hypot(*ends), sentence
+        sentence = (
+            f"the weights of word {row.word} tend to ({texts}), so c{row.word} tends to "
+            f"{_in_u([end for end, _ in ends])} and not to {_in_u([goal for _, goal in ends])}"
+        )
+        return math.hypot(*(end - goal for end, goal in ends)), sentence
 
     def limit(self, x: Number) -> float:
         (piece,) = asymptotics(x)
@@ -257,16 +268,18 @@ class Words:
         falling = errors[2] < STILL_FALLING * errors[1] or errors[1] < STILL_FALLING * errors[0]
         settled = abs(errors[2] - errors[1]) <= SETTLED * errors[2]
         if any(inside) or (falling and not settled):
-            return self.draft.inconclusive("c1 and c2 change too slowly with beta to see where they end.")
+            return self.draft.inconclusive(
+                "c1 and c2 change too slowly with beta to see where they end."
+            )
         return self.refuted("a goal is missed at beta = 1e8, 1e30 and 1e100")
 
     def error(self, beta: int | float) -> float:
         """The largest distance of a context from its goal with d = 4 and u along the axes."""
         return max(error for error, *_ in self.contexts(beta))
 
-    def contexts(self, beta: int | float) -> Iterator[tuple[float, int, list[float], list[float]]]:
-        """For each word with a goal: the distance in units of beta, the word, weights and context,
-        by the attention equation with many digits."""
+    def contexts(self, beta: int | float) -> Iterator[tuple[float, int, dict[str, list[float]]]]:
+        """For each word with a goal: the distance in units of beta, the word, and its weights,
+        context and goal, by the attention equation with many digits."""
         digits = Digits(self.budget, int(60 + 20 * math.log10(max(beta, 10))))
         axes = digits.matrix(np.eye(4, dtype=int).astype(object))
         norm = digits.number(Fraction(beta))
@@ -280,7 +293,9 @@ class Words:
             ]
             squares = [(c - g.value) ** 2 for c, g in zip(context, row.goal, strict=True)]
             error = digits.context.sqrt(sum(squares)) / norm.value
-            yield float(error), row.word, [*map(float, weights)], [*map(float, context)]
+            tables = {"weights": weights, f"c{row.word}": context}
+            tables["goal"] = [g.value for g in row.goal]
+            yield float(error), row.word, {k: [*map(float, x)] for k, x in tables.items()}
 
     # ---- figures
 
@@ -288,16 +303,16 @@ class Words:
         """With d = 4 and u along the axes, at the first round beta that shows it."""
         for beta in ROUND_BETAS:
             try:
-                error, word, weights, context = max(self.contexts(beta))
+                error, word, tables = max(self.contexts(beta), key=lambda found: found[0])
                 later = self.error(1000 * beta)
             except (ExpressionError, TooLargeError, NotExactError):
                 continue
             if error > self.eps * (1 + 1e-9) and later > self.eps:
-                rounded = [round(x, 4) for x in context]
-                numbers: dict[str, Any] = {"beta": beta, "weights": [round(x, 6) for x in weights]}
-                numbers |= {f"c{word}": rounded, "error": error}
+                numbers: dict[str, Any] = {"beta": float(beta), "error": error}
+                numbers |= {name: [round(x, 6) for x in table] for name, table in tables.items()}
                 sentence = (
-                    f"with d = 4, beta = {beta:g} and u_a..u_d along the axes, c{word} = {rounded}, "
+                    f"with d = 4, beta = {beta:g} and u_a..u_d along the axes, "
+                    f"c{word} = {numbers[f'c{word}']} and the goal is {numbers['goal']}, "
                     f"which is {error:.4g} beta from its goal; {self.eps:g} is allowed."
                 )
                 return self.draft.refuted(because + ".", sentence, {"d": 4}, numbers)
@@ -330,7 +345,9 @@ class Words:
             inside = self.float_error(middle * axes, middle) <= self.eps
             low, high = (low, middle) if inside else (middle, high)
         at_two = f"{2 * self.float_error(2 * axes, 2.0):.4f}"
-        formula = f"error(beta) <= eps*beta from this beta on (at beta = 2 the larger error is {at_two})"
+        formula = (
+            f"error(beta) <= eps*beta from this beta on (at beta = 2 the larger error is {at_two})"
+        )
         needed = BetaNeeded(formula, high, 3, {3: high})
         return replace(result, beta=needed, assumptions=tuple(self.assumptions()))
 
@@ -353,3 +370,13 @@ class Words:
 
 def _shares(best: list[int]) -> str:
     return ", ".join(str(Fraction(int(j in best), len(best))) for j in range(len(WORDS)))
+
+
+def _in_u(coefficients: list[float]) -> str:
+    """Coefficients of u_a..u_d as a sum that could be written again."""
+    terms = []
+    for name, x in zip("abcd", coefficients, strict=False):
+        if abs(x) > 1e-12:
+            factor = {"1": "", "-1": "-"}.get(f"{x:.4g}", f"{x:.4g}*")
+            terms.append(f"{factor}u_{name}")
+    return " + ".join(terms).replace("+ -", "- ") or "0"

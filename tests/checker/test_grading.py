@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from wherefrom.attention.checker import check, grading
-from wherefrom.attention.checker.grading import (
+from wherefrom.checker import check, grading
+from wherefrom.checker.grading import (
     file_name,
     grade,
     grade_class,

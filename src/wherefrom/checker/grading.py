@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field, ValidationError
 
-from wherefrom.attention.checker import CheckResult, check, find_problem
+from wherefrom.checker import CheckResult, check, find_problem
 from wherefrom.errors import UserError
 from wherefrom.teaching.grading import as_csv, gradescope_test
 
