@@ -113,7 +113,10 @@ def _positive_atom_sign(field: Field, x: Poly, name: str, low: int, high: int | 
         if len(signs) <= 1:
             return signs.pop() if signs else 0
     if "n" not in names(x) and (low == high or not _is_transcendental(field, Number(field, x, x))):
-        value = enclose(field, x, low)
+        try:
+            value = enclose(field, x, low)
+        except (ValueError, ZeroDivisionError):  # a root or logarithm without a value at this n
+            return None
         if value.a == value.b == 0:
             return 0
         return 1 if value.a > 0 else -1 if value.b < 0 else None

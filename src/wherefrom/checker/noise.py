@@ -37,12 +37,13 @@ ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
 VANISHING = 1e-14  # stands for alpha -> 0 in a simulation
 SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
 DRAWS = 8  # of rows that break an assumption, after the chosen ones
-Head = tuple[float, ...]  # logits of a (at e = 1), of b, of each other key
+# logits of a (at e = 1) and of b, and that of each other key less that of b, which may be small
+# beside both
+Head = tuple[float, ...]
 GAPS: tuple[Callable[[Head], float], ...] = (  # which decide the weights for every e
     lambda head: head[0],
     lambda head: head[0] - head[1],
-    lambda head: head[0] - head[2],
-    lambda head: head[1] - head[2],
+    lambda head: head[2],
 )
 
 
@@ -156,7 +157,11 @@ def reading_at(queries: Queries, n: int) -> Reading:
 
     if n > 10**300:
         return Reading(None, math.nan, "this is too large for the law of e")
-    rows = [queries.floats_at(n, beta) for beta in FAR]
+    exact = queries.exact_heads_at(n) is not None
+    betas = queries.settled_betas(n) if exact else FAR
+    if betas is None or not (exact or queries.has_moderate_numbers(n)):
+        return Reading(None, math.nan, "the numbers become too large to compute with")
+    rows = [queries.heads_at(n, beta) for beta in betas]
     shares = [failure_probability(row, n, queries.eps)[0] for row in rows]
     inside = [share <= RISK for share in shares]
     sentence = (
@@ -165,7 +170,6 @@ def reading_at(queries: Queries, n: int) -> Reading:
     )
     if all(inside):
         return Reading(True, shares[-1], sentence)
-    exact = queries.exact_heads_at(n) is not None
     settled = abs(shares[2] - shares[1]) <= (SHARE_CHANGE if exact else SHARE_ROUNDING)
     moving = not exact and any(
         is_moving(*(of_gap(row[head]) for row in rows))
@@ -208,7 +212,9 @@ def goodness(queries: Queries, n: int, heads: Any) -> Callable[[float], bool]:
         return max(min(top / bottom, 1e300), -1e300) if bottom else math.nan
 
     if queries.stretched:
-        tables = [[terms(head[g]) for g in groups] for head in heads]
+        tables = [
+            [terms(x) for x in (head["a"], head["b"], head["others"] - head["b"])] for head in heads
+        ]
 
         def good(beta: float) -> bool:
             rows = [tuple(at(parts, beta) for parts in table) for table in tables]
@@ -239,9 +245,9 @@ def goodness(queries: Queries, n: int, heads: Any) -> Callable[[float], bool]:
 
 def misplaced(heads: Sequence[Head], e: Matrix, n: int) -> Matrix:
     """Half the sum of |weight - wanted| of the averaged heads, for each e."""
-    a, b, other = np.array(heads, dtype=np.float64).T[:, :, None]
+    a, b, gap = np.array(heads, dtype=np.float64).T[:, :, None]
     scores = np.empty((3, len(heads), e.size))
-    scores[0], scores[1], scores[2] = np.clip(a * e, -1e300, 1e300), b, other + math.log(n - 2)
+    scores[0], scores[1], scores[2] = a * e - b, 0.0, gap + math.log(n - 2)
     weights = np.exp(scores - scores.max(axis=0))
     shares = (weights / weights.sum(axis=0)).mean(axis=1)
     return np.asarray(0.5 * np.abs(shares - [[0.5], [0.5], [0.0]]).sum(axis=0))
@@ -277,9 +283,9 @@ def _good_intervals(heads: Sequence[Head], n: int, tolerance: float) -> list[tup
     near = np.geomspace(1e-6, 1e3, 120)
     near = np.concatenate([-near[::-1], [0.0], near])
     points = [np.linspace(low, high, 501), np.array([0.0, 1.0])]
-    for a, b, other in heads:
-        rest = other + math.log(n - 2)
-        for level in (b, rest, float(np.logaddexp(b, rest))):
+    for a, b, gap in heads:
+        rest = gap + math.log(n - 2)
+        for level in (b, b + rest, b + float(np.logaddexp(0.0, rest))):
             if abs(a) >= 1e-300 and abs(level) < 1e300:
                 points.append(level / a + near / abs(a))
     grid = np.unique(np.clip(np.concatenate(points), low, high))
@@ -301,7 +307,7 @@ def failure(queries: Queries, needed: float) -> Failure | None:
     """How often noise spoils the result at n = 10 and this beta (10 at least), also simulated."""
     n, beta = 10, max(needed, 10.0)
     try:
-        heads = queries.floats_at(n, beta)
+        heads = queries.heads_at(n, beta)
         simulated, error = simulate(queries, n, beta)
     except (NoValueError, TooLargeError):
         return None

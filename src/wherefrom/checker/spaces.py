@@ -124,7 +124,7 @@ class Arithmetic:
         return self.matrix(self.function("sqrt", square))
 
     def entrywise(self, op: str, x: Matrix) -> Matrix:
-        raise NotExactError
+        raise NotExactError  # relu of each entry, softmax and layernorm of each row, a mask
 
     def inverse(self, x: Matrix) -> Matrix:
         """Gauss and Jordan; dividing by a pivot is an obligation as any other division."""
@@ -214,6 +214,28 @@ class Digits(Arithmetic):
         if name not in functions:
             raise NotExactError
         return self.kept(functions[name](x))
+
+    def entrywise(self, op: str, x: Matrix) -> Matrix:
+        rows = []
+        for i, row in enumerate(x):
+            values = [entry.value for entry in row]
+            if op == "relu":
+                rows.append([max(value, 0) for value in values])
+            elif op == "mask":
+                rows.append(
+                    [v if j <= i else self.context.mpf(-1e30) for j, v in enumerate(values)]
+                )
+            elif op == "softmax":
+                top = max(values)
+                masses = [self.context.exp(max(v - top, -10_000_000)) for v in values]
+                rows.append([mass / sum(masses) for mass in masses])
+            else:
+                mean = sum(values) / len(values)
+                variance = sum((v - mean) ** 2 for v in values) / len(values)
+                root = self.context.sqrt(variance + self.context.mpf("1e-5"))
+                rows.append([(v - mean) / root for v in values])
+        self.budget.spend(40 * self.cost * x.size)
+        return self.matrix([[self.kept(value) for value in row] for row in rows])
 
     def kept(self, x: Any) -> Any:
         if x and abs(self.context.mag(x)) > 2**1100:
@@ -312,6 +334,10 @@ class Floats(Arithmetic):
 
     dtype = np.float64
 
+    def __init__(self, budget: StepBudget) -> None:
+        super().__init__(budget)
+        self.largest = 1.0  # of all values on the way: rounding is relative to it
+
     def matrix(self, value: Any) -> Matrix:
         array = np.asarray(value, dtype=np.float64)
         return array if array.ndim == 2 else array.reshape(-1, 1)
@@ -324,6 +350,8 @@ class Floats(Arithmetic):
             value = super().apply(op, arguments)
         if not np.isfinite(value).all():
             raise TooLargeError
+        if op != "mask":  # what is masked is very negative, and only ever becomes a weight of 0
+            self.largest = max(self.largest, float(np.abs(value).max(initial=0.0)))
         return value
 
     def function(self, name: str, *arguments: Any) -> float:
@@ -355,15 +383,23 @@ class Floats(Arithmetic):
 
     def inverse(self, x: Matrix) -> Matrix:
         try:
-            if np.linalg.cond(x) < 0.1 / np.finfo(np.float64).eps:
-                return np.linalg.inv(x)
+            condition = float(np.linalg.cond(x))
+            if condition < 0.1 / np.finfo(np.float64).eps:
+                inverse = np.linalg.inv(x)
+                self.largest = max(
+                    self.largest, condition * float(np.abs(inverse).max(initial=0.0))
+                )
+                return inverse
         except np.linalg.LinAlgError:
             pass
         raise UndefinedError("this matrix has no inverse.")
 
     def pseudo_inverse(self, x: Matrix) -> Matrix:
         try:
-            return np.linalg.pinv(x)
+            inverse = np.linalg.pinv(x)
+            sizes = float(np.abs(x).max(initial=0.0)) * float(np.abs(inverse).max(initial=0.0))
+            self.largest = max(self.largest, sizes * sizes)
+            return np.asarray(inverse)
         except np.linalg.LinAlgError:
             raise TooLargeError from None
 

@@ -36,6 +36,7 @@ from wherefrom.checker.spaces import (
 SMALL_SIZES = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 3, 1))  # m, p, r
 DRAWN_SIZES = ((1, 1, 0), (2, 3, 0), (3, 2, 5), (5, 7, 1), (11, 3, 2))
 DRAWS = 3  # of each size
+ROUNDING = 1e-13  # relative to the largest number on the way
 Sides = tuple[str, str]  # the spaces of rows and columns
 AMBIENT, NUMBERING, EITHER = "R^d", "columns of S", "either"
 
@@ -98,13 +99,14 @@ class Bases:
         """What was measured on drawn bases, which the exact blocks must agree with."""
         for sizes in DRAWN_SIZES[:3]:
             values = space_instance(*sizes, self.rng)
+            floats = Floats(self.budget)
             try:
-                M = evaluate(self.expression, Floats(self.budget), values)
+                M = evaluate(self.expression, floats, values)
             except (NoValueError, TooLargeError):
                 continue
             gaps = {"M A - A": M @ values["A"] - values["A"], "M B": M @ values["B"]}
             sample: dict[str, Any] = {name: float(np.abs(gap).max()) for name, gap in gaps.items()}
-            yield {"n": 1, "beta": 1.0, "scale": 1 + float(np.abs(M).max()), **sample}
+            yield {"n": 1, "beta": 1.0, "scale": floats.largest, **sample}
 
     def judge_numerically(self, no_value: str) -> CheckResult:
         """On the smallest and on drawn bases; no_value: what blocks have none of."""
@@ -151,7 +153,8 @@ class Bases:
         for values in (*(space_instance(*sizes) for sizes in SMALL_SIZES), turned, *drawn):
             sizes = {"d": len(values["A"]), "m": values["A"].shape[1], "p": values["B"].shape[1]}
             try:
-                M = evaluate(self.expression, Floats(self.budget), values)
+                floats = Floats(self.budget)
+                M = evaluate(self.expression, floats, values)
             except NoValueError as problem:
                 if no_value:
                     sentence = f"with d = {sizes['d']}: {problem.sentence}"
@@ -162,7 +165,7 @@ class Bases:
             for v_a, v_b in _simple_vectors(values):
                 got = M @ (v_a + v_b)
                 error = np.linalg.norm(got - v_a) / (np.linalg.norm(v_a) + np.linalg.norm(v_b))
-                if error > self.draft.tolerance:
+                if error > self.draft.tolerance + ROUNDING * floats.largest:
                     named = values | {
                         "M": M,
                         "v_a": v_a.ravel(),

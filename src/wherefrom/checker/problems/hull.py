@@ -20,7 +20,7 @@ from wherefrom.checker.spaces import Digits, Exact, Matrix, evaluate, number_at
 from wherefrom.errors import UserError
 
 ROUND_BETAS = (10.0, 100.0, 1.0, 1e4, 1e6, 1e9, 1e15, 1e30, 1e60, 1e100)
-STEPS_PER_DECADE = 24  # of the ladder on which the beta that is needed is searched
+STEPS_PER_DECADE = 8  # of the ladder on which the beta that is needed is searched
 DECADES = range(-3 * STEPS_PER_DECADE, 18 * STEPS_PER_DECADE + 1)
 ROUNDING = 1e-9  # relative, of a share of weight
 

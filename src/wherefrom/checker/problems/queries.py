@@ -17,7 +17,7 @@ import numpy as np
 
 from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.checker import noise
-from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.asymptotics import asymptotics, sign_on
 from wherefrom.checker.field import (
     ONE,
     Field,
@@ -50,6 +50,7 @@ SMALL_N = 10  # so many n are tried from the least one on
 LARGER_N = (15, 20, 30, 50, 100, 1000, 10**4, 10**6, 10**9, 10**12, 10**20, 10**50, 10**100)
 FAR_BETAS = (10**8, 10**30, 10**100)  # where a limit is read off without algebra
 DIGITS = 1000  # that are computed there
+LIMIT_DIGITS = 200  # of the limit of an exact number
 ROUND_BETAS = (
     10.0,
     20.0,
@@ -70,6 +71,7 @@ ROUND_BETAS = (
 LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1)  # of k_a in a counterexample
 SETTLED = 1e-7  # a gap that changes by less from one far beta to the next has a limit
 UNBOUNDED = 1e3  # a gap that grows from one far beta to the next, beyond this, has none
+MAX_DECADES = 500  # powers of ten of the largest beta that is computed with
 REPORTED_N = 10
 BETA_N = (3, REPORTED_N, 25, 100, 1000)  # where the beta that is needed is reported
 SHOWN_N = 12  # keys that are written out one by one
@@ -157,15 +159,17 @@ class Queries:
 
     def gaps_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
         """For each head the logit of each group less the largest, as floats."""
+        return _as_floats(self.gaps_in_digits(n, beta, e))
+
+    def gaps_in_digits(self, n: int, beta: float | int, e: float = 1.0) -> list[list[Any]]:
         digits = int(min(DIGITS, 60 + 10 * math.log10(max(beta, 10))))
         arithmetic = Digits(self.budget, digits)
-        lowest = arithmetic.context.mpf(-1e300)
         gaps = []
         for row in self.rows_in_digits(arithmetic, n, beta):
             stretched = [row[0] * arithmetic.context.mpf(e), *row[1:]] if e != 1.0 else row
             top = max(stretched)
-            gaps.append([float(max(x - top, lowest)) for x in stretched])
-        return np.array(gaps)
+            gaps.append([x - top for x in stretched])
+        return gaps
 
     def weights_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
         """The weight of each group, averaged over the heads, by the attention equation."""
@@ -179,10 +183,10 @@ class Queries:
         """Half the sum of |weight - wanted| over the groups."""
         return float(0.5 * np.abs(weights - [*self.problem.target.values()]).sum())
 
-    def queries(self, keys: Matrix, beta: float) -> Matrix:
+    def queries(self, keys: Matrix, beta: float, floats: Floats | None = None) -> Matrix:
         """The queries over these keys (or means), one a row, in floats."""
         values = key_values(self.groups, self.noisy, keys, beta)
-        arithmetic = Floats(self.budget)
+        arithmetic = floats or Floats(self.budget)
         return np.hstack([evaluate(x, arithmetic, values) for x in self.expressions.values()]).T
 
     # ---- the verdict
@@ -229,12 +233,12 @@ class Queries:
         """Logits over drawn keys, in floats: what the exact ones must agree with."""
         rng = np.random.default_rng(self.draft.seed)
         for n, beta in SAMPLED:
-            keys = orthonormal(n, n + 2, rng)
+            keys, floats = orthonormal(n, n + 2, rng), Floats(self.budget)
             try:
-                logits = keys @ self.queries(keys, beta).T
+                logits = keys @ self.queries(keys, beta, floats).T
             except (TooLargeError, NoValueError):
                 continue
-            sample: dict[str, Any] = {"n": n, "beta": beta, "scale": float(np.abs(logits).max())}
+            sample: dict[str, Any] = {"n": n, "beta": beta, "scale": floats.largest}
             for head, column in enumerate(logits.T):
                 by_group = dict(zip(self.groups, [*column[: self.named], column[-1]], strict=True))
                 for g in self.groups:
@@ -291,7 +295,7 @@ class Queries:
 
     def sets_samples_aside(self) -> bool:
         with contextlib.suppress(ExpressionError, TooLargeError):
-            return len(self.expressions) > 1 and any(x[0] > 0 for x in self.floats_at(5, 1e3))
+            return len(self.expressions) > 1 and any(x[0] > 0 for x in self.heads_at(5, 1e3))
         return False
 
     def floats_at(self, n: int, beta: float) -> list[tuple[float, ...]]:
@@ -301,6 +305,52 @@ class Queries:
         most = arithmetic.context.mpf(1e300)
         rows = self.rows_in_digits(arithmetic, n, beta)
         return [tuple(float(max(min(x, most), -most)) for x in row) for row in rows]
+
+    def heads_at(self, n: int, beta: float | int) -> list[noise.Head]:
+        """For each head the logits of a and b, both scaled down if they are beyond floats, and the
+        logit of another key less that of b."""
+        digits = int(min(DIGITS, 60 + 10 * math.log10(max(beta, 10))))
+        arithmetic = Digits(self.budget, digits)
+        most = arithmetic.context.mpf(1e250)
+        exact = self.exact_heads_at(n)
+        heads: list[noise.Head] = []
+        for index, (a, b, others) in enumerate(self.rows_in_digits(arithmetic, n, beta)):
+            gap = others - b
+            if exact is not None:
+                gap = number_at(arithmetic, exact[index]["others"] - exact[index]["b"], n, beta)
+            scale = min(arithmetic.context.mpf(1), most / max(abs(a), abs(b), 1))
+            gap = max(min(gap, most), -most)
+            heads.append((float(a * scale), float(b * scale), float(gap)))
+        return heads
+
+    def settled_betas(self, n: int) -> tuple[int, ...] | None:
+        """Betas so large that the leading power decides every exact logit and gap at this n; None
+        if that takes more than 1e500."""
+        decades = Fraction(9)
+        for head in self.exact_heads_at(n) or []:
+            a, b, others = (head[g] for g in self.groups)
+            for number in (a, b, others - b, a - b, a - others):
+                decades = max(decades, decades_until_settled(number, n))
+        if decades > MAX_DECADES:
+            return None
+        return tuple(10 ** math.ceil(decades * k / 2) for k in (2, 3, 4))
+
+    def has_moderate_numbers(self, n: int) -> bool:
+        """Has no part without beta a size that far betas do not reach?"""
+        arithmetic = Digits(self.budget, 30)
+        root = arithmetic.function("sqrt", arithmetic.number(n - self.named))
+        lone = n == self.named + 1
+        values = key_blocks(self.groups, self.noisy, 1, n, root, lone)
+        for expression in self.expressions.values():
+            for tree in _parts(expression.tree):
+                if "beta" in _names(tree):
+                    continue
+                table = evaluate(replace(expression, tree=tree), arithmetic, values)
+                if any(
+                    x.value and abs(arithmetic.context.mag(x.value)) > 200 for x in table.ravel()
+                ):
+                    return False
+        return True
 
     # ---- single n
 
@@ -385,10 +435,11 @@ class Queries:
 
     def far_reading(self, n: int) -> Reading:
         """Without algebra: the gaps at three far betas, each settled, growing, or unknown."""
-        tables, without_value = [], []
+        tables, exact_gaps, without_value = [], [], []
         for beta in FAR_BETAS:
             try:
-                tables.append(self.gaps_at(n, beta))
+                exact_gaps.append(self.gaps_in_digits(n, beta)[0])
+                tables.append(_as_floats([exact_gaps[-1]]))
             except NoValueError as problem:
                 without_value.append(problem)
         if without_value:
@@ -398,11 +449,10 @@ class Queries:
         shares = [self.weights_of_gaps(table, n) for table in tables]
         errors = [self.misplaced(weights) for weights in shares]
         inside = [error <= self.limit * (1 + ROUNDING) for error in errors]
-        rows = [table[0] for table in tables]
-        moving = [is_moving(*(row[g] for row in rows)) for g in range(len(self.groups))]
+        moving = [is_moving(*gaps) for gaps in zip(*exact_gaps, strict=True)]
         if all(inside):
             return Reading(True, errors[-1], self.tends(shares[-1], n))
-        if any(inside) or any(moving):
+        if any(inside) or any(moving) or not self.has_moderate_numbers(n):
             return Reading(
                 None, errors[-1], "the weights change too slowly with beta to see their limit"
             )
@@ -622,7 +672,7 @@ class Queries:
             try:
                 if self.stretched:
                     return (
-                        noise.failure_probability(self.floats_at(n, beta), n, self.eps)[0]
+                        noise.failure_probability(self.heads_at(n, beta), n, self.eps)[0]
                         <= self.limit
                     )
                 return self.misplaced(self.weights_at(n, beta)) <= self.limit
@@ -638,20 +688,45 @@ def _over_root(field: Field, x: Number, root: Number) -> tuple[Poly, Poly]:
 
 
 def limit_value(x: Number, n: int) -> float:
-    """The limit of a number that does not grow, at this n."""
+    """The limit of a number that does not grow, at this n; its order and sign are known."""
     (piece,) = asymptotics(x)
     if piece.sign == 0 or piece.order < 0:
         return 0.0
-    parts = []
+    digits = Digits(x.field.budget, LIMIT_DIGITS)
+    top, bottom = (
+        number_at(digits, _leading_coefficient(x.field, part, n), n, 1)
+        for part in (x.top, x.bottom)
+    )
+    return float(top / bottom)
+
+
+def _leading_coefficient(field: Field, poly: Poly, n: int) -> Number:
+    coefficients = by_power(poly, "beta")
+    for order in sorted(coefficients, reverse=True):
+        if sign_on(field, coefficients[order], n, n):
+            return Number(field, coefficients[order], ONE)
+    raise NotExactError
+
+
+def decades_until_settled(x: Number, n: int) -> Fraction:
+    """So many powers of ten beta needs until the leading term of a number exceeds a million times
+    the sum of all others, above and below the line."""
+    needed = Fraction(0)
+    digits = Digits(x.field.budget, 60)
     for poly in (x.top, x.bottom):
-        coefficients = by_power(poly, "beta")
-        for order in sorted(coefficients, reverse=True):
-            lead = Number(x.field, coefficients[order], ONE)
-            value = number_at(Digits(x.field.budget, 60), lead, n, 1)
-            if abs(value) > 1e-40:
-                parts.append(value)
-                break
-    return float(parts[0] / parts[1])
+        terms = []
+        for order, part in by_power(poly, "beta").items():
+            if sign_on(x.field, part, n, n):
+                size = abs(number_at(digits, Number(x.field, part, ONE), n, 1))
+                terms.append((Fraction(order), Fraction(float(digits.context.log10(size)))))
+        if terms:
+            lead, size = max(terms)
+            for order, other in terms:
+                if order < lead:
+                    needed = max(needed, (other - size + 8) / (lead - order))
+            if lead:  # and the leading term itself is far from 1
+                needed = max(needed, (8 - size) / abs(lead))
+    return needed
 
 
 def near_zeros(x: Number) -> set[int]:
@@ -686,9 +761,9 @@ def near_zeros(x: Number) -> set[int]:
     return found
 
 
-def is_moving(first: float, second: float, third: float) -> bool:
+def is_moving(first: Any, second: Any, third: Any) -> bool:
     """Is the limit of a gap that was seen at three far betas unclear?"""
-    if abs(third - second) <= SETTLED * max(1.0, abs(third)):
+    if abs(third - second) <= SETTLED:
         return False
     grows = abs(third) > abs(second) > abs(first) and abs(third) > UNBOUNDED
     return not grows
@@ -700,6 +775,14 @@ def _parts(node: Any) -> Iterator[Any]:
         yield from _parts(part)
     if node.arguments:
         yield node
+
+
+def _as_floats(gaps: list[list[Any]]) -> Matrix:
+    return np.array([[float(max(x, -1e300)) for x in row] for row in gaps])
+
+
+def _names(node: Any) -> set[str]:
+    return {node.name}.union(*map(_names, node.arguments))
 
 
 def _short(n: int) -> str:

@@ -192,11 +192,12 @@ class ThreeWords:
         """Logits over drawn u, in floats: what the exact ones must agree with."""
         rng = np.random.default_rng(self.draft.seed)
         for beta in MEASURED_BETAS:
+            floats = Floats(self.budget)
             try:
-                rows = self.rows(Floats(self.budget), beta * orthonormal(4, 7, rng), beta)
+                rows = self.rows(floats, beta * orthonormal(4, 7, rng), beta)
             except (NoValueError, TooLargeError):
                 continue
-            sample: dict[str, Any] = {"n": 1, "beta": beta, "scale": 1.0}
+            sample: dict[str, Any] = {"n": 1, "beta": beta, "scale": floats.largest}
             for row in rows:
                 sample["scale"] = max(sample["scale"], *(abs(float(x)) for x in row.logits))
                 for i, x in enumerate(row.logits, start=1):
