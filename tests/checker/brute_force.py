@@ -127,7 +127,7 @@ def draw_query(rng, problem):
             first, second = (first, "0") if name == "q1" else ("0", first)
         elif problem == "stretched-average" and rng.random() < 0.5:  # away from the noise
             first = second = rng.choice(["0", "0.001", "1"])
-            third = ("-", "0", third)
+            third = ("-", "0", rng.choice([third, ("*", "beta", ("abs", draw_number(rng, 1)))]))
         trees.append([first, second, third][-len(names) :])
         parts = (f"({write(c)})*{v}" for c, v in zip(trees[-1], names, strict=True))
         texts.append(f"{name}={'+'.join(parts)}")

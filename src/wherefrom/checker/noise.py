@@ -161,7 +161,16 @@ def reading_at(queries: Queries, n: int) -> Reading:
     betas = queries.settled_betas(n) if exact else FAR
     if betas is None or not (exact or queries.has_moderate_numbers(n)):
         return Reading(None, math.nan, "the numbers become too large to compute with")
-    rows = [queries.heads_at(n, beta) for beta in betas]
+    rows, without_value = [], []
+    for beta in betas:
+        try:
+            rows.append(queries.heads_at(n, beta))
+        except NoValueError as problem:
+            without_value.append(problem)
+    if without_value:
+        if not rows and exact:
+            raise without_value[0]
+        return Reading(None, math.nan, "the formula has no value at some beta")
     shares = [failure_probability(row, n, queries.eps)[0] for row in rows]
     inside = [share <= RISK for share in shares]
     sentence = (

@@ -71,6 +71,7 @@ ROUND_BETAS = (
 LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1)  # of k_a in a counterexample
 SETTLED = 1e-7  # a gap that changes by less from one far beta to the next has a limit
 UNBOUNDED = 1e3  # a gap that grows from one far beta to the next, beyond this, has none
+MOST_N_WITHOUT_ALGEBRA = 10**4  # beyond it, far betas may not be large beside n
 MAX_DECADES = 500  # powers of ten of the largest beta that is computed with
 REPORTED_N = 10
 BETA_N = (3, REPORTED_N, 25, 100, 1000)  # where the beta that is needed is reported
@@ -443,7 +444,7 @@ class Queries:
             except NoValueError as problem:
                 without_value.append(problem)
         if without_value:
-            if not tables:  # at none of them
+            if not tables and n <= MOST_N_WITHOUT_ALGEBRA:  # at none of them
                 raise without_value[0]
             return Reading(None, math.nan, "the formula has no value at some beta")
         shares = [self.weights_of_gaps(table, n) for table in tables]
@@ -452,7 +453,8 @@ class Queries:
         moving = [is_moving(*gaps) for gaps in zip(*exact_gaps, strict=True)]
         if all(inside):
             return Reading(True, errors[-1], self.tends(shares[-1], n))
-        if any(inside) or any(moving) or not self.has_moderate_numbers(n):
+        moderate = n <= MOST_N_WITHOUT_ALGEBRA and self.has_moderate_numbers(n)
+        if any(inside) or any(moving) or not moderate:
             return Reading(
                 None, errors[-1], "the weights change too slowly with beta to see their limit"
             )

@@ -226,12 +226,12 @@ class Comparison:
             return self.draft.proved(
                 because, self.certificate(Claim(self.nearness(), "nonnegative"))
             )
-        larger = "larger" if sign > 0 else "smaller"
-        because = f"as beta grows the left side becomes {larger} than the right side, for every n"
+        left, right = (self.limit_text(side, 6) for side in (self.left, self.right))
+        because = f"the left side tends to {left} and the right side to {right}, for every n"
         true = {"<": sign < 0, "<=": sign < 0, ">": sign > 0, ">=": sign > 0}.get(self.sign, False)
         if true and sign:
             positive = Claim(self.leading_number(-1 if sign < 0 else 1), "positive")
-            because += "; so the claim is true from some beta on."
+            because += "; so it is true from some beta on."
             return self.draft.proved(because, self.certificate(positive))
         if vanishes and self.sign == "=":
             return self.judge_numerically()
@@ -241,12 +241,12 @@ class Comparison:
         """left - right with each variance at its limit."""
         return self.field.quotient(_in_the_limit(self.gap.top), self.gap.bottom)
 
-    def limit_text(self, side: Number) -> str:
-        """The limit of one side, with 20 digits where it is a number."""
+    def limit_text(self, side: Number, digits: int) -> str:
+        """The limit of one side, with so many digits where it is a number."""
         number = self.field.quotient(_in_the_limit(side.top), side.bottom)
         if number.names <= {"p0"}:
             value = number_at(Digits(self.budget, 40), number, LEAST_N, 1)
-            return mpmath.nstr(value, 20)
+            return str(mpmath.nstr(value, digits))
         return str(number)
 
     def leading_number(self, sign: int) -> Number:
@@ -293,7 +293,7 @@ class Comparison:
     def refuted(self, because: str) -> CheckResult:
         """With both limits; or, if the sides differ by a number or are equal, at one n and beta."""
         if self.sign != "=" and self.gap.names:
-            left, right = (self.limit_text(side) for side in (self.left, self.right))
+            left, right = (self.limit_text(side, 20) for side in (self.left, self.right))
             sentence = (
                 f"as beta grows, the left side tends to {left} and the right side to {right}."
             )

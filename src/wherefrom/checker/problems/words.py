@@ -320,17 +320,20 @@ class ThreeWords:
         return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
 
     def float_error(self, u: Matrix, beta: float) -> float:
-        """The same in floats over any u, by `attend`; infinite where there is no value."""
+        """The same in floats over any u; infinite where there is no value."""
         try:
-            rows = self.rows(Floats(self.budget), u, beta)
+            return max(self.float_errors(u, beta).values())
         except (NoValueError, TooLargeError):
             return math.inf
-        errors = []
-        for row in rows:
+
+    def float_errors(self, u: Matrix, beta: float) -> dict[int, float]:
+        """The distance of each word's context from its goal in units of beta, by `attend`."""
+        errors = {}
+        for row in self.rows(Floats(self.budget), u, beta):
             logits = np.array([row.logits], dtype=float)
             result = attend(logits, np.eye(3), np.array(row.values, dtype=float))
-            errors.append(float(np.linalg.norm(result.context[0] - row.goal)) / beta)
-        return max(errors)
+            errors[row.word] = float(np.linalg.norm(result.context[0] - row.goal)) / beta
+        return errors
 
     def with_figures(self, result: CheckResult) -> CheckResult:
         axes = np.eye(4)
@@ -345,10 +348,9 @@ class ThreeWords:
             middle = math.sqrt(low * high)
             inside = self.float_error(middle * axes, middle) <= self.eps
             low, high = (low, middle) if inside else (middle, high)
-        at_two = f"{2 * self.float_error(2 * axes, 2.0):.4f}"
-        formula = (
-            f"error(beta) <= eps*beta from this beta on (at beta = 2 the larger error is {at_two})"
-        )
+        errors = self.float_errors(2 * axes, 2.0)
+        at_two = ", ".join(f"|c{word} - goal| = {2 * error:.4f}" for word, error in errors.items())
+        formula = f"error(beta) <= eps*beta from this beta on (at beta = 2: {at_two})"
         needed = BetaNeeded(formula, high, 3, {3: high})
         return replace(result, beta=needed, assumptions=tuple(self.assumptions()))
 
