@@ -537,6 +537,8 @@ def contradicts_synthesizer(drawn, result):
         tuple(range(37)),
     ]
     beta = 1e200 if result.verdict == "proved" else 1e5
+    if "limit of large beta" in result.because:
+        beta = 1e80
     if result.passed:
         for words in sentences if result.verdict == "proved" else sentences[:4]:
             error = sentence_error(drawn, words, beta)

@@ -323,7 +323,7 @@ class Field:
         whole = content.numerator * content.denominator
         factor = math.isqrt(whole)
         if factor**2 != whole:
-            self.budget.spend(MAX_SQUARE_FACTOR)
+            self.budget.spend(MAX_SQUARE_FACTOR // 5)
             factors = range(1, min(factor, MAX_SQUARE_FACTOR) + 1)
             factor = max(f for f in factors if whole % f**2 == 0)
         half = merge((), tuple((name, Fraction(p) / 2) for name, p in low.items() if p))

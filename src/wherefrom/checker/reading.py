@@ -42,7 +42,7 @@ _REAL = "(?:real |positive |positive real )?"
 _GROWS = "(?:→|(?:tends|goes|grows|approaches|diverges|increases)(?: to)?)"
 LARGE_CONDITIONS = [
     rf"F (?:is |being |be |are )?(?:a |an |some |any )?{_REAL}{_SIZE}(?: and positive)?"
-    rf"(?: {_REAL.strip()})?{_NOUN}",
+    rf"(?: positive)?(?: real)?{_NOUN}",
     rf"(?:a |an |some |any |all |every |each )?{_REAL}{_SIZE} {_REAL}{_NOUN.strip()} ?F",
     rf"{_SIZE}",
     r"(?:forall |all |every |any |some )?F (?:≫|>) (?:\+ )?[#0]",

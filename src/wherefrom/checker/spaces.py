@@ -354,6 +354,14 @@ class Floats(Arithmetic):
             self.largest = max(self.largest, float(np.abs(value).max(initial=0.0)))
         return value
 
+    def power(self, x: Matrix, exponent: int) -> Matrix:
+        with np.errstate(all="ignore"):
+            value = super().power(x, exponent)
+        if not np.isfinite(value).all():
+            raise TooLargeError
+        self.largest = max(self.largest, float(np.abs(value).max(initial=0.0)))
+        return value
+
     def function(self, name: str, *arguments: Any) -> float:
         x = float(arguments[0])
         try:

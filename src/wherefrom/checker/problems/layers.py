@@ -251,7 +251,7 @@ class EqualWords:
             return self.refuted_as_local()
         if not self.learned and _is_multiple_of_gram(self.expression.tree):
             try:
-                field = Field(self.budget, 1)
+                field = Field(self.budget, 2)  # one word alone has all the weight
                 return self.judge_lead(field, self.lead(field))
             except (NotExactError, NoValueError):
                 pass
@@ -267,6 +267,14 @@ class EqualWords:
         return S[0, 0] - S[0, 1]
 
     def judge_lead(self, field: Field, lead: Number) -> CheckResult:
+        alone = Field(self.budget, 1, 1)
+        try:
+            self.lead(alone)
+        except NoValueError as problem:
+            because = f"at n = 1 the formula has no value: {problem.sentence}"
+            return self.draft.refuted(because, because, {"n": 1})
+        if not decide(alone, []).is_proved:
+            return self.draft.inconclusive("at n = 1 what it divides by may be zero.")
         decision = decide(field, [Claim(lead, "grows")])
         derived = (f"S_ij - S_ik = {lead} if word i equals j and not k",)
         self.draft = replace(self.draft, derived=derived)
@@ -276,11 +284,11 @@ class EqualWords:
                 "n and every sentence."
             )
             return self.draft.proved(because, certificate(decision))
-        sizes = {1, *TRIED_N, *decision.turning_points()}
+        sizes = {*TRIED_N, *decision.turning_points()}
         if not lead.names:
             sizes |= outnumbered_at(limit_value(lead, 1), 1, self.eps)
         within = []
-        for n in sorted(size for size in sizes if size >= 1):
+        for n in sorted(size for size in sizes if size >= 2):
             at = Field(self.budget, n, n)
             try:
                 own = self.lead(at)
