@@ -7,7 +7,6 @@ said to be unknown. Nothing is rounded, except that a constant such as log(3) - 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb, lcm
@@ -192,11 +191,3 @@ def _shift(p: list[int], by: int) -> list[int]:
         for k in range(len(p) - 2, i - 1, -1):
             p[k] += by * p[k + 1]
     return p
-
-
-def boundaries(pieces: list[Piece]) -> Iterator[int]:
-    """The n at which something changes, and their neighbours."""
-    for piece in pieces:
-        yield piece.low
-        if piece.high is not None:
-            yield piece.high

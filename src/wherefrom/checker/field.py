@@ -25,7 +25,6 @@ MAX_DEGREE = 64
 MAX_BITS = 1200  # of a coefficient
 MAX_SQUARE_FACTOR = 1000  # square factors of a number under a root are searched up to here
 ONE: Poly = {(): Fraction(1)}
-MINUS_ONE: Poly = {(): Fraction(-1)}
 
 
 class NotExactError(Exception):

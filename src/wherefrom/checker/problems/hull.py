@@ -77,7 +77,8 @@ def _judge_keys(
     fault = draft.proved("", _keys_certificate("mixture", keys, weights=weights))
     if fault.verdict != "proved":
         return fault
-    mixed = " + ".join(f"{x} k_{i}" for i, x in enumerate(weights, start=2) if x)
+    terms = [(i, x) for i, x in enumerate(weights, start=2) if x]
+    mixed = " + ".join(f"k_{i}" if x == 1 else f"{x} k_{i}" for i, x in terms)
     most = _largest_weight(weights)
     because = f"key 1 is {mixed}, so no query gives it more than {most:.4g} of the weight."
     sentence = f"k_1.q is the same mixture of the other k_i.q for every q: {mixed}."

@@ -90,7 +90,8 @@ class Layer:
         if fixed:
             what = " and ".join(FIXED[x] for x in fixed)
             return self.draft.holds(
-                f"{what} made no difference in {tried} layers that were drawn. That is no proof."
+                f"{what} made no difference beyond rounding in {tried} drawn layers. "
+                "That is no proof."
             )
         if open_parts or not all(decision.is_proved for decision, _ in decisions):
             return self.draft.holds(

@@ -68,7 +68,22 @@ ROUND_BETAS = (
     1e60,
     1e100,
 )
-LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1)  # of k_a in a counterexample
+LENGTHS = (
+    1.0,
+    0.5,
+    1.5,
+    0.0,
+    2.0,
+    0.9,
+    1.1,
+    1.01,
+    0.99,
+    0.1,
+    -1.0,
+    3.0,
+    -2.0,
+    4.0,
+)  # of k_a in a counterexample
 SETTLED = 1e-7  # a gap that changes by less from one far beta to the next has a limit
 UNBOUNDED = 1e3  # a gap that grows from one far beta to the next, beyond this, has none
 MOST_N_WITHOUT_ALGEBRA = 10**4  # beyond it, far betas may not be large beside n

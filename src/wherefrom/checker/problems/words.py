@@ -379,7 +379,9 @@ def _in_u(coefficients: list[float]) -> str:
     """Coefficients of u_a..u_d as a sum that could be written again."""
     terms = []
     for name, x in zip("abcd", coefficients, strict=False):
-        if abs(x) > 1e-12:
+        if math.isinf(x):
+            terms.append(f"{'-' if x < 0 else ''}(without bound) u_{name}")
+        elif abs(x) > 1e-12:
             factor = {"1": "", "-1": "-"}.get(f"{x:.4g}", f"{x:.4g}*")
             terms.append(f"{factor}u_{name}")
     return " + ".join(terms).replace("+ -", "- ") or "0"
