@@ -217,7 +217,7 @@ class Queries:
         if decision is not None:
             critical = decision.turning_points()
             for claim in decision.claims:
-                critical |= near_zeros(claim.number)
+                critical |= near_zeros(claim.number, everywhere=not self.uses_beta)
         else:
             critical = self.critical_parts()
         return self.at_single_n(critical)
@@ -746,12 +746,14 @@ def decades_until_settled(x: Number, n: int) -> Fraction:
     return needed
 
 
-def near_zeros(x: Number) -> set[int]:
-    """Whole n near which the leading coefficient of a number with a logarithm of n is smallest;
-    whether it is zero there is decided at those n."""
+def near_zeros(x: Number, everywhere: bool = False) -> set[int]:
+    """Whole n near which the leading coefficient of a number with a logarithm of n (or, if
+    `everywhere`, of any number) is smallest; what happens there is decided at those n."""
     field = x.field
     logs = [name for name in x.names if name in field.atoms and field.atoms[name].kind == "log"]
-    if not any(names(field.atoms[name].argument) for name in logs):
+    if not everywhere and not any(names(field.atoms[name].argument) for name in logs):
+        return set()
+    if x.is_zero or "n" not in str(x):
         return set()
     coefficients = by_power(x.top, "beta")
     lead = Number(field, coefficients[max(coefficients)], ONE)
@@ -764,7 +766,8 @@ def near_zeros(x: Number) -> set[int]:
     sizes = [size(n) for n in grid]
     found = set[int]()
     for i in range(1, len(grid) - 1):
-        if sizes[i] <= sizes[i - 1] and sizes[i] <= sizes[i + 1]:
+        before, after = sizes[i - 1], sizes[i + 1]
+        if sizes[i] <= min(before, after) and sizes[i] < max(before, after):
             low, high = grid[i - 1], grid[i + 1]
             while high - low > 2:
                 third = (high - low) // 3
