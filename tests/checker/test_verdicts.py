@@ -123,7 +123,6 @@ CASES = [
     # at n = 1e9 and beta = 1e9 this has no value, and at a larger beta it has one
     ("two-heads", "q1=log(beta-n)*mu_a+n*sum_others|q2=(25-beta)*mu_a+abs(n-7.5)*sum_others",
      "inconclusive", ""),
-    ("average", "q=(n-40.5)**2*(k_a+k_b)", "refuted", "at n = 38"),
     ("copy", "q=(40+(n-40.5)**2)*k_j", "holds", "40, 41"),
     ("copy", "q=(n-200.5)**2*k_j", "refuted", "at n = 198"),
     ("permutation", "f=X+1e12*P-1e12*P", "holds", "rounding"),
