@@ -551,7 +551,7 @@ def contradicts_synthesizer(drawn, result):
         words = result.counterexample.numbers.get("words", tuple(range(min(n, 2000))))
         if n > 2000:
             return ""
-        errors = [sentence_error(drawn, words, x) for x in (1e5, 1e20)]
+        errors = [sentence_error(drawn, words, x) for x in (1e40, 1e80)]
         if all(error is not None and error < 0.99 * TOLERANCE for error in errors):
             return f"the words {words} are right: {errors}"
     return ""

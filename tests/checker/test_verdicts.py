@@ -125,6 +125,7 @@ CASES = [
      "inconclusive", ""),
     ("copy", "q=(40+(n-40.5)**2)*k_j", "holds", "40, 41"),
     ("copy", "q=(n-200.5)**2*k_j", "refuted", "at n = 198"),
+    ("copy", "q=(n-200.5)**2*k_j+(beta-beta)*sum_others", "refuted", "at n = 198"),
     ("permutation", "f=X+1e12*P-1e12*P", "holds", "rounding"),
     ("extract", "M=A@A.T+1e12*(D-D)", "holds", "no proof"),
     # permutation

@@ -217,7 +217,7 @@ class Queries:
         if decision is not None:
             critical = decision.turning_points()
             for claim in decision.claims:
-                critical |= near_zeros(claim.number, everywhere=not self.uses_beta)
+                critical |= near_zeros(claim.number, everywhere="beta" not in claim.number.names)
         else:
             critical = self.critical_parts()
         return self.at_single_n(critical)
