@@ -362,8 +362,8 @@ class RelationReader:
                 text = " ".join(spans.document(same[best_row]).text[start:end].split())
             indices = spans.docs[spans.doc[same]].tolist()
             stating = [(doc, *place) for doc, place in zip(indices, places, strict=True)]
-            stated = StatedAnswer(text, float(probability[group]), stating)
-            answers[int(subject[0] + about[group])].append(stated)
+            answer = StatedAnswer(text, float(probability[group]), stating)
+            answers[int(subject[0] + about[group])].append(answer)
         for number, stated_answers in answers.items():
             self.answers.add(number, stated_answers)
 
