@@ -38,7 +38,7 @@ from wherefrom.report.workbench_figures import (
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 LENGTHS, ACCURACY = RESULTS / "lengths.jsonl", RESULTS / "accuracy.jsonl"
-QUESTIONS, SHARES = RESULTS / "questions.jsonl", RESULTS / "shares.jsonl"
+QUESTIONS = RESULTS / "questions.jsonl"
 SIZES, DASHES = RESULTS / "scale.jsonl", ("solid", "dash", "dot")
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 26, 14, 84
 GREY = "#7c838d"
@@ -104,7 +104,6 @@ def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:
     figures: dict[str, Callable[[], go.Figure]] = {
         "few-questions": against_questions,
         "recall-against-time": against_time,
-        "unseen-share": against_share,
     }
     if rows := _last_whole_run(results):
         time = "time-against-length"
@@ -142,20 +141,6 @@ def against_time(results: Path = SIZES) -> go.Figure:
     axis = {"type": "log", "range": [0.7, 2.7]}
     axis |= {"tickvals": ticks, "ticktext": [f"{n}" for n in ticks]}
     return set_axes(figure, ("seconds of processor time", "recall"), axis, {"range": [0, 1.02]})
-
-
-def against_share(results: Path = SHARES) -> go.Figure:
-    """How far probabilities are off where more or fewer people are unseen than calibrated."""
-    rows = map(json.loads, results.read_text(encoding="utf-8").splitlines())
-    newest = {(row["policy"], row["unseen"]): row["value"] for row in rows}
-    shares, figure = sorted({share for _, share in newest}), go.Figure()
-    for target, name, colour in (("from_text", "from the text", BLUE), ("right", "right", ORANGE)):
-        for how, dash in (("as calibrated", "solid"), ("reweighted", "dash")):
-            values = [newest[f"{target}, internal, {how}", share] for share in shares]
-            add_line(figure, shares, values, name * (dash == "solid"), colour, dash=dash)
-    ticks = {"tickvals": shares, "ticktext": [f"{share:.0%}" for share in shares]}
-    titles = ("unseen among those asked about (calibrated at 20%)", "ECE (A5)")
-    return set_axes(figure, titles, ticks, {"range": [0, 0.1]})
 
 
 # dev recall of the best public solution of each variant (of about 120 that were rescored)

@@ -149,7 +149,7 @@ class Wherefrom:
         """What `wherefrom trace --json` prints.
 
         `options`: `answer` to trace another answer, `top` for the number of lines, `method`
-        (gradient, replay or retrain).
+        (gradient or retrain).
         """
         from wherefrom.provenance.attribution.trace import Tracer
 
@@ -234,7 +234,6 @@ class Study:
     tokens: str | None = None
     block: int | None = None
     latents: int | None = None
-    reads: str | None = None
     people: int = 3000  # of the embedded world
     template: str | Sequence[str] = ()
     subject_field: str | None = None
@@ -246,7 +245,6 @@ class Study:
     device: str = "auto"
     compiled: bool = False
     checkpoint_every: float = 60.0
-    shard: bool = False
 
     @public
     def run(

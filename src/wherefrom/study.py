@@ -183,7 +183,7 @@ def run_study(
         say(note)
     letters = [q.text for file in (dev, unseen) if file for q in file.questions]
     letters += [subject.question for subject in split.subjects] + [q.text for q in probes]
-    processes = join_processes(sharded=settings.shard)
+    processes = join_processes()
     with ExitStack() as stack:
 
         def claim() -> None:

@@ -22,7 +22,8 @@ from wherefrom.provenance import after_training, judging, metrics
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
 from wherefrom.provenance.judging import RIVALS, SUPPORT, VERDICTS, Judged, Score, judge_run
 from wherefrom.provenance.metrics import Answers, Bootstrap
-from wherefrom.provenance.verdicts import GUESSED, MADE_UP, STATED, give_verdicts
+from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun
+from wherefrom.provenance.wording import STATED
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import load_run
 
@@ -185,12 +186,14 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
     ]
     write_subjects(own.folder, people)
 
-    def unevenly_sure(*arguments, **options):
-        given = give_verdicts(*arguments, **options)
+    give_verdicts = AskedRun.give_verdicts
+
+    def unevenly_sure(*arguments):
+        given = give_verdicts(*arguments)
         pairs = zip(given, np.linspace(0, 1, len(given)), strict=True)
         return [replace(one, right={**one.right, "internal": sure}) for one, sure in pairs]
 
-    monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
+    monkeypatch.setattr(AskedRun, "give_verdicts", unevenly_sure)
     known = load_confidence(own).policies["right"]["internal"].guarantee
     monkeypatch.setattr(Confidence, "guarantee", lambda *_: replace(known, threshold=0.6))
     judgement = judge_run(own, risk=0.6, **FEW)

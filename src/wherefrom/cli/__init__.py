@@ -21,7 +21,7 @@ from wherefrom.errors import Stopped, UserError, did_you_mean
 GROUPS = {
     "the whole job": ("study", "audit", "report", "serve"),
     "ask a run": ("ask", "trace", "evaluate", "attention", "judge", "names"),
-    "train it again": ("twins", "bank", "forget"),
+    "train it again": ("twins", "forget"),
     "step by step": ("pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
     "students' code": ("assignment", "grade"),
@@ -31,7 +31,6 @@ GROUPS = {
 MODULES = {
     "ask": ("evaluate", "attention", "judge", "names", "baseline"),
     "show": ("report", "serve", "variants", "recipes", "world", "completion"),
-    "trace": ("bank",),
     "train": ("study", "audit", "pretrain", "finetune", "export"),
     "twins": ("forget",),
     "workbench": ("problems", "check", "design", "law", "assignment", "grade"),

@@ -23,16 +23,15 @@ from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RI
 from wherefrom.provenance.evidence import Evidence, EvidenceCount, open_run_evidence
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, rate
 from wherefrom.provenance.verdicts import (
-    DONT_KNOW,
     GUARANTEES,
     GUESSED,
     MADE_UP,
     MISREMEMBERED,
-    STATED,
-    SUPPORTED,
+    AskedRun,
+    AskOptions,
     Verdict,
-    give_verdicts,
 )
+from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
 from wherefrom.storage import write_json, write_whole
 from wherefrom.training.run_folder import Run, update_run
 
@@ -149,8 +148,10 @@ def judge_run(
 
     signals = {name for names, _ in rivals.values() for name in names} - {SUPPORT}
     with opened or nullcontext() as evidence:
-        options = {"risk": risk, "guarantee": guarantee, "also": signals, "report": report}
-        judged, verdicts = ask_subjects(run, confidence, evidence, to_judge, grade=grade, **options)
+        known = confidence.signal_state.known_answers
+        asked = AskedRun(run, evidence, confidence, known)
+        options = AskOptions(risk=risk, guarantee=guarantee, also=signals, report=report)
+        judged, verdicts = ask_subjects(asked, to_judge, options, grade=grade)
         names = [subject.subject for subject in calibrating]
         questions = [subject.question for subject in calibrating]
         table = confidence.reader.read(questions, names, only=signals, report=report)
@@ -203,22 +204,17 @@ def judge_run(
 
 
 def ask_subjects(
-    run: Run,
-    confidence: Confidence,
-    evidence: Evidence | None,
+    asked: AskedRun,
     subjects: Sequence[Subject],
+    options: AskOptions,
     *,
     grade: Callable[[str, Subject], bool] = fit.is_right,
-    **options: Any,
 ) -> tuple[tuple[Judged, ...], list[Verdict]]:
-    """The run's answers about these subjects, graded, and their verdicts.
-
-    options: risk, guarantee, also and report of `give_verdicts`.
-    """
+    """The run's answers about these subjects, graded, and their verdicts."""
     questions = [subject.question for subject in subjects]
     names = [subject.subject for subject in subjects]
-    verdicts = give_verdicts(run, confidence, evidence, questions, names, **options)
-    judged = []
+    verdicts = asked.give_verdicts(questions, names, options)
+    evidence, judged = asked.evidence, []
     for subject, verdict in zip(subjects, verdicts, strict=True):
         right, stated = grade(verdict.answer, subject), verdict.verdict in SUPPORTED
         count = evidence.count(subject.subject) if evidence else EvidenceCount(0, 0)

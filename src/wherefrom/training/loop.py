@@ -91,7 +91,7 @@ def run_training(
 
     A run that is finished already is only loaded. Under torchrun, rank 0 writes all files.
     """
-    processes = join_processes(sharded=settings.shard)
+    processes = join_processes()
     device, out = choose_device(settings.device), job.out
     with contextlib.ExitStack() as stack:
 
@@ -176,7 +176,7 @@ def train(
                 checkpoint.restore_optimizers(optimizers)
                 checkpoint = None
             stream = stream_for(phase, data, [seed, index])
-            length = plan_length(phase, stream, bool(job.probes) and not processes.sharded)
+            length = plan_length(phase, stream, bool(job.probes))
             enough = NEAR_READABLE * job.readable
             seconds = 60 * phase.minutes if phase.minutes and not job.segments else None
             times: list[float] = []

@@ -40,7 +40,6 @@ from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
-from wherefrom.training.distributed import gather, shard_like
 
 LOCK = "run.lock"
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
@@ -413,7 +412,7 @@ def save_checkpoint(
     for index, optimizer in enumerate(optimizers):
         for parameter, moments in optimizer.state_dict()["state"].items():
             for key, tensor in moments.items():
-                tensors[f"optimizer/{index}/{parameter}/{key}"] = gather(tensor).contiguous()
+                tensors[f"optimizer/{index}/{parameter}/{key}"] = tensor.contiguous()
     if not writes:
         return
     make_folder(folder)
@@ -446,10 +445,7 @@ class Checkpoint:
         for name, tensor in self.tensors.items():
             if name.startswith("optimizer/"):
                 _, index, number, key = name.split("/")
-                groups = optimizers[int(index)].param_groups
-                parameters = [p for group in groups for p in group["params"]]
-                moments = states[int(index)].setdefault(int(number), {})
-                moments[key] = shard_like(tensor, parameters[int(number)])
+                states[int(index)].setdefault(int(number), {})[key] = tensor
         for optimizer, state in zip(optimizers, states, strict=True):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
@@ -499,8 +495,8 @@ def _snapshots(folder: Path) -> dict[int, Path]:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights by name, none of them sharded; all processes must call it at once."""
-    return {name: gather(tensor).contiguous() for name, tensor in model.state_dict().items()}
+    """The weights by name."""
+    return {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> str:
