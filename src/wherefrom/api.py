@@ -155,12 +155,19 @@ class Wherefrom:
 
         return Record("trace", checked(Tracer(self.run).trace)(question, **options))
 
+    def _require_own_model(self) -> Run:
+        """The run, or a UserError if it is an audit and holds no model of ours."""
+        from wherefrom.training.run_folder import AUDIT, load_run
+
+        is_audit = self.run.info.get("kind") == AUDIT
+        return load_run(self.run.folder) if is_audit else self.run
+
     @public
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
         from wherefrom.corpus.questions import QuestionSet, read_questions
         from wherefrom.recall.decode import answer_all, score
 
-        run = self.run
+        run = self._require_own_model()
         if not isinstance(questions, QuestionSet):
             questions = checked(read_questions)(questions, run.templates)
         questions.require_answers()
@@ -209,7 +216,8 @@ class Wherefrom:
         """Write the model as a folder that Hugging Face transformers loads."""
         from wherefrom.model.export import export_model
 
-        export_model(self.run.model, self.run.tokens, Path(out), self.run.info)
+        run = self._require_own_model()
+        export_model(run.model, run.tokens, Path(out), run.info)
         return Path(out)
 
 

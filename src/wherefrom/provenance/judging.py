@@ -338,7 +338,7 @@ def measure_scores(
             if not score.reads_text
         ],
         "verdicts": count_verdicts(judged),
-        "by_documents": _recall_by_documents(judged),
+        "by_documents": _recall_by_documents(judged, bootstrap.level),
     }
 
 
@@ -372,7 +372,9 @@ def _measure_group(
             "reason": score.reason,
         },
         "metrics": {**bootstrap.measure(measures, answers), "unseen_unknown": unknown},
-        "ece_of_chance": metrics.ece_of_chance(answers, np.random.default_rng(bootstrap.seed)),
+        "ece_of_chance": metrics.ece_of_chance(
+            answers, np.random.default_rng(bootstrap.seed), level=bootstrap.level
+        ),
         "risk_coverage": {name: values[kept].tolist() for name, values in curve.items()},
         "reliability": metrics.reliability_table(answers),
         "histogram": {
@@ -435,10 +437,15 @@ def measure_targets(
             "threshold": policy.threshold,
             "used": policy.used,
             "metrics": measured,
-            "right_shown": rate(int((shown & right).sum()), int(right.sum())),
-            "missed": rate(int((shown & ~hits).sum()), int(shown.sum())),
-            "wrong_shown": rate(int((shown & ~right).sum()), int(shown.sum())),
-            "unseen_shown": rate(int((shown & ~seen).sum()), int((~seen).sum())),
+            **{
+                name: rate(int((part & whole).sum()), int(whole.sum()), level=bootstrap.level)
+                for name, part, whole in (
+                    ("right_shown", shown, right),
+                    ("missed", ~hits, shown),
+                    ("wrong_shown", ~right, shown),
+                    ("unseen_shown", shown, ~seen),
+                )
+            },
         }
     return targets
 
@@ -482,7 +489,7 @@ def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     return rows
 
 
-def _recall_by_documents(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def _recall_by_documents(judged: Sequence[Judged], level: float) -> list[dict[str, Any]]:
     """Recall of subjects with no document about them, one, two, and so on."""
     rows = []
     for documents in range(MOST_DOCUMENTS + 1):
@@ -491,7 +498,7 @@ def _recall_by_documents(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             {
                 "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
                 "subjects": len(here),
-                "recall": rate(sum(one.right for one in here), len(here)),
+                "recall": rate(sum(one.right for one in here), len(here), level=level),
                 "internal_shown": sum(one.shown_internal for one in here),
             }
         )
