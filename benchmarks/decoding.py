@@ -43,7 +43,7 @@ def train(
     """A model of the embedded world, and the dev questions for it."""
     files = write_world(make_world(people, 0), folder / "world")
     settings = Settings(
-        recipe=load_recipe("speedrun"), variant="vanilla", tokens=tokens, size=size, block=128,
+        recipe=load_recipe("pointed"), variant="vanilla", tokens=tokens, size=size, block=128,
         budget=Budget(steps=steps), device="cpu",
     )  # fmt: skip
     dev = [question.text for question in read_questions(files / "dev.tsv").questions]

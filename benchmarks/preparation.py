@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="with documents.txt, train.tsv and dev.tsv")
     parser.add_argument("--questions", type=int, default=4_000, help="of each file")
     options = parser.parse_args()
-    recipe = load_recipe("speedrun")
+    recipe = load_recipe("pointed")
     with tempfile.TemporaryDirectory() as made:
         files = [options.folder / "documents.txt"]
         for name in ("train.tsv", "dev.tsv"):

@@ -30,18 +30,10 @@ from wherefrom.errors import UserError
 from wherefrom.training.loop import peak_memory
 
 if TYPE_CHECKING:
-    from wherefrom.training.recipes import Phase, Recipe
+    from wherefrom.training.recipes import Recipe
 
 Record = dict[str, Any]
 LINE_EVERY = 30.0  # seconds between lines of progress
-FIRST_NAMES = {  # of a recipe's keys, when the first rows were measured: their digests hold them
-    "asked_fact_prob": "asked",
-    "prefix_prob": "lead",
-    "context_loss_weight": "context",
-    "left_words": "left",
-    "right_words": "right",
-    "zero_init": "silent_start",
-}
 
 
 def say(sentence: str) -> None:
@@ -57,22 +49,7 @@ def digest(settings: Any) -> str:
 
 def recipe_digest(recipe: Recipe) -> str:
     """What a recipe says, whatever it is called and whatever keys it leaves as they are."""
-    keys = recipe.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True)
-    return digest(_with_first_names(keys))
-
-
-def phases_digest(phases: Sequence[Phase]) -> str:
-    """What phases say, whatever keys they leave as they are: a later key renames no row."""
-    keys = [phase.model_dump(mode="json", exclude_defaults=True) for phase in phases]
-    return digest(_with_first_names(keys))
-
-
-def _with_first_names(record: Any) -> Any:
-    if isinstance(record, list):
-        return [_with_first_names(each) for each in record]
-    if not isinstance(record, dict):
-        return record
-    return {FIRST_NAMES.get(key, key): _with_first_names(value) for key, value in record.items()}
+    return digest(recipe.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True))
 
 
 def read_rows(file: str | Path) -> list[Record]:
@@ -173,8 +150,8 @@ class Progress:
 def add_row_options(parser: argparse.ArgumentParser, out: str) -> None:
     """What every command that trains can be told."""
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--runs", type=Path, default=Path("runs") / Path(out).stem,
-                        help="folder for trainings in progress")  # fmt: skip
+    runs = Path("runs") / Path(out).stem
+    parser.add_argument("--runs", type=Path, default=runs, help="folder for trainings in progress")
     parser.add_argument("--keep-runs", action="store_true", help="leave the runs' folders there")
     parser.add_argument("--out", default=out, help="JSON lines (a bare name: benchmarks/results)")
 

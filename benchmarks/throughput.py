@@ -7,7 +7,7 @@
    matrix of the model, forward and twice backward, with as many rows as a batch has tokens.
    Beside it stand the ratio as it is usually counted (every token through every matrix, whether the
    loss needs it or not), more strictly the ratio to the quickest of those products alone, and the
-   share of the time that clipping and the optimizer take; batches as the speedrun has them, and
+   share of the time that clipping and the optimizer take; batches as the pointed has them, and
    larger ones.
 2. Tokens a second beside transformers' GPT-2 and Llama with the very same weights on the same
    batches with the same optimizer, in turns, eager and compiled. Both with the loss on every
@@ -59,8 +59,8 @@ Step = Callable[..., None]
 
 
 def make_stream(people: int = 2000, times: int = 1) -> tuple[BatchStream, int]:
-    """The speedrun's batches (`times` as large) on the embedded world; the vocabulary's size."""
-    recipe = load_recipe("speedrun")
+    """The pointed's batches (`times` as large) on the embedded world; the vocabulary's size."""
+    recipe = load_recipe("pointed")
     phase = recipe.phases[0]
     assert phase.batch_tokens is not None
     phase = phase.model_copy(update={"batch_tokens": times * phase.batch_tokens})
@@ -113,7 +113,7 @@ def our_step(
     optimizing: list[float] | None = None,
 ) -> Step:
     """A whole training step; the seconds of clipping and optimizer go to `optimizing`."""
-    phase = load_recipe("speedrun").phases[0]
+    phase = load_recipe("pointed").phases[0]
     if optimizer == "adamw":
         phase = phase.model_copy(update={"optimizer": "adamw", "lr": 1e-3})
     optimizers = build_optimizers(model, phase)

@@ -65,7 +65,7 @@ def test_a_finished_study_is_repeated_without_training(tiny_study, quick_recipe,
     assert found.rows == info["results"]
     assert found.run.info["sha256"] == info["sha256"]
     assert found.judgement is not None
-    assert_prints(found, "StudyResult run", "pretrained")
+    assert_prints(found, "StudyResult run", "model")
 
 
 def test_each_option_of_a_study_is_handed_on(tmp_path, quick_recipe, monkeypatch):
@@ -157,7 +157,7 @@ def run(tiny_study):
 
 
 def test_a_run_prints_and_the_newest_is_taken_or_a_sentence(run, tmp_path, monkeypatch, tiny_study):
-    assert_prints(run.run, f"Run {str(tiny_study)[:40]}", "pretrained")
+    assert_prints(run.run, f"Run {str(tiny_study)[:40]}", "model")
     assert repr(run) == f"<Wherefrom {tiny_study}>"
     monkeypatch.chdir(tmp_path)
     with pytest.raises(wherefrom.UserError, match="`wherefrom study --out runs/study`"):
@@ -263,7 +263,7 @@ def test_evaluate_counts_what_the_study_counted(run, tiny_study, tmp_path):
     dev = tiny_study / "world" / "dev.tsv"
     recall = run.evaluate(dev)
     counted = {row["name"]: row for row in run.run.info["results"]}
-    rows = [counted["pretrained"], counted["left-out subjects"]]
+    rows = [counted["model"], counted["left-out subjects"]]
     assert recall.total == sum(row["total"] for row in rows)
     assert recall.correct == sum(row["correct"] for row in rows)
     assert wherefrom.evaluate(tiny_study, wherefrom.read_questions(dev)) == recall

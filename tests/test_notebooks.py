@@ -42,7 +42,7 @@ def test_the_tour(tiny_study, quick_recipe, tmp_path, capsys):
     assert {key for key in names["verdicts"] if key.startswith("unseen")} == {"unseen, made up"}
     assert not [key for key in names["shown"] if key.startswith("unseen, shown")]
     out = capsys.readouterr().out
-    for words in ("proved  ", "refuted  ", "pretrained ", "made up: "):
+    for words in ("proved  ", "refuted  ", "model ", "made up: "):
         assert words in out
 
 

@@ -63,15 +63,15 @@ def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study):
         "majority": (len(dev), True),
         "by name": (len(dev), True),
         "reader": (len(dev), True),
-        "no pretraining": (len(dev), False),
-        "pretrained": (len(dev) - gone, False),
+        "questions only": (len(dev), False),
+        "model": (len(dev) - gone, False),
         "left-out subjects": (gone, False),
         "unseen people": (len(unseen), False),
     }
     predictions = lines_of(tiny_study / "predictions" / "dev.txt")
     right = [line.split("\t")[1] for line in dev]
     correct = sum(a.strip() == b for a, b in zip(predictions, right, strict=True))
-    assert correct == rows["pretrained"]["correct"] + rows["left-out subjects"]["correct"]
+    assert correct == rows["model"]["correct"] + rows["left-out subjects"]["correct"]
     twin = load_run(tiny_study / "twins" / "scratch")
     assert twin.tokens.to_json() == run.tokens.to_json()
     assert twin.model.config == run.model.config
@@ -153,7 +153,7 @@ def test_files_are_studied_until_recall_stops_growing_by_few_functions_and_resum
     assert recalls[-1] is not None
     ended = command(*arguments, "--resume", "--quiet")
     assert (ended.code, ended.err) == (0, "")
-    for name in ("majority", "by name", "no pretraining", "pretrained"):
+    for name in ("majority", "by name", "questions only", "model"):
         assert name in ended.out
     assert "in no document: guesses" not in ended.out  # only the embedded world has such people
     assert ended.out.rstrip().endswith(f"run folder: {out}")

@@ -37,9 +37,7 @@ from wherefrom.report.workbench_figures import (
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
-LENGTHS, ACCURACY = RESULTS / "lengths.jsonl", RESULTS / "accuracy.jsonl"
-QUESTIONS = RESULTS / "questions.jsonl"
-SIZES, DASHES = RESULTS / "scale.jsonl", ("solid", "dash", "dot")
+LENGTHS, LADDER = RESULTS / "lengths.jsonl", RESULTS / "ladder.jsonl"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 26, 14, 84
 GREY = "#7c838d"
 
@@ -101,64 +99,39 @@ def failure_against_n_and_beta() -> go.Figure:
 
 def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:
     """File name -> figure, as far as there are results to draw."""
-    figures: dict[str, Callable[[], go.Figure]] = {
-        "few-questions": against_questions,
-        "recall-against-time": against_time,
-    }
+    figures: dict[str, Callable[[], go.Figure]] = {}
     if rows := _last_whole_run(results):
         time = "time-against-length"
         figures[time] = lambda: against_length(rows, "value", 1e3, "ms per sequence")
     return figures
 
 
-def against_questions(results: Path = QUESTIONS) -> go.Figure:
-    """Recall of dev questions against the number of training questions: every seed, and means."""
-    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    numbers, figure = sorted({row["questions"] for row in rows}), go.Figure()
-    for key, name, colour in (("value", "the model", BLUE), ("reader", "the reader", ORANGE)):
-        mean = [np.mean([row[key] for row in rows if row["questions"] == n]) for n in numbers]
-        add_line(figure, numbers, mean, name, colour)
-    dots = np.array([(row["questions"], row["value"]) for row in rows])
-    add_dots(figure, dots, "", color=BLUE, size=6)
-    ticks = {"tickvals": numbers, "ticktext": [f"{n:,}" for n in numbers]}
-    axis = {"type": "log", "range": [1.2, 3.4], **ticks}
-    titles = ("training questions", "recall of dev questions (A5)")
-    return set_axes(figure, titles, axis, {"range": [0, 1]})
-
-
-def against_time(results: Path = SIZES) -> go.Figure:
-    """Recall while training, against processor time: a colour for each size of model, and the
-    fewer people the shorter the dashes."""
-    rows = map(json.loads, results.read_text(encoding="utf-8").splitlines())
-    newest = {(r["settings"]["people"], r["settings"]["size"]): r for r in rows if r.get("curve")}
-    worlds = sorted({people for people, _ in newest}, reverse=True)
-    sizes = sorted({size for _, size in newest}, key=lambda size: int(size.split("x")[0]))
-    figure, ticks = go.Figure(), [5, 10, 20, 50, 100, 200, 400]
-    for (people, size), row in newest.items():
-        _, seconds, recall = zip(*row["curve"], strict=True)
-        at, colour = worlds.index(people), COLOURS[sizes.index(size)]
-        add_line(figure, seconds, recall, "" if at else size, colour, dash=DASHES[at])
-    axis = {"type": "log", "range": [0.7, 2.7]}
-    axis |= {"tickvals": ticks, "ticktext": [f"{n}" for n in ticks]}
-    return set_axes(figure, ("seconds of processor time", "recall"), axis, {"range": [0, 1.02]})
-
-
-# dev recall of the best public solution of each variant (of about 120 that were rescored)
-PUBLIC = {"synthesizer": 0.150, "perceiver": 0.192, "vanilla": 0.284, "rotary": 0.404}
+# dev recall on A5 of the best public solution (documents first, then questions), and of guesses
+PUBLIC = {"ordered, best public (rotary)": 0.404}
 GUESSES = {"always London": 0.050, "the letters of the name": 0.068}
+RUNGS = ("questions only", "ordered", "unpointed", "pointed")
 
 
-def recall_bars(results: Path = ACCURACY) -> str:
-    """Recall on A5's dev people as SVG: our variants (newest runs) beside the best public ones."""
-    newest: dict[str, dict[str, float]] = {}  # by variant and minutes: seed -> recall
+def ladder_bars(results: Path = LADDER) -> str:
+    """Recall on A5 as SVG: guesses, rungs (means over seeds), the best public one, the reader."""
+    newest: dict[str, dict[int, dict[str, Any]]] = {}  # by rung: seed -> record
     for line in results.read_text(encoding="utf-8").splitlines():
-        _, recipe, variant, tokens, _, minutes, seed = json.loads(line)["name"].split(", ")
-        if (recipe, tokens) == ("speedrun", "bpe") and (variant != "llama" or minutes == "5 min"):
-            newest.setdefault(f"{variant}, {minutes}", {})[seed] = json.loads(line)["value"]
+        record = json.loads(line)
+        settings = record["settings"]
+        if settings["data"] != "world" and not settings["questions"] and not settings["minutes"]:
+            newest.setdefault(settings["rung"], {})[settings["seed"]] = record
+
+    def mean(rung: str, key: str) -> float:
+        return float(np.mean([record[key] for record in newest[rung].values()]))
+
     bars = [(name, value, GREY) for name, value in GUESSES.items()]
-    bars += [(f"{name}, best public", value, GREY) for name, value in PUBLIC.items()]
-    bars += [(name, sum(r.values()) / len(r), COLOURS[0]) for name, r in sorted(newest.items())]
-    height, left, wide = 24, 190, 440
+    for rung in filter(newest.__contains__, RUNGS):
+        label = f"{rung}, {mean(rung, 'seconds'):.0f} s" if rung != RUNGS[0] else rung
+        bars.append((label, mean(rung, "value"), COLOURS[0]))
+        if rung == "ordered":
+            bars += [(name, value, GREY) for name, value in PUBLIC.items()]
+    bars.append(("the reader, with the text", mean("pointed", "reader"), GREY))
+    height, left, wide = 24, 220, 410
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {height * len(bars) + 12}" '
         'font-family="sans-serif" font-size="13" role="img" aria-label="Recall on A5">'
@@ -353,7 +326,9 @@ def main() -> int:
     check = parser.parse_args().check
     stale = []
     texts = {name: svg(build()) for name, build in {**drawn(), **measured()}.items()}
-    for name, text in {**texts, "recall": recall_bars()}.items():
+    if LADDER.exists():
+        texts["ladder"] = ladder_bars()
+    for name, text in texts.items():
         path = HERE / f"{name}.svg"
         if check and (not path.exists() or path.read_text(encoding="utf-8") != text):
             stale.append(path.name)

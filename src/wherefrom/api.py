@@ -236,7 +236,7 @@ class Study:
     minutes: float | None = None
     epochs: float | None = None
     steps: int | None = None
-    recipe: str | Path = "speedrun"
+    recipe: str | Path = "pointed"
     variant: str | None = None
     size: str | None = None
     tokens: str | None = None

@@ -33,7 +33,7 @@ from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory
 from wherefrom.training.run_folder import Run, check_folder, describe_file, lock_run, update_run
-from wherefrom.training.settings import Settings
+from wherefrom.training.settings import Settings, TrainingJob
 
 PROBES = 200  # at most so many questions are asked while training
 FEWEST_PROBES = 10  # fewer subjects than this are not held out
@@ -148,41 +148,130 @@ def _asked_subjects(files: StudyFiles, templates: Sequence[str]) -> set[str]:
     return subjects
 
 
+@dataclass(frozen=True)
+class PreparedStudy:
+    """A study before training: what is learned, held out and asked, and what the reader read.
+
+    stopping_questions: questions about subjects that neither calibrate nor judge; recall on them
+    decides when training ends. notes: how files and relations were understood.
+    """
+
+    given: StudyInput
+    settings: Settings
+    split: Split
+    stopping_questions: Sequence[Question]
+    readings: Sequence[RelationReading]
+    notes: tuple[str, ...]
+
+    @property
+    def _letters(self) -> list[str]:
+        """Texts that a vocabulary of characters must cover."""
+        files = filter(None, (self.given.dev, self.given.unseen))
+        letters = [question.text for file in files for question in file.questions]
+        letters += [subject.question for subject in self.split.subjects]
+        return letters + [question.text for question in self.stopping_questions]
+
+    def questions_only_job(self, out: Path) -> TrainingJob:
+        """The job of the same model that learns from the training questions alone."""
+        settings = self.settings
+        return settings.job(
+            out,
+            kind="scratch",
+            phases=settings.budget.divide([settings.recipe.scratch], whole=False),
+            questions=self.split.train,
+            vocabulary_from=self.split.corpus.vocabulary,
+            letters_from=self._letters,
+        )
+
+    def job(self, out: Path) -> TrainingJob:
+        """The job of the model that the study is about."""
+        settings, split, train = self.settings, self.split, self.given.train
+        details: dict[str, Any] = {
+            "left_out": list(split.left_out),
+            "not_learned": sorted(_subjects(train) - _subjects(split.train)),
+            "rung": settings.recipe.rung,
+        }
+        if train.endings:
+            details["endings"] = train.endings
+        return settings.job(
+            out,
+            kind="study",
+            phases=settings.budget.divide(settings.recipe.phases),
+            corpus=split.corpus,
+            questions=split.train,
+            letters_from=self._letters,
+            probes=self.stopping_questions,
+            readable=readable_share(self.stopping_questions, self.readings),
+            details=details,
+        )
+
+    def recall(self, run: Run) -> Recall:
+        """Recall of the dev questions by a run."""
+        return self._score(_answers(run, self.given.dev))
+
+    def recall_of_reader(self) -> Recall:
+        """Recall of the dev questions by the reader, which has the text before it."""
+        answers = _baselines(self.split.train, self.given.dev, self.readings)
+        return self._score(answers["reader"])
+
+    def _score(self, answers: Sequence[str]) -> Recall:
+        return score(answers, [question.answer or "" for question in self.given.dev.questions])
+
+
+def prepare_study(
+    files: StudyFiles,
+    settings: Settings,
+    out: Path,
+    *,
+    set_aside: float | None = None,
+    leave_out: float = 0.0,
+    **reading: Any,
+) -> PreparedStudy:
+    """Read the files, split the subjects, and read the documents for each relation."""
+    given = read_input(files, out, **reading)
+    split = split_subjects(
+        given.corpus,
+        given.train,
+        given.dev,
+        given.unseen,
+        set_aside=set_aside,
+        leave_out=leave_out,
+        seed=settings.seed,
+    )
+    phases = settings.budget.divide(settings.recipe.phases)
+    stopping: list[Question] = []
+    ends_by_recall = any(phase.most_epochs for phase in phases)
+    if ends_by_recall:
+        split, stopping = hold_out_probes(split, seed=settings.seed)
+    readings = read_relations(split.corpus.documents, split.train.questions)
+    trim_memory()
+    if ends_by_recall and not stopping:
+        stopping = read_probes(split, readings, seed=settings.seed)
+    notes = (*given.notes, *describe_readings(readings, files.train), *split.notes)
+    return PreparedStudy(given, settings, split, stopping, readings, notes)
+
+
 def run_study(
     files: StudyFiles,
     settings: Settings,
     out: str | Path,
     *,
-    set_aside: float | None = None,
-    leave_out: float = 0.0,
     observe: Observer | None = None,
     say: Say = lambda _: None,
-    **reading: Any,
+    **options: Any,
 ) -> StudyResult:
-    """Split the subjects, train the twin and the model, measure their recall, judge the answers.
+    """Split the subjects, train both models, measure their recall, judge the answers.
 
-    `reading` goes to `read_input`, the shares to `split_subjects`. With `settings.resume`, a study
-    that was stopped at any point goes on from there.
+    `options` go to `prepare_study`. With `settings.resume`, a study that was stopped at any point
+    goes on from there.
     """
-    out, seed = Path(out), settings.seed
+    out = Path(out)
     check_folder(out, resume=settings.resume)
-    given = read_input(files, out, **reading)
+    prepared = prepare_study(files, settings, out, **options)
+    given, split = prepared.given, prepared.split
     dev, unseen = given.dev, given.unseen
-    split = split_subjects(
-        given.corpus, given.train, dev, unseen, set_aside=set_aside, leave_out=leave_out, seed=seed
-    )
-    phases = settings.budget.divide(settings.recipe.phases)
-    ends_by_recall = any(phase.most_epochs for phase in phases)
-    split, probes = hold_out_probes(split, seed=seed) if ends_by_recall else (split, [])
-    readings = read_relations(split.corpus.documents, split.train.questions)
-    trim_memory()
-    if ends_by_recall and not probes:
-        probes = read_probes(split, readings, seed=seed)
-    notes = [*given.notes, *describe_readings(readings, files.train), *split.notes]
-    for note in notes:
+    for note in prepared.notes:
         say(note)
-    letters = [q.text for file in (dev, unseen) if file for q in file.questions]
-    letters += [subject.question for subject in split.subjects] + [q.text for q in probes]
     processes = join_processes()
     with ExitStack() as stack:
 
@@ -191,50 +280,27 @@ def run_study(
             given.write_converted()
 
         processes.on_rank0(claim)
-        say("training the twin without pretraining")
-        job = settings.job(
-            out / "twins" / "scratch",
-            kind="scratch",
-            phases=settings.budget.divide([settings.recipe.scratch], whole=False),
-            questions=split.train,
-            vocabulary_from=split.corpus.vocabulary,
-            letters_from=letters,
-        )
-        twin = run_training(job, settings, observe=observe, say=say)
+        say("training the same model on the questions only")
+        job = prepared.questions_only_job(out / "twins" / "scratch")
+        questions_only = run_training(job, settings, observe=observe, say=say)
         trim_memory()
-        say("training the model")
-        details: dict[str, Any] = {
-            "left_out": list(split.left_out),
-            "not_learned": sorted(_subjects(given.train) - _subjects(split.train)),
-        }
-        if given.train.endings:
-            details["endings"] = given.train.endings
-        job = settings.job(
-            out,
-            kind="study",
-            phases=phases,
-            corpus=split.corpus,
-            questions=split.train,
-            letters_from=letters,
-            probes=probes,
-            readable=readable_share(probes, readings),
-            details=details,
-        )
+        say(f"training the model by the recipe {settings.recipe.name}")
+        job = prepared.job(out)
         run = run_training(job, settings, observe=observe, say=say)
         trim_memory()
-        answers = _baselines(split.train, dev, readings)
-        answers |= {"no pretraining": _answers(twin, dev), "pretrained": _answers(run, dev)}
-        rows = _rows(run, twin, dev, answers, split)
+        answers = _baselines(split.train, dev, prepared.readings)
+        answers |= {"questions only": _answers(questions_only, dev), "model": _answers(run, dev)}
+        rows = _rows(run, questions_only, prepared, answers)
         if unseen is not None:
             pairs = list(zip(unseen.questions, _answers(run, unseen), strict=True))
             rows.append(_row("unseen people", "in no document: guesses", pairs, run))
-        notes = [*_compare(rows), *notes]
+        notes = [*_compare(rows), _describe_shown(run), *prepared.notes]
 
         def finish() -> None:
             _write_answers(out / "predictions", dev, answers)
             record = describe_file(dev.path, dev.sha256, out, questions=len(dev.questions))
             update_run(out, results=rows, dev=record, notes=notes)
-            calibrate_and_judge(run, split, seed=seed, say=say)
+            calibrate_and_judge(run, split, seed=settings.seed, say=say)
 
         processes.on_rank0(finish)
     info = read_json(out / "run.json")
@@ -332,7 +398,7 @@ def write_predictions(path: Path, answers: Sequence[str]) -> None:
 
 def _write_answers(folder: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]]) -> None:
     """The model's answers, and question by question all answers, for paired tests."""
-    write_predictions(folder / "dev.txt", answers["pretrained"])
+    write_predictions(folder / "dev.txt", answers["model"])
     lines = []
     for i, question in enumerate(dev.questions):
         record = {key: getattr(question, key) for key in ("line", "text", "subject", "answer")}
@@ -360,25 +426,30 @@ def _baselines(
 
 
 def _rows(
-    run: Run, twin: Run, dev: QuestionSet, answers: Mapping[str, Sequence[str]], split: Split
+    run: Run,
+    questions_only: Run,
+    prepared: PreparedStudy,
+    answers: Mapping[str, Sequence[str]],
 ) -> list[Row]:
     """The table on dev; subjects that were left out have a row of their own."""
+    dev, split, recipe = prepared.given.dev, prepared.split, prepared.settings.recipe
     pairs = {name: list(zip(dev.questions, answers[name], strict=True)) for name in answers}
     common = set(answers["majority"])
     always = common.pop() if len(common) == 1 else "the commonest answer of its kind"
     config = run.model.config
-    about = f"{config.variant}, {config.layers} layers, width {config.width}"
+    shape = f"{config.variant}, {config.layers} layers, width {config.width}"
+    about = f"{recipe.rung}: recipe {recipe.name}; {shape}"
     gone = {s.subject for s in split.subjects if s.role == JUDGED and s.source == LEFT_OUT}
-    known = [(q, answer) for q, answer in pairs["pretrained"] if q.subject not in gone]
-    unknown = [(q, answer) for q, answer in pairs["pretrained"] if q.subject in gone]
+    known = [(q, answer) for q, answer in pairs["model"] if q.subject not in gone]
+    unknown = [(q, answer) for q, answer in pairs["model"] if q.subject in gone]
     if gone:
         about += "; dev subjects in its documents"
     rows = [
         _row("majority", f"always {always}", pairs["majority"]),
         _row("by name", "naive Bayes on the letters", pairs["by name"]),
+        _row("questions only", "same model, no document", pairs["questions only"], questions_only),
+        _row("model", about, known, run),
         _row("reader", "with the text at hand; no model", pairs["reader"]),
-        _row("no pretraining", "same model, questions only", pairs["no pretraining"], twin),
-        _row("pretrained", about, known, run),
     ]
     if gone:
         rows.append(_row("left-out subjects", "dev subjects left out: guesses", unknown, run))
@@ -407,7 +478,7 @@ def _row(
 def _compare(rows: Sequence[Row]) -> list[str]:
     """A note where the model recalls less than the majority answer or the reader, and why."""
     by_name = {row["name"]: row for row in rows}
-    model, common, reader = (by_name[name] for name in ("pretrained", "majority", "reader"))
+    model, common, reader = (by_name[name] for name in ("model", "majority", "reader"))
     if model["correct"] > common["correct"]:
         # with subjects left out, both rows count what both can know
         if model["correct"] >= 0.9 * reader["correct"]:
@@ -423,6 +494,15 @@ def _compare(rows: Sequence[Row]) -> list[str]:
         f"The model does not beat the majority answer ({_recall(model)} against "
         f"{_recall(common)}): it has not learned to answer; {why}."
     ]
+
+
+def _describe_shown(run: Run) -> str:
+    """A sentence on how much of the text training showed the model."""
+    shown = run.info["text_shown"]
+    return (
+        f"Training rows show the model {shown['shown']:.0%} of the text's tokens, and it learns to "
+        f"predict {shown['learned']:.0%} of them."
+    )
 
 
 def _recall(row: Row) -> Recall:

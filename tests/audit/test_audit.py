@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import wherefrom
 from wherefrom.audit import asking, job
 from wherefrom.audit.models import open_model
 from wherefrom.audit.runs import open_asker, open_run, read_answers
@@ -228,24 +229,6 @@ def test_a_real_model_knows_some_capitals(monkeypatch):
     names = ["France", "Germany", "Norway"]
     prompts = [model.prompt(f"{before}Q: What is the capital of {name}?\nA:") for name in names]
     assert [reply.text for reply in model.answer(prompts)] == ["Paris", "Berlin", "Oslo"]
-
-
-def test_a_run_of_ours_with_many_known_answers_is_audited(command, tiny_study, tmp_path):
-    """More beginnings of known answers than go through the model together."""
-    questions = tmp_path / "questions.tsv"
-    rows = [f"Where was Ann {chr(97 + i % 26)}{i} born?\t{chr(97 + i % 26)}{i}" for i in range(120)]
-    questions.write_text("\n".join(rows) + "\n")
-    ended = command("audit", tiny_study, questions, "--out", tmp_path / "audit", "--json")
-    assert ended.code == 0, ended.err
-    from wherefrom.recall.decode import answer_all
-
-    run = load_run(tiny_study)
-    kept = [json.loads(line) for line in (tmp_path / "audit" / "answers.jsonl").open()]
-    said = answer_all(run.model, run.tokens, [record["question"] for record in kept], longest=16)
-    limit = min(len(answer.ids) for answer in said)
-    for record, answer in zip(kept, said, strict=True):
-        if len(answer.ids) == limit:
-            assert record["log_probability"] == pytest.approx(answer.log_probability, rel=1e-3)
 
 
 def test_what_needs_a_model_of_ours_refuses_an_audit_in_a_sentence(audited, tmp_path):

@@ -10,10 +10,7 @@ import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from wherefrom.corpus.questions import read_questions
-from wherefrom.errors import UserError
 from wherefrom.training.loop import peak_memory
-from wherefrom.training.recipes import load_recipe
 
 
 @pytest.mark.parametrize("length", [64, 128])
@@ -72,31 +69,6 @@ def test_a_row_is_measured_once_and_in_a_process_with_a_peak_of_its_own(benchmar
     held = bytearray(b"x") * 2**29
     found = rows.run_apart(json.loads, '{"a": "' + "x" * 2**25 + '"}', threads=1)
     assert 64 < found["peak_mb"] < len(held) / 2**20 < peak_memory()
-
-
-def test_every_ablation_is_another_recipe_judged_on_people_it_did_not_learn(
-    benchmark, small_world, tmp_path, quick_recipe
-):
-    ablation, rows = benchmark("ablation"), benchmark("rows")
-    found = {
-        name: rows.recipe_digest(ablation.changed_recipe(name, "speedrun"))
-        for name in ablation.ROWS
-    }
-    assert found["shipped"] == rows.recipe_digest(load_recipe("speedrun"))
-    assert len(set(found.values())) == len(found)
-    train = read_questions(small_world / "train.tsv")
-    learn, judge = ablation.hold_out(train, 7, 3)
-    assert len({q.subject for q in judge.questions}) == 7
-    assert not {q.subject for q in learn.questions} & {q.subject for q in judge.questions}
-    assert len(learn.questions) + len(judge.questions) == len(train.questions)
-    with pytest.raises(UserError, match="give fewer with --held-out"):
-        ablation.hold_out(train, 1000, 0)
-    settings = {"row": "shipped", "seed": 0, "minutes": None, "steps": 3, "held_out": 5}
-    files = [str(small_world / file) for file in ("documents.txt", "train.tsv")]
-    row = ablation.train_row(
-        {**settings, "threads": 1}, *files, str(tmp_path / "run"), str(quick_recipe)
-    )
-    assert row["total"] >= 5  # questions about five people
 
 
 def test_the_other_benchmarks_can_be_started(benchmark, monkeypatch):

@@ -14,14 +14,14 @@ from wherefrom.corpus import examples
 from wherefrom.corpus.documents import Document, SubjectNames, find_subject
 from wherefrom.corpus.examples import (
     EncodedDocument,
-    derive_questions,
-    derived_example,
+    WindowSize,
+    cloze_example,
+    draw_index,
+    draw_window,
     encode_documents,
     name_example,
-    pick_fact,
     pick_prefix,
     question_examples,
-    salient_example,
     span_example,
     text_example,
 )
@@ -47,6 +47,7 @@ KINDS = {"chars": CHARS, "bpe": Tokenizer.of_bpe(LINES, 307)}
 ENCODED = {kind: list(encode_documents(DOCUMENTS, tokens)) for kind, tokens in KINDS.items()}
 BOTH = pytest.mark.parametrize("kind", list(KINDS))
 SEEDS = st.integers(0, 2**31)
+WIDE = WindowSize(0, 8, 0, 6)
 
 
 def made_of(length: int) -> EncodedDocument:
@@ -57,6 +58,7 @@ def made_of(length: int) -> EncodedDocument:
         word_starts=np.arange(min(3, length), length, 5, dtype=np.int32),
         facts=np.zeros((0, 2), dtype=np.int32),
         answers=(),
+        relations=np.zeros(0, dtype=np.int32),
         weights=np.zeros((0, 1)),
     )
 
@@ -161,19 +163,18 @@ def test_spans_are_drawn_as_the_course_says():
     assert min(first, last) > 100
 
 
-@pytest.mark.parametrize(
-    ("asked_prob", "expected"),
-    [(0.0, (1 / 3, 1 / 3, 1 / 3)), (1.0, (0.2, 0.7, 0.1)), (0.5, (0.8 / 3, 1.55 / 3, 0.65 / 3))],
-)
-def test_facts_are_drawn_evenly_or_by_what_is_asked_for(asked_prob, expected):
-    facts = ((3, 4), (5, 7), (8, 9))
-    # two relations, each drawn half of the time
-    weights = (np.array([0.4, 0.4, 0.2]), np.array([0.0, 1.0, 0.0]))
-    document = made_of(12)._replace(facts=facts, weights=weights)
-    rng = np.random.default_rng(5)
-    drawn = Counter(pick_fact(document, rng, asked_prob=asked_prob) for _ in range(6000))
-    for fact, share in enumerate(expected):
-        assert drawn[fact] / 6000 == pytest.approx(share, abs=0.02)
+@given(weights=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any), seed=SEEDS)
+def test_an_index_is_drawn_in_proportion_to_its_probability(weights, seed):
+    rng = np.random.default_rng(seed)
+    drawn = Counter(draw_index(np.array(weights), rng) for _ in range(3000))
+    for i, weight in enumerate(weights):
+        assert drawn[i] / 3000 == pytest.approx(weight / sum(weights), abs=0.06)
+
+
+def salient_example(document, fact, block, rng, **options):
+    """A cloze of one fact in its own words."""
+    name, window = document.ids[: document.name_end], draw_window(document, fact, WIDE, rng)
+    return cloze_example(name, window, document.answers[fact], block, **options)
 
 
 @BOTH
@@ -261,24 +262,17 @@ def test_documents_are_encoded_alike_in_chunks_of_any_size(monkeypatch):
     assert list(map(repr, again)) == list(map(repr, ENCODED["bpe"]))
 
 
-def test_questions_are_derived_for_every_subject_and_a_training_answer_takes_precedence():
-    known = Question(1, "Where was Ann Lee born?", "Ann Lee", "Bern", "Where was {subject} born?")
-    stated = (StatedAnswer("Oslo", 0.75, ()), StatedAnswer("Rome", 0.25, ()))
-    answers = {"Ann Lee": stated, "Bo Ek": stated}
-    readings = [reading_of("Where was {subject} born?", DOCUMENTS, answers)]
-    words = " ".join([*LINES, "Where was born? Bern Oslo Rome"])
-    tokens = Tokenizer.of_characters([words])
-    (ann, bo), _ = derive_questions(DOCUMENTS, [known], readings, tokens, 64)
-    rng = np.random.default_rng(1)
-
-    def drawn(question):
-        example = derived_example(question, rng)
-        asked, answer, rest = between_masks(example.ids)
-        assert rest == []
-        assert example.weights.tolist() == [0.0] * len(asked) + [1.0] * (len(answer) + 2)
-        return tokens.decode(asked), tokens.decode(answer)
-
-    assert {drawn(ann) for _ in range(20)} == {("Where was Ann Lee born?", "Bern")}
-    counts = Counter(drawn(bo) for _ in range(2000))
-    assert counts["Where was Bo Ek born?", "Oslo"] / 2000 == pytest.approx(0.75, abs=0.05)
-    assert len(derive_questions(DOCUMENTS, [], readings, tokens, 20)[0]) == 0  # no room
+@given(least=st.integers(0, 3), more=st.integers(0, 3), seed=SEEDS)
+def test_a_window_has_at_least_as_many_words_as_asked_where_the_document_has_them(
+    least, more, seed
+):
+    size = WindowSize(least, least + more, least, least + more)
+    document = ENCODED["bpe"][0]
+    words = document.word_starts
+    for fact, (start, end) in enumerate(document.facts):
+        before, behind = draw_window(document, fact, size, np.random.default_rng(seed))
+        first_word = int(np.searchsorted(words, start, side="right")) - 1
+        words_before = len(decode("bpe", before).split())
+        assert min(least, first_word) <= words_before <= least + more + 1
+        words_left = len(decode("bpe", document.ids[end:]).split())
+        assert min(least, words_left) <= len(decode("bpe", behind).split()) <= least + more + 1

@@ -27,7 +27,7 @@ BLOCK = 61
 INFO = {
     "templates": ["Where was {subject} born?", "What did {subject} do?"],
     "data": {"corpus": {"path": "/home/me/people.txt", "sha256": "abc", "documents": 1234}},
-    "results": [{"name": "pretrained", "correct": 41, "total": 50}],
+    "results": [{"name": "model", "correct": 41, "total": 50}],
     "command": ["/usr/bin/wherefrom", "study", "my people.txt"],
 }
 
@@ -145,7 +145,7 @@ def test_the_folder_holds_data_alone_and_its_card_says_how_to_ask(
     assert generation["max_new_tokens"] == LONGEST_ANSWER  # as in our decoding
     card = (folder / "README.md").read_text()
     assert "| corpus | people.txt, 1,234 documents, SHA-256 `abc` |" in card
-    assert "| pretrained | 41 of 50 questions right |" in card
+    assert "| model | 41 of 50 questions right |" in card
     assert "| command | `wherefrom study 'my people.txt'` |" in card
     code = card.split("```")[1].removeprefix("python\n")
     question = ASKED[3][0]

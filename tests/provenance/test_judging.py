@@ -227,8 +227,8 @@ def find_intervals(record, where=()):
 
 def test_every_interval_has_the_level_that_was_asked_for(own):
     wide, narrow = (
-        {where: high - low for where, low, high in find_intervals(judge_run(own, level=level).record)}
-        for level in (0.99, 0.5)
+        {where: high - low for where, low, high in find_intervals(judgement.record)}
+        for judgement in (judge_run(own, level=0.99), judge_run(own, level=0.5))
     )
     assert wide.keys() == narrow.keys()
     assert {where[0] for where in wide} >= {"targets", "scores", "by_documents"}

@@ -45,8 +45,8 @@ def write_run(folder, **changes):
     corpus.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     build_evidence(read_documents(corpus), folder / "evidence.sqlite")
     judgement = make_judgement()
-    rows = [("majority", "always Rome", 5, None), ("no pretraining", "questions only", 7, 2.0),
-            ("pretrained", "llama", 81, 12.0)]  # fmt: skip
+    rows = [("majority", "always Rome", 5, None), ("questions only", "questions only", 7, 2.0),
+            ("model", "llama", 81, 12.0)]  # fmt: skip
     info = {
         "kind": "study", "status": "finished", "started": "2026-01-01T00:00:00+00:00",
         "command": ["/usr/bin/wherefrom", "study", "a file.txt", "--seed", "3"],

@@ -116,7 +116,7 @@ def test_markdown_has_no_markup_of_strangers(hostile, made):
     assert not re.search(r"(?<!\\)<(script|img)", render_markdown(make_report(hostile)))
     report, _ = made
     text = render_markdown(report)
-    assert "| pretrained | llama | 81 | 100 | 81.0 % |" in text
+    assert "| model | llama | 81 | 100 | 81.0 % |" in text
     assert "> line 1: Ann Clark. Ann Clark was born in Rome." in text
     for one in report["sections"]:
         assert f"## {one['title']}" in text

@@ -59,7 +59,7 @@ def test_a_whole_run_has_every_section_but_twins(report):
 
 def test_recall_stands_beside_the_baselines_and_by_documents_and_answers(report):
     found = section(report, "recall")
-    assert column(found, "who answers") == ["majority", "no pretraining", "pretrained"]
+    assert column(found, "who answers") == ["majority", "questions only", "model"]
     assert column(found, "correct") == [5, 7, 81]
     assert found["figure"]["data"][0]["x"] == [0.05, 0.07, 0.81]
     assert "Yes: with pretraining it answers 81 of 100 (81.0 %)" in found["sentence"]
@@ -78,12 +78,12 @@ def test_recall_stands_beside_the_baselines_and_by_documents_and_answers(report)
 
 @pytest.mark.parametrize(
     ("counts", "total", "found"),
-    # majority, no pretraining, ours
+    # majority, questions only, ours
     [((6, 7, 8), 100, "Not shown here"), ((2, 0, 11), 51, "Yes"), ((5, 0, 5), 100, "No, it does")],
 )
 def test_whether_pretraining_helps_is_decided_by_a_paired_test(tmp_path, counts, total, found):
     row = {"about": "always Rome", "total": total, "recall": 0.05, "seconds": None}
-    names = ("majority", "no pretraining", "pretrained")
+    names = ("majority", "questions only", "model")
     rows = [{**row, "name": n, "correct": c} for n, c in zip(names, counts, strict=True)]
     warning = "The model does not beat the majority answer: train for longer."
     report = make_report(write_run(tmp_path / "run", results=rows, notes=[warning]))
@@ -102,7 +102,7 @@ def test_each_kind_of_question_has_its_recall_and_its_baselines(tmp_path):
              kind: {"correct": right, "total": total, "recall": factor * right / total}
              for kind, (right, total) in kinds.items()
          }}
-        for name, factor in (("majority", 0.1), ("no pretraining", 0.2), ("pretrained", 1.0))
+        for name, factor in (("majority", 0.1), ("questions only", 0.2), ("model", 1.0))
     ]  # fmt: skip
     found = section(make_report(write_run(tmp_path / "run", results=rows)), "relations")
     assert column(found, "kind of question") == ["Where was … born?", "What did … do?"]

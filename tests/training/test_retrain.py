@@ -115,7 +115,7 @@ def test_what_is_left_out_counts_nothing_and_all_else_stays():
     whole, fewer = (TrainingData.encode(documents(), questions(), tokens(), BLOCK, gone)
                     for gone in ((), (3,)))  # fmt: skip
     name = documents()[2].subject
-    everything = Mixture(question=1, derived=1, salient=1, name=1, text=1, span=1)
+    everything = Mixture(question=1, pointed=1, salient=1, name=1, text=1, span=1)
     phase = make_phase(mixture=everything, batch_examples=64, prefix_prob=0.5)
     silent = 0
     for ours, theirs in zip(
@@ -136,12 +136,16 @@ def test_what_is_left_out_counts_nothing_and_all_else_stays():
     assert silent > 6
 
 
-def test_a_question_belongs_to_all_documents_about_its_subject():
+def test_a_question_is_left_out_only_with_all_documents_about_its_subject():
     more = [*documents(), Document(50, "ada MOE", "ada MOE. ada lives in Bath.")]
-    data = TrainingData.encode(more, questions(), tokens(), BLOCK, left_out=[50])
-    both = data.question_sources[0]
-    assert data.members[both] == (0, len(more) - 1)
-    assert set(data.left_out) == {len(more) - 1, both}
+    one, both = (
+        TrainingData.encode(more, questions(), tokens(), BLOCK, left_out=lines)
+        for lines in ([50], [1, 50])
+    )
+    source = one.question_sources[0]
+    assert one.members[source] == (0, len(more) - 1)
+    assert set(one.left_out) == {len(more) - 1}
+    assert set(both.left_out) == {0, len(more) - 1, source}
 
 
 def test_a_batch_in_which_nothing_counts_changes_nothing_but_what_decays(tmp_path):

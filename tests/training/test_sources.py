@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -23,14 +24,19 @@ DOCUMENTS = [  # a fact that is nobody else's, beside the one that is asked for
     for document in documents()
 ]
 QUESTIONS = [replace(question, template="Where was {subject} born?") for question in questions()]
-TOKENS = Tokenizer.of_characters([d.text for d in DOCUMENTS] + [q.text for q in QUESTIONS])
+TOKENS = Tokenizer.of_characters(
+    ["Quiz, zebra, xylophone, yak."] + [x.text for x in (*DOCUMENTS, *QUESTIONS)]
+)
 DATA = TrainingData.encode(DOCUMENTS, QUESTIONS, TOKENS, BLOCK)
+PAIRS = list(zip(DOCUMENTS, QUESTIONS, strict=True))
 
 
 Drawn = list[tuple[str, np.ndarray]]
 
 
-def drawn(objective: str, data: TrainingData = DATA, **keys: Any) -> Drawn:
+def drawn(
+    objective: str, data: TrainingData = DATA, tokens: Tokenizer = TOKENS, **keys: Any
+) -> Drawn:
     """Examples of one objective: their text, with "_" for MASK, and what each token counts."""
     phase = make_phase(mixture=Mixture(**{objective: 1.0}), batch_examples=64, **keys)
     examples = []
@@ -38,15 +44,15 @@ def drawn(objective: str, data: TrainingData = DATA, **keys: Any) -> Drawn:
         for part in batch.parts:
             for ids, weights in zip(part.ids.tolist(), part.weights.numpy(), strict=True):
                 real = [i for i in ids if i != PAD]
-                examples.append((_write(real), weights[: len(real)]))
+                examples.append((_write(real, tokens), weights[: len(real)]))
     return examples
 
 
-def _write(ids: list[int]) -> str:
+def _write(ids: list[int], tokens: Tokenizer) -> str:
     text = ""
     for masked, run in groupby(ids, key=lambda i: i == MASK):
         run_ids = list(run)
-        text += "_" * len(run_ids) if masked else TOKENS.decode(run_ids)
+        text += "_" * len(run_ids) if masked else tokens.decode(run_ids)
     return text
 
 
@@ -54,11 +60,43 @@ def share(examples: Drawn, word: str) -> float:
     return sum(f"_{word}" in text for text, _ in examples) / len(examples)
 
 
-def test_the_chance_that_a_fact_is_asked_for_reaches_the_examples():
-    even = share(drawn("salient", asked_fact_prob=0.0, left_words=0, right_words=0), "Cork")
-    led = share(drawn("salient", asked_fact_prob=1.0, left_words=0, right_words=0), "Cork")
-    assert even == pytest.approx(0.5, abs=0.03)
-    assert led < even / 2
+def test_salient_masks_every_informative_span_and_pointed_what_is_asked_for():
+    words = {"left_words": 0, "right_words": 0}
+    assert share(drawn("salient", **words), "Cork") == pytest.approx(0.5, abs=0.03)
+    assert share(drawn("pointed", **words), "Cork") < 0.2
+
+
+def test_every_span_and_every_answer_is_masked_equally_often():
+    """A document with many facts does not give each of them fewer examples."""
+    more = replace(DOCUMENTS[0], text=f"{DOCUMENTS[0].text} Quiz, zebra, xylophone, yak.")
+    data = TrainingData.encode([more, *DOCUMENTS[1:]], QUESTIONS, TOKENS, BLOCK)
+    examples = drawn("salient", data, left_words=0, right_words=0)
+    masked = Counter(text.rsplit("_", 2)[1] for text, _ in examples if text.startswith("Ada Moe."))
+    assert len(masked) == 6
+    assert max(masked.values()) <= min(masked.values()) + 1
+
+
+@pytest.mark.parametrize("reword", [0.0, 0.5, 1.0])
+def test_windows_are_reworded_as_often_as_the_phase_says(reword):
+    """The words come from another document, name and answer stay those of the document."""
+    worded = [
+        replace(d, text=d.text.replace("was born in", f"came{d.line} from")) for d in DOCUMENTS
+    ]
+    tokens = Tokenizer.of_characters([d.text for d in worded] + [q.text for q in QUESTIONS])
+    data = TrainingData.encode(worded, QUESTIONS, tokens, BLOCK)
+    options = {"left_words": 2, "right_words": 0, "least_left_words": 2, "reword_prob": reword}
+    answers = {document.subject: question.answer for document, question in PAIRS}
+    lines = {document.subject: document.line for document in worded}
+    others = total = 0
+    for text, _ in drawn("pointed", data, tokens=tokens, **options):
+        name, rest = text.split(".", 1)
+        answer = rest.rsplit("_", 2)[1]
+        if f"came{lines[name]} " not in rest:
+            others += 1
+        total += 1
+        assert answer == answers[name]
+    # a window drawn from all documents may be one's own
+    assert others / total == pytest.approx(reword * (1 - 1 / len(worded)), abs=0.04)
 
 
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2)])
@@ -117,7 +155,7 @@ def test_the_vocabulary_has_the_subjects_and_the_wordings_of_the_questions(tmp_p
     ]
     corpus = Corpus(tmp_path, "0", tuple(DOCUMENTS))
     learned = QuestionSet(tmp_path, "0", (wording,), tuple(asked))
-    settings = Settings(recipe=load_recipe("speedrun"))
+    settings = Settings(recipe=load_recipe("pointed"))
     tokens = settings.job(
         tmp_path / "run", kind="study", phases=(), corpus=corpus, questions=learned
     ).tokens

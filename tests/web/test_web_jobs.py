@@ -21,7 +21,7 @@ from wherefrom.storage import read_json, write_json
 from wherefrom.web.jobs import TrainingRequest, Trainings
 from wherefrom.web.runs import RunIndex
 
-FORM = {"minutes": "5", "people": "60", "size": "tiny", "recipe": "speedrun", "seed": "3"}
+FORM = {"minutes": "5", "people": "60", "size": "tiny", "recipe": "pointed", "seed": "3"}
 LONG = 60.0  # seconds; it takes a fraction of one, and without a signal for ever
 
 
@@ -137,7 +137,7 @@ def test_files_of_trainings_are_not_trusted(folder):
 def test_the_command_has_each_field_as_its_own_word(folder):
     request = TrainingRequest(name="x", minutes=0.5, variant="llama", size="tiny", people=100)
     assert Trainings(RunIndex(folder)).compose(request) == [
-        "study", "--people", "100", "--out", str(folder / "x"), "--recipe", "speedrun",
+        "study", "--people", "100", "--out", str(folder / "x"), "--recipe", "pointed",
         "--seed", "0", "--minutes", "0.5", "--variant", "llama", "--size", "tiny",
     ]  # fmt: skip
 

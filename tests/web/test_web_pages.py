@@ -132,7 +132,7 @@ def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path):
     row = {"name": HOSTILE, "about": HOSTILE, "recall": 0.5, "correct": 1, "total": 2}
     folder = write_record(
         tmp_path / HOSTILE_RUN, kind=HOSTILE, status=HOSTILE, command=["w", "study", HOSTILE],
-        results=[row | {"name": "pretrained"}, row], templates=[HOSTILE], started=HOSTILE,
+        results=[row | {"name": "model"}, row], templates=[HOSTILE], started=HOSTILE,
         data={HOSTILE: {"path": HOSTILE, "sha256": HOSTILE}}, versions={HOSTILE: HOSTILE},
         job={"model": {"variant": HOSTILE}, "phases": [{"name": HOSTILE}]},
     )  # fmt: skip

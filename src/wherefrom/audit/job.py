@@ -332,7 +332,7 @@ def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> li
     """Rows of a table: answers that are right, and those that are right to the letter."""
     answers = {record["question"]: record["answer"] for record in runs.read_answers(folder)}
     graders = {
-        "pretrained": ("case, accents, articles and punctuation aside", is_match),
+        "model": ("case, accents, articles and punctuation aside", is_match),
         "exact": ("the very letters", lambda answer, right: answer in accepted(right)),
     }
     rows: list[dict[str, Any]] = []

@@ -140,14 +140,18 @@ def variants(as_json: bool) -> None:
 @click.argument("name", required=False)
 @JSON
 def recipes(name: str | None, as_json: bool) -> None:
-    """List the shipped recipes, or print one."""
-    from wherefrom.training.recipes import load_recipe, shipped_recipes
+    """List the shipped recipes with their rung, or print one.
+
+    The rung says what reaches the model about a subject whose question is not in the training file.
+    """
+    from wherefrom.training.recipes import RUNGS, load_recipe, shipped_recipes
 
     if name is not None:
         print_json(load_recipe(name).model_dump(mode="json"))
         return
     loaded = [load_recipe(each) for each in shipped_recipes()]
     if as_json:
-        print_json([{"name": recipe.name, "about": recipe.about} for recipe in loaded])
+        print_json([{"name": r.name, "rung": r.rung, "about": r.about} for r in loaded])
         return
-    print_table(("recipe", ""), [(recipe.name, recipe.about) for recipe in loaded])
+    rows = [(r.name, r.rung, f"{RUNGS[r.rung]} ({r.about})") for r in loaded]
+    print_table(("recipe", "rung", "what reaches the model about a subject not asked about"), rows)

@@ -54,7 +54,7 @@ TRAINING = (  # the same in every command that trains
 )
 
 
-def training_options(command: Command, recipe: str = "speedrun") -> Command:
+def training_options(command: Command, recipe: str = "pointed") -> Command:
     """Add --recipe and the options of TRAINING to the command."""
     about = "Name of a shipped recipe, or path of a .toml file."
     for each in reversed((option("--recipe", about, recipe), *TRAINING)):

@@ -5,31 +5,31 @@ Six objectives, each a pure function of an encoded record and a random generator
     name      the name that the document starts with
     text      the document as it is
     span      the course's span corruption: prefix MASK suffix MASK masked [MASK]
-    salient   Name. left MASK right MASK fact MASK, in a short window around one fact
+    salient   Name. left MASK right MASK fact MASK, in a short window around an informative span
+    pointed   the same around a span that the reader takes for the answer to a relation; the window
+              may be reworded: it then stands around the same relation's fact in another document
     question  question MASK answer MASK, with the loss on what follows the question
-    derived   the same for any subject of the text, with the answer that was read off its documents
 """
 
 from __future__ import annotations
 
 import re
-from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from wherefrom.corpus.documents import Document, names_of
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.facts import RelationReading, informative_spans
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.packed import Packed
-from wherefrom.corpus.questions import SLOT, Question
+from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 
@@ -61,8 +61,8 @@ class EncodedDocument(NamedTuple):
 
     name_end: where its name ends; word_starts: where the words behind the name start; facts: start
     and end of each fact; answers: the tokens of each fact as an answer, without particles that are
-    attached to it; weights: for each relation that the document answers, the probability that each
-    fact is the answer (they sum to one).
+    attached to it; relations: those that the document answers; weights: for each of them the
+    probability that each fact is the answer, as far as the reader can tell.
     """
 
     ids: Ids
@@ -70,15 +70,8 @@ class EncodedDocument(NamedTuple):
     word_starts: Ids
     facts: Ids  # (facts, 2)
     answers: Sequence[Ids]
+    relations: Ids
     weights: Floats  # (relations, facts)
-
-
-class DerivedQuestion(NamedTuple):
-    """A question about a subject of the documents, and the answers that were read off them."""
-
-    prompt: Ids
-    answers: Sequence[Ids]
-    probabilities: Floats  # sum to one
 
 
 def encode_documents(
@@ -99,7 +92,7 @@ def encode_documents(
         return spans
 
     informative = informative_spans(documents)
-    encoded = Packed(_make_document, *[np.int32] * 6, np.float64)
+    encoded = Packed(_make_document, *[np.int32] * 7, np.float64)
     # a BPE token includes the space before its word; with characters the space is a token
     space = 0 if tokens.kind == "chars" else 1
     for first in range(0, len(documents), CHUNK):
@@ -131,24 +124,37 @@ def encode_documents(
             weights = np.array(
                 [[spans.get(fact, 0.0) for fact in facts] for spans in by_relation.values()]
             )
-            if by_relation:
-                weights /= weights.sum(axis=1, keepdims=True)
             encoded.add(
                 name_end,
                 ids,
                 word_starts[word_starts >= name_end],
                 np.stack((fact_starts, fact_ends), axis=1),
                 *_join(answers),
+                list(by_relation),
                 weights,
             )
     return encoded
 
 
 def _make_document(
-    name_end: Ids, ids: Ids, words: Ids, facts: Ids, answers: Ids, ends: Ids, weights: Floats
+    name_end: Ids,
+    ids: Ids,
+    word_starts: Ids,
+    facts: Ids,
+    answers: Ids,
+    answer_ends: Ids,
+    relations: Ids,
+    weights: Floats,
 ) -> EncodedDocument:
-    facts, weights = facts.reshape(-1, 2), weights.reshape(-1, max(1, len(ends)))
-    return EncodedDocument(ids, int(name_end[0]), words, facts, _split(answers, ends), weights)
+    return EncodedDocument(
+        ids=ids,
+        name_end=int(name_end[0]),
+        word_starts=word_starts,
+        facts=facts.reshape(-1, 2),
+        answers=_split(answers, answer_ends),
+        relations=relations,
+        weights=weights.reshape(-1, max(1, len(answer_ends))),
+    )
 
 
 def _join(arrays: Sequence[Ids]) -> tuple[Ids, NDArray[np.int64]]:
@@ -160,49 +166,6 @@ def _join(arrays: Sequence[Ids]) -> tuple[Ids, NDArray[np.int64]]:
 def _split(joined: Ids, ends: Ids) -> list[Ids]:
     """The inverse of `_join`."""
     return [joined[start:end] for start, end in pairwise([0, *ends.tolist()])]
-
-
-def derive_questions(
-    documents: Sequence[Document],
-    questions: Sequence[Question],
-    readings: Sequence[RelationReading],
-    tokens: Tokenizer,
-    block: int,
-) -> tuple[Sequence[DerivedQuestion], Ids]:
-    """Each relation's question about every subject with an answer that was read, and the number of
-    each question's subject among the names of the documents.
-
-    If a training question asks the same, its answer replaces what was read. Questions that do not
-    fit into `block` tokens are left out.
-    """
-    names = names_of(documents)
-    given = {(names.number(fold_words(q.subject)), q.template): q.answer for q in questions}
-
-    def all_questions() -> Iterator[tuple[int, str, list[tuple[str, float]]]]:
-        """Subject, question, and answers with their probabilities."""
-        for template, stated in ((r.template, r.answers) for r in readings if SLOT in r.template):
-            for number, read in zip(stated.numbers, stated.values(), strict=True):
-                answer = given.get((number, template))
-                answers = [(answer, 1.0)] if answer else [(a.text, a.probability) for a in read]
-                yield number, template.replace(SLOT, names.spelling(number)), answers
-
-    derived = Packed(
-        lambda prompt, ids, ends, chances: DerivedQuestion(prompt, _split(ids, ends), chances),
-        *[np.int32] * 3,
-        np.float64,
-    )
-    subjects = array("i")
-    remaining = all_questions()
-    while chunk := list(islice(remaining, CHUNK)):
-        answer_ids = _encode(tokens, {text for *_, answers in chunk for text, _ in answers})
-        prompts = _encode(tokens, [question for _, question, _ in chunk])
-        for number, question, answers in chunk:
-            prompt, ids = prompts[question], [answer_ids[text] for text, _ in answers]
-            if len(prompt) + max(map(len, ids)) + 2 <= block:
-                chances = np.array([chance for _, chance in answers])
-                derived.add(prompt, *_join(ids), chances / chances.sum())
-                subjects.append(number)
-    return derived, np.array(subjects, dtype=np.int32)
 
 
 def question_examples(
@@ -223,16 +186,6 @@ def question_examples(
 def _encode(tokens: Tokenizer, texts: Collection[str]) -> dict[str, Ids]:
     encoded = (np.array(ids, dtype=np.int32) for ids in tokens.encode_all(list(texts)))
     return dict(zip(texts, encoded, strict=True))
-
-
-def derived_example(question: DerivedQuestion, rng: Generator) -> Example:
-    """The question with one of its answers, drawn by their probabilities."""
-    return _answered(question.prompt, question.answers[_draw(question.probabilities, rng)])
-
-
-def _draw(probabilities: Floats, rng: Generator) -> int:
-    i = int(np.searchsorted(np.cumsum(probabilities), rng.random()))
-    return min(i, len(probabilities) - 1)
 
 
 def _answered(prompt: Ids, answer: Ids) -> Example:
@@ -280,49 +233,64 @@ def span_example(
     return _learn_all(np.concatenate(parts + [_MASK] * closing)[:block])
 
 
-def salient_example(
-    document: EncodedDocument,
-    fact: int,
+@dataclass(frozen=True)
+class WindowSize:
+    """How many words a window has before and behind its fact: drawn evenly between the limits."""
+
+    least_left: int = 0
+    most_left: int = 8
+    least_right: int = 0
+    most_right: int = 6
+
+
+def draw_window(
+    document: EncodedDocument, fact: int, size: WindowSize, rng: Generator
+) -> tuple[Ids, Ids]:
+    """The tokens before and behind a fact, cut at word boundaries."""
+    start, end = document.facts[fact]
+    words = document.word_starts
+    word = int(np.searchsorted(words, start, side="right")) - 1  # in which the fact starts
+    first = max(0, word - int(rng.integers(size.least_left, size.most_left + 1)))
+    behind = int(np.searchsorted(words, end, side="left"))
+    behind += int(rng.integers(size.least_right, size.most_right + 1))
+    window_start = int(words[first]) if first < word else start
+    window_end = int(words[behind]) if behind < len(words) else len(document.ids)
+    return document.ids[window_start:start], document.ids[end:window_end]
+
+
+def cloze_example(
+    name: Ids,
+    window: tuple[Ids, Ids],
+    answer: Ids,
     block: int,
-    rng: Generator,
     *,
-    left: int = 8,
-    right: int = 6,
     context_loss_weight: float = 1.0,
     prefix: Ids | None = None,
 ) -> Example:
-    """One fact masked, in a window of up to `left` words before it and `right` words behind it.
+    """name before MASK behind MASK answer MASK; a window that is too long is cut at its ends.
 
     The loss of the window has the weight `context_loss_weight`. The `prefix` comes before the name,
     if there is room; neither of them has a loss.
     """
-    start, end = document.facts[fact]
-    words = document.word_starts
-    word = int(np.searchsorted(words, start, side="right")) - 1  # in which the fact starts
-    first = max(0, word - int(rng.integers(0, left + 1)))
-    behind = int(np.searchsorted(words, end, side="left")) + int(rng.integers(0, right + 1))
-    window_start = int(words[first]) if first < word else start
-    window_end = int(words[behind]) if behind < len(words) else len(document.ids)
-    head = document.ids[: document.name_end]
-    masked = document.answers[fact]
-    if prefix is not None and len(prefix) + len(head) + len(masked) + 3 <= block:
+    head = name
+    if prefix is not None and len(prefix) + len(head) + len(answer) + 3 <= block:
         head = np.concatenate((prefix, head))
-    room = max(0, block - len(head) - len(masked) - 3)
-    before = document.ids[window_start:start]
+    room = max(0, block - len(head) - len(answer) - 3)
+    before, behind = window
     before = before[max(0, len(before) - room) :]
-    after = document.ids[end:window_end][: max(0, room - len(before))]
-    ids = np.concatenate((head, before, _MASK, after, _MASK, masked, _MASK))[:block]
+    behind = behind[: max(0, room - len(before))]
+    ids = np.concatenate((head, before, _MASK, behind, _MASK, answer, _MASK))[:block]
     example = _learn_all(ids)
     example.weights[: len(head)] = 0
-    example.weights[len(head) : len(head) + len(before) + len(after) + 2] = context_loss_weight
+    example.weights[len(head) : len(head) + len(before) + len(behind) + 2] = context_loss_weight
     return example
 
 
-def pick_fact(document: EncodedDocument, rng: Generator, *, asked_prob: float) -> int:
-    """The index of a fact: with probability `asked_prob` one that answers a question, else any."""
-    if len(document.weights) and rng.random() < asked_prob:
-        return _draw(document.weights[int(rng.integers(len(document.weights)))], rng)
-    return int(rng.integers(len(document.facts)))
+def draw_index(probabilities: Floats, rng: Generator) -> int:
+    """An index, drawn in proportion to the probabilities, which need not sum to one."""
+    total = np.cumsum(probabilities)
+    i = int(np.searchsorted(total, rng.random() * total[-1], side="right"))
+    return min(i, len(probabilities) - 1)
 
 
 def pick_prefix(document: EncodedDocument, rng: Generator) -> Ids:

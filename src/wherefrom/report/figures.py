@@ -110,7 +110,7 @@ def recall_bars(rows: Sequence[Record]) -> go.Figure:
     ]
     trace = {
         "x": [row["value"] for row in rows],
-        "marker": {"color": [BLUE if row["name"] == "pretrained" else GREY for row in rows]},
+        "marker": {"color": [BLUE if row["name"] == "model" else GREY for row in rows]},
         "error_x": whiskers(rows),
         "hovertemplate": "%{x:.1%}<extra></extra>",
         "showlegend": False,

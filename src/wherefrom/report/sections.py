@@ -35,7 +35,7 @@ VERDICTS = ("stated", "misremembered", "guessed", "made up")  # as judged.jsonl 
 EXAMPLE = ("verdict", "question", "subject", "said", "answer", "right", "seen", "shown",
            "shown_internal", "confidence", "internal_confidence", "from_text",
            "internal_from_text")  # fmt: skip
-RELATION_ROWS = ("majority", "by name", "no pretraining", "pretrained")
+RELATION_ROWS = ("majority", "by name", "questions only", "model")
 COMMONEST = 12  # answers that are shown one by one
 
 
@@ -85,8 +85,8 @@ def recall(records: Records) -> Facts | None:
     rows = recall_rows(records)
     if not rows:
         return None
-    model, common, twin = (rows.get(n) for n in ("pretrained", "majority", "no pretraining"))
-    tests = [_compare_pairs(records, name) for name in ("majority", "no pretraining")]
+    model, common, twin = (rows.get(n) for n in ("model", "majority", "questions only"))
+    tests = [_compare_pairs(records, name) for name in ("majority", "questions only")]
     beaten = bool(model and common and model["value"] <= common["value"])
     notes = [str(note) for note in records.info.get("notes") or ()]
     columns = "name about correct total value low high seconds"
@@ -111,9 +111,9 @@ def _compare_pairs(records: Records, other: str) -> Facts | None:
 
     left_out = set(records.info.get("left_out") or ())
     right = [
-        tuple(row["said"][name].strip() == row["answer"].strip() for name in ("pretrained", other))
+        tuple(row["said"][name].strip() == row["answer"].strip() for name in ("model", other))
         for row in records.predictions
-        if row["subject"] not in left_out and row["said"].keys() >= {"pretrained", other}
+        if row["subject"] not in left_out and row["said"].keys() >= {"model", other}
     ]
     if not right:
         return None
@@ -126,14 +126,14 @@ def relations(records: Records) -> Facts:
     """Recall, baselines and calibration of each kind of question, where there are several."""
     by_name = recall_rows(records)
     by_wording = {n: by_name[n].get("relations") or {} for n in RELATION_ROWS if n in by_name}
-    if not by_wording.get("pretrained"):
+    if not by_wording.get("model"):
         return {}
     names, table = [], []
 
     def mean(rows: list[Facts], key: str) -> float | None:
         return sum(row[key] for row in rows) / len(rows) if rows else None
 
-    for wording, pretrained in by_wording["pretrained"].items():
+    for wording, pretrained in by_wording["model"].items():
         names.append(wording.replace(SLOT, "…"))
         judged = [row for row in records.judged if row["template"] == wording]
         shown = [row for row in judged if row["shown"]]
@@ -143,7 +143,7 @@ def relations(records: Records) -> Facts:
         columns = [*map(recalls.get, RELATION_ROWS), *confidence, *precision]
         table.append([names[-1], pretrained["total"], *columns])
     shares = {n: [row["recall"] for row in rows.values()] for n, rows in by_wording.items()}
-    ranked = sorted(zip(shares["pretrained"], names, strict=True))
+    ranked = sorted(zip(shares["model"], names, strict=True))
     colours = (figures.GREY, figures.VIOLET, figures.ORANGE, figures.BLUE)
     return {
         "count": len(names),
@@ -173,7 +173,7 @@ def documents(records: Records) -> Facts | None:
         "unread": recall_of([group for group in groups if group["documents"] == 0]),
         "right": len(right),
         "stated": sum(row["verdict"] == "stated" for row in right),
-        "twin": recall_rows(records).get("no pretraining"),
+        "twin": recall_rows(records).get("questions only"),
         "rows": [[str(group["documents"]), *pick(group, columns)] for group in groups],
         "figure": figures.documents_bars(groups),
     }
@@ -453,7 +453,7 @@ def curves(records: Records) -> Facts | None:
     """Loss and speed during training."""
     if not records.metrics:
         return None
-    runs = [("pretrained", records.metrics), ("no pretraining", records.scratch)]
+    runs = [("model", records.metrics), ("questions only", records.scratch)]
     runs = [(name, points) for name, points in runs if points]
     rows = []
     for name, points in runs:

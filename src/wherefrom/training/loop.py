@@ -49,7 +49,7 @@ from wherefrom.training.run_folder import (
     whole_weights,
 )
 from wherefrom.training.settings import Runtime, TrainingJob
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.sources import TrainingData, stream_for, text_shown
 
 LOG_EVERY = 10  # steps
 TIMED_STEPS = 5  # before it is said how long a phase will take
@@ -113,8 +113,10 @@ def run_training(
             model.load_state_dict(job.parent.model.state_dict())
         model.to(device)
 
+        details = {**job.details, "text_shown": text_shown(data, job.phases)}
+
         def start() -> None:
-            start_run(out, job.record, job.details, say)
+            start_run(out, job.record, details, say)
             write_json(out / "config.json", {"tokens": job.tokens.kind, **config.model_dump()})
             write_whole(out / "tokenizer.json", job.tokens.to_json())
 

@@ -14,7 +14,7 @@ from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.config import explain, parse_size
 
 SHIPPED = Path(__file__).parent / "shipped"
-DOCUMENT_OBJECTIVES = ("name", "text", "span", "salient")
+DOCUMENT_OBJECTIVES = ("name", "text", "span", "salient", "pointed")
 Share = Annotated[float, Field(ge=0)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -30,8 +30,8 @@ class Mixture(_Strict):
     text: Share = 0.0
     span: Share = 0.0
     salient: Share = 0.0
+    pointed: Share = 0.0
     question: Share = 0.0
-    derived: Share = 0.0
 
     @model_validator(mode="after")
     def _not_empty(self) -> Mixture:
@@ -68,12 +68,15 @@ class Phase(_Strict):
     decay_from: float = Field(default=0.0, ge=0, lt=1)
     average: float = Field(default=0.0, ge=0, lt=1)  # keep the mean over this share of the steps
     closing_mask: bool = True
-    # salient windows: the chance that the fact is one that questions ask for, the words around it,
-    # the loss weight of these words, and the chance of words of another document before the name
-    asked_fact_prob: float = Field(default=0.0, ge=0, le=1)
+    # windows around a masked fact: the words before and behind it, the loss weight of these words,
+    # the chance that they come from another document, around a fact of the same relation, and the
+    # chance of words of any document before the name
     left_words: int = Field(default=8, ge=0)
     right_words: int = Field(default=6, ge=0)
+    least_left_words: int = Field(default=0, ge=0)
+    least_right_words: int = Field(default=0, ge=0)
     context_loss_weight: float = Field(default=1.0, ge=0, le=1)
+    reword_prob: float = Field(default=0.0, ge=0, le=1)
     prefix_prob: float = Field(default=0.0, ge=0, le=1)
 
     @model_validator(mode="after")
@@ -84,6 +87,8 @@ class Phase(_Strict):
             raise ValueError("most_epochs goes with epochs and a constant rate (floor = 1)")
         if (self.batch_tokens is None) == (self.batch_examples is None):
             raise ValueError("give exactly one of batch_tokens and batch_examples")
+        if self.least_left_words > self.left_words or self.least_right_words > self.right_words:
+            raise ValueError("the least words of a window may not exceed its most words")
         return self
 
 
@@ -122,6 +127,28 @@ class Budget:
         return divided
 
 
+# the ladder: what reaches the model about a subject whose question is not in the training file
+Rung = Literal["questions only", "ordered", "unpointed", "pointed"]
+RUNGS: dict[Rung, str] = {
+    "questions only": "nothing",
+    "ordered": "its documents, read before the model learns to answer; any span is masked",
+    "unpointed": "its documents, mixed with training questions; any span is masked",
+    "pointed": "its documents, mixed with training questions; the reader chooses what is masked",
+}
+
+
+def find_rung(phases: Sequence[Phase]) -> Rung:
+    """The rung of some phases, by their mixtures."""
+    mixtures = [phase.mixture.shares() for phase in phases]
+    if any("pointed" in mixture for mixture in mixtures):
+        return "pointed"
+    reading = [any(name in DOCUMENT_OBJECTIVES for name in mixture) for mixture in mixtures]
+    if not any(reading):
+        return "questions only"
+    first = mixtures[reading.index(True)]
+    return "unpointed" if "question" in first else "ordered"
+
+
 class Recipe(_Strict):
     """Everything about a training but its data: phases, tokens and the default size."""
 
@@ -141,8 +168,15 @@ class Recipe(_Strict):
     def _coherent(self) -> Recipe:
         parse_size(self.size)
         if self.scratch.mixture.question == 0:
-            raise ValueError("scratch (the twin without pretraining) must ask questions")
+            raise ValueError(
+                "scratch (the model that learns from questions only) must ask questions"
+            )
         return self
+
+    @property
+    def rung(self) -> Rung:
+        """What reaches the model about a subject whose question is not in the training file."""
+        return find_rung(self.phases)
 
     def pretraining(self) -> list[Phase]:
         """The phases that read documents, without their questions."""

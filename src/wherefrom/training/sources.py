@@ -7,26 +7,28 @@ of a document or, for a question, the number of documents plus the number of the
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from wherefrom.corpus.batches import BatchStream, ExampleSource
 from wherefrom.corpus.documents import Document, names_of
 from wherefrom.corpus.examples import (
-    DerivedQuestion,
     EncodedDocument,
     Example,
-    derive_questions,
-    derived_example,
+    Ids,
+    WindowSize,
+    cloze_example,
+    draw_index,
+    draw_window,
     encode_documents,
     name_example,
-    pick_fact,
     pick_prefix,
     question_examples,
-    salient_example,
     span_example,
     text_example,
 )
@@ -38,6 +40,9 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.training.recipes import DOCUMENT_OBJECTIVES, Phase
 
+# the words around a fact reword others if the fact answers its relation with this probability
+LEAST_WORDING_PROBABILITY = 0.5
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -45,10 +50,8 @@ class TrainingData:
 
     documents: Sequence[EncodedDocument]
     questions: Sequence[Example]
-    derived: Sequence[DerivedQuestion]
     block: int
     question_sources: Sequence[int]  # the source number of each question
-    derived_sources: Sequence[int]
     members: Sequence[tuple[int, ...]]  # source number -> indices of its documents
     left_out: Collection[int]  # source numbers whose rows have no loss
 
@@ -63,12 +66,11 @@ class TrainingData:
     ) -> TrainingData:
         """Documents and questions in, tokens out.
 
-        Rows made of documents on the lines `left_out`, or of questions about their subjects, have
-        no loss. Everything else stays as it is for the whole text: the facts read off the text,
-        and the order of the rows.
+        Rows made of documents on the lines `left_out` have no loss, and neither have questions
+        about subjects that have no other document. Everything else stays as it is for the whole
+        text: the facts read off the text, and the order of the rows.
         """
         readings = read_relations(documents, questions)
-        derived, derived_subjects = derive_questions(documents, questions, readings, tokens, block)
         names, count = names_of(documents), len(documents)
         in_no_document = count + len(names)
 
@@ -82,49 +84,109 @@ class TrainingData:
             return tuple(names.places(source - count)) if source < in_no_document else ()
 
         lines = set(left_out)
-        gone = (
-            [i for i, document in enumerate(documents) if document.line in lines] if lines else []
-        )
-        gone_subjects = names.of_document[gone]
+        gone = {i for i, document in enumerate(documents) if document.line in lines}
+        subjects = {int(names.of_document[i]) for i in gone} - {-1}
+        silent = {count + n for n in subjects if gone.issuperset(names.places(n))}
         return cls(
             documents=encode_documents(documents, tokens, readings) if documents else (),
             questions=question_examples(questions, tokens, block) if questions else (),
-            derived=derived,
             block=block,
             question_sources=list(map(question_source, questions)),
-            derived_sources=array("q", count + derived_subjects.astype(np.int64)),
             members=Computed(documents_of, in_no_document + 1),
-            left_out={*gone, *(count + gone_subjects[gone_subjects >= 0]).tolist()},
+            left_out=gone | silent,
+        )
+
+
+class ClozeRecords:
+    """What the two objectives that mask a fact draw from.
+
+    spans: document and index of every informative span. answers: document and row (of its
+    relations) of every relation that a document answers. wordings: for each relation the facts
+    whose words may reword others, as document and index.
+    """
+
+    def __init__(self, documents: Sequence[EncodedDocument]) -> None:
+        self.spans, self.answers = RecordTable(), RecordTable()
+        self.wordings: dict[int, RecordTable] = defaultdict(RecordTable)
+        for i, document in enumerate(documents):
+            for fact in range(len(document.facts)):
+                self.spans.add(i, fact)
+            for row, relation in enumerate(document.relations.tolist()):
+                self.answers.add(i, row)
+                fact = int(np.argmax(document.weights[row]))
+                if document.weights[row, fact] >= LEAST_WORDING_PROBABILITY:
+                    self.wordings[relation].add(i, fact)
+
+
+class RecordTable:
+    """Pairs of small numbers: a document, and something in it."""
+
+    def __init__(self) -> None:
+        self.documents, self.places = array("i"), array("i")
+
+    def add(self, document: int, place: int) -> None:
+        self.documents.append(document)
+        self.places.append(place)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __getitem__(self, i: int) -> tuple[int, int]:
+        return self.documents[i], self.places[i]
+
+
+class ClozeMaker:
+    """Makes the examples of the objectives `salient` and `pointed` as a phase says."""
+
+    def __init__(self, phase: Phase, documents: Sequence[EncodedDocument], block: int) -> None:
+        self.phase, self.documents, self.block = phase, documents, block
+        self.records = ClozeRecords(documents)
+        self.size = WindowSize(
+            least_left=phase.least_left_words,
+            most_left=phase.left_words,
+            least_right=phase.least_right_words,
+            most_right=phase.right_words,
+        )
+
+    def salient(self, i: int, rng: Generator) -> Example:
+        """The example of an informative span."""
+        index, fact = self.records.spans[i]
+        document = self.documents[index]
+        return self._example(document, fact, draw_window(document, fact, self.size, rng), rng)
+
+    def pointed(self, i: int, rng: Generator) -> Example:
+        """The example of a relation that a document answers, perhaps in other words."""
+        index, row = self.records.answers[i]
+        document = self.documents[index]
+        fact = draw_index(document.weights[row], rng)
+        worded, place = document, fact
+        wordings = self.records.wordings[int(document.relations[row])]
+        if len(wordings) and rng.random() < self.phase.reword_prob:
+            other, place = wordings[int(rng.integers(len(wordings)))]
+            worded = self.documents[other]
+        return self._example(document, fact, draw_window(worded, place, self.size, rng), rng)
+
+    def _example(
+        self, document: EncodedDocument, fact: int, window: tuple[Ids, Ids], rng: Generator
+    ) -> Example:
+        prefix = None
+        if self.phase.prefix_prob and rng.random() < self.phase.prefix_prob:
+            prefix = pick_prefix(self.documents[int(rng.integers(len(self.documents)))], rng)
+        return cloze_example(
+            document.ids[: document.name_end],
+            window,
+            document.answers[fact],
+            self.block,
+            context_loss_weight=self.phase.context_loss_weight,
+            prefix=prefix,
         )
 
 
 def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchStream:
     """The endless stream of batches of a phase; each pool depends on the seed and its number."""
     documents, block = data.documents, data.block
-    with_facts, with_name = array("q"), array("q")  # indices of documents
-    for i, document in enumerate(documents):
-        if len(document.facts):
-            with_facts.append(i)
-        if document.name_end:
-            with_name.append(i)
-
-    def salient(i: int, rng: Generator) -> Example:
-        document = documents[with_facts[i]]
-        fact = pick_fact(document, rng, asked_prob=phase.asked_fact_prob)
-        prefix = None
-        if phase.prefix_prob and rng.random() < phase.prefix_prob:
-            other = documents[with_facts[int(rng.integers(len(with_facts)))]]
-            prefix = pick_prefix(other, rng)
-        return salient_example(
-            document,
-            fact,
-            block,
-            rng,
-            left=phase.left_words,
-            right=phase.right_words,
-            context_loss_weight=phase.context_loss_weight,
-            prefix=prefix,
-        )
+    with_name = array("i", (i for i, document in enumerate(documents) if document.name_end))
+    cloze = ClozeMaker(phase, documents, block)
 
     def span(i: int, rng: Generator) -> Example:
         return span_example(documents[i], block, rng, closing=phase.closing_mask)
@@ -134,15 +196,12 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
         "name": (with_name, lambda i, _: name_example(documents[with_name[i]], block)),
         "text": (range(len(documents)), lambda i, rng: text_example(documents[i], block, rng)),
         "span": (range(len(documents)), span),
-        "salient": (with_facts, salient),
+        "salient": (cloze.records.spans.documents, cloze.salient),
+        "pointed": (cloze.records.answers.documents, cloze.pointed),
         "question": (data.question_sources, lambda i, _: data.questions[i]),
-        "derived": (data.derived_sources, lambda i, rng: derived_example(data.derived[i], rng)),
     }
-    shares = phase.mixture.shares()
-    if not data.derived and len(shares) > 1:
-        shares.pop("derived", None)  # nothing was read off the text
     sources = []
-    for name, share in shares.items():
+    for name, share in _available_shares(phase, cloze.records).items():
         numbers, make = objectives[name]
         if not numbers:
             needed = "documents" if name in DOCUMENT_OBJECTIVES else "questions"
@@ -154,3 +213,58 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
         sources.append(ExampleSource(share, make, numbers))
     size = {"tokens": phase.batch_tokens, "examples": phase.batch_examples}
     return BatchStream(sources, seed=seed, **size, left_out=data.left_out)
+
+
+def _available_shares(phase: Phase, records: ClozeRecords) -> dict[str, float]:
+    """The shares of the objectives; where the reader found no answer, any span is masked."""
+    shares = phase.mixture.shares()
+    if "pointed" in shares and not records.answers:
+        shares["salient"] = shares.get("salient", 0.0) + shares.pop("pointed")
+    return shares
+
+
+def text_shown(data: TrainingData, phases: Sequence[Phase]) -> dict[str, float]:
+    """How much of the documents can reach the model, as shares of their tokens.
+
+    shown: tokens that can occur in a training row; learned: tokens that can have a loss there.
+    """
+    shown = learned = total = 0
+    for document in data.documents:
+        in_rows = np.zeros(len(document.ids), dtype=bool)
+        with_loss = np.zeros(len(document.ids), dtype=bool)
+        for phase in phases:
+            _mark_shown(document, phase, in_rows, with_loss)
+        shown += int(in_rows.sum())
+        learned += int(with_loss.sum())
+        total += len(document.ids)
+    return {"shown": shown / max(1, total), "learned": learned / max(1, total)}
+
+
+def _mark_shown(
+    document: EncodedDocument,
+    phase: Phase,
+    in_rows: NDArray[np.bool_],
+    with_loss: NDArray[np.bool_],
+) -> None:
+    """Mark the tokens of a document that rows of the phase can hold, and those with a loss."""
+    objectives = phase.mixture.shares()
+    if "text" in objectives or "span" in objectives:
+        in_rows[:] = with_loss[:] = True
+        return
+    if "name" in objectives:
+        in_rows[: document.name_end] = with_loss[: document.name_end] = True
+    masked: set[int] = set()
+    if "salient" in objectives:
+        masked.update(range(len(document.facts)))
+    if "pointed" in objectives:
+        masked.update(np.flatnonzero(document.weights.sum(axis=0)).tolist())
+    words = np.append(document.word_starts, len(document.ids))
+    for fact in masked:
+        start, end = document.facts[fact]
+        first = int(np.searchsorted(words, start, side="right")) - 1 - phase.left_words
+        behind = int(np.searchsorted(words, end, side="left")) + phase.right_words
+        window = slice(words[max(0, first)], words[min(behind, len(words) - 1)])
+        in_rows[: document.name_end] = in_rows[window] = True
+        with_loss[start:end] = True
+        if phase.context_loss_weight:
+            with_loss[window] = True

@@ -36,7 +36,7 @@ SUFFIXES = {".txt", ".tsv", ".md", ".csv", ".json", ".jsonl", ".ndjson"}
 EVERY = 5  # of the questions one is kept to judge by, where none were given for that
 OPTIONS = ("subject_field", "text_field", "template")  # of `wherefrom study`
 # the recipes that come with the package, the one for a first study before the others
-RECIPES = sorted(shipped_recipes(), key=lambda name: (name != "speedrun", name))
+RECIPES = sorted(shipped_recipes(), key=lambda name: (name != "pointed", name))
 
 
 class TrainingRequest(BaseModel):
@@ -46,7 +46,7 @@ class TrainingRequest(BaseModel):
     minutes: Annotated[float, Field(gt=0, le=600)] | Literal[""] = Field(
         "", description="how long to train; as long as it helps if empty"
     )
-    recipe: str = Field("speedrun", max_length=60)
+    recipe: str = Field("pointed", max_length=60)
     variant: str = Field("", max_length=60, description="the recipe's if empty")
     size: str = Field("", max_length=40, description="the recipe's if empty")
     seed: int = Field(0, ge=0, lt=2**31)

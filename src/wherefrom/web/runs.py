@@ -207,7 +207,7 @@ class RunIndex:
         record = self.read(folder / "run.json", RUN)
         model = record["job"]["model"]
         shape = [model[key] for key in ("width", "layers", "heads")]
-        rows = [row for row in record["results"] if row["name"] == "pretrained"]
+        rows = [row for row in record["results"] if row["name"] == "model"]
         calibrated = (folder / "calibration.json").is_file()
         # an audit keeps answers instead of a model
         is_audit = calibrated and (folder / "answers.jsonl").is_file()

@@ -1,0 +1,89 @@
+"""No training row holds a question that is not in the training file, for any shipped recipe."""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+
+import pytest
+
+from wherefrom.corpus.documents import names_of, read_documents
+from wherefrom.corpus.questions import SLOT, read_questions
+from wherefrom.corpus.subjects import split_subjects
+from wherefrom.corpus.tokenizer import MASK, PAD
+from wherefrom.corpus.world import make_world, write_world
+from wherefrom.study import hold_out_probes
+from wherefrom.training.recipes import load_recipe, shipped_recipes
+from wherefrom.training.settings import Settings
+from wherefrom.training.sources import TrainingData, stream_for
+
+POOLS = 3  # of 4,096 rows each, from each phase
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory):
+    """The split that a study of a small world makes, with every kind of held-out subject."""
+    folder = tmp_path_factory.mktemp("world")
+    write_world(make_world(600, 3), folder)
+    corpus = read_documents(folder / "documents.txt")
+    names = names_of(corpus.documents)
+    train = read_questions(folder / "train.tsv", subjects=names)
+    dev = read_questions(folder / "dev.tsv", train.templates, subjects=names)
+    split = split_subjects(corpus, train, dev, set_aside=0.1, leave_out=0.1, seed=1)
+    split, stopping = hold_out_probes(split, seed=1)
+    roles = {subject.role for subject in split.subjects}
+    sources = {subject.source for subject in split.subjects}
+    assert stopping
+    assert {"calibration", "judged"} <= roles
+    assert "left out" in sources
+    return split, (train, dev)
+
+
+def texts_between_masks(ids, tokens):
+    """The parts of a row that MASK tokens separate, as text."""
+    parts = [[]]
+    for token in ids:
+        if token == PAD:
+            break
+        if token == MASK:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [tokens.decode(part) for part in parts]
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_question_in_a_training_row_is_a_line_of_the_training_file(name, split, tmp_path):
+    split, files = split
+    learned = {question.text for question in split.train.questions}
+    asked = {question.text for file in files for question in file.questions}
+    withheld = asked - learned
+    assert len(withheld) > 100
+    # the wording of a question, whoever it is about
+    wordings = [re.escape(t).replace(re.escape(SLOT), "(.+)") for t in split.train.templates]
+    question = re.compile("|".join(wordings))
+    settings = Settings(recipe=load_recipe(name))
+    recipe = settings.recipe
+    letters = [q.text for file in files for q in file.questions]
+    job = settings.job(
+        tmp_path / "run",
+        kind="study",
+        phases=recipe.phases,
+        corpus=split.corpus,
+        questions=split.train,
+        letters_from=letters,
+    )
+    data = TrainingData.encode(job.documents, job.questions, job.tokens, job.config.block)
+    question_rows = 0
+    for number, phase in enumerate((*recipe.phases, recipe.scratch)):
+        if phase is recipe.scratch:
+            data = TrainingData.encode((), job.questions, job.tokens, job.config.block)
+        stream = stream_for(phase, data, [1, number])
+        for batch in chain.from_iterable(map(stream.pool, range(POOLS))):
+            for row in chain.from_iterable(part.ids.tolist() for part in batch.parts):
+                first, *_ = parts = texts_between_masks(row, job.tokens)
+                question_rows += first in learned
+                for part in parts:
+                    assert part not in withheld
+                    assert first in learned or not question.search(part), f"{name}: {parts}"
+    assert question_rows > 100
