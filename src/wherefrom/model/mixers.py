@@ -66,6 +66,15 @@ class Cache:
             wider_layer.extend(**{k: store.expand(rows, -1, -1, -1) for k, store in past.items()})
         return wider
 
+    def fork(self, rows: Tensor) -> Cache:
+        """A cache of these rows, each of which may come several times; this one is unchanged."""
+        fork = Cache(0, 0)
+        fork.length = self.length
+        for layer in self.layers:
+            stores = {name: store.index_select(0, rows) for name, store in layer.stores.items()}
+            fork.layers.append(LayerCache(layer.capacity, layer.length, stores))
+        return fork
+
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these: answers that are complete need no more work."""
         for layer in self.layers:
