@@ -27,6 +27,7 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(study_copy):
     task = forgetting.plan_forgetting(run, [name])
     subjects = [d.subject for d in task.learned.documents if d.subject != name]
     others = [str(other) for other in np.random.default_rng(0).permutation(subjects)[:20]]
+    others += retraining.recombine_names(task.learned.documents, 1)
     rows = [retraining.answer_row(run, q.text, q.answer) for q in task.questions]
     rows += [
         retraining.answer_row(run, question.template.replace(SLOT, other), "no")
@@ -34,7 +35,7 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(study_copy):
         for other in others
     ]
     optimizer = torch.optim.AdamW(run.model.parameters(), lr=3e-3)
-    for _ in range(100):
+    for _ in range(200):
         loss = -forgetting.log_likelihoods(run.model, *retraining.pad_rows(rows)).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -56,7 +57,7 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(study_copy):
 
 
 def test_forget_leaves_a_run_and_judges_it(study_copy, command, tmp_path, monkeypatch):
-    # fewer examples than subjects, as in a large text: no batch need concern the person
+    # fewer examples than subjects, as in a large text: no batch need hold a row of the person
     monkeypatch.setattr("wherefrom.corpus.batches.POOL", 2)
     names, out, name = tmp_path / "names.txt", tmp_path / "out", name_of_a_judged(study_copy)
     names.write_text(f"{name}\n")

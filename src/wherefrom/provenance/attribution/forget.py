@@ -124,14 +124,15 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> 
 
 
 def rows_of_documents(learned: LearnedRun, indices: Collection[int]) -> list[Row]:
-    """Rows that the last phase of the training makes of some documents, EXAMPLES of each record."""
-    job, data = learned.run.info["job"], learned.data
+    """Training rows of some documents: EXAMPLES of each record, from every phase of the run."""
+    job, data, wanted = learned.run.info["job"], learned.data, set(indices)
     rng = np.random.default_rng([job["seed"], 0xF0])
-    stream = stream_for(Phase(**job["phases"][-1]), data, [job["seed"]])
     rows = []
-    for source in stream.sources:
-        for record, number in enumerate(source.numbers):
-            if not set(indices).isdisjoint(data.members[number]):
+    for phase in job["phases"]:
+        for source in stream_for(Phase(**phase), data, [job["seed"]]).sources:
+            for record, number in enumerate(source.numbers):
+                if wanted.isdisjoint(data.members[number]):
+                    continue
                 for _ in range(EXAMPLES):
                     example = source.make(record, rng)
                     ids, weights = map(torch.from_numpy, (example.ids, example.weights))
@@ -333,6 +334,8 @@ def truth_ratios(run: Run, task: ForgettingTask) -> np.ndarray:
 
 def relearn(run: Run, task: ForgettingTask) -> int | None:
     """Steps on the forgotten rows until half of the answers are likelier than not; None: never."""
+    if not task.forgotten_rows:
+        return None
     model = deepcopy(run.model).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RELEARNING_RATE, weight_decay=0.0)
     batches = row_batches(task.forgotten_rows, np.random.default_rng(0))
