@@ -20,8 +20,8 @@ HEAVY = {
 }  # fmt: skip
 
 
-def run_python(code, **options):
-    command = [sys.executable, "-c", code]
+def run_python(code, *arguments, **options):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
@@ -55,6 +55,18 @@ def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own):
     given = {} if own is None else dict.fromkeys(names, own)
     wanted = list(names.values()) if own is None else [own, own]
     assert run_python(code, env={**around, **given}).stdout.split() == [*wanted, "False"]
+
+
+def test_without_the_file_locks_of_posix_a_training_is_refused_in_a_sentence(tmp_path):
+    """As on Windows, which has no fcntl; what needs no lock still works."""
+    code = "import sys; sys.modules['fcntl'] = None; from wherefrom.cli import main; main()"
+    out = tmp_path / "out"
+    ended = run_python(code, "study", "--people", "60", "--steps", "1", "--out", out)
+    assert ended.returncode == 2, ended.stderr
+    assert "on Windows, use Wherefrom in WSL" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (out / "run.json").exists()
+    assert run_python(code, "law", "one-head").returncode == 0
 
 
 def test_every_command_of_the_table_is_there_and_says_what_it_is_for(command):

@@ -221,7 +221,6 @@ def train(
                         expected = expected_steps(state.recalls, length.usual)
                         progress = min(0.99, state.step / expected)
                     line = metrics.log(state, phase.name, progress, phase.lr * scale)
-                    state.pending_losses = []
                     if observe is not None:
                         with averaged(optimizers):
                             observe(line, model)
@@ -399,7 +398,6 @@ class MetricsWriter(contextlib.ExitStack):
 
     def __init__(self, folder: Path, after: int, writes: bool) -> None:
         super().__init__()
-        self._tokens, self._seconds = 0, 0.0
         self._file = self._board = None  # type: Any
         if not writes:
             return
@@ -419,7 +417,7 @@ class MetricsWriter(contextlib.ExitStack):
 
     def log(self, state: TrainingState, phase: str, progress: float, lr: float) -> StepMetrics:
         """Write down how it goes, with the mean loss since the last line."""
-        passed = max(1e-9, state.total_seconds - self._seconds)
+        passed = max(1e-9, state.total_seconds - state.logged_seconds)
         line = StepMetrics(
             phase=phase,
             step=state.total_steps,
@@ -428,10 +426,11 @@ class MetricsWriter(contextlib.ExitStack):
             lr=lr,
             tokens=state.tokens,
             seconds=state.total_seconds,
-            tokens_per_second=(state.tokens - self._tokens) / passed,
+            tokens_per_second=(state.tokens - state.logged_tokens) / passed,
             recall=state.recalls[-1][1] if state.recalls else None,
         )
-        self._tokens, self._seconds = state.tokens, state.total_seconds
+        state.pending_losses = []
+        state.logged_tokens, state.logged_seconds = state.tokens, state.total_seconds
         if self._file is not None:
             self._file.write(json.dumps(asdict(line)) + "\n")
             self._file.flush()

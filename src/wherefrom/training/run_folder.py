@@ -8,7 +8,6 @@ state and the hash of the first. The newest two are kept.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -87,6 +86,13 @@ def lock_run(folder: Path) -> Iterator[None]:
 
     The lock ends with the process, however that ends. The thread that holds it may take it again.
     """
+    try:
+        import fcntl  # which Windows does not have
+    except ModuleNotFoundError:
+        raise UserError(
+            "a run folder is locked as Linux and macOS lock files; on Windows, use Wherefrom in "
+            "WSL (Windows Subsystem for Linux)."
+        ) from None
     key, thread = folder.resolve(), threading.get_ident()
     if _locked.get(key) == thread:
         yield
@@ -390,6 +396,8 @@ class TrainingState:
     total_seconds: float = 0.0
     tokens: int = 0
     pending_losses: list[float] = field(default_factory=list)  # of steps that are not logged yet
+    logged_tokens: int = 0  # tokens and seconds at the last line of metrics.jsonl
+    logged_seconds: float = 0.0
     segments: list[Segment] = field(default_factory=list)
     recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
 
