@@ -46,6 +46,7 @@ from wherefrom.corpus.spans import (
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
+Scores = NDArray[np.float32]
 FEWEST = 5  # training answers found in documents, below which no reader is trained
 # a template of so few questions may be another wording of a relation,
 FEWEST_REWORDED, MOST_REWORDED = 3, 50
@@ -61,7 +62,10 @@ ITERATIONS = 40
 NEGLIGIBLE = 15.0  # a span whose score is this much below the best is no answer
 MOST_ANSWERS = 6  # of a subject
 LEAST_PROBABILITY = 0.02  # of an answer that is not the most likely one
-LEAST_STATED = 0.02  # probability that the best span is right, below which nothing is read
+FOLDS = 5  # of the labelled documents, each scored by a reader of the others,
+ENOUGH_HELD_OUT = 300  # until so many are scored
+DEVIATIONS_BELOW = 2.5  # the mean score of answers, where nothing is read any more
+LEAST_DEVIATIONS = (1.5, 1.0)  # of these scores, and of the part without known answers
 READ_CHARACTERS = 50_000  # of text that is read at once,
 COUNTED_CHARACTERS = 250_000  # and whose words are counted at once
 CHUNK = 50_000  # spans that are scored at once
@@ -259,9 +263,10 @@ class RelationReader:
         self.known = known  # key of an answer -> how many subjects have it
         self.believed = dict(self.labels)  # the labels, and what was read with confidence
         self.weights = np.zeros(1 << BITS)  # of the features
-        self._fit(spans, dict.fromkeys(self.labels, 1.0))
+        importance = dict.fromkeys(self.labels, 1.0)
+        self._fit(spans, importance)
         for _ in range(rounds):
-            scores = self._score(spans)
+            scores, _ = self._score(spans)
             self.known, self.believed = known.copy(), dict(self.labels)
             importance = dict.fromkeys(self.labels, 1.0)
             for doc in docs:
@@ -274,21 +279,24 @@ class RelationReader:
                     self.believed[doc], importance[doc] = int(best), probability / 2
                     self.known[int(best)] += 1
             self._fit(spans, importance)
-        self._set_threshold(spans)
+        self._set_thresholds(spans, importance)
 
     def read(self, spans: Spans, features: Features) -> None:
-        """Add what documents state about their subjects; nothing about a subject whose best span
-        scores below the threshold.
+        """Add what documents state about their subjects; nothing about a subject around whose best
+        span the text is unlike that around known answers.
 
         spans: of all documents about some subjects, in the order of the subjects' numbers.
         """
         subject = self.documents.names.of_document[spans.docs]
         owner = (subject - subject[0])[spans.doc]  # the subject of each span, counted from 0
-        scores = self._score(spans, features)
+        scores, context = self._score(spans, features)
         best = np.full(subject[-1] - subject[0] + 1, -np.inf, dtype=np.float32)
         np.maximum.at(best, owner, scores)
-        likely = (scores > best[owner] - NEGLIGIBLE) & (best[owner] >= self.threshold)
-        rows = np.flatnonzero(likely)
+        is_stated = np.zeros(len(best), dtype=bool)
+        least_score, least_context = self.thresholds
+        is_best = scores == best[owner]
+        is_stated[owner[is_best & (scores >= least_score) & (context >= least_context)]] = True
+        rows = np.flatnonzero((scores > best[owner] - NEGLIGIBLE) & is_stated[owner])
         if not len(rows):
             return
         # spans of one subject with the same key are one answer: sort them into groups
@@ -330,15 +338,19 @@ class RelationReader:
         last = max((len(mark) for mark in behind if text.startswith(mark, end)), default=0)
         return start - first, end + last
 
-    def _score(self, spans: Spans, features: Features | None = None) -> NDArray[np.float32]:
-        """The score of every span; features that are not given are computed a chunk at a time."""
-        known, scores = self._count_known(spans), []
+    def _score(self, spans: Spans, features: Features | None = None) -> tuple[Scores, Scores]:
+        """The score of every span, and the part of it that does not depend on known answers.
+
+        Features that are not given are computed a chunk at a time.
+        """
+        known = self._count_known(spans)
+        context, of_known = np.zeros((2, len(spans)), dtype=np.float32)
         for start in range(0, len(spans), CHUNK):
             rows = np.arange(start, min(start + CHUNK, len(spans)))
             here = spans.features(rows) if features is None else features[start : start + CHUNK]
-            total = self.weights[here].sum(axis=1)
-            scores.append(total + self.weights[spans.known_features(rows, known[rows])].sum(axis=1))
-        return np.concatenate([*scores, []]).astype(np.float32)
+            context[rows] = self.weights[here].sum(axis=1)
+            of_known[rows] = self.weights[spans.known_features(rows, known[rows])].sum(axis=1)
+        return context + of_known, context
 
     def _count_known(self, spans: Spans) -> Ints:
         """How many other subjects have the text of each span as their answer: 0 to 4 stand for
@@ -401,20 +413,31 @@ class RelationReader:
         self.weights = np.zeros(1 << BITS)
         self.weights[used] = fitted
 
-    def _set_threshold(self, spans: Spans) -> None:
-        """Set the score below which a document's best span is hardly ever the answer, by the best
-        right and the best wrong span of each labelled document: not every document answers."""
-        scores, is_answer = self._score(spans), self._is_answer(spans)
-        best_right, best_wrong = [], []
-        for here in map(spans.of, self.labels):
-            best_right.append(scores[here][is_answer[here]].max())
-            if not is_answer[here].all():
-                best_wrong.append(scores[here][~is_answer[here]].max())
-        self.threshold = -np.inf
-        if best_wrong:
-            slope, offset = fit_line(np.array(best_right), np.array(best_wrong))
-            log_odds = np.log(LEAST_STATED / (1 - LEAST_STATED))
-            self.threshold = float((log_odds - offset) / max(slope, 1e-3))
+    def _set_thresholds(self, spans: Spans, importance: Mapping[int, float]) -> None:
+        """Set the scores below which a document's best span is hardly ever an answer.
+
+        They are far below those of the answers in documents that the reader has not learned: each
+        labelled document is scored by weights that were fitted without it. The second score is
+        that of spelling and surroundings alone: a known place need not be the one asked for.
+        """
+        weights, self.thresholds = self.weights, (-np.inf, -np.inf)
+        scores_of_answers: list[tuple[float, float]] = []
+        for fold in range(FOLDS if len(self.labels) >= FOLDS else 0):
+            held_out = set(list(self.labels)[fold::FOLDS])
+            self.weights = np.zeros(1 << BITS)
+            self._fit(spans, {doc: w for doc, w in importance.items() if doc not in held_out})
+            new = Spans({doc: self.documents[doc] for doc in sorted(held_out)}, self.rules)
+            both = np.where(self._is_answer(new), self._score(new), -np.inf)
+            for doc in held_out:
+                score, context = both[:, new.of(doc)].max(axis=1).tolist()
+                scores_of_answers.append((score, context))
+            if len(scores_of_answers) >= ENOUGH_HELD_OUT:
+                break
+        self.weights = weights
+        if scores_of_answers:
+            mean, deviation = np.mean(scores_of_answers, axis=0), np.std(scores_of_answers, axis=0)
+            lowest = mean - DEVIATIONS_BELOW * np.maximum(deviation, LEAST_DEVIATIONS)
+            self.thresholds = (float(lowest[0]), float(lowest[1]))
 
 
 def _learn_marks(stated: Sequence[tuple[str, str, int, int]]) -> tuple[list[str], list[str]]:
@@ -436,26 +459,6 @@ def _learn_marks(stated: Sequence[tuple[str, str, int, int]]) -> tuple[list[str]
         if mark and 2 * count > sum(text.startswith(mark, end) for _, text, _, end in stated)
     ]
     return kept_before, kept_behind
-
-
-def fit_line(right: Floats, wrong: Floats) -> tuple[float, float]:
-    """Slope and offset of the log odds that a score belongs to a right answer, by logistic
-    regression; the slope has a standard normal prior."""
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    scores = np.concatenate((right, wrong)).astype(np.float64)
-    truth = np.arange(len(scores)) < len(right)
-    centre = scores.mean()
-    rows = np.stack((scores - centre, np.ones_like(scores)))
-
-    def loss(line: Floats) -> tuple[float, Floats]:
-        log_odds = line @ rows
-        value = np.logaddexp(0, log_odds).sum() - log_odds[truth].sum() + line[0] ** 2 / 2
-        return float(value), rows @ (expit(log_odds) - truth) + [line[0], 0]
-
-    slope, offset = minimize(loss, np.zeros(2), jac=True).x
-    return float(slope), float(offset - slope * centre)
 
 
 def informative_spans(documents: Sequence[Document]) -> Iterator[list[tuple[int, int]]]:
